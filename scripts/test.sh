@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Sets up, then runs every check: formatting, lints, documentation, and all tests on every adapter of this machine.
+# On Linux that means lavapipe always and SwiftShader where it can be had: one run of the tests sees them all, because
+# the Vulkan loader is handed every driver, and each test loops over the adapters.
+#
+# WGRAD_REQUIRE_ADAPTERS (comma-separated parts of names) says which adapters must be there; the tests fail when one is
+# missing, so that a broken driver cannot pass as a skip. Set it before calling to ask for others.
+#
+# Arguments go to the test programs: scripts/test.sh --test-threads 1
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=scripts/common.sh
+. "$here/common.sh"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+summary=() failed=0
+
+# stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
+stage() {
+    local name=$1 start=$SECONDS verdict=ok
+    shift
+    say "== $name: $*"
+    if ! "$@"; then
+        verdict=FAILED
+        failed=1
+    fi
+    summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
+}
+
+# shellcheck disable=SC2329 # called through stage
+run_tests() { cargo test --release --all-features --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+
+has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
+
+start=$SECONDS
+"$here/setup.sh" --software --swiftshader
+find_cargo
+cd "$here/.."
+summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
+
+if ! has_components && command -v rustup >/dev/null 2>&1; then
+    say "adding rustfmt and clippy through rustup"
+    rustup component add rustfmt clippy
+fi
+has_components ||
+    fail "cargo fmt or cargo clippy is missing. This command would help: rustup component add rustfmt clippy"
+
+if uses_vulkan; then
+    required=llvmpipe
+    if swiftshader_icd >/dev/null; then required=llvmpipe,SwiftShader; fi
+    # Both spellings: loaders before 1.3.207 know only the second.
+    VK_DRIVER_FILES=$(all_icds | paste -sd : -)
+    export VK_DRIVER_FILES VK_ICD_FILENAMES="$VK_DRIVER_FILES"
+    export WGRAD_REQUIRE_ADAPTERS="${WGRAD_REQUIRE_ADAPTERS:-$required}"
+    say "drivers: $VK_DRIVER_FILES"
+    say "adapters that must be there: $WGRAD_REQUIRE_ADAPTERS"
+fi
+
+stage fmt cargo fmt --check
+stage clippy cargo clippy --all-targets --all-features -- -D warnings
+stage doc env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+stage test run_tests "$@"
+
+printf '\n%s\n' 'stage      result   wall'
+printf '%s\n' "${summary[@]}"
+printf '\n'
+# Last, cargo's own lines, one for each test program.
+grep '^test result:' "$log" || echo 'no test ran'
+exit "$failed"

@@ -1,0 +1,42 @@
+// adam: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; w -= rate / bias1 · m / (√v / sqrt_bias2 + eps)
+//   before it g += decay w, or with DECOUPLED (AdamW) w *= 1 - rate decay
+// w [n], g [n], scalars [8] (graph::StepScalars), m [n], v [n] -> w, m, v
+// grid: threads of four elements, folded      overrides: DECOUPLED
+override DECOUPLED: bool = false;
+struct Params {
+    threads_x: u32,
+    quads: u32,
+    beta1: f32,
+    beta2: f32,
+    eps: f32,
+    weight_decay: f32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
+@group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> v: array<vec4<f32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i >= p.quads) {
+        return;
+    }
+    let rate = bitcast<f32>(scalars[0]);
+    let bias1 = bitcast<f32>(scalars[1]);
+    let sqrt_bias2 = bitcast<f32>(scalars[2]);
+    var weight = w[i];
+    var gradient = g[i];
+    if (DECOUPLED) {
+        weight *= 1.0 - rate * p.weight_decay;
+    } else {
+        gradient += p.weight_decay * weight;
+    }
+    let first = mix(gradient, m[i], p.beta1);
+    let second = p.beta2 * v[i] + (1.0 - p.beta2) * gradient * gradient;
+    m[i] = first;
+    v[i] = second;
+    w[i] = weight - rate / bias1 * first / (sqrt(second) / sqrt_bias2 + p.eps);
+}

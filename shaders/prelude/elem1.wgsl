@@ -1,0 +1,2 @@
+// Elements one by one.
+alias Elem = f32;

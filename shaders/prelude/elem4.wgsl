@@ -1,0 +1,2 @@
+// Elements in fours. Every tensor's memory is a multiple of 16 bytes, so the last four may reach into its padding.
+alias Elem = vec4<f32>;

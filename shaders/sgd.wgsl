@@ -1,0 +1,24 @@
+// sgd: g += decay w; with MOMENTUM v = momentum v + g, g = v or (NESTEROV) g + momentum v; w -= rate g
+// w [n], g [n], scalars [8] (graph::StepScalars), v [n] with MOMENTUM (else bound nowhere) -> w, v
+// grid: threads of four elements, folded      overrides: NESTEROV
+override NESTEROV: bool = false;
+struct Params {
+    threads_x: u32,
+    quads: u32,
+    weight_decay: f32,
+    momentum: f32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i < p.quads) {
+        let rate = bitcast<f32>(scalars[0]);
+        let weight = w[i];
+        w[i] = weight - rate * velocity(i, g[i] + p.weight_decay * weight);
+    }
+}

@@ -1,0 +1,84 @@
+//! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the graph it came from.
+
+mod rules;
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph, Mode, Phase, Tensor, Trace, ValueId};
+
+/// The gradient of a scalar with respect to each parameter that it depends on.
+pub struct Gradients {
+    /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
+    pub pairs: Vec<(ValueId, Tensor)>,
+}
+
+/// Appends the derivative of the scalar `loss` to `graph`, and returns the recorder to go on with.
+///
+/// # Errors
+/// [`Error::Option`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
+pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> {
+    let shape = graph.value(loss).shape;
+    if shape.numel() != 1 {
+        let name = &graph.value(loss).name;
+        return Err(Error::Option(format!(
+            "the loss `{name}` has shape {shape}; a loss is one number, take a mean"
+        )));
+    }
+    let nodes = graph.nodes.clone();
+    let wanted = depends_on_parameters(&graph);
+    let mut parameters: Vec<ValueId> =
+        graph.ids().filter(|(_, value)| value.class == Class::Parameter).map(|(id, _)| id).collect();
+    parameters.sort_by_key(|id| {
+        let name = &graph.value(*id).name;
+        graph.parameters.iter().position(|p| p.name() == name)
+    });
+
+    let trace = Trace::over(graph, Mode::Train);
+    let mut gradients: BTreeMap<ValueId, Tensor> = BTreeMap::new();
+    trace.phase(Phase::Backward, || {
+        let seed = trace.tensor(loss);
+        gradients.insert(loss, seed.fill_like(shape, 1.0));
+        for node in nodes.iter().rev() {
+            let dys: Vec<Option<Tensor>> = node.outputs.iter().map(|id| gradients.get(id).cloned()).collect();
+            if dys.iter().all(Option::is_none) || !node.inputs.iter().any(|id| wanted[id.index()]) {
+                continue;
+            }
+            let wants: Vec<bool> = node.inputs.iter().map(|id| wanted[id.index()]).collect();
+            let inputs: Vec<Tensor> = node.inputs.iter().map(|id| trace.tensor(*id)).collect();
+            let outputs: Vec<Tensor> = node.outputs.iter().map(|id| trace.tensor(*id)).collect();
+            let site = rules::Site { inputs: &inputs, outputs: &outputs, dys: &dys, wants: &wants };
+            let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
+            for (id, dx) in node.inputs.iter().zip(dxs) {
+                let Some(dx) = dx else { continue };
+                let sum = match gradients.remove(id) {
+                    Some(earlier) => trace.layer(&node.layer, || earlier.add(&dx)),
+                    None => dx,
+                };
+                gradients.insert(*id, sum);
+            }
+        }
+    });
+    let pairs = parameters
+        .into_iter()
+        .filter_map(|id| {
+            let gradient = gradients.remove(&id)?;
+            let name = format!("{}.grad", trace.name_of(id));
+            Some((id, gradient.named(&name)))
+        })
+        .collect();
+    Ok((trace, Gradients { pairs }))
+}
+
+/// For each value, whether a parameter can change it.
+fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
+    let mut depends: Vec<bool> = graph.values.iter().map(|v| v.class == Class::Parameter).collect();
+    for node in &graph.nodes {
+        if node.inputs.iter().any(|id| depends[id.index()]) {
+            for id in &node.outputs {
+                depends[id.index()] = true;
+            }
+        }
+    }
+    depends
+}

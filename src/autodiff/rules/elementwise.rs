@@ -1,0 +1,54 @@
+//! Functions of single elements. A unary function keeps what `Unary::saves` says, a product its operands.
+
+use std::panic::Location;
+
+use super::Site;
+use crate::graph::{Binary, Op, Saves, Tensor, Unary};
+
+/// `dx = dy f'(·)`. Keeps the output where the derivative can be told from it, else the input.
+pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
+    let dy = site.dy();
+    let saved = match (f, f.saves()) {
+        (Unary::Neg, _) => return dy.neg(),
+        (Unary::Scale(a), _) => return dy.scale(a),
+        (_, Saves::Nothing) => return dy.clone(),
+        (_, Saves::Input) => &site.inputs[0],
+        (_, Saves::Output) => &site.outputs[0],
+    };
+    dy.one(Op::UnaryGrad(f), &[saved, dy], Location::caller())
+}
+
+/// Keeps both operands of a product, quotient or extremum; nothing of a sum or difference.
+pub(super) fn binary(site: &Site, f: Binary) -> Vec<Option<Tensor>> {
+    let (dy, a, b) = (site.dy(), &site.inputs[0], &site.inputs[1]);
+    let (da, db): (Option<Tensor>, Option<Tensor>) = match f {
+        Binary::Add => (site.want(0, || dy.clone()), site.want(1, || dy.clone())),
+        Binary::Sub => (site.want(0, || dy.clone()), site.want(1, || dy.neg())),
+        Binary::Mul => (site.want(0, || dy.mul(b)), site.want(1, || dy.mul(a))),
+        Binary::Div => {
+            let over_b = dy.div(b);
+            // d(a/b)/db = -(a/b)/b
+            (site.want(0, || over_b.clone()), site.want(1, || over_b.mul(&site.outputs[0]).neg()))
+        }
+        Binary::Max => chosen(site, |a, b| b.greater(a)),
+        Binary::Min => chosen(site, |a, b| a.greater(b)),
+        Binary::BceLogits => {
+            let slope = || a.one(Op::Binary(Binary::BceLogitsGrad), &[a, b], Location::caller());
+            (site.want(0, || slope().mul(dy)), site.want(1, || dy.mul(a).neg()))
+        }
+        Binary::Equal | Binary::Greater | Binary::BceLogitsGrad => (None, None),
+    };
+    vec![da.map(|d| d.sum_to(a.shape())), db.map(|d| d.sum_to(b.shape()))]
+}
+
+/// The gradient goes to `b` where `b_wins`, else to `a`.
+fn chosen(site: &Site, b_wins: impl Fn(&Tensor, &Tensor) -> Tensor) -> (Option<Tensor>, Option<Tensor>) {
+    let mask = b_wins(&site.inputs[0], &site.inputs[1]);
+    let to_b = mask.mul(site.dy());
+    (site.want(0, || site.dy().sub(&to_b)), site.want(1, || to_b.clone()))
+}
+
+/// The same mask, drawn again: nothing is kept.
+pub(super) fn dropout(site: &Site, op: &Op) -> Tensor {
+    site.dy().one(op.clone(), &[site.dy(), &site.inputs[1]], Location::caller())
+}

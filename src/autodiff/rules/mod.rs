@@ -1,0 +1,60 @@
+//! One rule for each operation: the vector-Jacobian product, and with it what the backward pass keeps alive.
+
+mod elementwise;
+mod linear;
+mod loss;
+mod movement;
+mod reduce;
+
+use crate::graph::{Op, Tensor};
+
+/// Where a rule is applied.
+pub(super) struct Site<'a> {
+    /// Operands of the forward operation.
+    pub inputs: &'a [Tensor],
+    /// Its results.
+    pub outputs: &'a [Tensor],
+    /// Gradients of the results; `None` where the loss does not depend on one.
+    pub dys: &'a [Option<Tensor>],
+    /// Which operands need a gradient.
+    pub wants: &'a [bool],
+}
+
+impl Site<'_> {
+    /// The gradient of the first result, which every rule but cross-entropy's is about.
+    fn dy(&self) -> &Tensor {
+        self.dys[0].as_ref().expect("differentiate skips nodes without a gradient")
+    }
+
+    /// Computes the gradient of operand `i` if it is needed.
+    fn want(&self, i: usize, dx: impl FnOnce() -> Tensor) -> Option<Tensor> {
+        self.wants[i].then(dx)
+    }
+}
+
+/// Gradients of the operands; `None` where there is none or nobody needs it.
+pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
+    match op {
+        Op::MatMul { ta, tb } => linear::matmul(site, *ta, *tb),
+        Op::Unary(f) => vec![site.want(0, || elementwise::unary(site, *f))],
+        Op::Binary(f) => elementwise::binary(site, *f),
+        Op::Reduce { kind, axes } => vec![site.want(0, || reduce::reduce(site, *kind, *axes))],
+        Op::Softmax { log } => vec![site.want(0, || loss::softmax(site, *log))],
+        Op::CrossEntropy => vec![site.want(0, || loss::cross_entropy(site)), None],
+        Op::Reshape(_) | Op::Copy => vec![site.want(0, || site.dy().reshape(site.inputs[0].shape()))],
+        Op::Permute(perm) => vec![site.want(0, || movement::permute(site, perm))],
+        Op::Expand(_) => vec![site.want(0, || site.dy().sum_to(site.inputs[0].shape()))],
+        Op::Slice { axis, start, len } => vec![site.want(0, || movement::slice(site, *axis, *start, *len))],
+        Op::Pad { axis, before, .. } => vec![site.want(0, || movement::pad(site, *axis, *before))],
+        Op::Concat { axis } => movement::concat(site, *axis),
+        Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
+        // Integers and constants have no derivative; the rest exist only in backward and update phases.
+        Op::Cast(_)
+        | Op::LabelShare
+        | Op::Fill { .. }
+        | Op::UnaryGrad(_)
+        | Op::SoftmaxGrad { .. }
+        | Op::CrossEntropyGrad
+        | Op::Update(_) => vec![None; site.inputs.len()],
+    }
+}

@@ -1,0 +1,169 @@
+//! Which adapters there are, what they allow, and which one to take.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::limits::{ALIGNMENT, AdapterClass, F16, Limits};
+use crate::units::Bytes;
+
+/// Which adapter to open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Select {
+    /// Discrete before integrated before software.
+    #[default]
+    Best,
+    /// A software adapter.
+    Software,
+    /// The first whose name contains this, whatever the case.
+    Named(String),
+}
+
+/// An adapter, as plain data.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// The driver's name for it.
+    pub name: String,
+    /// `vulkan`, `metal`, `dx12`, …
+    pub backend: String,
+    /// `discrete`, `integrated`, `virtual`, `software` or `other`.
+    pub kind: &'static str,
+    /// Driver and version.
+    pub driver: String,
+    /// What plans must keep to.
+    pub limits: Limits,
+    /// Smallest and largest subgroup; 0 where subgroup operations are missing.
+    pub subgroups: (u32, u32),
+    /// Why it cannot be used; `None` if it can.
+    pub unusable: Option<String>,
+    /// Its place in the order of preference, 0 being the best.
+    pub rank: usize,
+}
+
+impl Adapter {
+    /// Why wgrad would or would not choose it.
+    pub fn reason(&self) -> String {
+        match (&self.unusable, self.rank) {
+            (Some(why), _) => format!("cannot be used: {why}"),
+            (None, 0) => format!("chosen by default: the best {} adapter here", self.kind),
+            (None, _) if self.kind == "software" => {
+                "not chosen by default: another adapter comes before this software one".to_owned()
+            }
+            (None, _) => "not chosen by default: another adapter comes first".to_owned(),
+        }
+    }
+
+    pub(super) fn of_device(device: &wgpu::Device) -> Self {
+        Self::new(&device.adapter_info(), &device.limits(), device.features(), true)
+    }
+
+    fn new(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, features: wgpu::Features, compute: bool) -> Self {
+        let kind = match info.device_type {
+            wgpu::DeviceType::DiscreteGpu => "discrete",
+            wgpu::DeviceType::IntegratedGpu => "integrated",
+            wgpu::DeviceType::VirtualGpu => "virtual",
+            wgpu::DeviceType::Cpu => "software",
+            wgpu::DeviceType::Other => "other",
+        };
+        let subgroups = if features.contains(wgpu::Features::SUBGROUP) {
+            (info.subgroup_min_size, info.subgroup_max_size)
+        } else {
+            (0, 0)
+        };
+        let native = features.contains(wgpu::Features::SHADER_F16);
+        let own = Limits {
+            name: info.name.clone(),
+            class: if kind == "software" { AdapterClass::Cpu } else { AdapterClass::Gpu },
+            max_buffer: limits.max_buffer_size,
+            max_binding: u64::from(limits.max_storage_buffer_binding_size) / 16 * 16,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_invocations: limits.max_compute_invocations_per_workgroup,
+            max_workgroups: limits.max_compute_workgroups_per_dimension,
+            min_subgroup: subgroups.0,
+            f16: if native { F16::Native } else { F16::Packed },
+        };
+        let too_small = [
+            (u64::from(own.max_storage_buffers), 8, "storage buffers per stage"),
+            (u64::from(own.max_invocations), 256, "threads per workgroup"),
+            (u64::from(own.max_workgroups), 65_535, "workgroups per dimension"),
+        ];
+        let alignment = u64::from(limits.min_storage_buffer_offset_alignment);
+        let unusable = if !compute {
+            Some("it has no compute shaders".to_owned())
+        } else if alignment > ALIGNMENT {
+            Some(format!("it aligns storage to {alignment} bytes, plans to {ALIGNMENT}"))
+        } else {
+            let lacking = too_small.iter().find(|(has, needs, _)| has < needs);
+            lacking.map(|(has, needs, what)| format!("it has {has} {what}, wgrad needs {needs}"))
+        };
+        Self {
+            name: info.name.clone(),
+            backend: info.backend.to_str().to_owned(),
+            kind,
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+            limits: own,
+            subgroups,
+            unusable,
+            rank: 0,
+        }
+    }
+
+    /// Discrete before integrated before software; wgpu's OpenGL backend last; lavapipe before other software.
+    fn preference(&self) -> (bool, usize, bool, bool) {
+        const KINDS: [&str; 5] = ["discrete", "integrated", "virtual", "other", "software"];
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
+        (self.unusable.is_some(), kind, self.backend == "gl", !self.name.contains("llvmpipe"))
+    }
+}
+
+impl fmt::Display for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, backend, kind, limits, .. } = self;
+        let (f16, binding, buffer) = (limits.f16.name(), Bytes(limits.max_binding), Bytes(limits.max_buffer));
+        write!(f, "{name} · {backend} · {kind} · f16 {f16} · binding ≤ {binding} · buffer ≤ {buffer}")
+    }
+}
+
+/// What kernels make use of, of what the adapter has.
+pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
+    available & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY)
+}
+
+/// Every adapter, best first.
+pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let describe = |raw: wgpu::Adapter| {
+        let compute = raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
+        let adapter = Adapter::new(&raw.get_info(), &raw.limits(), raw.features(), compute);
+        (raw, adapter)
+    };
+    let mut all: Vec<_> = found.into_iter().map(describe).collect();
+    all.sort_by_key(|(_, adapter)| adapter.preference());
+    for (rank, (_, adapter)) in all.iter_mut().enumerate() {
+        adapter.rank = rank;
+    }
+    all
+}
+
+/// # Errors
+/// [`Error::NoAdapter`] and [`Error::Unknown`], with what there is.
+pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
+    let all = list();
+    let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.name.clone()).collect();
+    let fits = |adapter: &Adapter| match select {
+        Select::Best => true,
+        Select::Software => adapter.kind == "software",
+        Select::Named(name) => adapter.name.to_lowercase().contains(&name.to_lowercase()),
+    };
+    match all.into_iter().find(|(_, adapter)| fits(adapter)) {
+        Some((raw, adapter)) => match &adapter.unusable {
+            None => Ok((raw, adapter)),
+            Some(why) => Err(Error::NoAdapter(format!("`{}` cannot be used: {why}", adapter.name))),
+        },
+        None if known.is_empty() => Err(Error::NoAdapter(String::new())),
+        None => match select {
+            Select::Named(name) => Err(Error::Unknown { kind: "adapter", name: name.clone(), known }),
+            _ => Err(Error::NoAdapter(format!("none of {} is a software adapter", known.join(", ")))),
+        },
+    }
+}

@@ -1,0 +1,188 @@
+//! The GPU: choosing an adapter, opening it, buffers and pipelines. Nothing here knows graphs, plans or kernels.
+
+mod adapter;
+mod buffers;
+mod pipelines;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub use adapter::{Adapter, Select};
+pub use pipelines::PipelineSource;
+
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use pipelines::Pipelines;
+
+/// A wait that takes longer means that the device hangs.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// An open device. Cheap to clone; clones share pipelines.
+#[derive(Clone)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    adapter: Adapter,
+    pipelines: Pipelines,
+    /// What wgpu reported outside of any call: validation failures, device loss.
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+/// How a device is opened.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceOptions {
+    /// Which adapter.
+    pub select: Select,
+    /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
+    pub checked: bool,
+}
+
+impl Device {
+    /// Opens the best adapter: discrete before integrated before software.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`], with the command that installs a software one.
+    pub fn new() -> Result<Self> {
+        Self::open(&DeviceOptions::default())
+    }
+
+    /// Opens the first adapter whose name contains `name`, whatever the case.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the adapters there are.
+    pub fn by_name(name: &str) -> Result<Self> {
+        Self::open(&DeviceOptions { select: Select::Named(name.to_owned()), ..DeviceOptions::default() })
+    }
+
+    /// Opens a software adapter, such as lavapipe.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`], with the command that installs one.
+    pub fn software() -> Result<Self> {
+        Self::open(&DeviceOptions { select: Select::Software, ..DeviceOptions::default() })
+    }
+
+    /// Every adapter on this machine, best first, with the reason for or against each.
+    pub fn list() -> Vec<Adapter> {
+        adapter::list().into_iter().map(|(_, adapter)| adapter).collect()
+    }
+
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
+    pub fn open(options: &DeviceOptions) -> Result<Self> {
+        let (raw, adapter) = adapter::choose(&options.select)?;
+        let refused = |e: &dyn fmt::Display| Error::Device {
+            what: format!("to open `{}`", adapter.name),
+            message: e.to_string(),
+        };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("wgrad"),
+            required_features: adapter::wanted_features(raw.features()),
+            required_limits: raw.limits(),
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            ..Default::default()
+        };
+        let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
+        let failure = Arc::new(Mutex::new(None));
+        let (lost, uncaptured) = (Arc::clone(&failure), Arc::clone(&failure));
+        device.set_device_lost_callback(move |reason, message| {
+            // Dropping the device is reported as a loss as well.
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                note(&lost, Error::DeviceLost(message));
+            }
+        });
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            note(&uncaptured, Error::Device { what: "a command".to_owned(), message: error.to_string() });
+        }));
+        let pipelines = Pipelines::new(options.checked);
+        Ok(Self { shared: Arc::new(Shared { device, queue, adapter, pipelines, failure }) })
+    }
+
+    /// Uses a device and queue that the app has opened, with the limits and features the app gave it. The app's error
+    /// handlers stay as they are.
+    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
+        let adapter = Adapter::of_device(&device);
+        let failure = Arc::new(Mutex::new(None));
+        let pipelines = Pipelines::new(false);
+        Self { shared: Arc::new(Shared { device, queue, adapter, pipelines, failure }) }
+    }
+
+    /// The adapter behind the device.
+    pub fn adapter(&self) -> &Adapter {
+        &self.shared.adapter
+    }
+
+    /// What plans for this device must keep to.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.adapter.limits
+    }
+
+    /// wgpu's device.
+    pub fn wgpu_device(&self) -> &wgpu::Device {
+        &self.shared.device
+    }
+
+    /// wgpu's queue.
+    pub fn wgpu_queue(&self) -> &wgpu::Queue {
+        &self.shared.queue
+    }
+
+    /// Blocks until `submission` is done, or everything submitted so far.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] for what it reported meanwhile.
+    pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let poll = wgpu::PollType::Wait { submission_index: submission, timeout: Some(TIMEOUT) };
+        match self.shared.device.poll(poll) {
+            Ok(_) => self.failure(),
+            Err(e) => {
+                self.failure()?;
+                Err(Error::DeviceLost(format!("waiting for it failed: {e}")))
+            }
+        }
+    }
+
+    /// Lets finished work call back, without blocking.
+    ///
+    /// # Errors
+    /// As [`Device::wait`].
+    pub fn poll(&self) -> Result<()> {
+        if let Err(e) = self.shared.device.poll(wgpu::PollType::Poll) {
+            self.failure()?;
+            return Err(Error::DeviceLost(e.to_string()));
+        }
+        self.failure()
+    }
+
+    /// What wgpu reported since the last call.
+    fn failure(&self) -> Result<()> {
+        let mut failure = self.shared.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Keeps the first failure: later ones follow from it.
+fn note(failure: &Mutex<Option<Error>>, error: Error) {
+    log::error!("{error}");
+    let mut slot = failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    slot.get_or_insert(error);
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.adapter.fmt(f)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}

@@ -1,0 +1,115 @@
+//! Compute pipelines, each created once for a device.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::Device;
+use crate::error::{Error, Result};
+
+/// A kernel to compile: binding 0 is a uniform of at most 256 bytes, the others are writable storage.
+pub struct PipelineSource<'a> {
+    /// Name for reports; with the constants it identifies the pipeline.
+    pub name: &'a str,
+    /// Makes the complete WGSL text; called if the pipeline does not exist yet.
+    pub wgsl: &'a dyn Fn() -> String,
+    /// Binding numbers of the storage buffers.
+    pub slots: &'a [u32],
+    /// Values of `override` constants.
+    pub constants: &'a [(&'static str, f64)],
+}
+
+type Key = (String, Vec<(&'static str, u64)>);
+
+pub(super) struct Pipelines {
+    checked: bool,
+    layouts: Mutex<BTreeMap<Vec<u32>, wgpu::BindGroupLayout>>,
+    compiled: Mutex<BTreeMap<Key, wgpu::ComputePipeline>>,
+}
+
+impl Pipelines {
+    pub(super) fn new(checked: bool) -> Self {
+        Self { checked, layouts: Mutex::default(), compiled: Mutex::default() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Device {
+    /// The layout of a bind group with `Params` at binding 0 and storage at `slots`.
+    pub fn bind_group_layout(&self, slots: &[u32]) -> wgpu::BindGroupLayout {
+        let mut layouts = lock(&self.shared.pipelines.layouts);
+        let create = || {
+            let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+                binding,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+                count: None,
+            };
+            // All storage is writable: one dispatch may not bind a buffer both read-only and writable, even at
+            // different places.
+            let storage = wgpu::BufferBindingType::Storage { read_only: false };
+            let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform)];
+            entries.extend(slots.iter().map(|&slot| entry(slot, storage)));
+            let descriptor = wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries };
+            self.wgpu_device().create_bind_group_layout(&descriptor)
+        };
+        layouts.entry(slots.to_vec()).or_insert_with(create).clone()
+    }
+
+    /// The pipeline for a kernel, compiled at the first call.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the compiler's words.
+    pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
+        let bits = source.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
+        let key = (source.name.to_owned(), bits);
+        if let Some(pipeline) = lock(&self.shared.pipelines.compiled).get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let pipeline = self.compile(source)?;
+        lock(&self.shared.pipelines.compiled).insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
+        let device = self.wgpu_device();
+        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(source.name),
+            source: wgpu::ShaderSource::Wgsl(Cow::Owned((source.wgsl)())),
+        };
+        let module = if self.shared.pipelines.checked {
+            device.create_shader_module(descriptor)
+        } else {
+            // SAFETY: kernels keep to the sizes in their `Params`, which lowering computes from shapes; the suite runs
+            // them all with checks as well.
+            unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+        };
+        let group = self.bind_group_layout(source.slots);
+        let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(source.name),
+            bind_group_layouts: &[Some(&group)],
+            immediate_size: 0,
+        });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(source.name),
+            layout: Some(&layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                constants: source.constants,
+                zero_initialize_workgroup_memory: false,
+            },
+            cache: None,
+        });
+        match pollster::block_on(scope.pop()) {
+            None => Ok(pipeline),
+            Some(e) => {
+                Err(Error::Device { what: format!("kernel `{}`", source.name), message: e.to_string() })
+            }
+        }
+    }
+}

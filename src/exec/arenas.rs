@@ -1,0 +1,62 @@
+//! The buffers behind a session's regions.
+
+use super::ledger::{Ledger, Purpose};
+use super::transfer::Place;
+use crate::error::{Error, Result};
+use crate::graph::ValueId;
+use crate::plan::{Footprint, Plan, StorageId};
+
+/// Buffers that all plans of a session share.
+pub(super) struct Arenas {
+    /// Parameters and optimizer state.
+    pub(super) persistent: Vec<wgpu::Buffer>,
+    /// What lives within a step.
+    pub(super) step: Vec<wgpu::Buffer>,
+}
+
+impl Arenas {
+    pub(super) fn new(plans: &[&Plan], ledger: &mut Ledger) -> Result<Self> {
+        let mut create = |kind: &str, sizes: Vec<u64>| -> Result<Vec<wgpu::Buffer>> {
+            let one =
+                |(i, &bytes): (usize, &u64)| ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
+            sizes.iter().enumerate().map(one).collect()
+        };
+        let persistent = create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent))?;
+        let step = create("step", Footprint::widest(plans, |plan| &plan.layout.step))?;
+        Ok(Self { persistent, step })
+    }
+
+    /// Buffer and offset of a storage.
+    pub(super) fn place(&self, plan: &Plan, storage: StorageId) -> (&wgpu::Buffer, u64) {
+        let region = plan.layout.regions[storage.0 as usize];
+        let arenas = if region.arena.persistent { &self.persistent } else { &self.step };
+        (&arenas[region.arena.index as usize], region.offset)
+    }
+
+    /// Buffer and offset of an input or output.
+    pub(super) fn place_of(&self, plan: &Plan, value: ValueId) -> (&wgpu::Buffer, u64) {
+        let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
+        self.place(plan, storage)
+    }
+
+    /// The elements of a storage, without padding.
+    pub(super) fn elements(&self, plan: &Plan, storage: StorageId) -> Place<'_> {
+        let (buffer, offset) = self.place(plan, storage);
+        Place { buffer, offset, bytes: plan.program.storages[storage.0 as usize].used_bytes }
+    }
+}
+
+/// A parameter or optimizer state by name.
+///
+/// # Errors
+/// [`Error::Unknown`] with the names there are.
+pub(super) fn persistent_storage(plan: &Plan, name: &str) -> Result<StorageId> {
+    let storages = &plan.program.storages;
+    match storages.iter().position(|s| s.persistent && s.name == name) {
+        Some(i) => Ok(StorageId(i as u32)),
+        None => {
+            let known = storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect();
+            Err(Error::Unknown { kind: "parameter", name: name.to_owned(), known })
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What changes from step to step: the count of steps and the learning rate.
+
+use super::feed::Feeds;
+use crate::device::Device;
+use crate::error::Result;
+use crate::graph::STEP_SCALARS;
+use crate::optim::Schedule;
+use crate::plan::Plan;
+
+/// Where training stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    /// Training steps made.
+    pub(super) steps: u64,
+    /// Factor of the learning rate.
+    pub(super) schedule: Schedule,
+    /// Replaces the optimizer's learning rate.
+    pub(super) learning_rate: Option<f32>,
+}
+
+impl Clock {
+    /// Feeds the step scalars, where a plan needs them.
+    pub(super) fn feed(&self, device: &Device, plan: &Plan, feeds: &mut Feeds) -> Result<()> {
+        if !plan.graph().inputs().any(|(_, value)| value.name == STEP_SCALARS) {
+            return Ok(());
+        }
+        let optimizer = plan.optimizer.unwrap_or_default();
+        let rate = self.learning_rate.unwrap_or(optimizer.learning_rate()) * self.schedule.factor(self.steps);
+        let scalars = optimizer.scalars(self.steps, rate, plan.seed);
+        let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&scalars));
+        feeds.feed(device, plan.graph(), STEP_SCALARS, words)
+    }
+}

@@ -1,0 +1,250 @@
+//! The same dispatches from a live pool: memory is taken when an operation first writes it and given back after its
+//! last use. For debugging, for comparing with planned runs, and as a real workload for pool strategies.
+
+use std::sync::Arc;
+
+use super::arenas::persistent_storage;
+use super::clock::Clock;
+use super::feed::{Element, Feeds};
+use super::ledger::{Ledger, Purpose};
+use super::readback::Readback;
+use super::record::{self, Ready};
+use super::transfer::{Place, Transfer};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::{Class, ValueId};
+use crate::memory::{Backing, Block, EventLog, MemoryStats, Pool, PoolOptions, Request};
+use crate::plan::{Plan, Span, StorageId, TRANSFER_BYTES};
+
+/// Pages of a pool as buffers on a device.
+struct Pages {
+    ledger: Ledger,
+}
+
+impl Backing for Pages {
+    type Page = wgpu::Buffer;
+
+    fn create(&mut self, bytes: u64) -> Result<wgpu::Buffer, String> {
+        let label = format!("pool page {}", self.ledger.buffers());
+        self.ledger.create(&label, bytes, Purpose::Arena).map_err(|e| e.to_string())
+    }
+}
+
+/// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
+pub struct Eager {
+    plan: Arc<Plan>,
+    ledger: Ledger,
+    pool: Pool<Pages>,
+    /// The block of each storage that is alive.
+    blocks: Vec<Option<Block>>,
+    uniforms: Option<wgpu::Buffer>,
+    feeds: Feeds,
+    readbacks: Vec<Readback>,
+    transfer: Transfer,
+    clock: Clock,
+}
+
+impl Eager {
+    /// Takes memory for parameters and optimizer state from a pool, and uploads their start.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] if the pool's cap is too small, [`Error::OutOfMemory`], [`Error::Device`].
+    pub fn new(device: &Device, plan: &Plan, options: PoolOptions) -> Result<Self> {
+        let mut ledger = Ledger::new(device);
+        let pool = Pool::new(options, Pages { ledger: Ledger::new(device) })?;
+        let uniforms = record::uniforms(plan, &mut ledger)?;
+        let feeds = Feeds::new(plan.graph(), &mut ledger)?;
+        let mut readbacks = Vec::new();
+        for (name, id) in &plan.graph().outputs {
+            readbacks.push(Readback::new(name, plan.graph().value(*id).bytes(), 1, &mut ledger)?);
+        }
+        let transfer = Transfer::new(TRANSFER_BYTES, &mut ledger)?;
+        let blocks = vec![None; plan.program.storages.len()];
+        let clock = Clock::default();
+        let plan = Arc::new(plan.clone());
+        let mut eager = Self { plan, ledger, pool, blocks, uniforms, feeds, readbacks, transfer, clock };
+        eager.start()?;
+        Ok(eager)
+    }
+
+    /// Recycled pages are dirty, so optimizer state is zeroed by hand.
+    fn start(&mut self) -> Result<()> {
+        let plan = Arc::clone(&self.plan);
+        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+            self.take(i)?;
+            let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
+            match plan.graph().parameters.get(i) {
+                Some(param) => self.transfer.upload(&self.ledger, place, |range| param.initial(range))?,
+                None => self.transfer.upload(&self.ledger, place, |range| {
+                    debug_assert!(range.end <= storage.bytes);
+                    vec![0.0; (range.end - range.start) as usize]
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an input for the next step, as [`Session::feed`](super::Session::feed).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
+        self.feeds.feed(&self.ledger.device, self.plan.graph(), name, data)
+    }
+
+    /// Runs the plan's operations once.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where the pool's cap is reached, with the tensor's name; [`Error::Input`], [`Error::DeviceLost`].
+    pub fn step(&mut self) -> Result<()> {
+        let plan = Arc::clone(&self.plan);
+        let device = self.ledger.device.clone();
+        self.clock.feed(&device, &plan, &mut self.feeds)?;
+        let storages = &plan.program.storages;
+        // What was kept for the host to read after the last step.
+        for (i, storage) in storages.iter().enumerate() {
+            if !storage.persistent {
+                self.give_back(i)?;
+            }
+        }
+        for (i, storage) in storages.iter().enumerate() {
+            if storage.class_at(storage.first) == Class::Input {
+                self.take(i)?;
+            }
+        }
+        let mut encoder =
+            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let (pool, blocks) = (&self.pool, &self.blocks);
+        self.feeds.record(&mut encoder, |value| {
+            let place = value_place(pool, blocks, &plan, value).expect("inputs were taken above");
+            (place.buffer, place.offset)
+        })?;
+        let ready = self.run_operations(&plan, &device)?;
+        {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            record::encode(&mut pass, &ready);
+        }
+        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        self.feeds.submitted(&submission);
+        self.clock.steps += u64::from(plan.optimizer.is_some());
+        device.poll()
+    }
+
+    /// Takes, binds and gives back memory, operation by operation.
+    fn run_operations(&mut self, plan: &Plan, device: &Device) -> Result<Vec<Ready>> {
+        let storages = &plan.program.storages;
+        let mut born = vec![Vec::new(); plan.program.order.len() + 1];
+        let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.persistent) {
+            born[storage.first].push(i);
+            dead[storage.last].push(i);
+        }
+        let mut ready = Vec::new();
+        let mut launches = plan.program.launches.iter().enumerate().peekable();
+        for position in 0..plan.program.order.len() {
+            for &i in &born[position] {
+                self.take(i)?;
+            }
+            while let Some((index, (launch, _))) = launches.next_if(|(_, (_, at))| *at == position) {
+                let uniforms = self.uniforms.as_ref().expect("a plan with launches has uniforms");
+                let (pool, blocks) = (&self.pool, &self.blocks);
+                let group = record::group(device, launch, uniforms, index, |span: &Span| {
+                    let place = elements(pool, blocks, plan, span.storage).expect("operands are alive");
+                    (place.buffer, place.offset, span.bytes)
+                });
+                ready.push(Ready { pipeline: record::pipeline(device, launch)?, group, grid: launch.grid });
+            }
+            for &i in &dead[position] {
+                self.give_back(i)?;
+            }
+        }
+        Ok(ready)
+    }
+
+    /// An output of the last step. Waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the outputs there are.
+    pub fn output<T: Element>(&mut self, name: &str) -> Result<Vec<T>> {
+        let outputs = &self.plan.graph().outputs;
+        let Some(i) = outputs.iter().position(|(other, _)| other == name) else {
+            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
+            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
+        };
+        let device = &self.ledger.device;
+        let place = value_place(&self.pool, &self.blocks, &self.plan, outputs[i].1)?;
+        let mut encoder =
+            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
+        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        self.readbacks[i].submitted(slot, self.clock.steps, submission);
+        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+    }
+
+    /// A parameter or optimizer state by name.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are.
+    pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
+        let storage = persistent_storage(&self.plan, name)?;
+        let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
+        self.transfer.download(&self.ledger, place)
+    }
+
+    /// What the pool holds now and held at most, under PyTorch's names.
+    pub fn stats(&self) -> &MemoryStats {
+        self.pool.stats()
+    }
+
+    /// Every allocation and release so far.
+    pub fn log(&self) -> &EventLog {
+        self.pool.log()
+    }
+
+    /// Bytes of all buffers created: the pool's pages, staging and uniforms.
+    pub fn device_bytes(&self) -> u64 {
+        self.ledger.created() + self.pool.stats().reserved.current
+    }
+
+    fn take(&mut self, storage: usize) -> Result<()> {
+        if self.blocks[storage].is_none() {
+            let wanted = &self.plan.program.storages[storage];
+            let class = wanted.class_at(wanted.first).name();
+            self.blocks[storage] = Some(self.pool.alloc(Request::new(wanted.bytes, &wanted.name, class))?);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, storage: usize) -> Result<()> {
+        match self.blocks[storage].take() {
+            Some(block) => Ok(self.pool.free(block)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the elements of a live storage are.
+fn elements<'a>(
+    pool: &'a Pool<Pages>,
+    blocks: &[Option<Block>],
+    plan: &Plan,
+    storage: StorageId,
+) -> Result<Place<'a>> {
+    let wanted = &plan.program.storages[storage.0 as usize];
+    let block = blocks[storage.0 as usize];
+    let buffer = block.and_then(|block| pool.page(block.page));
+    match (block, buffer) {
+        (Some(block), Some(buffer)) => Ok(Place { buffer, offset: block.offset, bytes: wanted.used_bytes }),
+        _ => Err(Error::Option(format!("`{}` is not in memory: run a step first", wanted.name))),
+    }
+}
+
+fn value_place<'a>(
+    pool: &'a Pool<Pages>,
+    blocks: &[Option<Block>],
+    plan: &Plan,
+    value: ValueId,
+) -> Result<Place<'a>> {
+    let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
+    elements(pool, blocks, plan, storage)
+}

@@ -1,0 +1,156 @@
+//! Inputs on their way to the device: two staging buffers each, so that the next batch is written while a step runs.
+
+use super::ledger::{Ledger, Purpose};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, IGNORE, STEP_SCALARS, ValueId};
+use crate::plan::STAGING_SLOTS;
+
+/// Element types that can be fed and read: `f32` and `u32`.
+pub trait Element: bytemuck::Pod {
+    /// The element type on the device.
+    const DTYPE: DType;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+}
+
+/// A staging buffer, mapped while the host writes it.
+struct Slot {
+    buffer: wgpu::Buffer,
+    mapped: bool,
+    used_by: Option<wgpu::SubmissionIndex>,
+}
+
+struct Input {
+    value: ValueId,
+    name: String,
+    bytes: u64,
+    slots: Vec<Slot>,
+    /// The slot that holds what was fed last.
+    current: Option<usize>,
+}
+
+/// The inputs of one program.
+pub(super) struct Feeds {
+    inputs: Vec<Input>,
+}
+
+impl Feeds {
+    pub(super) fn new(graph: &Graph, ledger: &mut Ledger) -> Result<Self> {
+        let mut inputs = Vec::new();
+        for (value, input) in graph.inputs() {
+            let bytes = input.bytes();
+            let mut slots = Vec::new();
+            for slot in 0..STAGING_SLOTS {
+                let label = format!("staging of {} {slot}", input.name);
+                let buffer = ledger.create(&label, bytes, Purpose::Upload)?;
+                slots.push(Slot { buffer, mapped: true, used_by: None });
+            }
+            inputs.push(Input { value, name: input.name.clone(), bytes, slots, current: None });
+        }
+        Ok(Self { inputs })
+    }
+
+    /// Writes an input for the next step. Feeding twice before a step replaces the first.
+    pub(super) fn feed<T: Element>(
+        &mut self,
+        device: &Device,
+        graph: &Graph,
+        name: &str,
+        data: &[T],
+    ) -> Result<()> {
+        let Some(input) = self.inputs.iter_mut().find(|input| input.name == name) else {
+            let known =
+                graph.inputs().map(|(_, v)| v.name.clone()).filter(|name| name != STEP_SCALARS).collect();
+            return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
+        };
+        check(graph, input.value, data)?;
+        // The current slot may still be on its way to the step that was submitted last.
+        let slot = match input.current {
+            Some(current) if input.slots[current].mapped => current,
+            Some(current) => (current + 1) % input.slots.len(),
+            None => 0,
+        };
+        input.slots[slot].write(device, bytemuck::cast_slice(data))?;
+        input.current = Some(slot);
+        Ok(())
+    }
+
+    /// Records the copies of all inputs; `place` says where each goes.
+    pub(super) fn record<'a>(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        mut place: impl FnMut(ValueId) -> (&'a wgpu::Buffer, u64),
+    ) -> Result<()> {
+        for input in &mut self.inputs {
+            let Some(current) = input.current else {
+                let message = "nothing was fed; call `feed` before the first step".to_owned();
+                return Err(Error::Input { name: input.name.clone(), message });
+            };
+            let slot = &mut input.slots[current];
+            if slot.mapped {
+                slot.buffer.unmap();
+                slot.mapped = false;
+            }
+            let (buffer, offset) = place(input.value);
+            encoder.copy_buffer_to_buffer(&slot.buffer, 0, buffer, offset, input.bytes);
+        }
+        Ok(())
+    }
+
+    /// Remembers which submission reads the current slots.
+    pub(super) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
+        for input in &mut self.inputs {
+            if let Some(current) = input.current {
+                input.slots[current].used_by = Some(submission.clone());
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn write(&mut self, device: &Device, bytes: &[u8]) -> Result<()> {
+        if !self.mapped {
+            self.buffer.map_async(wgpu::MapMode::Write, .., |_| {});
+            device.wait(self.used_by.take())?;
+            self.mapped = true;
+        }
+        let mut view = self
+            .buffer
+            .get_mapped_range_mut(..)
+            .map_err(|e| Error::Device { what: "to write an input".to_owned(), message: e.to_string() })?;
+        view.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Type, length and, for class indices, range.
+fn check<T: Element>(graph: &Graph, id: ValueId, data: &[T]) -> Result<()> {
+    let value = graph.value(id);
+    let wrong = |message: String| Err(Error::Input { name: value.name.clone(), message });
+    if value.dtype != T::DTYPE {
+        return wrong(format!("is {}, got {}", value.dtype, T::DTYPE));
+    }
+    if data.len() as u64 != value.shape.numel() {
+        let needed = value.shape.numel();
+        return wrong(format!("{} takes {needed} elements, got {}", value.shape, data.len()));
+    }
+    if let Some(below) = value.below {
+        let labels: &[u32] = bytemuck::cast_slice(data);
+        if let Some(at) = labels.iter().position(|&label| label >= below && label != IGNORE) {
+            return wrong(format!(
+                "element {at} is {}, but there are {below} classes (0 to {}; u32::MAX is ignored)",
+                labels[at],
+                below.saturating_sub(1)
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! Running plans: the only place where plans and devices meet.
+//!
+//! [`Session`] runs plans from memory laid out in advance; [`Eager`] runs the same dispatches one operation at a time
+//! from a live pool. On one adapter both give the same bits.
+
+mod arenas;
+mod check;
+mod clock;
+mod eager;
+mod feed;
+mod ledger;
+mod program;
+mod readback;
+mod record;
+mod session;
+mod transfer;
+#[cfg(feature = "safetensors")]
+mod weights;
+
+pub use eager::Eager;
+pub use feed::Element;
+pub use session::{Debug, ProgramId, Session};

@@ -1,0 +1,95 @@
+//! One plan of a session, ready to run: its dispatches, its inputs, its outputs.
+
+use std::sync::Arc;
+
+use super::arenas::Arenas;
+use super::feed::{Element, Feeds};
+use super::ledger::Ledger;
+use super::readback::Readback;
+use super::record::{self, Ready};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::plan::{Plan, Span, readback_slots};
+
+pub(super) struct Program {
+    pub(super) plan: Arc<Plan>,
+    pub(super) feeds: Feeds,
+    launches: Vec<Ready>,
+    readbacks: Vec<Readback>,
+}
+
+impl Program {
+    /// Compiles every kernel and makes every bind group.
+    pub(super) fn new(plan: &Plan, arenas: &Arenas, ledger: &mut Ledger) -> Result<Self> {
+        let device = ledger.device.clone();
+        let uniforms = record::uniforms(plan, ledger)?;
+        let mut launches = Vec::new();
+        for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
+            let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
+            let group = record::group(&device, launch, uniforms, index, |span: &Span| {
+                let (buffer, offset) = arenas.place(plan, span.storage);
+                (buffer, offset, span.bytes)
+            });
+            launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
+        }
+        let feeds = Feeds::new(plan.graph(), ledger)?;
+        let mut readbacks = Vec::new();
+        for (i, (name, id)) in plan.graph().outputs.iter().enumerate() {
+            let bytes = plan.graph().value(*id).bytes();
+            readbacks.push(Readback::new(name, bytes, readback_slots(plan, i), ledger)?);
+        }
+        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, readbacks })
+    }
+
+    /// Whether running it is a training step, with a loss as its first output.
+    pub(super) fn trains(&self) -> bool {
+        self.plan.optimizer.is_some()
+    }
+
+    /// The ring through which the loss comes back.
+    pub(super) fn loss_ring(&mut self) -> &mut Readback {
+        &mut self.readbacks[0]
+    }
+
+    /// Records inputs and dispatches.
+    pub(super) fn record(&mut self, encoder: &mut wgpu::CommandEncoder, arenas: &Arenas) -> Result<()> {
+        let plan = &self.plan;
+        self.feeds.record(encoder, |value| arenas.place_of(plan, value))?;
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        record::encode(&mut pass, &self.launches);
+        Ok(())
+    }
+
+    /// Records the copy of the loss; returns the slot it goes to.
+    pub(super) fn record_loss(&self, encoder: &mut wgpu::CommandEncoder, arenas: &Arenas) -> usize {
+        let (buffer, offset) = arenas.place_of(&self.plan, self.plan.graph().outputs[0].1);
+        self.readbacks[0].record(encoder, buffer, offset)
+    }
+
+    /// Copies an output of the last run and waits for it.
+    pub(super) fn output<T: Element>(
+        &mut self,
+        device: &Device,
+        arenas: &Arenas,
+        name: &str,
+    ) -> Result<Vec<T>> {
+        let outputs = &self.plan.graph().outputs;
+        let Some(i) = outputs.iter().position(|(other, _)| other == name) else {
+            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
+            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
+        };
+        let id = outputs[i].1;
+        let dtype = self.plan.graph().value(id).dtype;
+        if dtype != T::DTYPE {
+            let message = format!("is {dtype}, asked for {}", T::DTYPE);
+            return Err(Error::Input { name: name.to_owned(), message });
+        }
+        let mut encoder =
+            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let (buffer, offset) = arenas.place_of(&self.plan, id);
+        let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
+        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        self.readbacks[i].submitted(slot, 0, submission);
+        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+    }
+}

@@ -1,0 +1,99 @@
+//! Outputs on their way back: the loss through a ring that never stalls the device, others when asked for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::ledger::{Ledger, Purpose};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+const PENDING: u8 = 0;
+const ARRIVED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A copy that was submitted.
+struct Flight {
+    slot: usize,
+    step: u64,
+    state: Arc<AtomicU8>,
+    submission: wgpu::SubmissionIndex,
+}
+
+/// Buffers through which one output is read.
+pub(super) struct Readback {
+    buffers: Vec<wgpu::Buffer>,
+    bytes: u64,
+    flights: VecDeque<Flight>,
+}
+
+impl Readback {
+    pub(super) fn new(name: &str, bytes: u64, slots: u64, ledger: &mut Ledger) -> Result<Self> {
+        let create = |slot| ledger.create(&format!("readback of {name} {slot}"), bytes, Purpose::Download);
+        let buffers = (0..slots).map(create).collect::<Result<Vec<_>>>()?;
+        Ok(Self { buffers, bytes, flights: VecDeque::new() })
+    }
+
+    /// Makes room for one more copy; returns what had to be waited for, if anything.
+    pub(super) fn make_room<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
+        if self.flights.len() < self.buffers.len() { Ok(None) } else { self.wait_oldest(device) }
+    }
+
+    /// Records the copy out of an arena; [`Readback::submitted`] must follow.
+    pub(super) fn record(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        from: &wgpu::Buffer,
+        offset: u64,
+    ) -> usize {
+        let busy = |slot: usize| self.flights.iter().any(|flight| flight.slot == slot);
+        let slot = (0..self.buffers.len()).find(|&slot| !busy(slot)).expect("make_room was called");
+        encoder.copy_buffer_to_buffer(from, offset, &self.buffers[slot], 0, self.bytes);
+        slot
+    }
+
+    pub(super) fn submitted(&mut self, slot: usize, step: u64, submission: wgpu::SubmissionIndex) {
+        let state = Arc::new(AtomicU8::new(PENDING));
+        let shared = Arc::clone(&state);
+        self.buffers[slot].map_async(wgpu::MapMode::Read, .., move |result| {
+            shared.store(if result.is_ok() { ARRIVED } else { FAILED }, Ordering::Release);
+        });
+        self.flights.push_back(Flight { slot, step, state, submission });
+    }
+
+    /// What has arrived, in order, without waiting.
+    pub(super) fn arrived<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Vec<(u64, Vec<T>)>> {
+        device.poll()?;
+        let mut arrived = Vec::new();
+        while let Some(flight) = self.flights.front() {
+            if flight.state.load(Ordering::Acquire) == PENDING {
+                break;
+            }
+            arrived.extend(self.take_front()?);
+        }
+        Ok(arrived)
+    }
+
+    /// Waits for the copy that was submitted first.
+    pub(super) fn wait_oldest<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
+        let Some(flight) = self.flights.front() else { return Ok(None) };
+        if flight.state.load(Ordering::Acquire) == PENDING {
+            device.wait(Some(flight.submission.clone()))?;
+        }
+        self.take_front()
+    }
+
+    fn take_front<T: bytemuck::Pod>(&mut self) -> Result<Option<(u64, Vec<T>)>> {
+        let Some(flight) = self.flights.pop_front() else { return Ok(None) };
+        let failed = |message: String| Error::Device { what: "to read an output".to_owned(), message };
+        if flight.state.load(Ordering::Acquire) != ARRIVED {
+            return Err(failed("the buffer could not be mapped".to_owned()));
+        }
+        let buffer = &self.buffers[flight.slot];
+        let view = buffer.get_mapped_range(..).map_err(|e| failed(e.to_string()))?;
+        let data = bytemuck::pod_collect_to_vec(&view);
+        drop(view);
+        buffer.unmap();
+        Ok(Some((flight.step, data)))
+    }
+}

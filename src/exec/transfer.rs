@@ -1,0 +1,86 @@
+//! Parameters on their way to and from the device, in pieces through two small buffers.
+
+use super::ledger::{Ledger, Purpose};
+use crate::error::{Error, Result};
+
+/// A place in an arena.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) buffer: &'a wgpu::Buffer,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// Two buffers of equal size, one for each direction.
+pub(super) struct Transfer {
+    up: wgpu::Buffer,
+    up_mapped: bool,
+    down: wgpu::Buffer,
+    piece: u64,
+}
+
+impl Transfer {
+    pub(super) fn new(bytes: u64, ledger: &mut Ledger) -> Result<Self> {
+        let up = ledger.create("upload", bytes, Purpose::Upload)?;
+        let down = ledger.create("download", bytes, Purpose::Download)?;
+        Ok(Self { up, up_mapped: true, down, piece: bytes })
+    }
+
+    /// Fills a place with what `data` gives for each range of elements.
+    pub(super) fn upload(
+        &mut self,
+        ledger: &Ledger,
+        place: Place,
+        mut data: impl FnMut(std::ops::Range<u64>) -> Vec<f32>,
+    ) -> Result<()> {
+        let device = &ledger.device;
+        let mut done = 0;
+        while done < place.bytes {
+            let bytes = self.piece.min(place.bytes - done);
+            if !self.up_mapped {
+                self.up.map_async(wgpu::MapMode::Write, .., |_| {});
+                device.wait(None)?;
+            }
+            let piece = data(done / 4..(done + bytes) / 4);
+            let mut view = self.up.get_mapped_range_mut(..bytes).map_err(|e| failed(&e))?;
+            view.copy_from_slice(bytemuck::cast_slice(&piece));
+            drop(view);
+            self.up.unmap();
+            self.up_mapped = false;
+            let mut encoder = encoder(ledger);
+            encoder.copy_buffer_to_buffer(&self.up, 0, place.buffer, place.offset + done, bytes);
+            device.wgpu_queue().submit([encoder.finish()]);
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything submitted so far and reads a place.
+    pub(super) fn download<T: bytemuck::Pod>(&mut self, ledger: &Ledger, place: Place) -> Result<Vec<T>> {
+        let device = &ledger.device;
+        let mut all = Vec::new();
+        let mut done = 0;
+        while done < place.bytes {
+            let bytes = self.piece.min(place.bytes - done);
+            let mut encoder = encoder(ledger);
+            encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
+            device.wgpu_queue().submit([encoder.finish()]);
+            self.down.map_async(wgpu::MapMode::Read, ..bytes, |_| {});
+            device.wait(None)?;
+            let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(&e))?;
+            all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));
+            drop(view);
+            self.down.unmap();
+            done += bytes;
+        }
+        Ok(all)
+    }
+}
+
+fn encoder(ledger: &Ledger) -> wgpu::CommandEncoder {
+    ledger.device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+}
+
+fn failed(error: &impl std::fmt::Display) -> Error {
+    Error::Device { what: "to move parameters".to_owned(), message: error.to_string() }
+}

@@ -1,0 +1,107 @@
+//! Parameters as safetensors files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::plan::Storage;
+
+impl Session {
+    /// Writes all parameters to a safetensors file; with `optimizer_state` also the optimizer's state and the number of
+    /// steps, so that training can go on from there. The file appears whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] if it cannot be written; what was there before stays.
+    pub fn save(&mut self, path: impl AsRef<Path>, optimizer_state: bool) -> Result<()> {
+        let path = path.as_ref();
+        let mut tensors = Vec::new();
+        for (name, shape) in self.saved(optimizer_state)? {
+            let data = self.parameter(&name)?;
+            tensors.push((name, shape, data));
+        }
+        let views = tensors.iter().map(|(name, shape, data)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(data));
+            view.map(|view| (name.as_str(), view)).map_err(|e| failed(path, &e))
+        });
+        let views = views.collect::<Result<Vec<_>>>()?;
+        let steps = optimizer_state.then(|| [("steps".to_owned(), self.steps().to_string())].into());
+        let bytes = safetensors::serialize(views, steps).map_err(|e| failed(path, &e))?;
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        std::fs::write(&partial, bytes).map_err(|e| failed(path, &e))?;
+        std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
+    }
+
+    /// Reads parameters, and optimizer state and the number of steps if the file has them. Nothing is changed unless
+    /// everything fits.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] with every name, shape and type that does not fit.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|e| failed(path, &e))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| failed(path, &format!("damaged: {e}")))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| failed(path, &e))?;
+        let steps = header.metadata().as_ref().and_then(|m| m.get("steps")).map(|s| s.parse::<u64>());
+        let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
+        let wanted: BTreeMap<String, Vec<usize>> = self.saved(steps.is_some())?.into_iter().collect();
+        let problems = differences(&wanted, &file);
+        if !problems.is_empty() {
+            return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));
+        }
+        for name in wanted.keys() {
+            let view = file.tensor(name).map_err(|e| failed(path, &e))?;
+            // The file need not be aligned for f32.
+            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
+        }
+        if let Some(steps) = steps {
+            self.set_steps(steps);
+        }
+        Ok(())
+    }
+
+    /// Names and shapes of what a file holds.
+    fn saved(&self, optimizer_state: bool) -> Result<Vec<(String, Vec<usize>)>> {
+        let plan = self.plan(super::ProgramId(0))?;
+        let parameters = &plan.graph().parameters;
+        let shape_of = |storage: &Storage| {
+            let value = plan.graph().values.iter().find(|value| value.name == storage.name);
+            value.map(|value| value.shape.dims().to_vec())
+        };
+        let mut all: Vec<_> =
+            parameters.iter().map(|p| (p.name().to_owned(), p.shape().dims().to_vec())).collect();
+        if optimizer_state {
+            let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
+            all.extend(states.filter_map(|s| Some((s.name.clone(), shape_of(s)?))));
+        }
+        Ok(all)
+    }
+}
+
+/// Everything that keeps a file from being loaded.
+fn differences(wanted: &BTreeMap<String, Vec<usize>>, file: &SafeTensors) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, shape) in wanted {
+        match file.tensor(name) {
+            Err(_) => problems.push(format!("`{name}` {shape:?} is missing")),
+            Ok(view) if view.shape() != shape => {
+                problems.push(format!("`{name}` is {:?} in the file, {shape:?} in the model", view.shape()));
+            }
+            Ok(view) if view.dtype() != Dtype::F32 => {
+                problems.push(format!("`{name}` is {:?} in the file, F32 in the model", view.dtype()));
+            }
+            Ok(_) => {}
+        }
+    }
+    let mut extra: Vec<&str> = file.names().into_iter().filter(|name| !wanted.contains_key(*name)).collect();
+    extra.sort_unstable();
+    problems.extend(extra.iter().map(|name| format!("`{name}` is in the file, not in the model")));
+    problems
+}
+
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::Weights { path: path.to_owned(), message: error.to_string() }
+}

@@ -1,0 +1,203 @@
+//! Element-wise operations, matrix products, softmax and dropout.
+
+use std::panic::Location;
+
+use super::{Binary, Mode, Op, Tensor, Unary};
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
+        $($(#[$doc])*
+        #[track_caller]
+        #[must_use]
+        pub fn $name(&self) -> Tensor {
+            self.unary($op)
+        })*
+    };
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
+        $($(#[$doc])*
+        #[track_caller]
+        #[must_use]
+        pub fn $name(&self, other: &Tensor) -> Tensor {
+            self.one(Op::Binary($op), &[self, other], Location::caller())
+        })*
+    };
+}
+
+// The names are PyTorch's; `add` and `neg` take references, so the operator traits would not replace them.
+#[allow(clippy::should_implement_trait, reason = "PyTorch's names; both operands are references")]
+impl Tensor {
+    unary! {
+        /// `-x`, any shape.
+        neg => Unary::Neg;
+        /// `eˣ`, any shape.
+        exp => Unary::Exp;
+        /// `ln x`, any shape.
+        log => Unary::Log;
+        /// `√x`, any shape.
+        sqrt => Unary::Sqrt;
+        /// `|x|`, any shape; the derivative at 0 is 0.
+        abs => Unary::Abs;
+        /// `x²`, any shape.
+        square => Unary::Square;
+        /// `1/x`, any shape.
+        recip => Unary::Recip;
+        /// `max(x, 0)`, any shape; the derivative at 0 is 0.
+        relu => Unary::Relu;
+        /// `1 / (1 + e⁻ˣ)`, any shape.
+        sigmoid => Unary::Sigmoid;
+        /// `tanh x`, any shape.
+        tanh => Unary::Tanh;
+        /// `x Φ(x)` by `erf` (Hendrycks & Gimpel 2016), any shape.
+        gelu => Unary::Gelu;
+        /// GELU's approximation by `tanh`, as GPT-2 uses it, any shape.
+        gelu_tanh => Unary::GeluTanh;
+        /// `x σ(x)` (Elfwing et al. 2018), any shape.
+        silu => Unary::Silu;
+    }
+
+    binary! {
+        /// `a + b`; shapes broadcast.
+        add => Binary::Add;
+        /// `a - b`; shapes broadcast.
+        sub => Binary::Sub;
+        /// `a b` element by element; shapes broadcast.
+        mul => Binary::Mul;
+        /// `a / b`; shapes broadcast.
+        div => Binary::Div;
+        /// `max(a, b)`; shapes broadcast. Where both are equal the gradient goes to `a`.
+        maximum => Binary::Max;
+        /// `min(a, b)`; shapes broadcast. Where both are equal the gradient goes to `a`.
+        minimum => Binary::Min;
+        /// 1 where `a = b`, else 0; shapes broadcast; no gradient.
+        equal => Binary::Equal;
+        /// 1 where `a > b`, else 0; shapes broadcast; no gradient.
+        greater => Binary::Greater;
+    }
+
+    /// `a x`, any shape.
+    #[track_caller]
+    #[must_use]
+    pub fn scale(&self, a: f32) -> Tensor {
+        self.unary(Unary::Scale(a))
+    }
+
+    /// `x + a`, any shape.
+    #[track_caller]
+    #[must_use]
+    pub fn offset(&self, a: f32) -> Tensor {
+        self.unary(Unary::Offset(a))
+    }
+
+    /// `x` where positive, else `slope x`, any shape.
+    #[track_caller]
+    #[must_use]
+    pub fn leaky_relu(&self, slope: f32) -> Tensor {
+        self.unary(Unary::LeakyRelu(slope))
+    }
+
+    /// `min(max(x, lo), hi)`, any shape. The gradient passes where `lo ≤ x ≤ hi`.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp(&self, lo: f32, hi: f32) -> Tensor {
+        if lo.is_nan() || hi.is_nan() || lo > hi {
+            self.trace.complain(format!("clamp to {lo}..{hi}: not a range"), Location::caller());
+        }
+        self.unary(Unary::Clamp(lo, hi))
+    }
+
+    /// `A · B`: `[.., m, k] · [.., k, n] → [.., m, n]`; leading dimensions broadcast.
+    #[track_caller]
+    #[must_use]
+    pub fn matmul(&self, other: &Tensor) -> Tensor {
+        self.matmul_transposed(other, false, false)
+    }
+
+    /// `op(A) · op(B)`, with op = transpose of the last two dimensions where asked. Nothing is moved to transpose.
+    #[track_caller]
+    #[must_use]
+    pub fn matmul_transposed(&self, other: &Tensor, ta: bool, tb: bool) -> Tensor {
+        let at = Location::caller();
+        // Rows of a batch times one matrix are one long matrix product: its gradient is then one product as well.
+        if !ta && self.shape.rank() > 2 && other.shape.rank() == 2 {
+            let (dims, k) = (self.shape.dims(), self.shape.last());
+            let rows = dims[..dims.len() - 1].iter().product::<usize>();
+            let flat = self.reshape([rows, k]);
+            let product = flat.one(Op::MatMul { ta, tb }, &[&flat, other], at);
+            let mut out = dims.to_vec();
+            *out.last_mut().expect("rank is above 2") = product.shape.last();
+            return product.reshape_to(&out, at);
+        }
+        let (a, b) = (self.with_batches_of(other), other.with_batches_of(self));
+        self.one(Op::MatMul { ta, tb }, &[&a, &b], at)
+    }
+
+    /// Kernels step through batches with one stride: an operand has all batches or one. Others are expanded.
+    #[track_caller]
+    fn with_batches_of(&self, other: &Tensor) -> Tensor {
+        let batch = |t: &Tensor| Shape::try_new(&t.shape.dims()[..t.shape.rank().saturating_sub(2)]);
+        let (Some(own), Some(others)) = (batch(self), batch(other)) else { return self.clone() };
+        match own.broadcast(&others) {
+            Some(all) if own.numel() != 1 && own != all => {
+                let dims = [all.dims(), &self.shape.dims()[own.rank()..]].concat();
+                Shape::try_new(&dims).map_or_else(|| self.clone(), |shape| self.expand(shape))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Softmax over the last axis: `e^(x - max) / Σ e^(x - max)`.
+    #[track_caller]
+    #[must_use]
+    pub fn softmax(&self) -> Tensor {
+        self.one(Op::Softmax { log: false }, &[self], Location::caller())
+    }
+
+    /// The logarithm of the softmax over the last axis: `x - max - ln Σ e^(x - max)`.
+    #[track_caller]
+    #[must_use]
+    pub fn log_softmax(&self) -> Tensor {
+        self.one(Op::Softmax { log: true }, &[self], Location::caller())
+    }
+
+    /// The same numbers in another element type; `f32 → u32` truncates and saturates, NaN becomes 0.
+    #[track_caller]
+    #[must_use]
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        if dtype == self.dtype {
+            return self.clone();
+        }
+        self.one(Op::Cast(dtype), &[self], Location::caller())
+    }
+
+    /// Sets each element to 0 with chance `p` and scales the rest by `1/(1-p)` (Srivastava et al. 2014); when
+    /// evaluating, nothing. No mask is kept: the backward pass draws the same one again.
+    #[track_caller]
+    #[must_use]
+    pub fn dropout(&self, p: f32) -> Tensor {
+        let at = Location::caller();
+        if !(0.0..1.0).contains(&p) {
+            self.trace.complain(format!("dropout with p = {p}: it must be at least 0 and below 1"), at);
+            return self.clone();
+        }
+        if p == 0.0 || self.trace.mode() == Mode::Eval {
+            return self.clone();
+        }
+        let op = Op::Dropout { p, key: self.trace.next_dropout() };
+        self.one(op, &[self, &self.trace.step_scalars()], at)
+    }
+
+    #[track_caller]
+    pub(crate) fn unary(&self, f: Unary) -> Tensor {
+        self.one(Op::Unary(f), &[self], Location::caller())
+    }
+
+    /// Records an operation with one result.
+    pub(crate) fn one(&self, op: Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Tensor {
+        self.trace.emit(op, inputs, at).swap_remove(0)
+    }
+}

@@ -1,0 +1,204 @@
+//! Shapes and element types of an operation's results, or what is wrong with its operands.
+
+use crate::dtype::DType;
+use crate::shape::{MAX_RANK, Shape};
+
+use super::op::{Op, Update};
+
+/// Shape and element type of one operand or result.
+pub(super) type Type = (Shape, DType);
+
+/// Types of the results, or a sentence that says what does not fit.
+pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
+    use DType::{F32, U32};
+    let all_float = |what: &[Type]| match what.iter().find(|(_, dtype)| *dtype != F32) {
+        Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
+        None => Ok(()),
+    };
+    let shape = |i: usize| inputs[i].0;
+    let same = |i: usize| Ok(vec![inputs[i]]);
+    match op {
+        Op::MatMul { ta, tb } => {
+            all_float(inputs)?;
+            Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
+        }
+        Op::Unary(_) | Op::Dropout { .. } => {
+            all_float(&inputs[..1])?;
+            same(0)
+        }
+        Op::UnaryGrad(_) | Op::SoftmaxGrad { .. } => {
+            all_float(inputs)?;
+            equal(op, shape(0), shape(1))?;
+            same(1)
+        }
+        Op::Binary(_) => {
+            all_float(inputs)?;
+            let (a, b) = (shape(0), shape(1));
+            let both =
+                a.broadcast(&b).ok_or_else(|| format!("{}: {a} and {b} do not broadcast", op.name()))?;
+            Ok(vec![(both, F32)])
+        }
+        Op::Reduce { axes, .. } => {
+            all_float(inputs)?;
+            let x = shape(0);
+            let mut y = x;
+            for axis in 0..MAX_RANK {
+                if axes >> axis & 1 == 1 {
+                    if axis >= x.rank() {
+                        return Err(format!("{}: axis {axis} of {x}", op.name()));
+                    }
+                    y = y.with(axis, 1);
+                }
+            }
+            if x.numel() == 0 && y.numel() > 0 {
+                return Err(format!("{} over an empty axis of {x}", op.name()));
+            }
+            Ok(vec![(y, F32)])
+        }
+        Op::Softmax { .. } => {
+            all_float(inputs)?;
+            if shape(0).rank() == 0 {
+                return Err(format!("{} needs at least one dimension", op.name()));
+            }
+            same(0)
+        }
+        Op::CrossEntropy => {
+            labelled(inputs)?;
+            let rows = Shape::from([shape(0).dims()[0]]);
+            Ok(vec![(rows, F32), (rows, F32)])
+        }
+        Op::CrossEntropyGrad => {
+            labelled(inputs)?;
+            same(0)
+        }
+        Op::LabelShare => Ok(vec![(Shape::from([]), F32)]),
+        Op::Reshape(to) => {
+            let from = shape(0);
+            if from.numel() != to.numel() {
+                return Err(format!(
+                    "reshape of {from} ({} elements) to {to} ({})",
+                    from.numel(),
+                    to.numel()
+                ));
+            }
+            Ok(vec![(*to, inputs[0].1)])
+        }
+        Op::Permute(perm) => {
+            let x = shape(0);
+            let mut sorted = perm.clone();
+            sorted.sort_unstable();
+            if !sorted.iter().copied().eq(0..x.rank()) {
+                return Err(format!(
+                    "permute of {x} by {perm:?}: not a permutation of its {} axes",
+                    x.rank()
+                ));
+            }
+            let dims: Vec<usize> = perm.iter().map(|&axis| x.dims()[axis]).collect();
+            Ok(vec![(Shape::try_new(&dims).expect("same rank as the input"), inputs[0].1)])
+        }
+        Op::Expand(to) => {
+            let x = shape(0);
+            if x.broadcast(to) != Some(*to) {
+                return Err(format!("{x} does not broadcast to {to}"));
+            }
+            Ok(vec![(*to, inputs[0].1)])
+        }
+        Op::Slice { axis, start, len } => {
+            let x = shape(0);
+            let end = start.checked_add(*len);
+            match x.dims().get(*axis) {
+                Some(dim) if end.is_some_and(|end| end <= *dim) => {
+                    Ok(vec![(x.with(*axis, *len), inputs[0].1)])
+                }
+                _ => Err(format!("slice {start}..{start}+{len} along axis {axis} of {x}")),
+            }
+        }
+        Op::Pad { axis, before, after } => {
+            all_float(inputs)?;
+            let x = shape(0);
+            match x.dims().get(*axis) {
+                Some(dim) => Ok(vec![(x.with(*axis, dim + before + after), F32)]),
+                None => Err(format!("pad along axis {axis} of {x}")),
+            }
+        }
+        Op::Concat { axis } => concat(inputs, *axis),
+        Op::Cast(to) => Ok(vec![(shape(0), *to)]),
+        Op::Copy => same(0),
+        Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
+        Op::Update(update) => {
+            let states = match update {
+                Update::Sgd { .. } => 0,
+                Update::Momentum { .. } => 1,
+                Update::Adam { .. } => 2,
+            };
+            debug_assert_eq!(inputs.len(), 3 + states);
+            debug_assert_eq!(inputs[2].1, U32);
+            equal(op, shape(0), shape(1))?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {
+    if a == b { Ok(()) } else { Err(format!("{}: {a} and {b} differ", op.name())) }
+}
+
+fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
+    let wrong = |why: &str| {
+        let mark = |t: bool| if t { "ᵀ" } else { "" };
+        Err(format!("matmul {a}{} · {b}{}: {why}", mark(ta), mark(tb)))
+    };
+    if a.rank() < 2 || b.rank() < 2 {
+        return wrong("both need two dimensions or more");
+    }
+    let last_two = |s: &Shape, transposed: bool| {
+        let (rows, cols) = (s.dims()[s.rank() - 2], s.dims()[s.rank() - 1]);
+        if transposed { (cols, rows) } else { (rows, cols) }
+    };
+    let ((m, k), (k_b, n)) = (last_two(&a, ta), last_two(&b, tb));
+    if k != k_b {
+        return wrong(&format!("the inner dimensions are {k} and {k_b}"));
+    }
+    let batch = |s: &Shape| Shape::try_new(&s.dims()[..s.rank() - 2]).expect("fewer dimensions than before");
+    let Some(batch) = batch(&a).broadcast(&batch(&b)) else {
+        return wrong("the batch dimensions do not broadcast");
+    };
+    let mut dims = batch.dims().to_vec();
+    dims.extend([m, n]);
+    Ok(Shape::try_new(&dims).expect("as many dimensions as the larger operand"))
+}
+
+fn labelled(inputs: &[Type]) -> Result<(), String> {
+    let ((logits, float), (labels, index)) = (inputs[0], inputs[1]);
+    if float != DType::F32 || index != DType::U32 {
+        return Err(format!(
+            "cross_entropy takes f32 logits and u32 labels, got {float} {logits} and {index} {labels}"
+        ));
+    }
+    match (logits.dims(), labels.dims()) {
+        ([rows, classes], [n]) if rows == n && *classes > 0 => Ok(()),
+        _ => {
+            Err(format!("cross_entropy takes logits [n, classes] and labels [n], got {logits} and {labels}"))
+        }
+    }
+}
+
+fn concat(inputs: &[Type], axis: usize) -> Result<Vec<Type>, String> {
+    let Some(((first, dtype), rest)) = inputs.split_first() else {
+        return Err("concat of nothing".to_owned());
+    };
+    if axis >= first.rank() {
+        return Err(format!("concat along axis {axis} of {first}"));
+    }
+    let mut len = first.dims()[axis];
+    for (other, other_dtype) in rest {
+        if other.rank() != first.rank() || other.with(axis, 0) != first.with(axis, 0) || other_dtype != dtype
+        {
+            return Err(format!(
+                "concat along axis {axis}: {dtype} {first} and {other_dtype} {other} do not match"
+            ));
+        }
+        len += other.dims()[axis];
+    }
+    Ok(vec![(first.with(axis, len), *dtype)])
+}

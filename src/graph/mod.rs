@@ -1,0 +1,195 @@
+//! A training step as a list of operations on named values. Nothing here knows a device.
+
+mod arithmetic;
+mod draw;
+mod infer;
+mod losses;
+mod movement;
+mod op;
+mod params;
+mod reductions;
+mod tensor;
+mod trace;
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+pub use op::{Binary, IGNORE, Op, Reduction, Saves, Unary, Update};
+pub use params::{Init, Param, Params};
+pub use tensor::Tensor;
+pub use trace::{Mode, Trace};
+
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+/// Index of a value in [`Graph::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub u32);
+
+impl ValueId {
+    /// The position in [`Graph::values`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a value's memory is for, as memory papers divide it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Trained weights.
+    Parameter,
+    /// Derivatives, of weights and of activations.
+    Gradient,
+    /// Momentum and the like: lives as long as the weights.
+    Optimizer,
+    /// Results of the forward pass.
+    Activation,
+    /// Scratch of one operation.
+    Workspace,
+    /// Data that the host feeds.
+    Input,
+}
+
+impl Class {
+    /// Every class, in the order of reports.
+    pub const ALL: [Self; 6] =
+        [Self::Parameter, Self::Gradient, Self::Optimizer, Self::Activation, Self::Workspace, Self::Input];
+
+    /// The plural, lower-case name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameters",
+            Self::Gradient => "gradients",
+            Self::Optimizer => "optimizer",
+            Self::Activation => "activations",
+            Self::Workspace => "workspace",
+            Self::Input => "inputs",
+        }
+    }
+
+    /// Lives from step to step.
+    pub const fn is_persistent(self) -> bool {
+        matches!(self, Self::Parameter | Self::Optimizer)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which part of the step a node belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// From inputs to loss.
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// From gradients to parameters.
+    Update,
+}
+
+impl Phase {
+    /// The lower-case name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// A tensor of the graph.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Unique in its graph; a parameter's is its safetensors key.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// What its memory is for.
+    pub class: Class,
+    /// For an input of class indices: every element must be below this, or [`IGNORE`].
+    pub below: Option<u32>,
+}
+
+impl Value {
+    /// Bytes of the elements, without padding.
+    pub fn bytes(&self) -> u64 {
+        self.shape.numel().saturating_mul(self.dtype.size())
+    }
+}
+
+/// One operation with its operands.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Operands, in the order [`Op`] lists them.
+    pub inputs: Vec<ValueId>,
+    /// Results, in the order [`Op`] lists them.
+    pub outputs: Vec<ValueId>,
+    /// Path of the layer, empty outside of any.
+    pub layer: Arc<str>,
+    /// Part of the step.
+    pub phase: Phase,
+    /// Where the model's code asked for it.
+    pub at: &'static Location<'static>,
+}
+
+/// A step: values, and nodes in an order that respects their dependencies.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// All tensors.
+    pub values: Vec<Value>,
+    /// All operations, each after those it depends on.
+    pub nodes: Vec<Node>,
+    /// Values that the host may read after the step, with the names it reads them by.
+    pub outputs: Vec<(String, ValueId)>,
+    /// Parameters in the order of their registration, used by this graph or not.
+    pub parameters: Vec<Param>,
+}
+
+/// Name of the input that carries what changes from step to step: see [`StepScalars`].
+pub const STEP_SCALARS: &str = "step scalars";
+
+/// The input that the session itself feeds before each step, as eight `u32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct StepScalars {
+    /// η, the learning rate of this step.
+    pub learning_rate: f32,
+    /// Adam's `1 - β₁ᵗ`.
+    pub bias1: f32,
+    /// Adam's `√(1 - β₂ᵗ)`.
+    pub sqrt_bias2: f32,
+    /// Steps made before this one.
+    pub step: u32,
+    /// The seed's low half.
+    pub seed_low: u32,
+    /// The seed's high half.
+    pub seed_high: u32,
+    /// Fills the struct up to eight words.
+    pub reserved: [u32; 2],
+}
+
+impl Graph {
+    /// The value behind an id of this graph.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// Values that the host feeds, in the order of their declaration.
+    pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.ids().filter(|(_, value)| value.class == Class::Input)
+    }
+
+    /// Every value with its id.
+    pub fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.values.iter().enumerate().map(|(i, value)| (ValueId(i as u32), value))
+    }
+}

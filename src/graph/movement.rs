@@ -1,0 +1,103 @@
+//! Operations that move elements and compute nothing.
+
+use std::panic::Location;
+
+use super::{Op, Tensor};
+use crate::shape::{MAX_RANK, Shape};
+
+impl Tensor {
+    /// The same elements in another shape; no memory is moved.
+    #[track_caller]
+    #[must_use]
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Tensor {
+        self.reshape_to(shape.into().dims(), Location::caller())
+    }
+
+    /// Joins the dimensions from `from` on into one: `[b, c, h, w]`, 1 → `[b, c h w]`.
+    #[track_caller]
+    #[must_use]
+    pub fn flatten(&self, from: usize) -> Tensor {
+        let at = Location::caller();
+        let dims = self.shape.dims();
+        if from > dims.len() {
+            self.trace.complain(format!("flatten from axis {from} of {}", self.shape), at);
+            return Tensor { id: None, ..self.clone() };
+        }
+        let mut flat = dims[..from].to_vec();
+        flat.push(dims[from..].iter().product());
+        self.reshape_to(&flat, at)
+    }
+
+    /// Reorders dimensions: `y.dims[i] = x.dims[perm[i]]`.
+    #[track_caller]
+    #[must_use]
+    pub fn permute(&self, perm: &[usize]) -> Tensor {
+        self.one(Op::Permute(perm.to_vec()), &[self], Location::caller())
+    }
+
+    /// Swaps two dimensions.
+    #[track_caller]
+    #[must_use]
+    pub fn transpose(&self, a: usize, b: usize) -> Tensor {
+        let at = Location::caller();
+        let mut perm: Vec<usize> = (0..self.shape.rank()).collect();
+        if a >= perm.len() || b >= perm.len() {
+            self.trace.complain(format!("transpose of axes {a} and {b} of {}", self.shape), at);
+            return Tensor { id: None, ..self.clone() };
+        }
+        perm.swap(a, b);
+        self.one(Op::Permute(perm), &[self], at)
+    }
+
+    /// Repeats along dimensions of length 1 until the shape is `shape`.
+    #[track_caller]
+    #[must_use]
+    pub fn expand(&self, shape: impl Into<Shape>) -> Tensor {
+        let shape = shape.into();
+        if shape == self.shape {
+            return self.clone();
+        }
+        self.one(Op::Expand(shape), &[self], Location::caller())
+    }
+
+    /// Indices `range` along `axis`.
+    #[track_caller]
+    #[must_use]
+    pub fn slice(&self, axis: usize, range: std::ops::Range<usize>) -> Tensor {
+        let len = range.end.saturating_sub(range.start);
+        self.one(Op::Slice { axis, start: range.start, len }, &[self], Location::caller())
+    }
+
+    /// Zeros around the elements along `axis`.
+    #[track_caller]
+    #[must_use]
+    pub fn pad(&self, axis: usize, before: usize, after: usize) -> Tensor {
+        self.one(Op::Pad { axis, before, after }, &[self], Location::caller())
+    }
+
+    /// This tensor and others, one behind the other along `axis`.
+    #[track_caller]
+    #[must_use]
+    pub fn concat(&self, others: &[&Tensor], axis: usize) -> Tensor {
+        let all: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
+        self.one(Op::Concat { axis }, &all, Location::caller())
+    }
+
+    /// A tensor of this trace with every element the same.
+    #[track_caller]
+    #[must_use]
+    pub fn fill_like(&self, shape: impl Into<Shape>, value: f32) -> Tensor {
+        self.one(Op::Fill { shape: shape.into(), value }, &[], Location::caller())
+    }
+
+    pub(super) fn reshape_to(&self, dims: &[usize], at: &'static Location<'static>) -> Tensor {
+        match Shape::try_new(dims) {
+            Some(shape) if shape == self.shape => self.clone(),
+            Some(shape) => self.one(Op::Reshape(shape), &[self], at),
+            None => {
+                self.trace.complain(format!("reshape to {dims:?}: at most {MAX_RANK} dimensions"), at);
+                Tensor { id: None, ..self.clone() }
+            }
+        }
+    }
+}

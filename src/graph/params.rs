@@ -1,0 +1,183 @@
+//! The parameters of a model: names, shapes and how they start. No device memory is involved.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::error::TraceError;
+use crate::random;
+use crate::shape::Shape;
+
+/// How a parameter starts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Init {
+    /// The same number everywhere.
+    Constant(f32),
+    /// Uniform in [-bound, bound).
+    Uniform(f32),
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
+    /// These elements, row-major.
+    Data(Arc<[f32]>),
+}
+
+impl Init {
+    /// `torch.nn.Linear`'s start: uniform in ±1/√fan_in (Kaiming with a = √5, He et al. 2015).
+    pub fn fan_in(fan_in: usize) -> Self {
+        Self::Uniform(1.0 / (fan_in.max(1) as f32).sqrt())
+    }
+}
+
+/// A parameter that a model registered with [`Params`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Param(Arc<Registered>);
+
+#[derive(Debug)]
+struct Registered {
+    index: usize,
+    name: String,
+    shape: Shape,
+    init: Init,
+    key: u64,
+}
+
+impl Param {
+    /// Position in the order of registration.
+    pub fn index(&self) -> usize {
+        self.0.index
+    }
+
+    /// Full path, such as `fc1.weight`: the key in a safetensors file.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Dimensions.
+    pub fn shape(&self) -> Shape {
+        self.0.shape
+    }
+
+    /// The elements `range` (row-major) with which training starts: a function of seed and name alone.
+    pub fn initial(&self, range: Range<u64>) -> Vec<f32> {
+        let key = self.0.key;
+        match &self.0.init {
+            Init::Constant(value) => range.map(|_| *value).collect(),
+            Init::Uniform(bound) => range.map(|i| (random::uniform(key, i) * 2.0 - 1.0) * bound).collect(),
+            Init::Normal(std) => range.map(|i| random::normal(key, i) * std).collect(),
+            Init::Data(data) => data[range.start as usize..range.end as usize].to_vec(),
+        }
+    }
+}
+
+/// Where a model registers its parameters, under a path. Clones share the registry.
+///
+/// ```
+/// use wgrad::graph::{Init, Params};
+/// let params = Params::new(42);
+/// let weight = params.scope("fc1").add("weight", [16, 8], Init::fan_in(8));
+/// assert_eq!(weight.name(), "fc1.weight");
+/// assert_eq!(params.count(), 128);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Params {
+    registry: Rc<RefCell<Registry>>,
+    path: String,
+}
+
+#[derive(Debug)]
+struct Registry {
+    seed: u64,
+    list: Vec<Param>,
+    errors: Vec<TraceError>,
+}
+
+impl Params {
+    /// An empty registry. The seed decides how parameters start, and what dropout draws.
+    pub fn new(seed: u64) -> Self {
+        let registry = Registry { seed, list: Vec::new(), errors: Vec::new() };
+        Self { registry: Rc::new(RefCell::new(registry)), path: String::new() }
+    }
+
+    /// The same registry, one level down the path.
+    pub fn scope(&self, name: impl std::fmt::Display) -> Self {
+        Self { registry: self.registry.clone(), path: self.join(&name.to_string()) }
+    }
+
+    /// The path that this handle stands for, such as `block3.mlp`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Registers a parameter. A name that exists already, or data of another length, is reported when a step is
+    /// traced.
+    #[track_caller]
+    pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
+        let (name, shape) = (self.join(name), shape.into());
+        let mut registry = self.registry.borrow_mut();
+        let at = Location::caller();
+        let mut complain = |message: String| {
+            registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
+        };
+        let mut init = init;
+        if let Init::Data(data) = &init
+            && data.len() as u64 != shape.numel()
+        {
+            complain(format!("parameter `{name}` {shape} got {} elements", data.len()));
+            init = Init::Constant(0.0);
+        }
+        if let Some(other) = registry.list.iter().find(|p| p.name() == name) {
+            let message = format!("parameter `{name}` is registered twice, as {} and {shape}", other.shape());
+            registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
+        }
+        let key = random::key(registry.seed, &name);
+        let param = Param(Arc::new(Registered { index: registry.list.len(), name, shape, init, key }));
+        registry.list.push(param.clone());
+        param
+    }
+
+    /// Every parameter, in the order of registration.
+    pub fn list(&self) -> Vec<Param> {
+        self.registry.borrow().list.clone()
+    }
+
+    /// Number of elements in all parameters.
+    pub fn count(&self) -> u64 {
+        self.registry.borrow().list.iter().map(|p| p.shape().numel()).sum()
+    }
+
+    /// The seed given to [`Params::new`].
+    pub fn seed(&self) -> u64 {
+        self.registry.borrow().seed
+    }
+
+    pub(super) fn errors(&self) -> Vec<TraceError> {
+        self.registry.borrow().errors.clone()
+    }
+
+    fn join(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_depends_on_seed_and_name_alone() {
+        let (a, b) = (Params::new(1), Params::new(1));
+        b.add("other", [3], Init::Constant(0.0));
+        let start = |p: &Params| p.add("w", [100], Init::Normal(1.0)).initial(0..100);
+        assert_eq!(start(&a), start(&b));
+        assert_ne!(start(&Params::new(1)), start(&Params::new(2)));
+    }
+
+    #[test]
+    fn a_range_is_a_part_of_the_whole() {
+        let w = Params::new(1).add("w", [10], Init::Uniform(0.5));
+        assert_eq!(w.initial(3..7), w.initial(0..10)[3..7]);
+        assert!(w.initial(0..10).iter().all(|x| x.abs() <= 0.5));
+    }
+}

@@ -1,0 +1,280 @@
+//! Recording a model's code as a graph. Mistakes are collected and reported together.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::infer::infer;
+use super::{Class, Graph, Node, Op, Param, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId};
+use crate::dtype::DType;
+use crate::error::{Error, Result, TraceError};
+use crate::shape::Shape;
+
+/// Whether a model is traced to be trained or to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Dropout drops.
+    Train,
+    /// Dropout passes everything through.
+    Eval,
+}
+
+/// The recorder that a model's code runs against. Cheap to clone.
+#[derive(Clone)]
+pub struct Trace {
+    pub(super) state: Rc<RefCell<State>>,
+}
+
+pub(super) struct State {
+    pub(super) graph: Graph,
+    errors: Vec<TraceError>,
+    mode: Mode,
+    phase: Phase,
+    layer: Arc<str>,
+    names: BTreeMap<String, u32>,
+    imported: BTreeMap<usize, ValueId>,
+    dropouts: u32,
+}
+
+impl Trace {
+    /// Runs `model` against a fresh recorder. What it returns becomes the graph's first output, called `name`.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] with every mistake found, each with its place in the source.
+    pub fn record(
+        params: &Params,
+        mode: Mode,
+        name: &str,
+        model: impl FnOnce(&Self) -> Tensor,
+    ) -> Result<Graph> {
+        let trace = Self::over(Graph::default(), mode);
+        let result = model(&trace);
+        trace.output(name, &result);
+        let mut state = trace.state.borrow_mut();
+        state.errors.extend(params.errors());
+        // Layers may register parameters while the model runs.
+        state.graph.parameters = params.list();
+        state.graph.outputs.rotate_right(1);
+        drop(state);
+        trace.finish()
+    }
+
+    /// Goes on recording at the end of a graph that exists.
+    pub fn over(graph: Graph, mode: Mode) -> Self {
+        let mut names = BTreeMap::new();
+        let mut imported = BTreeMap::new();
+        for (id, value) in graph.ids() {
+            names.insert(value.name.clone(), 1);
+            if value.class == Class::Parameter
+                && let Some(param) = graph.parameters.iter().find(|p| p.name() == value.name)
+            {
+                imported.insert(param.index(), id);
+            }
+        }
+        let dropouts = graph.nodes.iter().filter(|n| matches!(n.op, Op::Dropout { .. })).count() as u32;
+        let state = State {
+            graph,
+            errors: Vec::new(),
+            mode,
+            phase: Phase::Forward,
+            layer: Arc::from(""),
+            names,
+            imported,
+            dropouts,
+        };
+        Self { state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// The graph recorded so far.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] with every mistake found.
+    pub fn finish(self) -> Result<Graph> {
+        let mut state = self.state.borrow_mut();
+        if state.errors.is_empty() {
+            Ok(std::mem::take(&mut state.graph))
+        } else {
+            Err(Error::Trace(std::mem::take(&mut state.errors)))
+        }
+    }
+
+    /// Whether dropout drops.
+    pub fn mode(&self) -> Mode {
+        self.state.borrow().mode
+    }
+
+    /// Declares an `f32` input that the host feeds by this name.
+    #[track_caller]
+    pub fn input(&self, name: &str, shape: impl Into<Shape>) -> Tensor {
+        self.declare(name, shape.into(), DType::F32, None, Location::caller())
+    }
+
+    /// Declares a `u32` input of class indices, each below `classes` or [`IGNORE`](super::IGNORE); the host is told
+    /// when it feeds others.
+    #[track_caller]
+    pub fn labels(&self, name: &str, shape: impl Into<Shape>, classes: u32) -> Tensor {
+        self.declare(name, shape.into(), DType::U32, Some(classes), Location::caller())
+    }
+
+    /// Keeps a value until the end of the step, for the host to read by this name.
+    #[track_caller]
+    pub fn output(&self, name: &str, tensor: &Tensor) {
+        let taken = self.state.borrow().graph.outputs.iter().any(|(other, _)| other == name);
+        if taken {
+            self.complain(format!("output `{name}` is declared twice"), Location::caller());
+        }
+        if let Some(id) = tensor.id {
+            self.state.borrow_mut().graph.outputs.push((name.to_owned(), id));
+        }
+    }
+
+    /// Runs `body` with its operations attributed to the layer `path`.
+    pub fn layer<T>(&self, path: &str, body: impl FnOnce() -> T) -> T {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().layer, Arc::from(path));
+        let result = body();
+        self.state.borrow_mut().layer = outer;
+        result
+    }
+
+    /// Runs `body` with its operations attributed to a phase and, but for the forward phase, to gradients.
+    pub fn phase<T>(&self, phase: Phase, body: impl FnOnce() -> T) -> T {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().phase, phase);
+        let result = body();
+        self.state.borrow_mut().phase = outer;
+        result
+    }
+
+    /// A parameter as a tensor of this trace.
+    pub fn param(&self, param: &Param) -> Tensor {
+        let known = self.state.borrow().imported.get(&param.index()).copied();
+        let id = known.unwrap_or_else(|| {
+            let id = self.persistent(param.name(), param.shape(), Class::Parameter);
+            self.state.borrow_mut().imported.insert(param.index(), id);
+            id
+        });
+        self.tensor(id)
+    }
+
+    /// Optimizer state that starts as zeros and lives from step to step.
+    pub fn state(&self, name: &str, shape: Shape) -> Tensor {
+        let id = self.persistent(name, shape, Class::Optimizer);
+        self.tensor(id)
+    }
+
+    /// The input that the session feeds before each step; see [`StepScalars`](super::StepScalars).
+    pub fn step_scalars(&self) -> Tensor {
+        let known =
+            self.state.borrow().graph.inputs().find(|(_, v)| v.name == STEP_SCALARS).map(|(id, _)| id);
+        match known {
+            Some(id) => self.tensor(id),
+            None => self.declare(STEP_SCALARS, Shape::from([8]), DType::U32, None, Location::caller()),
+        }
+    }
+
+    /// A value that exists, as a tensor to compute with.
+    pub fn tensor(&self, id: ValueId) -> Tensor {
+        let state = self.state.borrow();
+        let value = state.graph.value(id);
+        Tensor { trace: self.clone(), shape: value.shape, dtype: value.dtype, id: Some(id) }
+    }
+
+    /// Name of a value of this trace.
+    pub fn name_of(&self, id: ValueId) -> String {
+        self.state.borrow().graph.value(id).name.clone()
+    }
+
+    pub(super) fn next_dropout(&self) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.dropouts += 1;
+        state.dropouts
+    }
+
+    pub(super) fn complain(&self, message: String, at: &'static Location<'static>) {
+        self.state.borrow_mut().errors.push(TraceError { message, file: at.file(), line: at.line() });
+    }
+
+    /// Appends a node. An operand that a mistake was found in makes results of the same kind, without a second report.
+    pub(crate) fn emit(&self, op: Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
+        let outputs = if matches!(op, Op::CrossEntropy) { 2 } else { 1 };
+        let broken = |like: &Tensor| vec![Tensor { id: None, ..like.clone() }; outputs];
+        if let Some(stranger) = inputs.iter().find(|t| !Rc::ptr_eq(&t.trace.state, &self.state)) {
+            self.complain(
+                format!("{}: an operand {} belongs to another trace", op.name(), stranger.shape),
+                at,
+            );
+            return broken(inputs[0]);
+        }
+        let Some(ids) = inputs.iter().map(|t| t.id).collect::<Option<Vec<_>>>() else {
+            return broken(inputs[0]);
+        };
+        let types: Vec<_> = inputs.iter().map(|t| (t.shape, t.dtype)).collect();
+        match infer(&op, &types) {
+            Ok(results) => {
+                let mut state = self.state.borrow_mut();
+                let class = if state.phase == Phase::Forward { Class::Activation } else { Class::Gradient };
+                let name = match &*state.layer {
+                    "" => op.name().to_owned(),
+                    layer => format!("{layer}.{}", op.name()),
+                };
+                let suffix = if state.phase == Phase::Forward { "" } else { ".grad" };
+                let outputs = results
+                    .iter()
+                    .map(|&(shape, dtype)| {
+                        state.add_value(format!("{name}{suffix}"), shape, dtype, class, None)
+                    })
+                    .collect::<Vec<_>>();
+                let (layer, phase) = (state.layer.clone(), state.phase);
+                state.graph.nodes.push(Node { op, inputs: ids, outputs: outputs.clone(), layer, phase, at });
+                drop(state);
+                outputs.into_iter().map(|id| self.tensor(id)).collect()
+            }
+            Err(message) => {
+                self.complain(message, at);
+                broken(inputs[0])
+            }
+        }
+    }
+
+    fn declare(
+        &self,
+        name: &str,
+        shape: Shape,
+        dtype: DType,
+        below: Option<u32>,
+        at: &'static Location<'static>,
+    ) -> Tensor {
+        let taken = self.state.borrow().graph.inputs().any(|(_, value)| value.name == name);
+        if taken {
+            self.complain(format!("input `{name}` is declared twice"), at);
+        } else if shape.numel() == 0 {
+            self.complain(format!("input `{name}` {shape} has no elements; a batch is at least 1"), at);
+        }
+        let id = self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, Class::Input, below);
+        self.tensor(id)
+    }
+
+    fn persistent(&self, name: &str, shape: Shape, class: Class) -> ValueId {
+        self.state.borrow_mut().add_value(name.to_owned(), shape, DType::F32, class, None)
+    }
+}
+
+impl State {
+    /// Names stay unique: the second `relu` is `relu.2`.
+    fn add_value(
+        &mut self,
+        name: String,
+        shape: Shape,
+        dtype: DType,
+        class: Class,
+        below: Option<u32>,
+    ) -> ValueId {
+        let id = ValueId(self.graph.values.len() as u32);
+        let count = self.names.entry(name.clone()).or_insert(0);
+        *count += 1;
+        let name = if *count == 1 { name } else { format!("{name}.{count}") };
+        self.graph.values.push(Value { name, shape, dtype, class, below });
+        id
+    }
+}

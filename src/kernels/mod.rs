@@ -1,0 +1,14 @@
+//! Kernels: the table of WGSL texts, launches as plain data, and (with a GPU) the pipelines made from them.
+
+mod launch;
+pub mod table;
+
+pub use launch::{Launch, MAX_PARAMS};
+pub use table::Kernel;
+
+impl Kernel {
+    /// The complete WGSL text.
+    pub fn source(&self) -> String {
+        self.parts.join("\n")
+    }
+}

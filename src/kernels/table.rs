@@ -1,0 +1,228 @@
+//! Every kernel: the WGSL files it is joined from, its binding slots, and the constants it is compiled with.
+
+/// A kernel: `parts` joined, with one entry point `main`.
+#[derive(Debug, PartialEq)]
+pub struct Kernel {
+    /// Name in reports and labels.
+    pub name: &'static str,
+    /// WGSL texts, joined in this order; the last is the kernel's own file.
+    pub parts: &'static [&'static str],
+    /// Binding numbers of the storage buffers, all `read_write`. Binding 0 is the `Params` uniform.
+    pub slots: &'static [u32],
+    /// Threads of one workgroup.
+    pub workgroup: u32,
+    /// Every set of constants the lowering uses, as examples that the shader tests compile.
+    pub variants: &'static [&'static [(&'static str, f64)]],
+}
+
+macro_rules! wgsl {
+    ($name:literal) => {
+        include_str!(concat!("../../shaders/", $name, ".wgsl"))
+    };
+}
+
+const GRID: &str = wgsl!("prelude/grid");
+const ELEM1: &str = wgsl!("prelude/elem1");
+const ELEM4: &str = wgsl!("prelude/elem4");
+const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
+const IN_PLACE: &str = wgsl!("prelude/in_place");
+const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
+const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
+const STRIDED: &str = wgsl!("prelude/strided");
+
+const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
+
+const LOG: &[&[(&str, f64)]] = &[&[("LOG", 0.0)], &[("LOG", 1.0)]];
+const NONE: &[&[(&str, f64)]] = &[&[]];
+const UNARY_CODES: &[&[(&str, f64)]] = &[
+    &[("F", 0.0)],
+    &[("F", 1.0)],
+    &[("F", 2.0)],
+    &[("F", 3.0)],
+    &[("F", 4.0)],
+    &[("F", 5.0)],
+    &[("F", 6.0)],
+    &[("F", 7.0)],
+    &[("F", 8.0)],
+    &[("F", 9.0)],
+    &[("F", 10.0)],
+    &[("F", 11.0)],
+    &[("F", 12.0)],
+    &[("F", 13.0)],
+    &[("F", 14.0)],
+    &[("F", 15.0)],
+];
+const BINARY_CODES: &[&[(&str, f64)]] = &[
+    &[("F", 0.0)],
+    &[("F", 1.0), ("SWAP", 1.0)],
+    &[("F", 2.0)],
+    &[("F", 3.0)],
+    &[("F", 4.0)],
+    &[("F", 5.0)],
+    &[("F", 6.0)],
+    &[("F", 7.0)],
+    &[("F", 8.0)],
+    &[("F", 9.0)],
+];
+
+/// A pair of kernels from one text: results in memory of their own, or over the first operand.
+macro_rules! placed {
+    ($away:ident, $over:ident, $name:literal, $elem:expr, [$($part:expr),*], [$($slot:literal),*], $workgroup:literal, $variants:expr) => {
+        /// Result in memory of its own.
+        pub static $away: Kernel = Kernel {
+            name: $name,
+            parts: &[GRID, $elem, OUT_OF_PLACE, $($part,)* wgsl!($name)],
+            slots: &[1, 2, $($slot),*],
+            workgroup: $workgroup,
+            variants: $variants,
+        };
+        /// Result over the first operand.
+        pub static $over: Kernel = Kernel {
+            name: concat!($name, "_in_place"),
+            parts: &[GRID, $elem, IN_PLACE, $($part,)* wgsl!($name)],
+            slots: &[2, $($slot),*],
+            workgroup: $workgroup,
+            variants: $variants,
+        };
+    };
+}
+
+macro_rules! kernel {
+    ($id:ident, $name:literal, [$($part:expr),*], [$($slot:literal),*], $workgroup:literal, $variants:expr) => {
+        #[doc = concat!("`shaders/", $name, ".wgsl`")]
+        pub static $id: Kernel = Kernel {
+            name: $name,
+            parts: &[$($part,)* wgsl!($name)],
+            slots: &[$($slot),*],
+            workgroup: $workgroup,
+            variants: $variants,
+        };
+    };
+}
+
+placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_OPS], [], 64, UNARY_CODES);
+placed!(UNARY_GRAD, UNARY_GRAD_IN_PLACE, "unary_grad", ELEM4, [UNARY_OPS], [3], 64, UNARY_CODES);
+placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_OPS], [3], 64, BINARY_CODES);
+placed!(
+    BINARY_STRIDED,
+    BINARY_STRIDED_IN_PLACE,
+    "binary_strided",
+    ELEM1,
+    [BINARY_OPS, STRIDED],
+    [3],
+    64,
+    BINARY_CODES
+);
+placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [], [3], 64, NONE);
+placed!(
+    CROSS_ENTROPY_GRAD,
+    CROSS_ENTROPY_GRAD_IN_PLACE,
+    "cross_entropy_grad",
+    ELEM1,
+    [],
+    [3, 4, 5],
+    64,
+    NONE
+);
+placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [], [], 8, LOG);
+placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [], [3], 8, LOG);
+placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
+placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
+kernel!(CROSS_ENTROPY, "cross_entropy", [GRID], [1, 2, 3, 4], 8, NONE);
+kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
+kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
+kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
+kernel!(FILL, "fill", [GRID], [1], 64, NONE);
+kernel!(CAST, "cast", [GRID], [1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0)]]);
+kernel!(
+    REDUCE,
+    "reduce",
+    [GRID, STRIDED],
+    [1, 2],
+    32,
+    &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]]
+);
+kernel!(
+    MATMUL_ANY,
+    "matmul_any",
+    [],
+    [1, 2, 3],
+    64,
+    &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
+);
+kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_NN, "matmul_cpu_nn", [], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_NT, "matmul_cpu_nt", [], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_TN, "matmul_cpu_tn", [], [1, 2, 3], 8, NONE);
+kernel!(
+    MATMUL_TILED,
+    "matmul_tiled",
+    [],
+    [1, 2, 3],
+    64,
+    &[
+        &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 0.0)],
+        &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 1.0)],
+        &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 0.0)],
+        &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
+    ]
+);
+kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
+
+/// `shaders/sgd.wgsl` without state.
+pub static SGD: Kernel = Kernel {
+    name: "sgd",
+    parts: &[GRID, wgsl!("prelude/without_momentum"), wgsl!("sgd")],
+    slots: &[1, 2, 3],
+    workgroup: 64,
+    variants: NONE,
+};
+
+/// `shaders/sgd.wgsl` with a velocity.
+pub static MOMENTUM: Kernel = Kernel {
+    name: "momentum",
+    parts: &[GRID, wgsl!("prelude/with_momentum"), wgsl!("sgd")],
+    slots: &[1, 2, 3, 4],
+    workgroup: 64,
+    variants: &[&[("NESTEROV", 0.0)], &[("NESTEROV", 1.0)]],
+};
+
+/// Every kernel there is, for tests and warm-up.
+pub static ALL: &[&Kernel] = &[
+    &UNARY,
+    &UNARY_IN_PLACE,
+    &UNARY_GRAD,
+    &UNARY_GRAD_IN_PLACE,
+    &BINARY,
+    &BINARY_IN_PLACE,
+    &BINARY_STRIDED,
+    &BINARY_STRIDED_IN_PLACE,
+    &DROPOUT,
+    &DROPOUT_IN_PLACE,
+    &CROSS_ENTROPY_GRAD,
+    &CROSS_ENTROPY_GRAD_IN_PLACE,
+    &SOFTMAX,
+    &SOFTMAX_IN_PLACE,
+    &SOFTMAX_GRAD,
+    &SOFTMAX_GRAD_IN_PLACE,
+    &SOFTMAX_WG,
+    &SOFTMAX_WG_IN_PLACE,
+    &SOFTMAX_GRAD_WG,
+    &SOFTMAX_GRAD_WG_IN_PLACE,
+    &CROSS_ENTROPY,
+    &LABEL_COUNT,
+    &LABEL_SHARE,
+    &COPY,
+    &FILL,
+    &CAST,
+    &REDUCE,
+    &SGD,
+    &MOMENTUM,
+    &ADAM,
+    &MATMUL_ANY,
+    &MATMUL_CPU_ANY,
+    &MATMUL_CPU_NN,
+    &MATMUL_CPU_NT,
+    &MATMUL_CPU_TN,
+    &MATMUL_TILED,
+];

@@ -1,0 +1,22 @@
+pub mod autodiff;
+#[cfg(feature = "gpu")]
+pub mod device;
+pub mod dtype;
+pub mod error;
+#[cfg(feature = "gpu")]
+pub mod exec;
+pub mod graph;
+pub mod kernels;
+pub mod limits;
+pub mod lower;
+pub mod memory;
+pub mod models;
+pub mod nn;
+pub mod optim;
+pub mod plan;
+pub mod random;
+pub mod report;
+pub mod shape;
+pub mod units;
+pub use error::{Error, Result};
+pub use units::Bytes;

@@ -1,0 +1,131 @@
+//! What an adapter allows, as plain data: a plan is made for limits, not for a device.
+
+use std::fmt;
+
+use crate::units::Bytes;
+
+/// Regions start at multiples of this many bytes on every adapter, so that a plan is the same everywhere.
+/// It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.
+pub const ALIGNMENT: u64 = 256;
+
+/// Which family of kernels runs well on an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AdapterClass {
+    /// Software adapters (lavapipe, SwiftShader, WARP): no barriers, no workgroup memory.
+    Cpu,
+    /// Everything else: tiles in workgroup memory.
+    Gpu,
+}
+
+/// How 16-bit floats can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum F16 {
+    /// `SHADER_F16`: WGSL's `f16` type.
+    Native,
+    /// Pairs packed in a `u32`, converted by integer code: works wherever WGSL does.
+    Packed,
+}
+
+impl F16 {
+    /// The lower-case name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Packed => "packed",
+        }
+    }
+}
+
+/// Limits a plan must keep to. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Name for reports: a preset's, or the adapter's.
+    pub name: String,
+    /// Kernel family.
+    pub class: AdapterClass,
+    /// Largest buffer that can be created.
+    pub max_buffer: u64,
+    /// Largest part of a buffer that one binding can cover: no tensor may be larger.
+    pub max_binding: u64,
+    /// Storage buffers per shader stage.
+    pub max_storage_buffers: u32,
+    /// Threads in one workgroup.
+    pub max_invocations: u32,
+    /// Workgroups along one dimension of a dispatch.
+    pub max_workgroups: u32,
+    /// Smallest subgroup that kernels may count on; 0 where subgroup operations are missing.
+    pub min_subgroup: u32,
+    /// How 16-bit floats can be held.
+    pub f16: F16,
+}
+
+const TWO_GIB_LESS_ONE: u64 = (1 << 31) - 1;
+
+impl Limits {
+    /// The names that [`Limits::named`] knows.
+    pub const NAMES: [&'static str; 5] = ["discrete", "webgpu", "lavapipe", "swiftshader", "nvidia"];
+
+    /// A preset by name; `None` if it is not one of [`Limits::NAMES`].
+    ///
+    /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1.
+    /// - `webgpu`: the defaults that every browser guarantees.
+    /// - `lavapipe`: Mesa's software adapter. `swiftshader`: Chromium's.
+    /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card.
+    pub fn named(name: &str) -> Option<Self> {
+        let discrete = Self {
+            name: name.to_owned(),
+            class: AdapterClass::Gpu,
+            max_buffer: TWO_GIB_LESS_ONE,
+            max_binding: TWO_GIB_LESS_ONE,
+            max_storage_buffers: 8,
+            max_invocations: 256,
+            max_workgroups: 65_535,
+            min_subgroup: 0,
+            f16: F16::Native,
+        };
+        let (mib_128, mib_256) = (128 << 20, 256 << 20);
+        Some(match name {
+            "discrete" => discrete,
+            "webgpu" => Self { max_buffer: mib_256, max_binding: mib_128, f16: F16::Packed, ..discrete },
+            "lavapipe" => {
+                Self { class: AdapterClass::Cpu, max_binding: mib_128, min_subgroup: 8, ..discrete }
+            }
+            "swiftshader" => Self {
+                class: AdapterClass::Cpu,
+                max_buffer: 1 << 30,
+                max_binding: 1 << 30,
+                min_subgroup: 4,
+                f16: F16::Packed,
+                ..discrete
+            },
+            "nvidia" => Self { max_buffer: 1 << 52, ..discrete },
+            _ => return None,
+        })
+    }
+}
+
+impl Default for Limits {
+    /// The `discrete` preset.
+    fn default() -> Self {
+        Self::named("discrete").expect("`discrete` is one of NAMES")
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: binding ≤ {}, buffer ≤ {}", self.name, Bytes(self.max_binding), Bytes(self.max_buffer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_is_known_and_no_other() {
+        for name in Limits::NAMES {
+            assert_eq!(Limits::named(name).map(|l| l.name).as_deref(), Some(name));
+        }
+        assert_eq!(Limits::named("voodoo"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Functions of single elements: in fours where the layout allows, with general strides elsewhere.
+
+use super::grid::{per_thread, quads};
+use super::{Operand, Site};
+use crate::dtype::DType;
+use crate::graph::{Binary, Unary};
+use crate::kernels::{Kernel, Launch, table};
+use crate::shape::{MAX_RANK, Shape};
+
+fn in_fours(
+    site: &Site,
+    [away, over]: [&'static Kernel; 2],
+    memory: Vec<Operand>,
+    params: &[u32],
+) -> Launch<Operand> {
+    let kernel = if site.in_place.is_some() { over } else { away };
+    let count = quads(site.output().numel());
+    let mut words = vec![count];
+    words.extend_from_slice(params);
+    per_thread(site, kernel, u64::from(count), memory, &words)
+}
+
+pub(super) fn unary(site: &Site, f: Unary) -> Launch<Operand> {
+    let (code, [a, b]) = f.code();
+    let kernels = [&table::UNARY, &table::UNARY_IN_PLACE];
+    let mut launch = in_fours(site, kernels, site.placed(0, &[]), &[a.to_bits(), b.to_bits()]);
+    launch.constants = vec![("F", f64::from(code))];
+    launch
+}
+
+pub(super) fn unary_grad(site: &Site, f: Unary) -> Launch<Operand> {
+    let (code, [a, b]) = f.code();
+    let kernels = [&table::UNARY_GRAD, &table::UNARY_GRAD_IN_PLACE];
+    let memory = site.placed(1, &[Operand::Input(0)]);
+    let mut launch = in_fours(site, kernels, memory, &[a.to_bits(), b.to_bits()]);
+    launch.constants = vec![("F", f64::from(code))];
+    launch
+}
+
+pub(super) fn dropout(site: &Site, p: f32, key: u32) -> Launch<Operand> {
+    // An element is dropped where its 32 random bits are below p · 2³².
+    let threshold = (f64::from(p) * 4_294_967_296.0) as u32;
+    let scale = (1.0 / (1.0 - f64::from(p))) as f32;
+    let memory = site.placed(0, &[Operand::Input(1)]);
+    in_fours(site, [&table::DROPOUT, &table::DROPOUT_IN_PLACE], memory, &[key, threshold, scale.to_bits()])
+}
+
+pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
+    let memory = vec![Operand::Input(0), Operand::Output(0)];
+    let mut launch = in_fours(site, [&table::CAST, &table::CAST], memory, &[]);
+    launch.constants = vec![("TO_U32", f64::from(u8::from(to == DType::U32)))];
+    launch
+}
+
+/// The operand of the output's shape is `x`, which the result may lie over; the other is `b`, read in fours if it is
+/// as long, one number, or a row that repeats.
+pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
+    let output = site.output();
+    let shape = |i: usize| site.inputs[i].0;
+    let x = site.in_place.unwrap_or(if shape(0) == output { 0 } else { usize::from(shape(1) == output) });
+    let b = 1 - x;
+    let constants = vec![("F", f64::from(f.code())), ("SWAP", x as f64)];
+    let memory = site.placed(x, &[Operand::Input(b)]);
+    let fours = if shape(x) != output {
+        None
+    } else if shape(b).numel() == 1 {
+        Some((1, true))
+    } else {
+        repeats(shape(b), output).then(|| (quads(shape(b).numel()), false))
+    };
+    let mut launch = match fours {
+        Some((b_quads, scalar)) => {
+            let kernels = [&table::BINARY, &table::BINARY_IN_PLACE];
+            let mut launch = in_fours(site, kernels, memory, &[b_quads]);
+            launch.constants.push(("B_SCALAR", f64::from(u8::from(scalar))));
+            launch
+        }
+        None => {
+            let kernel = if site.in_place.is_some() {
+                &table::BINARY_STRIDED_IN_PLACE
+            } else {
+                &table::BINARY_STRIDED
+            };
+            let mut params = vec![output.numel() as u32, 0, 0];
+            params.extend(six(&dims_of(output), 1));
+            params.extend(six(&shape(x).broadcast_strides(&output), 0));
+            params.extend(six(&shape(b).broadcast_strides(&output), 0));
+            per_thread(site, kernel, output.numel(), memory, &params)
+        }
+    };
+    launch.constants.extend(constants);
+    launch
+}
+
+/// Whether `b`, read in fours again and again, is `b` broadcast to `output`.
+fn repeats(b: Shape, output: Shape) -> bool {
+    if b.numel() == output.numel() {
+        return true;
+    }
+    let own: Vec<usize> = b.dims().iter().copied().skip_while(|&dim| dim == 1).collect();
+    b.numel() % 4 == 0 && output.dims().ends_with(&own)
+}
+
+pub(super) fn dims_of(shape: Shape) -> Vec<u64> {
+    shape.dims().iter().map(|&dim| dim as u64).collect()
+}
+
+/// The words of WGSL's `Six`: innermost last, missing dimensions in front, padded to eight words.
+pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
+    let mut words = [missing; 8];
+    words[6..].fill(0);
+    for (word, value) in words[MAX_RANK - values.len()..MAX_RANK].iter_mut().zip(values) {
+        *word = *value as u32;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_repeat_in_fours_are_told_from_others() {
+        let cases: [(&[usize], &[usize], bool); 6] = [
+            (&[8], &[3, 8], true),
+            (&[1, 8], &[3, 8], true),
+            (&[6], &[3, 6], false),
+            (&[3, 1], &[3, 8], false),
+            (&[3, 8], &[3, 8], true),
+            (&[1, 4, 8], &[2, 4, 8], true),
+        ];
+        for (b, output, expected) in cases {
+            let (b, output) = (Shape::try_new(b).unwrap(), Shape::try_new(output).unwrap());
+            assert_eq!(repeats(b, output), expected, "{b} in {output}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Cross-entropy: one thread for each row, and one for each element of its gradient.
+
+use super::grid::per_thread;
+use super::{Lowered, Operand, Site};
+use crate::kernels::{Launch, table};
+
+pub(super) fn cross_entropy(site: &Site) -> Launch<Operand> {
+    let logits = site.inputs[0].0;
+    let (rows, cols) = (logits.dims()[0], logits.last());
+    let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0), Operand::Output(1)];
+    per_thread(site, &table::CROSS_ENTROPY, rows as u64, memory, &[rows as u32, cols as u32])
+}
+
+pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
+    let kernel = match site.in_place {
+        Some(_) => &table::CROSS_ENTROPY_GRAD_IN_PLACE,
+        None => &table::CROSS_ENTROPY_GRAD,
+    };
+    let logits = site.inputs[0].0;
+    let memory = site.placed(0, &[Operand::Input(1), Operand::Input(2), Operand::Input(3)]);
+    per_thread(site, kernel, logits.numel(), memory, &[logits.numel() as u32, logits.last() as u32])
+}
+
+/// Labels that one thread counts.
+const CHUNK: u64 = 4096;
+
+pub(super) fn label_share(site: &Site) -> Lowered {
+    let labels = site.inputs[0].0.numel();
+    let chunks = labels.div_ceil(CHUNK);
+    let counts = Operand::Workspace(0);
+    let params = [labels as u32, CHUNK as u32, chunks as u32];
+    let count = per_thread(site, &table::LABEL_COUNT, chunks, vec![Operand::Input(0), counts], &params);
+    let share = Launch {
+        kernel: &table::LABEL_SHARE,
+        constants: Vec::new(),
+        memory: vec![counts, Operand::Output(0)],
+        params: vec![chunks as u32],
+        grid: [1, 1, 1],
+    };
+    Lowered { launches: vec![count, share], workspace: vec![chunks * 4] }
+}

@@ -1,0 +1,126 @@
+//! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
+
+mod elementwise;
+mod grid;
+mod loss;
+mod matmul;
+mod movement;
+mod reduce;
+mod rows;
+mod update;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Op;
+use crate::kernels::Launch;
+use crate::limits::Limits;
+use crate::shape::Shape;
+
+/// Memory that a launch touches, as seen from its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The node's input of this position.
+    Input(usize),
+    /// The node's output of this position.
+    Output(usize),
+    /// Scratch of this position in [`Lowered::workspace`].
+    Workspace(usize),
+}
+
+/// A node's operation with the types of its operands.
+#[derive(Clone, Debug)]
+pub struct Site<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// Shape and element type of each input.
+    pub inputs: &'a [(Shape, DType)],
+    /// Shape and element type of each output.
+    pub outputs: &'a [(Shape, DType)],
+    /// The input whose memory the first output takes over, one of [`in_place_inputs`].
+    pub in_place: Option<usize>,
+    /// What the adapter allows.
+    pub limits: &'a Limits,
+}
+
+/// What a node becomes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lowered {
+    /// Dispatches, in order.
+    pub launches: Vec<Launch<Operand>>,
+    /// Bytes of each scratch buffer; they live as long as the node runs.
+    pub workspace: Vec<u64>,
+}
+
+impl From<Launch<Operand>> for Lowered {
+    fn from(launch: Launch<Operand>) -> Self {
+        Self { launches: vec![launch], workspace: Vec::new() }
+    }
+}
+
+/// Inputs whose memory the first output may take over, the preferred one first.
+pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
+    match op {
+        Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad => vec![0],
+        Op::UnaryGrad(_) => vec![1],
+        Op::Softmax { .. } => vec![0],
+        Op::SoftmaxGrad { .. } => vec![1],
+        Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The dispatches of one node. A view has none.
+///
+/// # Errors
+/// [`Error::Option`] if a tensor has more elements than kernels count (2³² − 1).
+pub fn lower(site: &Site) -> Result<Lowered> {
+    for (shape, dtype) in site.inputs.iter().chain(site.outputs) {
+        if shape.numel() > u64::from(u32::MAX) {
+            let op = site.op.name();
+            return Err(Error::Option(format!("{op}: {dtype} {shape} has more than 2^32 - 1 elements")));
+        }
+    }
+    if site.outputs.iter().any(|(shape, _)| shape.numel() == 0) {
+        return Ok(Lowered::default());
+    }
+    Ok(match site.op {
+        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb),
+        Op::Unary(f) => elementwise::unary(site, *f).into(),
+        Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
+        Op::Binary(f) => elementwise::binary(site, *f).into(),
+        Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
+        Op::Cast(to) => elementwise::cast(site, *to).into(),
+        Op::Reduce { kind, axes } => reduce::reduce(site, *kind, *axes),
+        Op::Softmax { log } => rows::softmax(site, *log).into(),
+        Op::SoftmaxGrad { log } => rows::softmax_grad(site, *log).into(),
+        Op::CrossEntropy => loss::cross_entropy(site).into(),
+        Op::CrossEntropyGrad => loss::cross_entropy_grad(site).into(),
+        Op::LabelShare => loss::label_share(site),
+        Op::Reshape(_) => Lowered::default(),
+        Op::Permute(perm) => movement::permute(site, perm).into(),
+        Op::Expand(_) => movement::expand(site).into(),
+        Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
+        Op::Pad { axis, before, .. } => movement::pad(site, *axis, *before),
+        Op::Concat { axis } => movement::concat(site, *axis),
+        Op::Copy => movement::copy(site).into(),
+        Op::Fill { value, .. } => movement::fill(site, *value).into(),
+        Op::Update(update) => update::update(site, update).into(),
+    })
+}
+
+impl Site<'_> {
+    fn output(&self) -> Shape {
+        self.outputs[0].0
+    }
+
+    /// Memory of a kernel whose first result may lie over one of its operands: with memory of its own the operand's
+    /// comes first.
+    fn placed(&self, operand: usize, rest: &[Operand]) -> Vec<Operand> {
+        let mut memory = match self.in_place {
+            Some(_) => vec![Operand::Output(0)],
+            None => vec![Operand::Input(operand), Operand::Output(0)],
+        };
+        memory.extend_from_slice(rest);
+        memory
+    }
+}

@@ -1,0 +1,92 @@
+//! Moving elements: every movement is one strided copy, with zeros first where something is padded.
+
+use super::elementwise::{dims_of, six};
+use super::grid::{per_thread, quads};
+use super::{Lowered, Operand, Site};
+use crate::kernels::{Launch, table};
+use crate::shape::Shape;
+
+/// A strided copy of `dims` elements; offsets and strides in elements.
+struct Move {
+    from: Operand,
+    from_offset: u64,
+    from_strides: Vec<u64>,
+    to_offset: u64,
+    to_strides: Vec<u64>,
+    dims: Shape,
+}
+
+fn moved(site: &Site, job: &Move) -> Launch<Operand> {
+    let n = job.dims.numel();
+    let mut params = vec![n as u32, job.from_offset as u32, job.to_offset as u32];
+    params.extend(six(&dims_of(job.dims), 1));
+    params.extend(six(&job.from_strides, 0));
+    params.extend(six(&job.to_strides, 0));
+    per_thread(site, &table::COPY, n, vec![job.from, Operand::Output(0)], &params)
+}
+
+fn whole(site: &Site, from_strides: Vec<u64>, from_offset: u64) -> Launch<Operand> {
+    let dims = site.output();
+    let to_strides = dims.strides();
+    moved(site, &Move { from: Operand::Input(0), from_offset, from_strides, to_offset: 0, to_strides, dims })
+}
+
+pub(super) fn copy(site: &Site) -> Launch<Operand> {
+    whole(site, site.output().strides(), 0)
+}
+
+pub(super) fn permute(site: &Site, perm: &[usize]) -> Launch<Operand> {
+    let strides = site.inputs[0].0.strides();
+    whole(site, perm.iter().map(|&axis| strides[axis]).collect(), 0)
+}
+
+pub(super) fn expand(site: &Site) -> Launch<Operand> {
+    whole(site, site.inputs[0].0.broadcast_strides(&site.output()), 0)
+}
+
+pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
+    let strides = site.inputs[0].0.strides();
+    let offset = start as u64 * strides[axis];
+    whole(site, strides, offset)
+}
+
+/// A part written into its place along `axis` of the output.
+fn into_place(site: &Site, input: usize, axis: usize, start: usize) -> Launch<Operand> {
+    let part = site.inputs[input].0;
+    let strides = site.output().strides();
+    let job = Move {
+        from: Operand::Input(input),
+        from_offset: 0,
+        from_strides: part.strides(),
+        to_offset: start as u64 * strides[axis],
+        to_strides: strides,
+        dims: part,
+    };
+    moved(site, &job)
+}
+
+pub(super) fn pad(site: &Site, axis: usize, before: usize) -> Lowered {
+    let mut launches = vec![fill(site, 0.0)];
+    if site.inputs[0].0.numel() > 0 {
+        launches.push(into_place(site, 0, axis, before));
+    }
+    Lowered { launches, workspace: Vec::new() }
+}
+
+pub(super) fn concat(site: &Site, axis: usize) -> Lowered {
+    let mut start = 0;
+    let mut launches = Vec::new();
+    for (i, (part, _)) in site.inputs.iter().enumerate() {
+        if part.numel() > 0 {
+            launches.push(into_place(site, i, axis, start));
+        }
+        start += part.dims()[axis];
+    }
+    Lowered { launches, workspace: Vec::new() }
+}
+
+pub(super) fn fill(site: &Site, value: f32) -> Launch<Operand> {
+    let count = quads(site.output().numel());
+    let params = [count, value.to_bits()];
+    per_thread(site, &table::FILL, u64::from(count), vec![Operand::Output(0)], &params)
+}

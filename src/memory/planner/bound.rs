@@ -1,0 +1,87 @@
+//! The lower bound: no packing is lower than what is alive at one instant.
+
+use super::problem::Item;
+
+/// A height in bytes that no packing of `items` into one line of memory can be below, or `None` if it does not fit 64 bits.
+///
+/// At every instant the items alive lie above one another. Every offset is a multiple of the greatest common divisor `g`
+/// of the alignments, so each of them but the topmost takes its size rounded up to `g`. An item that is fixed
+/// reaches at least its own end.
+pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64> {
+    let items: Vec<&Item> = items.into_iter().filter(|item| item.size > 0).collect();
+    let unit = common_alignment(items.iter().map(|item| item.alignment));
+    let mut highest: u128 = 0;
+    let mut events: Vec<(u64, bool, u128, u64)> = Vec::with_capacity(2 * items.len());
+    for item in items {
+        let padded = u128::from(item.size).next_multiple_of(u128::from(unit));
+        // The padding is less than `unit`, which is 64 bits wide.
+        let padding = (padded - u128::from(item.size)) as u64;
+        events.push((item.lower, true, padded, padding));
+        events.push((item.upper, false, padded, padding));
+        let end = item.fixed.map_or(0, |place| u128::from(place.offset)) + u128::from(item.size);
+        highest = highest.max(end);
+    }
+    events.sort_unstable();
+    let mut live: u128 = 0;
+    let mut paddings = std::collections::BTreeMap::<u64, usize>::new();
+    for (_, starts, padded, padding) in events {
+        if starts {
+            live += padded;
+            *paddings.entry(padding).or_default() += 1;
+            let top = paddings.last_key_value().map_or(0, |(padding, _)| u128::from(*padding));
+            highest = highest.max(live - top);
+        } else {
+            live -= padded;
+            if let Some(count) = paddings.get_mut(&padding) {
+                *count -= 1;
+                if *count == 0 {
+                    paddings.remove(&padding);
+                }
+            }
+        }
+    }
+    u64::try_from(highest).ok()
+}
+
+/// The greatest common divisor of `alignments`; 1 if there are none.
+pub(super) fn common_alignment(alignments: impl IntoIterator<Item = u64>) -> u64 {
+    let gcd = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    alignments.into_iter().fold(0, gcd).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_lifetimes_do_not_add() {
+        let items = [Item::new("a", 0, 5, 30), Item::new("b", 5, 9, 40), Item::new("c", 4, 6, 1)];
+        assert_eq!(lower_bound(&items), Some(41));
+        assert_eq!(lower_bound([]), Some(0));
+    }
+
+    #[test]
+    fn all_but_the_topmost_are_rounded_up() {
+        let items = [Item::new("a", 0, 5, 10).aligned(16), Item::new("b", 0, 5, 3).aligned(32)];
+        assert_eq!(lower_bound(&items), Some(16 + 16 - 13));
+        assert_eq!(common_alignment([256, 96]), 32);
+    }
+
+    #[test]
+    fn sums_beyond_64_bits_are_none_and_single_giants_are_not() {
+        let giant = |name, lower, upper| Item::new(name, lower, upper, u64::MAX);
+        assert_eq!(lower_bound(&[giant("a", 0, 1), giant("b", 1, 2)]), Some(u64::MAX));
+        assert_eq!(lower_bound(&[giant("a", 0, 2), giant("b", 1, 2)]), None);
+    }
+
+    #[test]
+    fn a_fixed_item_reaches_its_end() {
+        let items = [Item::new("a", 0, 1, 8).fixed_at(0, 100)];
+        assert_eq!(lower_bound(&items), Some(108));
+    }
+}

@@ -1,0 +1,74 @@
+//! What a caller may ask of the planner and what it answers.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::greedy::Fit;
+use super::order::Order;
+use super::problem::Solution;
+
+/// How much work is spent. Budgets are counted in steps, so a result depends on the effort alone, not on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    /// Greedy orders and a short search: milliseconds.
+    Fast,
+    /// A longer search: up to about a second for a hard problem.
+    #[default]
+    Balanced,
+    /// Search until proved or the (large) budget is spent.
+    Exact,
+}
+
+/// What is asked of [`solve`](super::solve).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How much work is spent.
+    pub effort: Effort,
+    /// Bytes that suffice: the search ends as soon as all arenas together are no higher. Not reaching it is no error:
+    /// compare [`Certificate::height`].
+    pub capacity: Option<u64>,
+    /// Wall-clock time after which the best packing so far is returned. With a limit, results may differ between runs.
+    pub time_limit: Option<Duration>,
+}
+
+/// How the packing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// There was nothing to place.
+    Empty,
+    /// Greedy packing in one order.
+    Greedy(Order, Fit),
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Method::Empty => f.write_str("empty"),
+            Method::Greedy(order, fit) => write!(f, "greedy by {order}, {fit}"),
+        }
+    }
+}
+
+/// How good a packing is, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Heights of all arenas together, in bytes.
+    pub height: u64,
+    /// No packing that keeps the arenas apart is lower, in bytes.
+    pub lower_bound: u64,
+    /// `height - lower_bound`, in bytes.
+    pub gap: u64,
+    /// Whether the packing is proved to be the lowest: `gap` is 0.
+    pub optimal: bool,
+    /// How the packing was found; for several arenas, the costliest method that was needed.
+    pub method: Method,
+}
+
+/// A validated solution and what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// A place for every item.
+    pub solution: Solution,
+    /// How good it is.
+    pub certificate: Certificate,
+}

@@ -1,0 +1,361 @@
+//! A pool: a [`Strategy`] over pages that come from a [`Backing`], with growth, a cap, statistics and an event log.
+//!
+//! The backing is a parameter, and the pool owns what it creates, because then the executor has nothing to keep in
+//! step: a [`Block`] names a page, and [`Pool::page`] is its buffer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::handle::{Handle, Slots};
+use super::strategy::{Allocation, Strategy};
+use super::{Action, AllocError, AllocEvent, Backing, Block, EventLog, LiveBlock, MemoryStats, OutOfMemory};
+use super::{PageInfo, PoolOptions, Request};
+use crate::units::{Bytes, align_up};
+
+#[derive(Debug)]
+struct Page<P> {
+    bytes: u64,
+    blocks: usize,
+    backing: P,
+}
+
+#[derive(Clone, Debug)]
+struct Live {
+    allocation: Allocation,
+    requested: u64,
+    name: Arc<str>,
+    class: Arc<str>,
+}
+
+/// Serves blocks from pages that `B` creates. See the [module](self).
+///
+/// ```
+/// use wgrad::memory::{Offsets, Pool, PoolOptions, Request};
+/// let mut pool = Pool::new(PoolOptions::default(), Offsets)?;
+/// let block = pool.alloc(Request::new(1000, "fc1.weight", "parameter"))?;
+/// assert_eq!((block.size, pool.stats().reserved.current), (1024, 4 << 20));
+/// pool.free(block)?;
+/// assert_eq!(pool.trim(), 4 << 20);
+/// # Ok::<(), wgrad::memory::AllocError>(())
+/// ```
+#[derive(Debug)]
+pub struct Pool<B: Backing> {
+    options: PoolOptions,
+    backing: B,
+    strategy: Box<dyn Strategy + Send>,
+    pages: BTreeMap<u32, Page<B::Page>>,
+    live: Slots<Live>,
+    deferred: Vec<Live>,
+    labels: BTreeSet<Arc<str>>,
+    stats: MemoryStats,
+    /// Bytes of pages in which something is active.
+    busy: u64,
+    log: EventLog,
+}
+
+impl<B: Backing> Pool<B> {
+    /// A pool, with its preallocated pages.
+    ///
+    /// # Errors
+    /// [`AllocError::BadOption`], [`AllocError::BadAlignment`]; [`AllocError::OutOfMemory`] if the preallocation fails.
+    pub fn new(options: PoolOptions, backing: B) -> Result<Self, AllocError> {
+        let strategy = options.strategy.build(options.granule)?;
+        if options.max_page < options.granule {
+            let why = "must hold at least one granule";
+            return Err(AllocError::BadOption { option: "max_page", value: options.max_page, why });
+        }
+        let mut pool = Self {
+            options,
+            backing,
+            strategy,
+            pages: BTreeMap::new(),
+            live: Slots::new(),
+            deferred: Vec::new(),
+            labels: BTreeSet::new(),
+            stats: MemoryStats::default(),
+            busy: 0,
+            log: EventLog::new(options.events),
+        };
+        let mut left = align_up(options.prealloc, options.granule).unwrap_or(options.prealloc);
+        while left > 0 {
+            let bytes = left.min(pool.largest_page());
+            pool.grow((bytes, bytes), "preallocation", "", false)?;
+            left -= bytes;
+        }
+        Ok(pool)
+    }
+
+    /// Hands out a block, creating a page if it fits in none.
+    ///
+    /// # Errors
+    /// [`AllocError::TooLarge`], [`AllocError::OutOfMemory`], [`AllocError::BadAlignment`].
+    pub fn alloc(&mut self, request: Request<'_>) -> Result<Block, AllocError> {
+        let allocation = match self.strategy.alloc(request.bytes, request.align) {
+            Err(AllocError::NoSpace { .. }) => self.alloc_in_new_page(request)?,
+            other => other?,
+        };
+        let (name, class) = (self.label(request.name), self.label(request.class));
+        let live = Live { allocation, requested: request.bytes, name, class };
+        self.note(Action::Alloc, &live);
+        self.enter(&live);
+        let id = self.live.insert(live);
+        Ok(block(allocation, id))
+    }
+
+    /// Takes a block back at once. Right where work that uses it was submitted before work that will use it next.
+    ///
+    /// # Errors
+    /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
+    pub fn free(&mut self, block: Block) -> Result<(), AllocError> {
+        let live = self.live.remove(block.id)?;
+        self.leave(&live);
+        self.release(live)
+    }
+
+    /// Takes a block back whose memory may still be read: it stays active until [`collect`](Self::collect).
+    ///
+    /// # Errors
+    /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
+    pub fn free_later(&mut self, block: Block) -> Result<(), AllocError> {
+        let live = self.live.remove(block.id)?;
+        self.leave(&live);
+        self.deferred.push(live);
+        Ok(())
+    }
+
+    /// Makes the memory of all blocks given to [`free_later`](Self::free_later) available.
+    ///
+    /// # Errors
+    /// None in a pool whose strategy is sound; an error is passed on rather than hidden.
+    pub fn collect(&mut self) -> Result<(), AllocError> {
+        std::mem::take(&mut self.deferred).into_iter().try_for_each(|live| self.release(live))
+    }
+
+    /// Releases every page in which nothing is active (PyTorch's `empty_cache`) and says how many bytes that were.
+    pub fn trim(&mut self) -> u64 {
+        let idle: Vec<u32> =
+            self.pages.iter().filter(|(_, page)| page.blocks == 0).map(|(&n, _)| n).collect();
+        idle.into_iter().map(|page| self.drop_page(page)).sum()
+    }
+
+    /// What the backing made for `page`: the buffer in which its blocks lie.
+    pub fn page(&self, page: u32) -> Option<&B::Page> {
+        self.pages.get(&page).map(|page| &page.backing)
+    }
+
+    /// The pages, by number.
+    pub fn pages(&self) -> impl Iterator<Item = PageInfo> {
+        self.pages.iter().map(|(&number, page)| PageInfo {
+            page: number,
+            bytes: page.bytes,
+            blocks: page.blocks,
+        })
+    }
+
+    /// The live blocks with their labels.
+    pub fn live(&self) -> impl Iterator<Item = LiveBlock> {
+        self.live.iter().map(|(id, live)| LiveBlock {
+            block: block(live.allocation, id),
+            requested: live.requested,
+            name: live.name.clone(),
+            class: live.class.clone(),
+        })
+    }
+
+    /// Statistics.
+    pub fn stats(&self) -> &MemoryStats {
+        &self.stats
+    }
+
+    /// Starts the peaks of the statistics again from the present values.
+    pub fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+    }
+
+    /// The event log.
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// The strategy, for reports about holes.
+    pub fn strategy(&self) -> &dyn Strategy {
+        self.strategy.as_ref()
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &PoolOptions {
+        &self.options
+    }
+
+    fn largest_page(&self) -> u64 {
+        self.options.max_page / self.options.granule * self.options.granule
+    }
+
+    #[cold]
+    fn alloc_in_new_page(&mut self, request: Request<'_>) -> Result<Allocation, AllocError> {
+        let max_page = self.largest_page();
+        let least = self.strategy.least_page(request.bytes, request.align).filter(|&bytes| bytes <= max_page);
+        let Some(least) = least else {
+            return Err(AllocError::TooLarge {
+                name: request.name.into(),
+                class: request.class.into(),
+                asked: Bytes(request.bytes),
+                max_page: Bytes(max_page),
+            });
+        };
+        let wanted = self.options.growth.page_bytes(least, self.stats.reserved.current);
+        let wanted = align_up(wanted, self.options.granule).unwrap_or(wanted).min(max_page);
+        self.grow((wanted, least), request.name, request.class, true)?;
+        self.strategy.alloc(request.bytes, request.align)
+    }
+
+    /// Adds a page of `wanted` bytes or, where cap or device refuse that, of `least`. If `may_trim`, idle pages go
+    /// before the request fails.
+    fn grow(
+        &mut self,
+        (wanted, least): (u64, u64),
+        name: &str,
+        class: &str,
+        mut may_trim: bool,
+    ) -> Result<(), AllocError> {
+        let mut refusal = None;
+        loop {
+            for bytes in [wanted, least].into_iter().take(if wanted == least { 1 } else { 2 }) {
+                if self.options.cap.is_some_and(|cap| bytes > cap.saturating_sub(self.stats.reserved.current))
+                {
+                    continue;
+                }
+                match self.backing.create(bytes) {
+                    Ok(backing) => return self.insert_page(bytes, least, backing),
+                    Err(reason) => refusal = Some(reason),
+                }
+            }
+            if !may_trim || self.trim() == 0 {
+                return Err(self.out_of_memory(least, name, class, refusal));
+            }
+            self.stats.num_alloc_retries += 1;
+            may_trim = false;
+        }
+    }
+
+    fn insert_page(&mut self, bytes: u64, request: u64, backing: B::Page) -> Result<(), AllocError> {
+        // The lowest number that is free: page numbers stay small however often pages come and go.
+        let number =
+            (0..).zip(self.pages.keys()).find(|(n, k)| n != *k).map_or(self.pages.len() as u32, |(n, _)| n);
+        self.strategy.add_page(number, bytes, request)?;
+        self.pages.insert(number, Page { bytes, blocks: 0, backing });
+        self.stats.reserved.add(bytes);
+        self.stats.segments.add(1);
+        self.note_page(Action::PageAlloc, number, bytes);
+        Ok(())
+    }
+
+    /// Drops an idle page and returns its bytes; 0 if the strategy still needs it.
+    fn drop_page(&mut self, number: u32) -> u64 {
+        if self.strategy.remove_page(number).is_err() {
+            return 0;
+        }
+        let bytes = self.pages.remove(&number).map_or(0, |page| page.bytes);
+        self.stats.reserved.sub(bytes);
+        self.stats.segments.sub(1);
+        self.note_page(Action::PageFree, number, bytes);
+        bytes
+    }
+
+    fn enter(&mut self, live: &Live) {
+        let span = live.allocation.span;
+        self.stats.allocated.add(span.size);
+        self.stats.active.add(span.size);
+        self.stats.requested.add(live.requested);
+        self.stats.allocations.add(1);
+        if let Some(page) = self.pages.get_mut(&span.page) {
+            self.busy += if page.blocks == 0 { page.bytes } else { 0 };
+            page.blocks += 1;
+        }
+        self.stats.inactive_split.set(self.busy - self.stats.active.current);
+    }
+
+    /// The caller has given the block up; its memory may still be in use.
+    fn leave(&mut self, live: &Live) {
+        self.stats.allocated.sub(live.allocation.span.size);
+        self.stats.requested.sub(live.requested);
+        self.stats.allocations.sub(1);
+    }
+
+    /// The memory of a block that was given up can be handed out again.
+    fn release(&mut self, live: Live) -> Result<(), AllocError> {
+        let span = self.strategy.free(live.allocation.handle)?;
+        self.note(Action::Free, &live);
+        self.stats.active.sub(span.size);
+        let mut idle = false;
+        if let Some(page) = self.pages.get_mut(&span.page) {
+            page.blocks -= 1;
+            idle = page.blocks == 0;
+            self.busy -= if idle { page.bytes } else { 0 };
+        }
+        self.stats.inactive_split.set(self.busy - self.stats.active.current);
+        if idle && self.options.release_idle {
+            self.drop_page(span.page);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn out_of_memory(&mut self, asked: u64, name: &str, class: &str, device: Option<String>) -> AllocError {
+        self.stats.num_ooms += 1;
+        let labels = (self.label(name), self.label(class));
+        self.push_event(Action::Oom, (0, 0, asked), asked, labels);
+        let largest = self.live.iter().map(|(_, live)| live).max_by_key(|live| live.allocation.span.size);
+        AllocError::OutOfMemory(Box::new(OutOfMemory {
+            name: name.to_string(),
+            class: class.to_string(),
+            asked: Bytes(asked),
+            allocated: Bytes(self.stats.allocated.current),
+            reserved: Bytes(self.stats.reserved.current),
+            largest_free: Bytes(self.strategy.largest_free()),
+            cap: self.options.cap.map(Bytes),
+            device,
+            largest_live: largest.map(|live| (live.name.to_string(), Bytes(live.allocation.span.size))),
+        }))
+    }
+
+    /// The shared copy of a label: names come back every step, and then cost no heap memory.
+    fn label(&mut self, text: &str) -> Arc<str> {
+        if let Some(label) = self.labels.get(text) {
+            return label.clone();
+        }
+        let label: Arc<str> = text.into();
+        self.labels.insert(label.clone());
+        label
+    }
+
+    fn note(&mut self, action: Action, live: &Live) {
+        let span = live.allocation.span;
+        let labels = (live.name.clone(), live.class.clone());
+        self.push_event(action, (span.page, span.offset, span.size), live.requested, labels);
+    }
+
+    fn note_page(&mut self, action: Action, page: u32, bytes: u64) {
+        let none = self.label("");
+        self.push_event(action, (page, 0, bytes), bytes, (none.clone(), none));
+    }
+
+    fn push_event(
+        &mut self,
+        action: Action,
+        at: (u32, u64, u64),
+        requested: u64,
+        labels: (Arc<str>, Arc<str>),
+    ) {
+        let ((page, offset, size), (name, class)) = (at, labels);
+        self.log.push(AllocEvent { t: 0, action, page, offset, size, requested, name, class });
+    }
+}
+
+fn block(allocation: Allocation, id: Handle) -> Block {
+    let span = allocation.span;
+    Block { page: span.page, offset: span.offset, size: span.size, id }
+}
+
+#[cfg(test)]
+mod tests;

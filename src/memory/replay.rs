@@ -1,0 +1,219 @@
+//! Runs a trace through the strategies and measures what each needs.
+
+use std::time::Instant;
+
+use super::trace::{Step, Trace};
+use super::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
+
+/// Where a contender's memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// One page, made in advance. What it reserves is the smallest page that serves the whole trace.
+    OnePage(Kind),
+    /// A pool that grows page by page. What it reserves is the peak of its pages.
+    Pages(PoolOptions),
+}
+
+/// A strategy in a setting, under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// Name in tables.
+    pub name: &'static str,
+    /// Its setting.
+    pub setting: Setting,
+}
+
+/// Every contender: each strategy in one page, then the pools that grow.
+pub fn contenders() -> Vec<Contender> {
+    let alone = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching));
+    let mut all: Vec<_> =
+        alone.map(|kind| Contender { name: kind.name(), setting: Setting::OnePage(kind) }).collect();
+    let grow = PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::default() };
+    let pools = [
+        ("bins-doubling", grow),
+        ("bins-64MiB-pages", PoolOptions { growth: Growth::Fixed(64 << 20), ..grow }),
+        ("pytorch", PoolOptions::pytorch()),
+        ("buffer-per-tensor", PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::one_buffer_per_tensor() }),
+    ];
+    all.extend(pools.map(|(name, options)| Contender { name, setting: Setting::Pages(options) }));
+    all
+}
+
+/// What a contender needed for a trace. Bytes, unless a field says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Name of the contender.
+    pub name: &'static str,
+    /// Most bytes asked for and alive at once, failed requests not counted.
+    pub peak_live: u64,
+    /// Most bytes reserved; see [`Setting`].
+    pub peak_reserved: u64,
+    /// `peak_reserved` by the trace's lower bound.
+    pub ratio: f64,
+    /// Share of the reserved bytes in which nothing was allocated when `peak_live` was reached, 0 to 1.
+    pub fragmentation: f64,
+    /// Bytes of padding in live blocks at that moment.
+    pub padding: u64,
+    /// Requests that failed; none unless a capacity was given.
+    pub failed: u64,
+    /// Pages created in the whole run: allocations that a device would have seen.
+    pub native_allocations: u64,
+    /// Median time of one allocation or free, in nanoseconds, with the clock's own share taken off.
+    pub ns_per_op_p50: f64,
+    /// 99th percentile of the same.
+    pub ns_per_op_p99: f64,
+}
+
+/// Runs `trace` through `contender`. With `capacity` (bytes) memory is limited to that, as one page or as a pool's cap,
+/// and requests may fail; without it memory is as large as needed.
+///
+/// # Errors
+/// [`AllocError`] for a setting that cannot be made.
+pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<Outcome, AllocError> {
+    let bound = trace.lower_bound();
+    let options = match (contender.setting, capacity) {
+        (Setting::OnePage(kind), Some(bytes)) => one_page(kind, bytes),
+        (Setting::OnePage(kind), None) => one_page(kind, smallest_page(trace, kind, bound)?),
+        (Setting::Pages(options), cap) => PoolOptions { cap, ..options },
+    };
+    let mut run = run(trace, options, true)?;
+    let reserved = run.peak_reserved;
+    let (p50, p99) = percentiles(&mut run.times);
+    Ok(Outcome {
+        name: contender.name,
+        peak_live: run.peak_live,
+        peak_reserved: reserved,
+        ratio: if bound == 0 { 1.0 } else { reserved as f64 / bound as f64 },
+        fragmentation: run.fragmentation,
+        padding: run.padding,
+        failed: run.failed,
+        native_allocations: run.native_allocations,
+        ns_per_op_p50: p50,
+        ns_per_op_p99: p99,
+    })
+}
+
+/// A pool of exactly one page.
+fn one_page(strategy: Kind, bytes: u64) -> PoolOptions {
+    let granule = PoolOptions::default().granule;
+    let bytes = bytes.max(granule) / granule * granule;
+    PoolOptions { strategy, prealloc: bytes, cap: Some(bytes), max_page: bytes, ..PoolOptions::default() }
+}
+
+/// The smallest page, to 1/65536 of the bound, in which no request of the trace fails.
+///
+/// A strategy need not be monotone in its capacity, so that the result is a page that serves, found by bisection, and
+/// not proven the smallest.
+fn smallest_page(trace: &Trace, kind: Kind, bound: u64) -> Result<u64, AllocError> {
+    let granule = PoolOptions::default().granule;
+    let serves = |bytes: u64| run(trace, one_page(kind, bytes), false).map(|run| run.failed == 0);
+    let mut enough = bound.max(granule).next_multiple_of(granule);
+    let mut short = 0;
+    while !serves(enough)? {
+        short = enough;
+        enough += (enough / 8).max(granule).next_multiple_of(granule);
+    }
+    let step = (bound / 65536).max(granule).next_multiple_of(granule);
+    while short > 0 && enough - short > step {
+        let middle = (short + (enough - short) / 2).next_multiple_of(granule);
+        if serves(middle)? { enough = middle } else { short = middle }
+    }
+    Ok(enough)
+}
+
+#[derive(Default)]
+struct Run {
+    peak_live: u64,
+    peak_reserved: u64,
+    fragmentation: f64,
+    padding: u64,
+    failed: u64,
+    native_allocations: u64,
+    times: Vec<u64>,
+}
+
+fn run(trace: &Trace, options: PoolOptions, timed: bool) -> Result<Run, AllocError> {
+    let mut pool = Pool::new(options, Offsets)?;
+    let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
+    let mut out = Run::default();
+    for step in &trace.steps {
+        let start = timed.then(Instant::now);
+        match *step {
+            Step::Alloc { id, size } => match pool.alloc(Request::new(size, "", "")) {
+                Ok(block) => live[id] = Some(block),
+                Err(AllocError::OutOfMemory(_) | AllocError::TooLarge { .. }) => out.failed += 1,
+                Err(other) => return Err(other),
+            },
+            Step::Free { id } => {
+                if let Some(block) = live[id].take() {
+                    pool.free(block)?;
+                }
+            }
+        }
+        if let Some(start) = start {
+            out.times.push(start.elapsed().as_nanos() as u64);
+        } else if out.failed > 0 {
+            break;
+        }
+        let stats = pool.stats();
+        if stats.requested.current > out.peak_live {
+            out.peak_live = stats.requested.current;
+            out.fragmentation = stats.fragmentation();
+            out.padding = stats.allocated.current.saturating_sub(stats.requested.current);
+        }
+    }
+    out.peak_reserved = pool.stats().reserved.peak;
+    out.native_allocations = pool.stats().segments.allocated;
+    Ok(out)
+}
+
+/// Median and 99th percentile, less what reading the clock takes.
+fn percentiles(times: &mut [u64]) -> (f64, f64) {
+    if times.is_empty() {
+        return (0.0, 0.0);
+    }
+    let mut clock: Vec<u64> = (0..101).map(|_| Instant::now().elapsed().as_nanos() as u64).collect();
+    clock.sort_unstable();
+    times.sort_unstable();
+    let at = |share: usize| times[(times.len() - 1) * share / 100].saturating_sub(clock[50]) as f64;
+    (at(50), at(99))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three blocks of 1 KiB, the middle one freed, then one of 2 KiB: best fit needs a fifth KiB.
+    fn trace() -> Trace {
+        let text = "id,lower,upper,size\na,0,9,1024\nb,1,4,1024\nc,2,9,1024\nd,4,9,2048\n";
+        Trace::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn reserved_is_the_smallest_page_or_the_peak_of_the_pages() {
+        let outcome = |name: &str, capacity| {
+            let contender = contenders().into_iter().find(|c| c.name == name).expect("known");
+            replay(&trace(), contender, capacity).expect("valid setting")
+        };
+        let best = outcome("best-fit", None);
+        assert_eq!((best.peak_live, best.peak_reserved, best.failed), (4096, 5120, 0));
+        assert_eq!((best.ratio, best.native_allocations, best.padding), (1.25, 1, 0));
+        assert!((best.fragmentation - 0.2).abs() < 1e-12, "{best:?}");
+
+        let single = outcome("buffer-per-tensor", None);
+        assert_eq!((single.ratio, single.native_allocations), (1.0, 4));
+        assert_eq!(outcome("pytorch", None).peak_reserved, 2 << 20);
+
+        let short = outcome("best-fit", Some(4096));
+        assert_eq!((short.failed, short.peak_live), (1, 3072));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = contenders().iter().map(|contender| contender.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

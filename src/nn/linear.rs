@@ -1,0 +1,45 @@
+//! The affine layer.
+
+use super::Module;
+use crate::graph::{Init, Param, Params, Tensor};
+
+/// `y = x Wᵀ + b`: `torch.nn.Linear`. `weight [out, in]`, `bias [out]`, both uniform in ±1/√in at the start.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    path: String,
+    /// `[out, in]`
+    pub weight: Param,
+    /// `[out]`
+    pub bias: Option<Param>,
+}
+
+impl Linear {
+    /// Registers `weight` and `bias` at the path of `params`.
+    #[track_caller]
+    pub fn new(params: &Params, inputs: usize, outputs: usize) -> Self {
+        let layer = Self::without_bias(params, inputs, outputs);
+        Self { bias: Some(params.add("bias", [outputs], Init::fan_in(inputs))), ..layer }
+    }
+
+    /// Registers `weight` alone: `y = x Wᵀ`.
+    #[track_caller]
+    pub fn without_bias(params: &Params, inputs: usize, outputs: usize) -> Self {
+        let weight = params.add("weight", [outputs, inputs], Init::fan_in(inputs));
+        Self { path: params.path().to_owned(), weight, bias: None }
+    }
+}
+
+impl Module for Linear {
+    /// `x [.., in] → [.., out]`
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let trace = x.trace().clone();
+        trace.layer(&self.path, || {
+            let product = x.matmul_transposed(&trace.param(&self.weight), false, true);
+            match &self.bias {
+                Some(bias) => product.add(&trace.param(bias)),
+                None => product,
+            }
+        })
+    }
+}

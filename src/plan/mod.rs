@@ -1,0 +1,141 @@
+//! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
+//! which bytes.
+
+mod footprint;
+mod layout;
+mod peak;
+mod program;
+mod schedule;
+mod separate;
+mod step;
+
+pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
+#[cfg(feature = "gpu")]
+pub(crate) use footprint::{readback_slots, transfer_bytes};
+pub use layout::{Arena, Layout, Region};
+pub use peak::Peak;
+pub use program::{Program, Span, Storage, StorageId};
+pub use step::{Forward, PlanOptions, TrainStep};
+
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph};
+use crate::limits::Limits;
+use crate::memory::planner::Certificate;
+use crate::optim::Optimizer;
+use crate::random;
+use crate::units::Bytes;
+
+/// A step with every byte in its place.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What runs, in order, on which storages.
+    pub program: Program,
+    /// Where each storage lies.
+    pub layout: Layout,
+    /// The limits it was made for.
+    pub limits: Limits,
+    /// The optimizer whose updates are part of the step; `None` for a forward pass.
+    pub optimizer: Option<Optimizer>,
+    /// Seed for dropout.
+    pub seed: u64,
+    /// How good the packing of the step's arena is.
+    pub certificate: Certificate,
+    /// The fullest moment of the step.
+    pub peak: Peak,
+}
+
+/// What decides a plan, apart from the graph.
+#[derive(Clone, Debug, Default)]
+struct Settings {
+    optimizer: Option<Optimizer>,
+    seed: u64,
+    reuse: bool,
+    guard_bytes: u64,
+}
+
+impl Plan {
+    /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
+    fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
+        let graph = separate::separate(graph)?;
+        let order = schedule::schedule(&graph);
+        let program = program::Program::build(graph, order, limits)?;
+        let (layout, certificate) =
+            layout::Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
+        let peak = Peak::of(&program);
+        let Settings { optimizer, seed, .. } = settings;
+        Ok(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak })
+    }
+
+    /// The graph that runs: the traced one with its backward pass and updates.
+    pub fn graph(&self) -> &Graph {
+        &self.program.graph
+    }
+
+    /// Bytes if every tensor had memory of its own for the whole step.
+    pub fn naive_bytes(&self) -> u64 {
+        self.layout.persistent_bytes() + self.program.naive_bytes
+    }
+
+    /// No plan for this order of operations can need less: what lives from step to step, and the most that is ever
+    /// alive at once beside it.
+    pub fn lower_bound_bytes(&self) -> u64 {
+        self.layout.persistent_bytes() + self.certificate.lower_bound
+    }
+
+    /// All arenas together.
+    pub fn peak_bytes(&self) -> u64 {
+        self.layout.arenas().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of every buffer that a session for this plan alone creates.
+    pub fn footprint(&self) -> Footprint {
+        Footprint::of(&[self])
+    }
+
+    /// A number that differs between plans that differ: order, kernels, places.
+    pub fn hash(&self) -> u64 {
+        let mut hash = 0u64;
+        let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
+        for (launch, _) in &self.program.launches {
+            launch.kernel.name.bytes().for_each(|byte| add(u64::from(byte)));
+            launch.params.iter().for_each(|&word| add(u64::from(word)));
+            launch.memory.iter().for_each(|span| add(u64::from(span.storage.0)));
+        }
+        for (arena, bytes) in self.layout.arenas() {
+            add(u64::from(arena.index) << 1 | u64::from(arena.persistent));
+            add(bytes);
+        }
+        for region in &self.layout.regions {
+            add(region.offset);
+        }
+        hash
+    }
+
+    fn check_budget(self, budget: Option<Bytes>, what: &str) -> Result<Self> {
+        let needed = self.footprint().total();
+        match budget {
+            Some(Bytes(budget)) if needed > budget => Err(Error::OverBudget {
+                what: what.to_owned(),
+                needed,
+                budget,
+                peak_at: self.peak.at.clone(),
+                largest: self.largest_at_peak(3),
+            }),
+            _ => Ok(self),
+        }
+    }
+
+    /// The largest storages alive at the peak, as text.
+    fn largest_at_peak(&self, count: usize) -> String {
+        let mut alive: Vec<&Storage> =
+            self.program.storages.iter().filter(|s| s.alive_at(self.peak.position)).collect();
+        alive.sort_by_key(|s| std::cmp::Reverse(s.bytes));
+        let text = |s: &&Storage| format!("`{}` {}", s.name, Bytes(s.bytes));
+        alive.iter().take(count).map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Bytes of each class alive at the peak, in the order of [`Class::ALL`].
+    pub fn class_bytes(&self) -> [(Class, u64); 6] {
+        Class::ALL.map(|class| (class, self.peak.classes.get(&class).copied().unwrap_or(0)))
+    }
+}

@@ -1,0 +1,256 @@
+//! Which memory each value gets: views and in-place results share a storage; and the dispatches on those storages.
+
+use std::collections::BTreeMap;
+
+use super::schedule::roots;
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph, Op, ValueId};
+use crate::kernels::{Launch, MAX_PARAMS};
+use crate::limits::{ALIGNMENT, Limits};
+use crate::lower::{self, Operand};
+use crate::units::align_up;
+
+/// Index of a storage in [`Program::storages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorageId(pub u32);
+
+/// A piece of memory and the values that live in it, one after the other or as views of each other.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// Name of the first value.
+    pub name: String,
+    /// Bytes, a multiple of [`ALIGNMENT`].
+    pub bytes: u64,
+    /// Position in the order of operations at which it is first needed.
+    pub first: usize,
+    /// Position at which it is last needed.
+    pub last: usize,
+    /// Lives from step to step.
+    pub persistent: bool,
+    /// From which position on it holds which class of value.
+    pub tenants: Vec<(usize, Class)>,
+    /// Elements, before padding to [`ALIGNMENT`].
+    pub used_bytes: u64,
+}
+
+impl Storage {
+    /// Whether its contents matter while the operation at `position` runs.
+    pub fn alive_at(&self, position: usize) -> bool {
+        self.persistent || (self.first <= position && position <= self.last)
+    }
+
+    /// The class of what it holds at `position`.
+    pub fn class_at(&self, position: usize) -> Class {
+        let current = self.tenants.iter().rev().find(|(from, _)| *from <= position);
+        current.or(self.tenants.first()).map_or(Class::Workspace, |(_, class)| *class)
+    }
+}
+
+/// The first bytes of a storage, as a dispatch binds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which storage.
+    pub storage: StorageId,
+    /// How many bytes, a multiple of 16.
+    pub bytes: u64,
+}
+
+/// A graph in its order, with a storage for each value and the dispatches that compute it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Values and nodes.
+    pub graph: Graph,
+    /// Positions of `graph.nodes`, in the order they run.
+    pub order: Vec<usize>,
+    /// All memory; parameters come first in the order of registration, optimizer state next.
+    pub storages: Vec<Storage>,
+    /// The storage of each value; `None` for values that nothing computes or reads.
+    pub storage_of: Vec<Option<StorageId>>,
+    /// Dispatches with the position in `order` that each belongs to.
+    pub launches: Vec<(Launch<Span>, usize)>,
+    /// Bytes of everything that does not live from step to step, if nothing shared memory.
+    pub naive_bytes: u64,
+}
+
+impl Program {
+    /// # Errors
+    /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Option`] from lowering.
+    pub(super) fn build(graph: Graph, order: Vec<usize>, limits: &Limits) -> Result<Self> {
+        let last_use = last_uses(&graph, &order);
+        let storage_of = vec![None; graph.values.len()];
+        let mut program =
+            Self { graph, order, storages: Vec::new(), storage_of, launches: Vec::new(), naive_bytes: 0 };
+        program.add_persistent(limits)?;
+        let inputs: Vec<ValueId> = program.graph.inputs().map(|(id, _)| id).collect();
+        for id in inputs {
+            program.new_storage(id, 0, last_use[id.index()], limits)?;
+        }
+        for position in 0..program.order.len() {
+            program.add_node(position, &last_use, limits)?;
+        }
+        Ok(program)
+    }
+
+    /// The storage of a value that is computed, read or fed.
+    pub fn storage(&self, id: ValueId) -> Option<(StorageId, &Storage)> {
+        let storage = self.storage_of[id.index()]?;
+        Some((storage, &self.storages[storage.0 as usize]))
+    }
+
+    /// Parameters first, used or not, so that every program over the same parameters places them alike.
+    fn add_persistent(&mut self, limits: &Limits) -> Result<()> {
+        let mut by_name: BTreeMap<String, ValueId> = BTreeMap::new();
+        for (id, value) in self.graph.ids() {
+            if value.class == Class::Parameter {
+                by_name.insert(value.name.clone(), id);
+            }
+        }
+        for param in self.graph.parameters.clone() {
+            match by_name.get(param.name()) {
+                Some(id) => drop(self.new_storage(*id, 0, usize::MAX, limits)?),
+                None => {
+                    let bytes = param.shape().numel().saturating_mul(4);
+                    self.push_storage(param.name().to_owned(), bytes, (0, usize::MAX), Class::Parameter)?;
+                }
+            }
+        }
+        let states: Vec<ValueId> =
+            self.graph.ids().filter(|(_, v)| v.class == Class::Optimizer).map(|(id, _)| id).collect();
+        for id in states {
+            self.new_storage(id, 0, usize::MAX, limits)?;
+        }
+        Ok(())
+    }
+
+    fn new_storage(&mut self, id: ValueId, first: usize, last: usize, limits: &Limits) -> Result<StorageId> {
+        let value = self.graph.value(id);
+        let (bytes, class) = (value.bytes(), value.class);
+        if bytes > limits.max_binding {
+            let rows = value.shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
+            return Err(Error::TensorTooLarge {
+                name: value.name.clone(),
+                shape: value.shape.to_string(),
+                bytes,
+                max: limits.max_binding,
+                limits: limits.name.clone(),
+                batch_that_fits: (!class.is_persistent()).then(|| limits.max_binding / (bytes / rows).max(1)),
+            });
+        }
+        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class)?;
+        self.storage_of[id.index()] = Some(storage);
+        Ok(storage)
+    }
+
+    fn push_storage(
+        &mut self,
+        name: String,
+        used_bytes: u64,
+        (first, last): (usize, usize),
+        class: Class,
+    ) -> Result<StorageId> {
+        let bytes = align_up(used_bytes.max(1), ALIGNMENT)
+            .ok_or_else(|| Error::Option(format!("`{name}` has more bytes than can be counted")))?;
+        let id = StorageId(self.storages.len() as u32);
+        let persistent = class.is_persistent();
+        if !persistent {
+            self.naive_bytes = self.naive_bytes.saturating_add(bytes);
+        }
+        let tenants = vec![(first, class)];
+        self.storages.push(Storage { name, bytes, first, last, persistent, tenants, used_bytes });
+        Ok(id)
+    }
+
+    fn add_node(&mut self, position: usize, last_use: &[usize], limits: &Limits) -> Result<()> {
+        let node = self.graph.nodes[self.order[position]].clone();
+        let in_place = self.in_place(&node.op, &node.inputs, &node.outputs, position);
+        for (i, &output) in node.outputs.iter().enumerate() {
+            let shared = match (&node.op, in_place) {
+                (Op::Reshape(_), _) => self.storage_of[node.inputs[0].index()],
+                (_, Some(input)) if i == 0 => self.storage_of[node.inputs[input].index()],
+                _ => None,
+            };
+            let end = last_use[output.index()].max(position);
+            match shared {
+                Some(id) => {
+                    let class = self.graph.value(output).class;
+                    let storage = &mut self.storages[id.0 as usize];
+                    storage.last = storage.last.max(end);
+                    if in_place.is_some() {
+                        storage.tenants.push((position, class));
+                        self.naive_bytes = self.naive_bytes.saturating_add(storage.bytes);
+                    }
+                    self.storage_of[output.index()] = shared;
+                }
+                None => drop(self.new_storage(output, position, end, limits)?),
+            }
+        }
+        let types = |ids: &[ValueId]| -> Vec<_> {
+            ids.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect()
+        };
+        let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+        let site = lower::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits };
+        let lowered = lower::lower(&site)?;
+        let scratch = lowered
+            .workspace
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| {
+                let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
+                self.push_storage(name, bytes, (position, position), Class::Workspace)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        for launch in lowered.launches {
+            if launch.params.len() > MAX_PARAMS {
+                return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
+            }
+            let launch = launch.map(|operand| {
+                let (storage, bytes) = match operand {
+                    Operand::Input(i) => {
+                        (self.storage_of[node.inputs[i].index()], self.bytes_of(node.inputs[i]))
+                    }
+                    Operand::Output(i) => {
+                        (self.storage_of[node.outputs[i].index()], self.bytes_of(node.outputs[i]))
+                    }
+                    Operand::Workspace(i) => (Some(scratch[i]), lowered.workspace[i]),
+                };
+                let storage = storage.expect("operands get their storage before they are used");
+                Span { storage, bytes: bytes.next_multiple_of(16).max(16) }
+            });
+            self.launches.push((launch, position));
+        }
+        Ok(())
+    }
+
+    fn bytes_of(&self, id: ValueId) -> u64 {
+        self.graph.value(id).bytes()
+    }
+
+    /// The input that the node's first result may overwrite: nothing reads it afterwards, through any view.
+    fn in_place(&self, op: &Op, inputs: &[ValueId], outputs: &[ValueId], position: usize) -> Option<usize> {
+        let output = self.graph.value(*outputs.first()?);
+        let types: Vec<_> =
+            inputs.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect();
+        lower::in_place_inputs(op, &types, output.shape).into_iter().find(|&i| {
+            let Some(id) = self.storage_of[inputs[i].index()] else { return false };
+            let storage = &self.storages[id.0 as usize];
+            let elsewhere = |j: usize| j != i && self.storage_of[inputs[j].index()] == Some(id);
+            !storage.persistent && storage.last == position && !(0..inputs.len()).any(elsewhere)
+        })
+    }
+}
+
+/// The last position at which each value's memory is read, counting reads through views; outputs are read after the
+/// last operation.
+fn last_uses(graph: &Graph, order: &[usize]) -> Vec<usize> {
+    let roots = roots(graph);
+    let mut last = vec![0; graph.values.len()];
+    for (position, &n) in order.iter().enumerate() {
+        for id in &graph.nodes[n].inputs {
+            last[roots[id.index()].index()] = position;
+        }
+    }
+    for (_, id) in &graph.outputs {
+        last[roots[id.index()].index()] = order.len();
+    }
+    (0..graph.values.len()).map(|i| last[roots[i].index()]).collect()
+}

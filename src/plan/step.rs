@@ -1,0 +1,106 @@
+//! What users plan: a training step, or a forward pass.
+
+use super::{Plan, Settings};
+use crate::autodiff;
+use crate::error::Result;
+use crate::graph::{Graph, Mode, Params, Tensor, Trace};
+use crate::limits::{ALIGNMENT, Limits};
+use crate::optim::{Clip, Optimizer};
+use crate::units::Bytes;
+
+/// What decides a training plan, apart from the model and the limits.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// How parameters are updated.
+    pub optimizer: Optimizer,
+    /// What happens to gradients before that.
+    pub clip: Clip,
+    /// The most bytes the session may create on the device; `None` for no limit.
+    pub budget: Option<Bytes>,
+    /// Whether memory is used again within the step. Off, every tensor can be read after the step: for debugging.
+    pub reuse: bool,
+    /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
+    /// Implies `reuse: false`.
+    pub guard: bool,
+}
+
+impl Default for PlanOptions {
+    /// AdamW with PyTorch's settings, no clipping, no budget, memory used again.
+    fn default() -> Self {
+        Self { optimizer: Optimizer::default(), clip: Clip::Off, budget: None, reuse: true, guard: false }
+    }
+}
+
+/// A traced model with a scalar loss: the forward half of a training step.
+#[derive(Clone, Debug)]
+pub struct TrainStep {
+    graph: Graph,
+    seed: u64,
+}
+
+impl TrainStep {
+    /// Traces `model`, which returns the loss. Shapes only: no device, no data.
+    ///
+    /// # Errors
+    /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
+    pub fn trace(params: &Params, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
+        let graph = Trace::record(params, Mode::Train, "loss", model)?;
+        Ok(Self { graph, seed: params.seed() })
+    }
+
+    /// The forward graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Differentiates, adds the updates and plans every byte. Takes milliseconds; no adapter is opened.
+    ///
+    /// # Errors
+    /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
+    /// the budget.
+    pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let graph = self.graph.clone();
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = autodiff::differentiate(graph, loss)?;
+        options.optimizer.append(&trace, gradients, options.clip)?;
+        let settings = Settings {
+            optimizer: Some(options.optimizer),
+            seed: self.seed,
+            reuse: options.reuse && !options.guard,
+            guard_bytes: if options.guard { ALIGNMENT } else { 0 },
+        };
+        Plan::compile(trace.finish()?, limits, settings)?.check_budget(options.budget, "the training step")
+    }
+}
+
+/// A traced forward pass: evaluation and inference. No gradients are kept.
+#[derive(Clone, Debug)]
+pub struct Forward {
+    graph: Graph,
+    seed: u64,
+}
+
+impl Forward {
+    /// Traces `model`; what it returns becomes the output `name`.
+    ///
+    /// # Errors
+    /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
+    pub fn trace(params: &Params, name: &str, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
+        let graph = Trace::record(params, Mode::Eval, name, model)?;
+        Ok(Self { graph, seed: params.seed() })
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Plans every byte.
+    ///
+    /// # Errors
+    /// A tensor that no binding covers.
+    pub fn plan(&self, limits: &Limits) -> Result<Plan> {
+        let settings = Settings { optimizer: None, seed: self.seed, reuse: true, guard_bytes: 0 };
+        Plan::compile(self.graph.clone(), limits, settings)
+    }
+}

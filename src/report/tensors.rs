@@ -1,0 +1,88 @@
+//! Every tensor of a plan: what it is, when it lives, where it lies.
+
+use crate::dtype::DType;
+use crate::graph::{Class, Op};
+use crate::plan::{Plan, Region};
+use crate::shape::Shape;
+
+/// A tensor of a plan.
+#[derive(Clone, Debug)]
+pub struct TensorReport {
+    /// Unique in the plan.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// What its memory is for.
+    pub class: Class,
+    /// Bytes of its region, padding included.
+    pub bytes: u64,
+    /// Position in the order of operations at which it is first written.
+    pub first: usize,
+    /// Position at which it is last read; that of the end of the step for what stays.
+    pub last: usize,
+    /// Where it lies.
+    pub region: Region,
+}
+
+/// Every tensor that takes part in a plan, views excepted, in the order of their birth; scratch comes last.
+///
+/// Two tensors that follow each other in place share their region: the second begins where the first ends.
+pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
+    let program = &plan.program;
+    let end = program.order.len();
+    let (mut born, mut read) = (vec![0; program.graph.values.len()], vec![0; program.graph.values.len()]);
+    let mut view = vec![false; program.graph.values.len()];
+    for (position, &n) in program.order.iter().enumerate() {
+        let node = &program.graph.nodes[n];
+        for id in &node.outputs {
+            born[id.index()] = position;
+            read[id.index()] = position;
+            view[id.index()] = matches!(node.op, Op::Reshape(_));
+        }
+        for id in &node.inputs {
+            read[id.index()] = position;
+        }
+    }
+    // What is read through a view is read.
+    for &n in program.order.iter().rev() {
+        let node = &program.graph.nodes[n];
+        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+            read[from.index()] = read[from.index()].max(read[to.index()]);
+        }
+    }
+    for (_, id) in &program.graph.outputs {
+        read[id.index()] = end;
+    }
+    let mut list: Vec<TensorReport> = Vec::new();
+    for (id, value) in program.graph.ids().filter(|(id, _)| !view[id.index()]) {
+        let Some((storage, memory)) = program.storage(id) else { continue };
+        list.push(TensorReport {
+            name: value.name.clone(),
+            shape: value.shape,
+            dtype: value.dtype,
+            class: value.class,
+            bytes: memory.bytes,
+            first: born[id.index()],
+            last: if memory.persistent { end } else { read[id.index()] },
+            region: plan.layout.regions[storage.0 as usize],
+        });
+    }
+    for (storage, region) in program.storages.iter().zip(&plan.layout.regions) {
+        if storage.class_at(storage.first) == Class::Workspace {
+            list.push(TensorReport {
+                name: storage.name.clone(),
+                shape: Shape::from([storage.used_bytes as usize / 4]),
+                dtype: DType::F32,
+                class: Class::Workspace,
+                bytes: storage.bytes,
+                first: storage.first,
+                last: storage.last,
+                region: *region,
+            });
+        }
+    }
+    list.sort_by_key(|t| (t.first, t.class == Class::Workspace));
+    list
+}

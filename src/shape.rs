@@ -1,0 +1,150 @@
+//! Row-major shapes of at most six dimensions, and NumPy's broadcasting rule.
+
+use std::fmt;
+
+/// The largest number of dimensions of a tensor.
+pub const MAX_RANK: usize = 6;
+
+/// Dimensions of a row-major tensor, outermost first. `[]` is a scalar.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    dims: [usize; MAX_RANK],
+    rank: usize,
+}
+
+impl Shape {
+    /// `None` if there are more than [`MAX_RANK`] dimensions.
+    pub fn try_new(dims: &[usize]) -> Option<Self> {
+        if dims.len() > MAX_RANK {
+            return None;
+        }
+        let mut own = [1; MAX_RANK];
+        own[..dims.len()].copy_from_slice(dims);
+        Some(Self { dims: own, rank: dims.len() })
+    }
+
+    /// The dimensions, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of elements; saturates at `u64::MAX`, which no limit admits.
+    pub fn numel(&self) -> u64 {
+        self.dims().iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
+    }
+
+    /// Length of the last dimension, 1 for a scalar.
+    pub fn last(&self) -> usize {
+        self.dims().last().copied().unwrap_or(1)
+    }
+
+    /// Elements between neighbours along each dimension.
+    pub fn strides(&self) -> Vec<u64> {
+        let mut strides = vec![1u64; self.rank];
+        for axis in (1..self.rank).rev() {
+            strides[axis - 1] = strides[axis] * self.dims[axis] as u64;
+        }
+        strides
+    }
+
+    /// The shape both broadcast to: trailing dimensions are equal or 1. `None` where they are not.
+    pub fn broadcast(&self, other: &Self) -> Option<Self> {
+        let rank = self.rank.max(other.rank);
+        let mut dims = [1; MAX_RANK];
+        for (axis, dim) in dims[..rank].iter_mut().enumerate() {
+            let (a, b) = (self.aligned(rank, axis), other.aligned(rank, axis));
+            *dim = match (a, b) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return None,
+            };
+        }
+        Some(Self { dims, rank })
+    }
+
+    /// Strides with which `self` is read as if it had shape `target`: 0 where it is broadcast.
+    pub fn broadcast_strides(&self, target: &Self) -> Vec<u64> {
+        let own = self.strides();
+        let missing = target.rank - self.rank;
+        (0..target.rank)
+            .map(|axis| match axis.checked_sub(missing) {
+                Some(own_axis) if self.dims[own_axis] != 1 => own[own_axis],
+                _ => 0,
+            })
+            .collect()
+    }
+
+    /// The same shape with `dims[axis]` replaced.
+    pub fn with(&self, axis: usize, len: usize) -> Self {
+        let mut shape = *self;
+        shape.dims[axis] = len;
+        shape
+    }
+
+    fn aligned(&self, rank: usize, axis: usize) -> usize {
+        (axis + self.rank).checked_sub(rank).map_or(1, |own| self.dims[own])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    /// Fails to compile for more than [`MAX_RANK`] dimensions.
+    fn from(dims: [usize; N]) -> Self {
+        const { assert!(N <= MAX_RANK, "a tensor has at most six dimensions") };
+        let mut own = [1; MAX_RANK];
+        own[..N].copy_from_slice(&dims);
+        Self { dims: own, rank: N }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{:?}", self.dims()))
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        let cases: [(&[usize], &[usize], Option<&[usize]>); 6] = [
+            (&[2, 3, 4], &[4], Some(&[2, 3, 4])),
+            (&[2, 3, 4], &[3, 1], Some(&[2, 3, 4])),
+            (&[], &[5], Some(&[5])),
+            (&[1, 5], &[4, 1], Some(&[4, 5])),
+            (&[0, 3], &[1], Some(&[0, 3])),
+            (&[3], &[4], None),
+        ];
+        for (a, b, expected) in cases {
+            let (a, b) = (Shape::try_new(a).unwrap(), Shape::try_new(b).unwrap());
+            assert_eq!(a.broadcast(&b), expected.and_then(Shape::try_new), "{a} with {b}");
+            assert_eq!(a.broadcast(&b), b.broadcast(&a));
+        }
+    }
+
+    #[test]
+    fn broadcast_dimensions_have_stride_zero() {
+        let target = Shape::from([2, 3, 4]);
+        assert_eq!(Shape::from([3, 1]).broadcast_strides(&target), [0, 1, 0]);
+        assert_eq!(target.broadcast_strides(&target), [12, 4, 1]);
+    }
+
+    #[test]
+    fn seven_dimensions_are_refused_and_counts_saturate() {
+        assert_eq!(Shape::try_new(&[1; 7]), None);
+        assert_eq!(Shape::from([usize::MAX, usize::MAX]).numel(), u64::MAX);
+    }
+}

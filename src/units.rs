@@ -1,0 +1,105 @@
+//! Bytes: one unit rule for the whole crate. Counts are `u64`; text is in binary units (KiB, MiB, GiB).
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+/// A number of bytes. `Display` prints binary units with one decimal: `392.0 MiB`.
+///
+/// ```
+/// use wgrad::Bytes;
+/// assert_eq!(Bytes::mib(392).to_string(), "392.0 MiB");
+/// assert_eq!(Bytes(700).to_string(), "700 B");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// `n` × 1,024 bytes.
+    pub const fn kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+    /// `n` × 1,048,576 bytes.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+    /// `n` × 1,073,741,824 bytes.
+    pub const fn gib(n: u64) -> Self {
+        Self(n << 30)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
+            return f.pad(&format!("{} B", self.0));
+        }
+        let mut value = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        // 1023.95 would print as "1024.0" of the smaller unit.
+        while value >= 1023.95 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        f.pad(&format!("{value:.1} {}", UNITS[unit]))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl std::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(items: I) -> Self {
+        Self(items.map(|b| b.0).sum())
+    }
+}
+
+/// The smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must not be 0.
+pub const fn align_up(n: u64, align: u64) -> Option<u64> {
+    n.checked_next_multiple_of(align)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_units_with_one_decimal() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (11_500_000, "11.0 MiB"),
+            (u64::MAX, "16384.0 PiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(format!("{:>10}", Bytes(5)), "       5 B");
+    }
+
+    #[test]
+    fn alignment_does_not_wrap() {
+        assert_eq!(align_up(1, 256), Some(256));
+        assert_eq!(align_up(512, 256), Some(512));
+        assert_eq!(align_up(u64::MAX, 256), None);
+    }
+}

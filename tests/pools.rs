@@ -1,0 +1,329 @@
+//! Every strategy and every pool against a model that knows only what is alive. `cargo test --release` runs millions of
+//! operations, a debug build a share of them.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};
+use proptest::strategy::Strategy as _;
+use wgrad::memory::{
+    AllocError, Allocation, Block, Fit, Growth, Handle, Kind, Offsets, Pool, PoolOptions, Request, Span,
+    Strategy,
+};
+
+const STEPS: usize = if cfg!(debug_assertions) { 20_000 } else { 500_000 };
+
+/// SplitMix64, so that a failure can be repeated from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// Log-uniform, so that small and large sizes both occur.
+    fn size(&mut self, bits: u64) -> u64 {
+        let bits = self.below(bits);
+        self.next() & ((1 << bits) - 1)
+    }
+}
+
+/// What must be true of any strategy, checked from outside.
+struct Model {
+    kind: Kind,
+    strategy: Box<dyn Strategy + Send>,
+    pages: Vec<u64>,
+    live: BTreeMap<(u32, u64), (u64, Handle)>,
+    /// The keys of `live`, to choose from.
+    order: Vec<(u32, u64)>,
+    freed: Option<Handle>,
+}
+
+impl Model {
+    fn new(kind: Kind, granule: u64, pages: &[u64]) -> Self {
+        let mut strategy = kind.build(granule).expect("a power of two");
+        for (number, &bytes) in pages.iter().enumerate() {
+            strategy.add_page(number as u32, bytes, bytes).expect("a fresh page");
+        }
+        Self { kind, strategy, pages: pages.to_vec(), live: BTreeMap::new(), order: Vec::new(), freed: None }
+    }
+
+    fn alloc(&mut self, size: u64, align: u64) {
+        let kind = self.kind;
+        match self.strategy.alloc(size, align) {
+            Ok(Allocation { span, handle }) => {
+                let Span { page, offset, size: got } = span;
+                assert!(
+                    got >= size.max(1) && offset % align == 0,
+                    "{kind:?}: {span:?} for {size} at {align}"
+                );
+                assert_eq!((offset | got) % self.strategy.granule(), 0, "{kind:?}: {span:?}");
+                assert!(offset + got <= self.pages[page as usize], "{kind:?}: {span:?} leaves its page");
+                if let Some((&(p, o), &(s, _))) = self.live.range(..=(page, offset)).next_back() {
+                    assert!(p != page || o + s <= offset, "{kind:?}: {span:?} overlaps [{o}, {o} + {s})");
+                }
+                if let Some((&(p, o), _)) = self.live.range((page, offset)..).next() {
+                    assert!(p != page || offset + got <= o, "{kind:?}: {span:?} overlaps {o}");
+                }
+                self.live.insert((page, offset), (got, handle));
+                self.order.push((page, offset));
+            }
+            Err(AllocError::NoSpace { .. }) => self.check_refusal(size, align),
+            Err(other) => panic!("{kind:?}: {other}"),
+        }
+    }
+
+    /// A free list refuses only what fits in no hole; bins may overlook holes that are less than 1/32 too large, and
+    /// aligned ones that are less than the alignment too large.
+    fn check_refusal(&self, size: u64, align: u64) {
+        let slack = match self.kind {
+            Kind::FreeList(_) => 0,
+            Kind::Bins => {
+                size / 32 + 2 * self.strategy.granule() + if align > 256 { align * 33 / 32 } else { 0 }
+            }
+            _ => return,
+        };
+        let Some(size) = size.max(1).checked_next_multiple_of(self.strategy.granule()) else { return };
+        for hole in self.strategy.free_spans() {
+            let start = hole.offset.next_multiple_of(align);
+            let fits = start.saturating_add(size).saturating_add(slack) <= hole.offset + hole.size;
+            assert!(!fits, "{:?} refused {size} at {align} although {hole:?} is free", self.kind);
+        }
+    }
+
+    fn free(&mut self, pick: u64) {
+        if self.order.is_empty() {
+            return;
+        }
+        let key = self.order.swap_remove((pick % self.order.len() as u64) as usize);
+        let (size, handle) = self.live.remove(&key).expect("in both");
+        let span = self.strategy.free(handle).expect("live");
+        assert_eq!(span, Span { page: key.0, offset: key.1, size }, "{:?}", self.kind);
+        self.freed = Some(handle);
+    }
+
+    fn free_again(&mut self) {
+        if let Some(handle) = self.freed {
+            let again = self.strategy.free(handle);
+            assert!(matches!(again, Err(AllocError::NotAllocated { .. })), "{:?}: {again:?}", self.kind);
+        }
+    }
+
+    /// Holes and live blocks are disjoint and, except in a bump arena, cover every page.
+    fn check(&self) {
+        let (kind, holes) = (self.kind, self.strategy.free_spans());
+        assert_eq!(self.strategy.live(), self.live.len(), "{kind:?}");
+        assert_eq!(holes.iter().map(|hole| hole.size).sum::<u64>(), self.strategy.free_bytes(), "{kind:?}");
+        let live = self.live.iter().map(|(&(page, offset), &(size, _))| (Span { page, offset, size }, false));
+        let mut tiles: Vec<_> = holes.iter().map(|&hole| (hole, true)).chain(live).collect();
+        tiles.sort_unstable();
+        let mut ends = vec![0; self.pages.len()];
+        let mut last_was_hole = false;
+        for (tile, hole) in tiles {
+            let end = &mut ends[tile.page as usize];
+            if kind == Kind::Bump {
+                assert!(tile.offset >= *end, "{kind:?}: {tile:?}");
+            } else {
+                assert_eq!(tile.offset, *end, "{kind:?}: gap or overlap before {tile:?}");
+            }
+            let merges = matches!(kind, Kind::FreeList(_) | Kind::Bins | Kind::Caching);
+            assert!(
+                !(merges && hole && last_was_hole && tile.offset > 0),
+                "{kind:?}: {tile:?} was not merged"
+            );
+            *end = tile.offset + tile.size;
+            last_was_hole = hole;
+        }
+        if kind != Kind::Bump {
+            assert_eq!(ends, self.pages, "{kind:?}");
+        }
+    }
+
+    /// After the last free nothing is left: no hole is split, and every page can go.
+    fn finish(mut self) {
+        self.check();
+        let fresh = Self::new(self.kind, self.strategy.granule(), &self.pages).strategy.free_spans();
+        while !self.order.is_empty() {
+            self.free(0);
+        }
+        assert_eq!(self.strategy.free_spans(), fresh, "{:?}: not back to one hole per page", self.kind);
+        for page in 0..self.pages.len() as u32 {
+            self.strategy.remove_page(page).expect("idle");
+        }
+        assert_eq!((self.strategy.capacity(), self.strategy.free_bytes()), (0, 0));
+    }
+}
+
+#[test]
+fn long_random_runs_keep_the_model() {
+    for (seed, kind) in Kind::ALL.into_iter().enumerate() {
+        let mut random = Random(seed as u64);
+        let mut model = Model::new(kind, 512, &[1 << 22, 3 << 20, 1 << 20, (1 << 20) + 512]);
+        for step in 0..STEPS {
+            match random.below(100) {
+                0..52 => model.alloc(random.size(20), 1 << random.below(10)),
+                52..54 => model.alloc(random.size(18), 1 << (10 + random.below(7))),
+                54..99 => model.free(random.next()),
+                _ => model.free_again(),
+            }
+            if step % (STEPS / 100) == 0 {
+                model.check();
+            }
+        }
+        model.finish();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc(u64, u32),
+    Free(u64),
+    FreeAgain,
+}
+
+fn op() -> impl proptest::strategy::Strategy<Value = Op> {
+    let size = prop_oneof![0..20_000u64, Just(u64::MAX), Just(1 << 63), (0..64u32).prop_map(|b| 1 << b)];
+    prop_oneof![
+        5 => (size, 0..=16u32).prop_map(|(size, align)| Op::Alloc(size, align)),
+        4 => any::<u64>().prop_map(Op::Free),
+        1 => Just(Op::FreeAgain),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn short_hostile_runs_keep_the_model(
+        ops in prop::collection::vec(op(), 0..120),
+        granule in 0..10u32,
+        pages in prop::collection::vec(1..300u64, 1..4),
+    ) {
+        for kind in Kind::ALL {
+            let granule = if kind == Kind::Caching { 512 } else { 1 << granule };
+            let pages: Vec<u64> = pages.iter().map(|n| n * granule).collect();
+            let mut model = Model::new(kind, granule, &pages);
+            for op in &ops {
+                match *op {
+                    Op::Alloc(size, align) => model.alloc(size, 1 << align),
+                    Op::Free(pick) => model.free(pick),
+                    Op::FreeAgain => model.free_again(),
+                }
+                model.check();
+            }
+            model.finish();
+        }
+    }
+}
+
+#[test]
+fn handles_pages_and_alignments_that_make_no_sense_are_refused() {
+    for kind in Kind::ALL {
+        let [mut home, mut away] = [(); 2].map(|()| kind.build(512).expect("a power of two"));
+        for strategy in [&mut home, &mut away] {
+            strategy.add_page(7, 1 << 16, 1 << 16).expect("a fresh page");
+        }
+        let ours = home.alloc(100, 1);
+        let Ok(Allocation { handle, .. }) = ours else {
+            assert_eq!(
+                kind,
+                Kind::Caching,
+                "only PyTorch's rules keep small blocks out of a page made for large ones"
+            );
+            continue;
+        };
+        away.alloc(100, 1).expect("room");
+        assert!(matches!(away.free(handle), Err(AllocError::ForeignHandle { .. })), "{kind:?}");
+        assert!(matches!(home.add_page(7, 512, 1), Err(AllocError::PageExists { page: 7 })), "{kind:?}");
+        assert!(matches!(home.remove_page(7), Err(AllocError::PageInUse { page: 7 })), "{kind:?}");
+        assert!(matches!(home.remove_page(8), Err(AllocError::UnknownPage { page: 8 })), "{kind:?}");
+        assert!(matches!(home.add_page(8, 511, 1), Err(AllocError::BadPage { bytes: 511, .. })), "{kind:?}");
+        assert!(matches!(home.add_page(8, u64::MAX, u64::MAX), Err(AllocError::BadPage { .. })), "{kind:?}");
+        for align in [0, 3, u64::MAX] {
+            assert_eq!(home.alloc(1, align), Err(AllocError::BadAlignment { align }), "{kind:?}");
+        }
+        assert!(matches!(home.alloc(u64::MAX, 1 << 63), Err(AllocError::NoSpace { .. })), "{kind:?}");
+        assert_eq!((home.live(), away.live()), (1, 1), "{kind:?}: a refusal changed something");
+    }
+}
+
+fn pools() -> Vec<(String, PoolOptions)> {
+    let mut pools: Vec<_> = Kind::ALL
+        .into_iter()
+        .flat_map(|strategy| {
+            [Growth::Fixed(1 << 20), Growth::Doubling(1 << 18), Growth::Exact, Growth::Segments].map(
+                |growth| {
+                    let options =
+                        PoolOptions { strategy, growth, max_page: 4 << 20, ..PoolOptions::default() };
+                    (format!("{} {growth:?}", strategy.name()), options)
+                },
+            )
+        })
+        .collect();
+    let extra = PoolOptions { prealloc: 3 << 20, cap: Some(4 << 20), ..PoolOptions::default() };
+    pools.push(("capped".into(), PoolOptions { strategy: Kind::FreeList(Fit::Best), ..extra }));
+    pools.push(("one buffer per tensor".into(), PoolOptions::one_buffer_per_tensor()));
+    pools.push(("pytorch capped".into(), PoolOptions { cap: Some(24 << 20), ..PoolOptions::pytorch() }));
+    pools
+}
+
+#[test]
+fn pool_statistics_add_up_over_long_runs() {
+    for (seed, (name, options)) in pools().into_iter().enumerate() {
+        let mut random = Random(seed as u64);
+        let mut pool = Pool::new(options, Offsets).expect("valid options");
+        let mut live: Vec<(Block, u64)> = Vec::new();
+        let mut failures = 0;
+        for step in 0..STEPS / 10 {
+            match random.below(1000) {
+                0..520 => {
+                    let bytes = random.size(22);
+                    match pool.alloc(Request::new(bytes, "t", "activation")) {
+                        Ok(block) => live.push((block, bytes)),
+                        Err(AllocError::OutOfMemory(_)) => failures += 1,
+                        Err(other) => panic!("{name}: {other}"),
+                    }
+                }
+                520..998 if !live.is_empty() => {
+                    let (block, _) = live.swap_remove(random.below(live.len() as u64) as usize);
+                    if step % 7 == 0 { pool.free_later(block) } else { pool.free(block) }.expect("live");
+                }
+                998 => pool.collect().expect("sound"),
+                _ => {
+                    pool.trim();
+                }
+            }
+            let stats = pool.stats();
+            let [requested, allocated, active, reserved] =
+                [stats.requested, stats.allocated, stats.active, stats.reserved].map(|stat| stat.current);
+            assert!(requested <= allocated && allocated <= active && active <= reserved, "{name}");
+            if step % 100 == 0 {
+                assert_eq!(allocated, live.iter().map(|(block, _)| block.size).sum::<u64>(), "{name}");
+                assert_eq!(requested, live.iter().map(|(_, bytes)| bytes).sum::<u64>(), "{name}");
+                assert_eq!(reserved, pool.pages().map(|page| page.bytes).sum::<u64>(), "{name}");
+                let idle: u64 = pool.pages().filter(|page| page.blocks == 0).map(|page| page.bytes).sum();
+                assert_eq!(active + stats.inactive_split.current + idle, reserved, "{name}");
+                assert!(options.cap.is_none_or(|cap| reserved <= cap), "{name}: over its cap");
+            }
+        }
+        assert_eq!(pool.stats().num_ooms, failures, "{name}");
+        assert_eq!(options.cap.is_some(), failures > 0, "{name}: {failures} requests failed");
+        live.drain(..).for_each(|(block, _)| pool.free(block).expect("live"));
+        pool.collect().expect("sound");
+        pool.trim();
+        let stats = pool.stats();
+        assert_eq!(
+            [stats.requested.current, stats.active.current, stats.reserved.current],
+            [0; 3],
+            "{name}: leak"
+        );
+        assert_eq!((stats.inactive_split.current, stats.segments.current), (0, 0), "{name}");
+        assert_eq!(stats.allocated.allocated, stats.allocated.freed, "{name}");
+    }
+}
