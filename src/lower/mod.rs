@@ -84,7 +84,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         return Ok(Lowered::default());
     }
     Ok(match site.op {
-        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb),
+        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb)?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),

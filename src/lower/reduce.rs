@@ -66,6 +66,13 @@ pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
     passes.lowered
 }
 
+/// Sums `parts` tensors of `len` elements that lie one behind the other into the output.
+pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, lowered: &mut Lowered) {
+    let mut passes = Passes { site, kind: Reduction::Sum, divide_by: 1, lowered: std::mem::take(lowered) };
+    passes.run(Nest { keep: vec![(len, 1)], reduce: vec![(parts, len)] }, from);
+    *lowered = passes.lowered;
+}
+
 struct Passes<'a> {
     site: &'a Site<'a>,
     kind: Reduction,
@@ -157,7 +164,7 @@ mod tests {
     #[test]
     fn no_thread_reduces_more_than_it_may() {
         for class in [AdapterClass::Cpu, AdapterClass::Gpu] {
-            for reduced in [1, 100, 16_384, 16_385, 1 << 27] {
+            for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
                 assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);
             }
         }
