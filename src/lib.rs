@@ -43,6 +43,7 @@ pub mod nn;
 pub mod optim;
 pub mod plan;
 pub mod random;
+pub mod reference;
 pub mod report;
 pub mod shape;
 #[cfg(feature = "gpu")]

@@ -30,6 +30,7 @@ const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
 const STRIDED: &str = wgsl!("prelude/strided");
 
+const MATMUL: &str = wgsl!("prelude/matmul_params");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 
 const LOG: &[&[(&str, f64)]] = &[&[("LOG", 0.0)], &[("LOG", 1.0)]];
@@ -126,9 +127,12 @@ placed!(
 );
 placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [], [], 8, LOG);
 placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [], [3], 8, LOG);
+placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [], [], 8, LOG);
+placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [], [3], 8, LOG);
 placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
 kernel!(CROSS_ENTROPY, "cross_entropy", [GRID], [1, 2, 3, 4], 8, NONE);
+kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
 kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
@@ -145,19 +149,16 @@ kernel!(
 kernel!(
     MATMUL_ANY,
     "matmul_any",
-    [],
+    [MATMUL],
     [1, 2, 3],
     64,
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
 );
-kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_NN, "matmul_cpu_nn", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_NT, "matmul_cpu_nt", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_TN, "matmul_cpu_tn", [], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL], [1, 2, 3], 8, NONE);
 kernel!(
     MATMUL_TILED,
     "matmul_tiled",
-    [],
+    [MATMUL],
     [1, 2, 3],
     64,
     &[
@@ -187,6 +188,30 @@ pub static MOMENTUM: Kernel = Kernel {
     variants: &[&[("NESTEROV", 0.0)], &[("NESTEROV", 1.0)]],
 };
 
+/// A matrix product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
+macro_rules! sharing {
+    ($id:ident, $name:literal, [$($part:expr),*]) => {
+        #[doc = concat!("`C = op(A) · op(B)`, ", $name)]
+        pub static $id: Kernel = Kernel {
+            name: $name,
+            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), $($part),*],
+            slots: &[1, 2, 3],
+            workgroup: 8,
+            variants: NONE,
+        };
+    };
+}
+
+const B_ROWS: &str = wgsl!("prelude/matmul_b_rows");
+const B_COLUMNS: &str = wgsl!("prelude/matmul_b_columns");
+
+sharing!(MATMUL_CPU_NN, "matmul_cpu_nn", [B_ROWS, wgsl!("matmul_cpu")]);
+sharing!(MATMUL_CPU_NT, "matmul_cpu_nt", [B_COLUMNS, wgsl!("matmul_cpu")]);
+sharing!(MATMUL_CPU_TN, "matmul_cpu_tn", [wgsl!("matmul_cpu_tn")]);
+sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
+sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
+sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
+
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = &[
     &UNARY,
@@ -205,11 +230,16 @@ pub static ALL: &[&Kernel] = &[
     &SOFTMAX_IN_PLACE,
     &SOFTMAX_GRAD,
     &SOFTMAX_GRAD_IN_PLACE,
+    &SOFTMAX_FOURS,
+    &SOFTMAX_FOURS_IN_PLACE,
+    &SOFTMAX_GRAD_FOURS,
+    &SOFTMAX_GRAD_FOURS_IN_PLACE,
     &SOFTMAX_WG,
     &SOFTMAX_WG_IN_PLACE,
     &SOFTMAX_GRAD_WG,
     &SOFTMAX_GRAD_WG_IN_PLACE,
     &CROSS_ENTROPY,
+    &CROSS_ENTROPY_WG,
     &LABEL_COUNT,
     &LABEL_SHARE,
     &COPY,
@@ -221,6 +251,9 @@ pub static ALL: &[&Kernel] = &[
     &ADAM,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
+    &MATMUL_CPU8_NN,
+    &MATMUL_CPU8_NT,
+    &MATMUL_CPU8_TN,
     &MATMUL_CPU_NN,
     &MATMUL_CPU_NT,
     &MATMUL_CPU_TN,

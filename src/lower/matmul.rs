@@ -23,10 +23,13 @@ struct Choice {
     constants: Vec<(&'static str, f64)>,
 }
 
-/// Subgroups of this size or more share the elements of `A` that one lane has read.
-const SHARING_SUBGROUP: u32 = 8;
-/// Narrower results leave most lanes of the wide kernels idle.
+/// Subgroups of this size share 32 rows of `A` that their lanes have read, those of half the size 8 rows.
+const WIDE_SUBGROUP: u32 = 8;
+const SMALL_SUBGROUP: u32 = 4;
+/// Narrower results leave most lanes of the sharing kernels idle.
 const NARROW: u64 = 24;
+/// Results with few rows waste most of a tile of 32.
+const LOW: u64 = 8;
 
 /// Any sizes and strides.
 fn any(lanes_n: u64, lanes_m: u64) -> Choice {
@@ -39,32 +42,34 @@ fn any(lanes_n: u64, lanes_m: u64) -> Choice {
 
 /// Any sizes and strides, on a CPU adapter.
 fn any_for_cpu(limits: &Limits) -> Choice {
-    if limits.min_subgroup >= SHARING_SUBGROUP {
+    if limits.min_subgroup >= WIDE_SUBGROUP {
         Choice { kernel: &table::MATMUL_CPU_ANY, tile: (32, 16), constants: Vec::new() }
     } else {
         any(4, 2)
     }
 }
 
-fn choose(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Choice {
+/// The kernels in which a subgroup reads `A` once for all its lanes; `None` where sizes or subgroups do not fit them.
+fn sharing(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Option<Choice> {
     let fours = |n: u64| n % 4 == 0;
+    let (wide, small) = match (ta, tb) {
+        (false, false) if fours(sizes.k) => (&table::MATMUL_CPU_NN, &table::MATMUL_CPU8_NN),
+        (false, true) if fours(sizes.k) => (&table::MATMUL_CPU_NT, &table::MATMUL_CPU8_NT),
+        (true, false) if fours(sizes.m) => (&table::MATMUL_CPU_TN, &table::MATMUL_CPU8_TN),
+        _ => return None,
+    };
+    if !fours(sizes.n) || sizes.n < NARROW || limits.min_subgroup < SMALL_SUBGROUP {
+        return None;
+    }
+    let low = sizes.m <= LOW || limits.min_subgroup < WIDE_SUBGROUP;
+    let (kernel, rows) = if low { (small, 8) } else { (wide, 32) };
+    Some(Choice { kernel, tile: (rows, 32), constants: Vec::new() })
+}
+
+fn choose(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Choice {
     let flag = |on: bool| f64::from(u8::from(on));
     match limits.class {
-        AdapterClass::Cpu if limits.min_subgroup >= SHARING_SUBGROUP => {
-            let wide = match (ta, tb) {
-                (false, false) if fours(sizes.k) => Some(&table::MATMUL_CPU_NN),
-                (false, true) if fours(sizes.k) => Some(&table::MATMUL_CPU_NT),
-                (true, false) if fours(sizes.m) => Some(&table::MATMUL_CPU_TN),
-                _ => None,
-            };
-            match wide {
-                Some(kernel) if fours(sizes.n) && sizes.n >= NARROW && sizes.k > 0 => {
-                    Choice { kernel, tile: (32, 32), constants: Vec::new() }
-                }
-                _ => any_for_cpu(limits),
-            }
-        }
-        AdapterClass::Cpu => any_for_cpu(limits),
+        AdapterClass::Cpu => sharing(sizes, ta, tb, limits).unwrap_or_else(|| any_for_cpu(limits)),
         AdapterClass::Gpu if sizes.m.min(sizes.n) <= 16 => any(8, 8),
         AdapterClass::Gpu => Choice {
             kernel: &table::MATMUL_TILED,

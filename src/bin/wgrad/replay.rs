@@ -14,7 +14,7 @@ pub struct Options {
     /// Lifetimes (CSV `id,lower,upper,size`), event logs of this library, or PyTorch memory snapshots (pickle).
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// One strategy by name, or all.
+    /// Strategies by name, with commas between them, or all.
     #[arg(long, default_value = "all")]
     strategy: String,
     /// Bytes that a strategy may reserve; without it, as many as it needs.
@@ -64,18 +64,18 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn choose(name: &str) -> Result<Vec<Contender>> {
+fn choose(names: &str) -> Result<Vec<Contender>> {
     let all = contenders();
-    if name == "all" {
+    if names == "all" {
         return Ok(all);
     }
-    let known = all.iter().map(|contender| contender.name.to_owned()).chain(["all".to_owned()]).collect();
-    let found = all.into_iter().find(|contender| contender.name == name);
-    found.map(|contender| vec![contender]).ok_or(Error::Unknown {
-        kind: "strategy",
-        name: name.to_owned(),
-        known,
-    })
+    let find = |name: &str| {
+        let known =
+            || all.iter().map(|contender| contender.name.to_owned()).chain(["all".to_owned()]).collect();
+        let found = all.iter().find(|contender| contender.name == name).copied();
+        found.ok_or_else(|| Error::Unknown { kind: "strategy", name: name.to_owned(), known: known() })
+    };
+    names.split(',').map(find).collect()
 }
 
 /// The trace in a file and, for a snapshot, the bytes that PyTorch had reserved at its end.
@@ -134,15 +134,15 @@ fn print_table(path: &Path, trace: &Trace, reported: Option<u64>, outcomes: &[Ou
         println!("  PyTorch itself had reserved {} at the end", Bytes(bytes));
     }
     println!(
-        "  {:<18} {:>7} {:>11} {:>6} {:>10} {:>7} {:>7} {:>8} {:>8}",
-        "strategy", "ratio", "reserved", "frag", "padding", "failed", "pages", "p50 ns", "p99 ns"
+        "  {:<18} {:>9} {:>15} {:>6} {:>10} {:>7} {:>7} {:>8} {:>8}",
+        "strategy", "ratio", "reserved B", "frag", "padding", "failed", "pages", "p50 ns", "p99 ns"
     );
     for o in outcomes {
         println!(
-            "  {:<18} {:>7.4} {:>11} {:>5.1}% {:>10} {:>7} {:>7} {:>8.0} {:>8.0}",
+            "  {:<18} {:>9.4} {:>15} {:>5.1}% {:>10} {:>7} {:>7} {:>8.0} {:>8.0}",
             o.name,
             o.ratio,
-            Bytes(o.peak_reserved),
+            o.peak_reserved,
             o.fragmentation * 100.0,
             Bytes(o.padding),
             o.failed,
