@@ -147,7 +147,7 @@ impl Session {
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         program.feeds.submitted(&submission);
         if let Some(slot) = slot {
-            program.loss_ring().submitted(slot, self.clock.steps, submission);
+            program.loss_ring().submitted(device, slot, self.clock.steps, submission);
             arrived.extend(program.loss_ring().arrived(device)?);
         }
         self.clock.steps += u64::from(program.trains());

@@ -74,7 +74,8 @@ impl<'a> Twin<'a> {
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
         if value.shape.numel() != data.len() as u64 {
-            let message = format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
+            let message =
+                format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
         self.memory[id.index()] = Some(data.to_vec());

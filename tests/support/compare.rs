@@ -17,9 +17,14 @@ use super::close::{Near, ULP, assert_close, assert_within};
 enum Bound {
     Near(Near),
     /// By the twin's value of another output, which is computed like the result but from magnitudes.
-    Magnitudes { factor: f64 },
+    Magnitudes {
+        factor: f64,
+    },
     /// By a function of the elements of one input.
-    Of { input: String, bound: fn(f64, f64) -> f64 },
+    Of {
+        input: String,
+        bound: fn(f64, f64) -> f64,
+    },
 }
 
 /// Inputs and expected results of one graph.
@@ -87,7 +92,8 @@ pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut
         build(trace, &mut batch);
         trace.input("unused input", [1]).scale(1.0)
     });
-    let plan = forward.expect("the test's graph is valid").plan(limits).expect("the test's graph can be planned");
+    let plan =
+        forward.expect("the test's graph is valid").plan(limits).expect("the test's graph can be planned");
     batch.floats.insert("unused input".to_owned(), vec![0.0]);
     let mut session = Session::new(device, &plan).expect("a session opens");
     let mut twin = Twin::new(plan.graph());
@@ -140,8 +146,13 @@ pub fn device_gradients(
     }
     session.step().expect("the plan runs");
     session.loss().expect("a finite loss");
-    let states: Vec<String> =
-        plan.program.storages.iter().map(|s| s.name.clone()).filter(|n| n.ends_with(".momentum_buffer")).collect();
+    let states: Vec<String> = plan
+        .program
+        .storages
+        .iter()
+        .map(|s| s.name.clone())
+        .filter(|n| n.ends_with(".momentum_buffer"))
+        .collect();
     let read = |name: String| {
         let data = session.parameter(&name).expect("optimizer state");
         (name, data)

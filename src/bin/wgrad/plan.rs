@@ -1,5 +1,7 @@
 //! `wgrad plan`
 
+use std::path::PathBuf;
+
 use serde_json::{Map, Value, json};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -20,6 +22,9 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
+    /// Draw the plan, address over time, into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -35,6 +40,11 @@ pub fn run(options: &Options) -> Result<()> {
     })?;
     let step = model.train_step(options.batch)?;
     let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits)?;
+    if let Some(path) = &options.svg {
+        let title = format!("{}, batch {}, {}", model.name, options.batch, options.optimizer);
+        std::fs::write(path, report::picture(&plan, &title))
+            .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
+    }
     if options.json {
         println!("{}", to_json(options, &plan));
     } else {
