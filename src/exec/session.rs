@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::arenas::{Arenas, persistent_storage};
-use super::check::Poison;
 use super::clock::Clock;
 use super::feed::Element;
 use super::ledger::Ledger;
+use super::poison::Poison;
 use super::program::Program;
 use super::transfer::{Place, Transfer};
 use crate::device::Device;
