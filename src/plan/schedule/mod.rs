@@ -16,7 +16,7 @@ use live::Live;
 /// How the next of the operations that are ready is chosen.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    /// As traced, but what frees more memory than it takes comes first.
+    /// As traced, but what does not let memory grow comes first: a gradient waits for nothing that its update needs.
     FreeFirst,
     /// What lets memory grow least.
     GrowLeast,
@@ -44,7 +44,7 @@ fn by_rule(graph: &Graph, dependencies: &Dependencies, rule: Rule) -> Vec<usize>
     while let Some(&first) = ready.iter().next() {
         let growths = ready.iter().map(|&n| (live.growth(graph, n), n));
         let next = match rule {
-            Rule::FreeFirst => growths.filter(|(growth, _)| *growth < 0).min(),
+            Rule::FreeFirst => growths.filter(|(growth, _)| *growth <= 0).min(),
             Rule::GrowLeast => growths.min(),
         };
         let next = next.map_or(first, |(_, n)| n);
