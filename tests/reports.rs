@@ -39,14 +39,18 @@ fn tensors_that_are_alive_together_never_overlap() {
     assert!(all.len() > 30);
     for (i, a) in all.iter().enumerate() {
         for b in &all[i + 1..] {
-            // In place, the successor is born at the operation that reads its predecessor last.
-            let together = a.first < b.last && b.first < a.last;
+            let together = a.first <= b.last && b.first <= a.last;
             let apart = a.region.arena != b.region.arena
                 || a.region.offset + a.bytes <= b.region.offset
                 || b.region.offset + b.bytes <= a.region.offset;
             assert!(apart || !together, "{} and {} overlap", a.name, b.name);
         }
     }
+    let alive = |position: usize| -> u64 {
+        all.iter().filter(|t| t.first <= position && position <= t.last).map(|t| t.bytes).sum()
+    };
+    let fullest = (0..plan.program.order.len()).map(alive).max();
+    assert_eq!(fullest, Some(plan.lower_bound_bytes()));
     let persistent = all.iter().filter(|t| t.class.is_persistent());
     assert_eq!(persistent.map(|t| t.bytes).sum::<u64>(), plan.layout.persistent_bytes());
 }
