@@ -33,6 +33,8 @@ pub struct Session {
     pub(super) ledger: Ledger,
     pub(super) arenas: Arenas,
     programs: Vec<Program>,
+    /// The program with the most optimizer state: what lives from step to step is found by its plan.
+    keeper: usize,
     transfer: Option<Transfer>,
     footprint: Footprint,
     clock: Clock,
@@ -67,6 +69,12 @@ impl Session {
             fits(plan, device)?;
             same_parameters(first, plan)?;
         }
+        let persistent = |plan: &Plan| plan.program.storages.iter().filter(|s| s.persistent).count();
+        let most = plans.iter().map(|plan| persistent(plan)).max().unwrap_or(0);
+        let keeper = plans.iter().position(|plan| persistent(plan) == most).unwrap_or(0);
+        for plan in plans {
+            same_state(plans[keeper], plan)?;
+        }
         let mut ledger = Ledger::new(device);
         let footprint = Footprint::of(plans);
         let arenas = Arenas::new(plans, &mut ledger)?;
@@ -83,6 +91,7 @@ impl Session {
             ledger,
             arenas,
             programs,
+            keeper,
             transfer,
             footprint,
             clock: Clock::default(),
@@ -206,7 +215,7 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let plan = &self.programs[0].plan;
+        let plan = &self.programs[self.keeper].plan;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
@@ -219,7 +228,7 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        let plan = &self.programs[0].plan;
+        let plan = &self.programs[self.keeper].plan;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         if place.bytes / 4 != data.len() as u64 {
             let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
@@ -306,6 +315,12 @@ impl Session {
         }
     }
 
+    /// The plan that knows everything that lives from step to step.
+    #[cfg(feature = "safetensors")]
+    pub(super) fn keeper(&self) -> &Plan {
+        &self.programs[self.keeper].plan
+    }
+
     fn known(&self, id: ProgramId) -> Result<()> {
         let count = self.programs.len();
         if id.0 < count {
@@ -366,6 +381,20 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// State lies behind the parameters, in the order of its first use: one list must begin with the other.
+fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
+    let persistent = |plan: &Plan| -> Vec<_> {
+        plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.clone(), s.bytes)).collect()
+    };
+    let (all, some) = (persistent(keeper), persistent(other));
+    match some.iter().zip(&all).find(|(a, b)| a != b) {
+        Some(((a, _), (b, _))) => Err(Error::Option(format!(
+            "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
