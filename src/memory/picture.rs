@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::AllocError;
 use super::replay::{Contender, Placed, place};
 use super::trace::Trace;
 use crate::units::Bytes;
@@ -18,13 +17,13 @@ const MARGIN: f64 = 8.0;
 /// sizes, from blue (small) to red (large).
 ///
 /// # Errors
-/// [`AllocError`] for a contender that cannot be made.
-pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError> {
+/// As [`place`].
+pub fn svg(trace: &Trace, contenders: &[Contender]) -> crate::Result<String> {
     let bound = trace.lower_bound();
     let placed: Vec<_> = contenders
         .iter()
         .map(|contender| Ok((contender.name, place(trace, *contender)?)))
-        .collect::<Result<_, AllocError>>()?;
+        .collect::<crate::Result<_>>()?;
     let bases: Vec<_> = placed.iter().map(|(_, (blocks, _))| page_bases(blocks)).collect();
     let top = bases.iter().map(|(_, height)| *height).max().unwrap_or(0).max(bound).max(1) as f64;
     let sizes = placed.iter().flat_map(|(_, (blocks, _))| blocks).map(|block| block.size.max(1).ilog2());
