@@ -20,6 +20,14 @@ pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
             )));
         }
     }
+    let slots = plan.program.launches.iter().map(|(launch, _)| launch.memory.len()).max().unwrap_or(0);
+    if slots > has.max_storage_buffers as usize || planned.max_workgroups > has.max_workgroups {
+        return Err(Error::Option(format!(
+            "the plan for `{}` binds up to {slots} buffers and {} workgroups along a dimension, `{}` allows {} and {}; \
+             plan with `device.limits()`",
+            planned.name, planned.max_workgroups, has.name, has.max_storage_buffers, has.max_workgroups
+        )));
+    }
     if planned.min_subgroup > has.min_subgroup {
         return Err(Error::Option(format!(
             "the plan for `{}` counts on subgroups of {}, `{}` has {}; plan with `device.limits()`",

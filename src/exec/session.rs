@@ -194,7 +194,7 @@ impl Session {
         Ok(self.losses.drain(..).collect())
     }
 
-    /// Reads an output of a plan's last run. Waits for it. It must be read before another plan of the session runs.
+    /// Reads an output of a plan's last run; a loss of the last step whose loss was to be read. Waits for it. It must be read before another plan of the session runs.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type.

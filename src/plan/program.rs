@@ -133,7 +133,8 @@ impl Program {
                 bytes,
                 max: limits.max_binding,
                 limits: limits.name.clone(),
-                batch_that_fits: (!class.is_persistent()).then(|| limits.max_binding / (bytes / rows).max(1)),
+                batch_that_fits: matches!(class, Class::Input | Class::Activation)
+                    .then(|| limits.max_binding / (bytes / rows).max(1)),
             });
         }
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class)?;

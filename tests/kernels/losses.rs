@@ -135,7 +135,7 @@ fn gradients_of_rows() {
         // What is left of dy after its mean is taken off may be a thirtieth of it, with the error of the whole sum.
         let summed = 30.0 * 4.0 * ULP * (cols as f64).sqrt();
         let weights = move |x: &Tensor| {
-            let ramp = x.square().scale(0.03).add(&x);
+            let ramp = x.square().scale(0.03).add(x);
             ramp.sigmoid()
         };
         check_gradient("softmax", shape, &BTreeMap::new(), summed, |x| x.softmax().mul(&weights(x)).sum(&[]));
