@@ -66,6 +66,23 @@ pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
     passes.lowered
 }
 
+/// `from [parts, outputs] → to [outputs]`, summed in the order of parts.
+pub(super) fn sum_parts(
+    site: &Site,
+    outputs: u64,
+    parts: u64,
+    from: Operand,
+    to: Operand,
+) -> crate::kernels::Launch<Operand> {
+    let mut params = vec![outputs as u32, 1, parts as u32];
+    params.extend(six(&[outputs], 1));
+    params.extend(six(&[1], 0));
+    params.extend([1, 0, parts as u32, outputs as u32, 1f32.to_bits()]);
+    let mut launch = per_thread(site, &table::REDUCE, outputs, vec![from, to], &params);
+    launch.constants = vec![("MODE", 0.0)];
+    launch
+}
+
 struct Passes<'a> {
     site: &'a Site<'a>,
     kind: Reduction,
