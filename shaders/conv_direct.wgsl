@@ -27,19 +27,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let x0 = i32(qx * p.x.step) + p.x.off;
     var sum = bias_of(channel);
     for (var r = 0u; r < p.y.taps; r++) {
-        // Negative coordinates wrap to large ones.
         let y = u32(y0 + i32(r) * p.y.tap_step);
-        if (y >= p.y.src) {
-            continue;
-        }
         for (var s = 0u; s < p.x.taps; s++) {
             let x = u32(x0 + i32(s) * p.x.tap_step);
-            if (x >= p.x.src) {
-                continue;
-            }
-            let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
-            for (var c = 0u; c < p.kc; c++) {
-                sum = fma(weights[weight + c * p.weight_c + tap], src[base + c * src_plane + y * p.x.src + x], sum);
+            // Negative coordinates wrap to large ones.
+            if (y < p.y.src && x < p.x.src) {
+                let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
+                for (var c = 0u; c < p.kc; c++) {
+                    let v = src[base + c * src_plane + y * p.x.src + x];
+                    sum = fma(weights[weight + c * p.weight_c + tap], v, sum);
+                }
             }
         }
     }

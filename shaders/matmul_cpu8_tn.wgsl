@@ -1,31 +1,11 @@
 // matmul_cpu8_tn: C = Aᵀ · B, for CPU adapters: no barrier, no workgroup memory     8 x 4·WG per workgroup
 // a [K, M]  b [K, N]  ->  c [M, N]
-//   each repeated `batch` times at a_batch, b_batch, c_batch elements (0: shared operand); K = 0 gives zeros
-// grid: tiles_m * tiles_n * batch workgroups, folded: tile = wg.y * grid_x + wg.x; surplus ones return
-//   tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG)); a_row .. b_col are not read
+//   repeated `batch` times; K = 0 gives zeros
+// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 4)
 // requires: M % 4 == 0 and N % 4 == 0 (K is free); batch strides % 4 == 0; subgroups of at least 4;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
-struct Params {
-    m: u32, n: u32, k: u32, batch: u32,
-    tiles_m: u32, tiles_n: u32, grid_x: u32,
-    a_batch: u32, b_batch: u32, c_batch: u32,
-    a_row: u32, a_col: u32, b_row: u32, b_col: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> a: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> b: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
-
 override WG: u32 = 8u;
-
-// Four steps of K for one row of the tile, in the order of K.
-fn step4(
-    s: vec4<f32>, b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>, acc: vec4<f32>,
-) -> vec4<f32> {
-    return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
-}
 
 // Software adapters gather every load lane by lane, so loads decide the speed: each lane fetches other values
 // of A and subgroupBroadcast hands them round, which makes one load of A serve four lanes. Rows past the

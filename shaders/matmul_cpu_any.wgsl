@@ -1,19 +1,10 @@
 // matmul_cpu_any: C = op(A) · op(B), any sizes and strides, for CPU adapters: no barrier, no workgroup memory
 // a: A(i, k) at i * a_row + k * a_col   b: B(k, j) at k * b_row + j * b_col   ->   c [M, N], row-major
-//   each repeated `batch` times at a_batch, b_batch, c_batch elements (0: shared operand); K = 0 gives zeros
-// grid: tiles_m * tiles_n * batch workgroups, folded: tile = wg.y * grid_x + wg.x; surplus ones return
-//   tiles_m = ceil(M / 32), tiles_n = ceil(N / (2 * WG))
+//   repeated `batch` times; K = 0 gives zeros
+// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 32), tiles_n = ceil(N / (2 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 8)
 // requires: subgroups of at least 8;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
-struct Params {
-    m: u32, n: u32, k: u32, batch: u32,
-    tiles_m: u32, tiles_n: u32, grid_x: u32,
-    a_batch: u32, b_batch: u32, c_batch: u32,
-    a_row: u32, a_col: u32, b_row: u32, b_col: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> a: array<f32>;
 @group(0) @binding(2) var<storage, read_write> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;

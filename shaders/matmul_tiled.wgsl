@@ -1,18 +1,9 @@
 // matmul_tiled: C = op(A) · op(B), any sizes, for GPUs     64 x 64 per workgroup of 64 threads, 8 x 8 each
 // a [M, K], or [K, M] with TRANSPOSE_A   b [K, N], or [N, K] with TRANSPOSE_B   ->   c [M, N]
-//   each repeated `batch` times at a_batch, b_batch, c_batch elements (0: shared operand); K = 0 gives zeros
-// grid: tiles_m * tiles_n * batch workgroups, folded: tile = wg.y * grid_x + wg.x; surplus ones return
-//   tiles_m = ceil(M / 64), tiles_n = ceil(N / 64); a_row .. b_col are not read
+//   repeated `batch` times; K = 0 gives zeros
+// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 64), tiles_n = ceil(N / 64)
 // overrides: TRANSPOSE_A, TRANSPOSE_B
 // requires: 8704 bytes of workgroup memory
-struct Params {
-    m: u32, n: u32, k: u32, batch: u32,
-    tiles_m: u32, tiles_n: u32, grid_x: u32,
-    a_batch: u32, b_batch: u32, c_batch: u32,
-    a_row: u32, a_col: u32, b_row: u32, b_col: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> a: array<f32>;
 @group(0) @binding(2) var<storage, read_write> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;

@@ -12,7 +12,7 @@ fn pooled(i: u32) -> u32 {
     let ox = i - image * plane - oy * p.result.y;
     let base = image * p.image.x * p.image.y;
     var best = 0.0;
-    var where = 255u;
+    var tap = 255u;
     for (var r = 0u; r < p.kernel.x; r++) {
         // Negative coordinates wrap to large ones.
         let iy = oy * p.stride.x + r * p.dilation.x - p.padding.x;
@@ -20,15 +20,15 @@ fn pooled(i: u32) -> u32 {
             let ix = ox * p.stride.y + s * p.dilation.y - p.padding.y;
             if (iy < p.image.x && ix < p.image.y) {
                 let v = x[base + iy * p.image.y + ix];
-                if (where == 255u || v > best) {
+                if (tap == 255u || v > best) {
                     best = v;
-                    where = r * p.kernel.y + s;
+                    tap = r * p.kernel.y + s;
                 }
             }
         }
     }
     y[i] = best;
-    return where;
+    return tap;
 }
 
 @compute @workgroup_size(64)

@@ -1,7 +1,7 @@
 // softmax: y = e^(x - max) / Σ e^(x - max) over each row, or with LOG its logarithm x - max - ln Σ e^(x - max)
 // x [rows, cols] -> y [rows, cols], or in place
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 87,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -9,6 +9,9 @@ struct Params {
     cols: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
+
+// Below every finite x, so that a difference to it is never infinity minus infinity.
+const LOWEST = -3.4028235e38;
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -18,35 +21,28 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let start = row * p.cols;
     let end = start + p.cols;
-    let fours = start + p.cols / 4u * 4u;
-    var highest = vec4(x_at(start));
-    for (var i = start; i < fours; i += 4u) {
-        highest = max(highest, vec4(x_at(i), x_at(i + 1u), x_at(i + 2u), x_at(i + 3u)));
+    let order = vec4(0u, 1u, 2u, 3u);
+    // Maximum and sum in one reading: the sum so far is rescaled where the maximum grows.
+    var top = LOWEST;
+    var sums = vec4<f32>();
+    for (var i = start; i < end; i += 4u) {
+        // The last turn repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
+        let at = min(order + i, vec4(end - 1u));
+        let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
+        let highest = max(top, max(max(v.x, v.y), max(v.z, v.w)));
+        sums = sums * exp(top - highest) + select(vec4<f32>(), exp(v - highest), at == order + i);
+        top = highest;
     }
-    for (var i = fours; i < end; i++) {
-        highest.x = max(highest.x, x_at(i));
-    }
-    let top = max(max(highest.x, highest.y), max(highest.z, highest.w));
-    var sum = vec4(0.0);
-    for (var i = start; i < fours; i += 4u) {
-        sum += exp(vec4(x_at(i), x_at(i + 1u), x_at(i + 2u), x_at(i + 3u)) - top);
-    }
-    for (var i = fours; i < end; i++) {
-        sum.x += exp(x_at(i) - top);
-    }
-    let total = sum.x + sum.y + sum.z + sum.w;
+    let total = (sums.x + sums.y) + (sums.z + sums.w);
     let shift = select(top, top + log(total), LOG);
     let scale = 1.0 / total;
-    for (var i = start; i < fours; i += 4u) {
-        let v = vec4(x_at(i), x_at(i + 1u), x_at(i + 2u), x_at(i + 3u)) - shift;
-        let w = select(exp(v) * scale, v, LOG);
-        y[i] = w.x;
-        y[i + 1u] = w.y;
-        y[i + 2u] = w.z;
-        y[i + 3u] = w.w;
-    }
-    for (var i = fours; i < end; i++) {
-        let v = x_at(i) - shift;
-        y[i] = select(exp(v) * scale, v, LOG);
+    for (var i = start; i < end; i += 4u) {
+        let at = min(order + i, vec4(end - 1u));
+        let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w)) - shift;
+        let w = select(exp(v) * scale, v, vec4(LOG));
+        y[at.x] = w.x;
+        y[at.y] = w.y;
+        y[at.z] = w.z;
+        y[at.w] = w.w;
     }
 }

@@ -11,16 +11,6 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> s: array<f32>;
 
-fn slope(i: u32, sum: f32) -> f32 {
-    let dy = x_at(i);
-    return select(s[i] * (dy - sum), dy - exp(s[i]) * sum, LOG);
-}
-
-fn term(i: u32) -> f32 {
-    let dy = x_at(i);
-    return select(dy * s[i], dy, LOG);
-}
-
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let row = thread_number(id, p.threads_x);
@@ -29,22 +19,26 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let start = row * p.cols;
     let end = start + p.cols;
-    let fours = start + p.cols / 4u * 4u;
-    var parts = vec4(0.0);
-    for (var i = start; i < fours; i += 4u) {
-        parts += vec4(term(i), term(i + 1u), term(i + 2u), term(i + 3u));
+    let order = vec4(0u, 1u, 2u, 3u);
+    var sums = vec4<f32>();
+    for (var i = start; i < end; i += 4u) {
+        // The last turn repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
+        let at = min(order + i, vec4(end - 1u));
+        var term = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
+        if (!LOG) {
+            term *= vec4(s[at.x], s[at.y], s[at.z], s[at.w]);
+        }
+        sums += select(vec4<f32>(), term, at == order + i);
     }
-    for (var i = fours; i < end; i++) {
-        parts.x += term(i);
-    }
-    let sum = parts.x + parts.y + parts.z + parts.w;
-    for (var i = start; i < fours; i += 4u) {
-        y[i] = slope(i, sum);
-        y[i + 1u] = slope(i + 1u, sum);
-        y[i + 2u] = slope(i + 2u, sum);
-        y[i + 3u] = slope(i + 3u, sum);
-    }
-    for (var i = fours; i < end; i++) {
-        y[i] = slope(i, sum);
+    let total = (sums.x + sums.y) + (sums.z + sums.w);
+    for (var i = start; i < end; i += 4u) {
+        let at = min(order + i, vec4(end - 1u));
+        let dy = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
+        let t = vec4(s[at.x], s[at.y], s[at.z], s[at.w]);
+        let w = select(t * (dy - total), dy - exp(t) * total, vec4(LOG));
+        y[at.x] = w.x;
+        y[at.y] = w.y;
+        y[at.z] = w.z;
+        y[at.w] = w.w;
     }
 }

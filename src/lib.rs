@@ -1,4 +1,32 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # The way data flows
+//!
+//! ```text
+//! model code ──trace──▶ graph ──differentiate──▶ training graph (forward, backward, updates)
+//!                                                     │
+//!                            schedule ─▶ storages ─▶ lower ─▶ pack ─▶ validate    = Plan
+//!                                                                        ├─▶ report
+//! device ──────────────────────────────────────────────▶ exec::Session: step() × N
+//!                                                    └──▶ exec::Eager: the same, from a pool
+//! ```
+//!
+//! Everything before `device` is pure: no GPU is touched, and with `default-features = false` wgpu is not even compiled.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `gpu` | yes | [`device`], [`exec`], [`train`]: everything that needs wgpu |
+//! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
+//! | `cli` | no | the `wgrad` program |
+//!
+//! No feature changes a number.
+
+#![warn(missing_docs, unreachable_pub)]
+
 pub mod autodiff;
+pub mod data;
 #[cfg(feature = "gpu")]
 pub mod device;
 pub mod dtype;
@@ -15,8 +43,29 @@ pub mod nn;
 pub mod optim;
 pub mod plan;
 pub mod random;
+pub mod reference;
 pub mod report;
 pub mod shape;
+#[cfg(feature = "gpu")]
+pub mod train;
 pub mod units;
+
 pub use error::{Error, Result};
 pub use units::Bytes;
+
+/// What most programs need: `use wgrad::prelude::*`.
+pub mod prelude {
+    #[cfg(feature = "gpu")]
+    pub use crate::device::{Device, DeviceOptions, Select};
+    #[cfg(feature = "gpu")]
+    pub use crate::exec::{ProgramId, Session};
+    pub use crate::graph::{IGNORE, Init, Param, Params, Tensor, Trace};
+    pub use crate::limits::Limits;
+    pub use crate::nn::{Dropout, Linear, Module};
+    pub use crate::optim::{Adam, AdamW, Clip, Optimizer, Schedule, Sgd};
+    pub use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
+    pub use crate::report::Estimate;
+    #[cfg(feature = "gpu")]
+    pub use crate::train::{TrainOptions, Trainer};
+    pub use crate::{Bytes, Error, Result};
+}

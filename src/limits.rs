@@ -22,8 +22,10 @@ pub enum AdapterClass {
 pub enum F16 {
     /// `SHADER_F16`: WGSL's `f16` type.
     Native,
-    /// Pairs packed in a `u32`, converted by integer code: works wherever WGSL does.
+    /// Pairs packed in a `u32`, converted by integer code: works wherever compute shaders do.
     Packed,
+    /// Not at all: there are no compute shaders.
+    None,
 }
 
 impl F16 {
@@ -32,6 +34,7 @@ impl F16 {
         match self {
             Self::Native => "native",
             Self::Packed => "packed",
+            Self::None => "none",
         }
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
+use wgrad::memory::replay::{Outcome, contenders, replay};
+use wgrad::memory::trace::Trace;
 use wgrad::memory::{
     AllocError, Allocation, Block, Fit, Growth, Handle, Kind, Offsets, Pool, PoolOptions, Request, Span,
     Strategy,
@@ -325,5 +327,61 @@ fn pool_statistics_add_up_over_long_runs() {
         );
         assert_eq!((stats.inactive_split.current, stats.segments.current), (0, 0), "{name}");
         assert_eq!(stats.allocated.allocated, stats.allocated.freed, "{name}");
+    }
+}
+
+/// The public traces, where `WGRAD_PROBLEMS` names their folder.
+fn traces(folder: &str) -> Vec<(String, Trace)> {
+    let Ok(root) = std::env::var("WGRAD_PROBLEMS") else {
+        eprintln!("SKIPPED: WGRAD_PROBLEMS does not name the folder with the public traces");
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir(std::path::Path::new(&root).join(folder)).expect("a folder of traces");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
+    paths.sort();
+    assert!(!paths.is_empty(), "{root}/{folder} holds no CSV");
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let name = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+        (name, Trace::parse(&text).expect("a trace of lifetimes"))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn outcome(trace: &Trace, name: &str) -> Outcome {
+    let contender =
+        contenders().into_iter().find(|contender| contender.name == name).expect("a known contender");
+    replay(trace, contender, None).expect("valid settings")
+}
+
+/// PyTorch's own reserved bytes at the dump of each trace, in MiB, from the README beside the traces.
+#[test]
+fn the_pytorch_mode_reserves_what_pytorch_reserved() {
+    let reported: [(&str, u64); 8] = [
+        ("medium_ctx128_training", 6900),
+        ("medium_ctx256_training", 8836),
+        ("medium_ctx512_training", 12_074),
+        ("medium_ctx1024_training", 24_012),
+        ("medium_ctx128_inference", 1682),
+        ("medium_ctx256_inference", 1778),
+        ("medium_ctx512_inference", 1890),
+        ("medium_ctx1024_inference", 3056),
+    ];
+    for (name, trace) in traces("pytorch") {
+        let (_, mib) =
+            reported.into_iter().find(|(known, _)| *known == name).expect("a figure for every trace");
+        let error = outcome(&trace, "pytorch").peak_reserved as f64 / (mib << 20) as f64 - 1.0;
+        assert!(error.abs() < 0.01, "{name}: off by {:.2} %", error * 100.0);
+    }
+}
+
+#[test]
+fn best_fit_in_one_page_stays_within_two_percent_of_the_bound() {
+    for (name, trace) in traces("pytorch").into_iter().chain(traces("idealloc")) {
+        for (strategy, limit) in [("best-fit", 1.02), ("two-ended", 1.013), ("bins", 1.026)] {
+            let ratio = outcome(&trace, strategy).ratio;
+            assert!(ratio <= limit, "{name}: {strategy} reserves {ratio:.4} of the lower bound");
+        }
     }
 }

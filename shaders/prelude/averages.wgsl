@@ -15,11 +15,11 @@ fn bin_of(o: u32, image: u32, result: u32, kernel: u32, stride: u32, padding: u3
         let end = ((o + 1u) * image + result - 1u) / result;
         return Bin(start, end, end - start);
     }
-    let from = o * stride;
-    let to = min(from + kernel, image + 2u * padding);
-    let start = max(from, padding) - padding;
+    let begin = o * stride;
+    let to = min(begin + kernel, image + 2u * padding);
+    let start = max(begin, padding) - padding;
     let end = min(max(to, padding) - padding, image);
-    return Bin(start, end, select(end - start, to - from, COUNT_PADDING));
+    return Bin(start, end, select(end - start, to - begin, COUNT_PADDING));
 }
 
 fn row_bin(o: u32) -> Bin {

@@ -69,7 +69,11 @@ impl Adapter {
         } else {
             (0, 0)
         };
-        let native = features.contains(wgpu::Features::SHADER_F16);
+        let f16 = match (compute, features.contains(wgpu::Features::SHADER_F16)) {
+            (false, _) => F16::None,
+            (true, true) => F16::Native,
+            (true, false) => F16::Packed,
+        };
         let own = Limits {
             name: info.name.clone(),
             class: if kind == "software" { AdapterClass::Cpu } else { AdapterClass::Gpu },
@@ -79,7 +83,7 @@ impl Adapter {
             max_invocations: limits.max_compute_invocations_per_workgroup,
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             min_subgroup: subgroups.0,
-            f16: if native { F16::Native } else { F16::Packed },
+            f16,
         };
         let too_small = [
             (u64::from(own.max_storage_buffers), 8, "storage buffers per stage"),

@@ -30,6 +30,7 @@ const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
 const STRIDED: &str = wgsl!("prelude/strided");
 
+const MATMUL: &str = wgsl!("prelude/matmul_params");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 
 const LOG: &[&[(&str, f64)]] = &[&[("LOG", 0.0)], &[("LOG", 1.0)]];
@@ -126,9 +127,12 @@ placed!(
 );
 placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [], [], 8, LOG);
 placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [], [3], 8, LOG);
+placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [], [], 8, LOG);
+placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [], [3], 8, LOG);
 placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
 kernel!(CROSS_ENTROPY, "cross_entropy", [GRID], [1, 2, 3, 4], 8, NONE);
+kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
 kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
@@ -145,19 +149,16 @@ kernel!(
 kernel!(
     MATMUL_ANY,
     "matmul_any",
-    [],
+    [MATMUL],
     [1, 2, 3],
     64,
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
 );
-kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_NN, "matmul_cpu_nn", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_NT, "matmul_cpu_nt", [], [1, 2, 3], 8, NONE);
-kernel!(MATMUL_CPU_TN, "matmul_cpu_tn", [], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL], [1, 2, 3], 8, NONE);
 kernel!(
     MATMUL_TILED,
     "matmul_tiled",
-    [],
+    [MATMUL],
     [1, 2, 3],
     64,
     &[
@@ -187,121 +188,33 @@ pub static MOMENTUM: Kernel = Kernel {
     variants: &[&[("NESTEROV", 0.0)], &[("NESTEROV", 1.0)]],
 };
 
-const CONV: &str = wgsl!("prelude/conv");
-const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
-const WITH_BIAS: &str = wgsl!("prelude/with_bias");
-const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
-const POOL: &str = wgsl!("prelude/pool");
-const AVERAGES: &str = wgsl!("prelude/averages");
-const RESAMPLE_AXIS: &str = wgsl!("prelude/resample");
-const CHANNELS: &str = wgsl!("prelude/channels");
-const ALONE: &str = wgsl!("prelude/alone");
-const TOGETHER: &str = wgsl!("prelude/together");
-const ACTIVATION: &str = wgsl!("prelude/activation");
-
-/// A pair of kernels from one text: with a bias at the last slot, and without.
-macro_rules! biased {
-    ($without:ident, $with:ident, $name:literal, [$($part:expr),*], [$($slot:literal),*], $workgroup:literal) => {
-        /// Without a bias.
-        pub static $without: Kernel = Kernel {
+/// A matrix product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
+macro_rules! sharing {
+    ($id:ident, $name:literal, [$($part:expr),*]) => {
+        #[doc = concat!("`C = op(A) · op(B)`, ", $name)]
+        pub static $id: Kernel = Kernel {
             name: $name,
-            parts: &[$($part,)* WITHOUT_BIAS, wgsl!($name)],
-            slots: &[$($slot),*],
-            workgroup: $workgroup,
-            variants: NONE,
-        };
-        /// With a bias for each channel.
-        pub static $with: Kernel = Kernel {
-            name: concat!($name, "_bias"),
-            parts: &[$($part,)* WITH_BIAS, wgsl!($name)],
-            slots: &[$($slot,)* 4],
-            workgroup: $workgroup,
-            variants: NONE,
-        };
-    };
-}
-
-/// A pair of kernels from one text: a thread for each job (CPU adapters), and a workgroup (GPUs).
-macro_rules! teamed {
-    ($alone:ident, $together:ident, $name:literal, [$($part:expr),*], [$($slot:literal),*]) => {
-        /// One thread for each job.
-        pub static $alone: Kernel = Kernel {
-            name: $name,
-            parts: &[CHANNELS, $($part,)* ALONE, wgsl!($name)],
-            slots: &[$($slot),*],
+            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), $($part),*],
+            slots: &[1, 2, 3],
             workgroup: 8,
             variants: NONE,
         };
-        /// One workgroup for each job.
-        pub static $together: Kernel = Kernel {
-            name: concat!($name, "_wg"),
-            parts: &[CHANNELS, $($part,)* GROUP_REDUCE, TOGETHER, wgsl!($name)],
-            slots: &[$($slot),*],
-            workgroup: 128,
-            variants: NONE,
-        };
     };
 }
 
-const AVERAGED: &[&[(&str, f64)]] =
-    &[&[("COUNT_PADDING", 0.0)], &[("COUNT_PADDING", 1.0)], &[("ADAPTIVE", 1.0)]];
-const NEAREST: &[&[(&str, f64)]] = &[&[("NEAREST", 0.0)], &[("NEAREST", 1.0)]];
-const ACTIVATIONS: &[&[(&str, f64)]] =
-    &[&[("ACTIVATION", 0.0)], &[("ACTIVATION", 1.0)], &[("ACTIVATION", 2.0)]];
+const B_ROWS: &str = wgsl!("prelude/matmul_b_rows");
+const B_COLUMNS: &str = wgsl!("prelude/matmul_b_columns");
 
-biased!(CONV_PACK, CONV_PACK_BIAS, "conv_pack", [GRID], [1, 2], 64);
-biased!(CONV_DIRECT, CONV_DIRECT_BIAS, "conv_direct", [GRID, CONV], [1, 2, 3], 64);
-biased!(CONV_TILED, CONV_TILED_BIAS, "conv_tiled", [CONV], [1, 2, 3], 64);
-kernel!(CONV_CPU, "conv_cpu", [CONV], [1, 2, 3], 8, NONE);
-kernel!(CONV_WEIGHT_CPU, "conv_weight_cpu", [CONV_WEIGHT], [1, 2, 3], 8, NONE);
-kernel!(CONV_WEIGHT_DIRECT, "conv_weight_direct", [GRID, CONV_WEIGHT], [1, 2, 3], 64, NONE);
-kernel!(CONV_WEIGHT_TILED, "conv_weight_tiled", [CONV_WEIGHT], [1, 2, 3], 64, NONE);
-kernel!(MAX_POOL, "max_pool", [GRID, POOL], [1, 2, 3], 64, NONE);
-kernel!(MAX_POOL_GRAD, "max_pool_grad", [GRID, POOL], [1, 2, 3], 64, NONE);
-kernel!(AVG_POOL, "avg_pool", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);
-kernel!(AVG_POOL_GRAD, "avg_pool_grad", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);
-kernel!(RESAMPLE, "resample", [GRID, RESAMPLE_AXIS], [1, 2], 64, NEAREST);
-kernel!(RESAMPLE_GRAD, "resample_grad", [GRID, RESAMPLE_AXIS], [1, 2], 64, NEAREST);
-kernel!(RUNNING_STATS, "running_stats", [GRID], [1, 2, 3, 4], 64, NONE);
-teamed!(BATCH_STATS, BATCH_STATS_WG, "batch_stats", [], [1, 2]);
-teamed!(BATCH_NORM_SUMS, BATCH_NORM_SUMS_WG, "batch_norm_sums", [ELEM1, ACTIVATION], [1, 2, 3, 4, 5, 6, 7]);
-kernel!(BATCH_STATS_END, "batch_stats_end", [CHANNELS], [1, 2, 3, 4, 5], 8, NONE);
-kernel!(BATCH_NORM_SUMS_END, "batch_norm_sums_end", [CHANNELS], [1, 2, 3, 4, 5, 6, 7, 8], 8, NONE);
-placed!(BATCH_NORM, BATCH_NORM_IN_PLACE, "batch_norm", ELEM1, [ACTIVATION], [3, 4, 5, 6], 64, ACTIVATIONS);
-placed!(
-    BATCH_NORM_GRAD,
-    BATCH_NORM_GRAD_IN_PLACE,
-    "batch_norm_grad",
-    ELEM1,
-    [ACTIVATION],
-    [3, 4],
-    64,
-    ACTIVATIONS
-);
+sharing!(MATMUL_CPU_NN, "matmul_cpu_nn", [B_ROWS, wgsl!("matmul_cpu")]);
+sharing!(MATMUL_CPU_NT, "matmul_cpu_nt", [B_COLUMNS, wgsl!("matmul_cpu")]);
+sharing!(MATMUL_CPU_TN, "matmul_cpu_tn", [wgsl!("matmul_cpu_tn")]);
+sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
+sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
+sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
-/// `shaders/batch_norm.wgsl` and `batch_norm_grad.wgsl` in fours; each in memory of its own, then in place.
-pub static BATCH_NORM_FOURS: [Kernel; 4] = [
-    Kernel {
-        name: "batch_norm4",
-        parts: &[GRID, ELEM4, OUT_OF_PLACE, ACTIVATION, wgsl!("batch_norm")],
-        ..BATCH_NORM
-    },
-    Kernel {
-        name: "batch_norm4_in_place",
-        parts: &[GRID, ELEM4, IN_PLACE, ACTIVATION, wgsl!("batch_norm")],
-        ..BATCH_NORM_IN_PLACE
-    },
-    Kernel {
-        name: "batch_norm_grad4",
-        parts: &[GRID, ELEM4, OUT_OF_PLACE, ACTIVATION, wgsl!("batch_norm_grad")],
-        ..BATCH_NORM_GRAD
-    },
-    Kernel {
-        name: "batch_norm_grad4_in_place",
-        parts: &[GRID, ELEM4, IN_PLACE, ACTIVATION, wgsl!("batch_norm_grad")],
-        ..BATCH_NORM_GRAD_IN_PLACE
-    },
-];
+#[path = "images.rs"]
+mod images;
+pub use images::*;
 
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = &[
@@ -352,11 +265,16 @@ pub static ALL: &[&Kernel] = &[
     &SOFTMAX_IN_PLACE,
     &SOFTMAX_GRAD,
     &SOFTMAX_GRAD_IN_PLACE,
+    &SOFTMAX_FOURS,
+    &SOFTMAX_FOURS_IN_PLACE,
+    &SOFTMAX_GRAD_FOURS,
+    &SOFTMAX_GRAD_FOURS_IN_PLACE,
     &SOFTMAX_WG,
     &SOFTMAX_WG_IN_PLACE,
     &SOFTMAX_GRAD_WG,
     &SOFTMAX_GRAD_WG_IN_PLACE,
     &CROSS_ENTROPY,
+    &CROSS_ENTROPY_WG,
     &LABEL_COUNT,
     &LABEL_SHARE,
     &COPY,
@@ -368,6 +286,9 @@ pub static ALL: &[&Kernel] = &[
     &ADAM,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
+    &MATMUL_CPU8_NN,
+    &MATMUL_CPU8_NT,
+    &MATMUL_CPU8_TN,
     &MATMUL_CPU_NN,
     &MATMUL_CPU_NT,
     &MATMUL_CPU_TN,

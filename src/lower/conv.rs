@@ -55,7 +55,7 @@ impl Axis {
             // Image row q s + phase meets tap r where phase + p - r d is a multiple of s.
             let meets = |r: &usize| (phase + p + (k * s - r) * d) % s == 0;
             let first = (0..k).find(meets);
-            let every = first.and_then(|r| (r + 1..k).find(meets).map(|next| next - r)).unwrap_or(1);
+            let every = first.and_then(|r| (r + 1..k).find(meets).map(|next| next - r)).unwrap_or(k);
             let taps = first.map_or(0, |r| (k - r).div_ceil(every));
             let first = first.unwrap_or(0);
             Self {
@@ -246,8 +246,9 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize) -> Lowered {
     if parts == 1 {
         return launch.into();
     }
-    let sum = super::reduce::sum_parts(site, total, parts, to, Operand::Output(0));
-    Lowered { launches: vec![launch, sum], workspace: vec![total * parts * 4] }
+    let mut lowered = Lowered { launches: vec![launch], workspace: vec![total * parts * 4] };
+    super::reduce::sum_of_parts(site, to, parts, total, &mut lowered);
+    lowered
 }
 
 pub(super) fn image(shape: Shape) -> [usize; 4] {

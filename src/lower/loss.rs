@@ -1,15 +1,8 @@
-//! Cross-entropy: one thread for each row, and one for each element of its gradient.
+//! The gradient of cross-entropy, and how many labels count.
 
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site};
 use crate::kernels::{Launch, table};
-
-pub(super) fn cross_entropy(site: &Site) -> Launch<Operand> {
-    let logits = site.inputs[0].0;
-    let (rows, cols) = (logits.dims()[0], logits.last());
-    let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0), Operand::Output(1)];
-    per_thread(site, &table::CROSS_ENTROPY, rows as u64, memory, &[rows as u32, cols as u32])
-}
 
 pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
     let kernel = match site.in_place {

@@ -88,7 +88,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         return Ok(Lowered::default());
     }
     Ok(match site.op {
-        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb),
+        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb)?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
@@ -97,7 +97,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Reduce { kind, axes } => reduce::reduce(site, *kind, *axes),
         Op::Softmax { log } => rows::softmax(site, *log).into(),
         Op::SoftmaxGrad { log } => rows::softmax_grad(site, *log).into(),
-        Op::CrossEntropy => loss::cross_entropy(site).into(),
+        Op::CrossEntropy => rows::cross_entropy(site).into(),
         Op::CrossEntropyGrad => loss::cross_entropy_grad(site).into(),
         Op::LabelShare => loss::label_share(site),
         Op::Reshape(_) => Lowered::default(),

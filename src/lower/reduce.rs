@@ -66,21 +66,11 @@ pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
     passes.lowered
 }
 
-/// `from [parts, outputs] → to [outputs]`, summed in the order of parts.
-pub(super) fn sum_parts(
-    site: &Site,
-    outputs: u64,
-    parts: u64,
-    from: Operand,
-    to: Operand,
-) -> crate::kernels::Launch<Operand> {
-    let mut params = vec![outputs as u32, 1, parts as u32];
-    params.extend(six(&[outputs], 1));
-    params.extend(six(&[1], 0));
-    params.extend([1, 0, parts as u32, outputs as u32, 1f32.to_bits()]);
-    let mut launch = per_thread(site, &table::REDUCE, outputs, vec![from, to], &params);
-    launch.constants = vec![("MODE", 0.0)];
-    launch
+/// Sums `parts` tensors of `len` elements that lie one behind the other into the output.
+pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, lowered: &mut Lowered) {
+    let mut passes = Passes { site, kind: Reduction::Sum, divide_by: 1, lowered: std::mem::take(lowered) };
+    passes.run(Nest { keep: vec![(len, 1)], reduce: vec![(parts, len)] }, from);
+    *lowered = passes.lowered;
 }
 
 struct Passes<'a> {
@@ -174,7 +164,7 @@ mod tests {
     #[test]
     fn no_thread_reduces_more_than_it_may() {
         for class in [AdapterClass::Cpu, AdapterClass::Gpu] {
-            for reduced in [1, 100, 16_384, 16_385, 1 << 27] {
+            for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
                 assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);
             }
         }

@@ -12,7 +12,7 @@ const MANTISSA_BITS: u32 = 5;
 const PER_OCTAVE: usize = 1 << MANTISSA_BITS;
 const OCTAVES: usize = 60;
 /// How many holes of the class below are tried before a larger one is split.
-const LOOK: usize = 4;
+const LOOK: usize = 2;
 
 /// A strategy whose every operation takes constant time and, once warm, no heap memory.
 pub type Bins = Tiling<SizeBins>;

@@ -69,7 +69,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Keeps the last `limit` events; 0 keeps none.
+    /// Keeps the last `limit` events; 0 keeps none and counts none.
     pub fn new(limit: usize) -> Self {
         Self { events: VecDeque::new(), limit, next: 0 }
     }
@@ -84,12 +84,16 @@ impl EventLog {
         self.next - self.events.len() as u64
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
     pub(super) fn push(&mut self, mut event: AllocEvent) {
-        event.t = self.next;
-        self.next += 1;
-        if self.limit == 0 {
+        if !self.is_on() {
             return;
         }
+        event.t = self.next;
+        self.next += 1;
         if self.events.len() == self.limit {
             self.events.pop_front();
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::handle::{Handle, Slots};
-use super::strategy::{Allocation, Strategy};
+use super::strategy::{Allocation, Span, Strategy};
 use super::{Action, AllocError, AllocEvent, Backing, Block, EventLog, LiveBlock, MemoryStats, OutOfMemory};
 use super::{PageInfo, PoolOptions, Request};
 use crate::units::{Bytes, align_up};
@@ -23,6 +23,7 @@ struct Page<P> {
 struct Live {
     allocation: Allocation,
     requested: u64,
+    align: u64,
     name: Arc<str>,
     class: Arc<str>,
 }
@@ -94,12 +95,25 @@ impl<B: Backing> Pool<B> {
             Err(AllocError::NoSpace { .. }) => self.alloc_in_new_page(request)?,
             other => other?,
         };
+        Ok(self.hand_out(allocation, request))
+    }
+
+    /// As [`alloc`](Self::alloc), but `None` where a page would have to be created.
+    pub(super) fn alloc_in_place(&mut self, request: Request<'_>) -> Result<Option<Block>, AllocError> {
+        match self.strategy.alloc(request.bytes, request.align) {
+            Err(AllocError::NoSpace { .. }) => Ok(None),
+            Err(other) => Err(other),
+            Ok(allocation) => Ok(Some(self.hand_out(allocation, request))),
+        }
+    }
+
+    fn hand_out(&mut self, allocation: Allocation, request: Request<'_>) -> Block {
         let (name, class) = (self.label(request.name), self.label(request.class));
-        let live = Live { allocation, requested: request.bytes, name, class };
+        let live = Live { allocation, requested: request.bytes, align: request.align, name, class };
         self.note(Action::Alloc, &live);
         self.enter(&live);
         let id = self.live.insert(live);
-        Ok(block(allocation, id))
+        block(allocation, id)
     }
 
     /// Takes a block back at once. Right where work that uses it was submitted before work that will use it next.
@@ -157,6 +171,7 @@ impl<B: Backing> Pool<B> {
         self.live.iter().map(|(id, live)| LiveBlock {
             block: block(live.allocation, id),
             requested: live.requested,
+            align: live.align,
             name: live.name.clone(),
             class: live.class.clone(),
         })
@@ -304,7 +319,7 @@ impl<B: Backing> Pool<B> {
     fn out_of_memory(&mut self, asked: u64, name: &str, class: &str, device: Option<String>) -> AllocError {
         self.stats.num_ooms += 1;
         let labels = (self.label(name), self.label(class));
-        self.push_event(Action::Oom, (0, 0, asked), asked, labels);
+        self.push_event(Action::Oom, Span { page: 0, offset: 0, size: asked }, asked, (&labels.0, &labels.1));
         let largest = self.live.iter().map(|(_, live)| live).max_by_key(|live| live.allocation.span.size);
         AllocError::OutOfMemory(Box::new(OutOfMemory {
             name: name.to_string(),
@@ -330,24 +345,25 @@ impl<B: Backing> Pool<B> {
     }
 
     fn note(&mut self, action: Action, live: &Live) {
-        let span = live.allocation.span;
-        let labels = (live.name.clone(), live.class.clone());
-        self.push_event(action, (span.page, span.offset, span.size), live.requested, labels);
+        if self.log.is_on() {
+            self.push_event(action, live.allocation.span, live.requested, (&live.name, &live.class));
+        }
     }
 
-    fn note_page(&mut self, action: Action, page: u32, bytes: u64) {
+    fn note_page(&mut self, action: Action, page: u32, size: u64) {
         let none = self.label("");
-        self.push_event(action, (page, 0, bytes), bytes, (none.clone(), none));
+        self.push_event(action, Span { page, offset: 0, size }, size, (&none, &none));
     }
 
     fn push_event(
         &mut self,
         action: Action,
-        at: (u32, u64, u64),
+        at: Span,
         requested: u64,
-        labels: (Arc<str>, Arc<str>),
+        (name, class): (&Arc<str>, &Arc<str>),
     ) {
-        let ((page, offset, size), (name, class)) = (at, labels);
+        let Span { page, offset, size } = at;
+        let (name, class) = (name.clone(), class.clone());
         self.log.push(AllocEvent { t: 0, action, page, offset, size, requested, name, class });
     }
 }

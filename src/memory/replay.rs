@@ -71,11 +71,7 @@ pub struct Outcome {
 /// [`AllocError`] for a setting that cannot be made.
 pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<Outcome, AllocError> {
     let bound = trace.lower_bound();
-    let options = match (contender.setting, capacity) {
-        (Setting::OnePage(kind), Some(bytes)) => one_page(kind, bytes),
-        (Setting::OnePage(kind), None) => one_page(kind, smallest_page(trace, kind, bound)?),
-        (Setting::Pages(options), cap) => PoolOptions { cap, ..options },
-    };
+    let options = options(trace, contender, capacity)?;
     let mut run = run(trace, options, true)?;
     let reserved = run.peak_reserved;
     let (p50, p99) = percentiles(&mut run.times);
@@ -91,6 +87,56 @@ pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Res
         ns_per_op_p50: p50,
         ns_per_op_p99: p99,
     })
+}
+
+fn options(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<PoolOptions, AllocError> {
+    Ok(match (contender.setting, capacity) {
+        (Setting::OnePage(kind), Some(bytes)) => one_page(kind, bytes),
+        (Setting::OnePage(kind), None) => one_page(kind, smallest_page(trace, kind, trace.lower_bound())?),
+        (Setting::Pages(options), cap) => PoolOptions { cap, ..options },
+    })
+}
+
+/// Where a contender put a block. Bytes; times count steps of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Number of the page.
+    pub page: u32,
+    /// First byte within the page.
+    pub offset: u64,
+    /// Size, padded.
+    pub size: u64,
+    /// Step at which it was allocated.
+    pub from: usize,
+    /// Step at which it was freed, or the number of steps.
+    pub until: usize,
+}
+
+/// Where `contender` puts each block of the trace, with as much memory as it needs, in order of allocation.
+///
+/// # Errors
+/// [`AllocError`] for a setting that cannot be made.
+pub fn place(trace: &Trace, contender: Contender) -> Result<Vec<Placed>, AllocError> {
+    let mut pool = Pool::new(options(trace, contender, None)?, Offsets)?;
+    let mut live: Vec<Option<(Block, usize)>> = vec![None; trace.blocks.len()];
+    let mut placed = Vec::new();
+    for (time, step) in trace.steps.iter().enumerate() {
+        match *step {
+            Step::Alloc { id, size } => {
+                let block = pool.alloc(Request::new(size, &trace.blocks[id], ""))?;
+                let Block { page, offset, size, .. } = block;
+                live[id] = Some((block, placed.len()));
+                placed.push(Placed { page, offset, size, from: time, until: trace.steps.len() });
+            }
+            Step::Free { id } => {
+                if let Some((block, index)) = live[id].take() {
+                    pool.free(block)?;
+                    placed[index].until = time;
+                }
+            }
+        }
+    }
+    Ok(placed)
 }
 
 /// A pool of exactly one page.

@@ -44,6 +44,8 @@ pub struct LiveBlock {
     pub block: Block,
     /// Bytes asked for.
     pub requested: u64,
+    /// Alignment asked for, in bytes.
+    pub align: u64,
     /// Name of the tensor.
     pub name: Arc<str>,
     /// Class of the tensor.

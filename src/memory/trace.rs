@@ -34,14 +34,14 @@ pub struct Trace {
 /// A trace that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
-pub struct TraceError {
+pub struct ReadError {
     /// Line, from 1.
     pub line: usize,
     /// What is wrong there and what was expected.
     pub what: String,
 }
 
-impl TraceError {
+impl ReadError {
     fn new(line: usize, what: impl Into<String>) -> Self {
         Self { line, what: what.into() }
     }
@@ -54,29 +54,29 @@ impl Trace {
     /// Reads either of the two text forms, told apart by the first line.
     ///
     /// # Errors
-    /// [`TraceError`] with the line and what was expected there.
-    pub fn parse(text: &str) -> Result<Self, TraceError> {
+    /// [`ReadError`] with the line and what was expected there.
+    pub fn parse(text: &str) -> Result<Self, ReadError> {
         match text.lines().next().map(str::trim_end) {
             Some(LIFETIMES) => Self::from_lifetimes(text),
             Some(EVENTS) => Self::from_event_log(text),
-            _ => Err(TraceError::new(1, format!("expected the header `{LIFETIMES}` or `{EVENTS}`"))),
+            _ => Err(ReadError::new(1, format!("expected the header `{LIFETIMES}` or `{EVENTS}`"))),
         }
     }
 
     /// MiniMalloc's form: a row per block, alive on the half-open interval [lower, upper). At equal times frees come
     /// before allocations, and rows keep their order.
-    fn from_lifetimes(text: &str) -> Result<Self, TraceError> {
+    fn from_lifetimes(text: &str) -> Result<Self, ReadError> {
         let mut blocks = Vec::new();
         let mut events = Vec::new();
         for (line, row) in rows(text) {
             let fields: Vec<&str> = row.split(',').map(str::trim).collect();
             let [name, lower, upper, size] = fields[..] else {
-                return Err(TraceError::new(line, format!("expected 4 fields, found {}", fields.len())));
+                return Err(ReadError::new(line, format!("expected 4 fields, found {}", fields.len())));
             };
             let (lower, upper) = (number(line, "lower", lower)?, number(line, "upper", upper)?);
             let size = number(line, "size", size)?;
             if lower >= upper {
-                return Err(TraceError::new(line, format!("lower {lower} is not below upper {upper}")));
+                return Err(ReadError::new(line, format!("lower {lower} is not below upper {upper}")));
             }
             let id = blocks.len();
             events.push((lower, 1, Step::Alloc { id, size }));
@@ -84,20 +84,21 @@ impl Trace {
             blocks.push(name.to_string());
         }
         events.sort_by_key(|&(time, kind, _)| (time, kind));
-        checked(Self { steps: events.into_iter().map(|(_, _, step)| step).collect(), blocks })
+        let steps = events.into_iter().map(|(_, _, step)| step).collect();
+        Self { steps, blocks }.checked().map_err(|what| ReadError::new(1, what))
     }
 
     /// The form of [`write_events`].
-    fn from_event_log(text: &str) -> Result<Self, TraceError> {
+    fn from_event_log(text: &str) -> Result<Self, ReadError> {
         let mut trace = Self::default();
         let mut live = BTreeMap::new();
         for (line, row) in rows(text) {
             let fields: Vec<&str> = row.splitn(8, ',').collect();
             let [_, action, page, offset, _, requested, _, name] = fields[..] else {
-                return Err(TraceError::new(line, format!("expected 8 fields, found {}", fields.len())));
+                return Err(ReadError::new(line, format!("expected 8 fields, found {}", fields.len())));
             };
             let action = Action::from_name(action)
-                .ok_or_else(|| TraceError::new(line, format!("`{action}` is no action of an event log")))?;
+                .ok_or_else(|| ReadError::new(line, format!("`{action}` is no action of an event log")))?;
             let place = (number(line, "page", page)?, number(line, "offset", offset)?);
             let size = number(line, "requested", requested)?;
             match action {
@@ -105,9 +106,9 @@ impl Trace {
                 Action::Free => trace.free(&mut live, place),
                 Action::PageAlloc | Action::PageFree | Action::Oom => Ok(()),
             }
-            .map_err(|what| TraceError::new(line, what))?;
+            .map_err(|what| ReadError::new(line, what))?;
         }
-        checked(trace)
+        trace.checked().map_err(|what| ReadError::new(1, what))
     }
 
     /// Adds an allocation at `place`, where nothing may live.
@@ -138,6 +139,15 @@ impl Trace {
             live.remove(&place).ok_or_else(|| format!("nothing lives at {place:?}; is the log complete?"))?;
         self.steps.push(Step::Free { id });
         Ok(())
+    }
+
+    /// Refuses a trace whose sizes cannot be added up.
+    pub(super) fn checked(self) -> Result<Self, String> {
+        let size = |step: &Step| if let Step::Alloc { size, .. } = *step { u128::from(size) } else { 0 };
+        if self.steps.iter().map(size).sum::<u128>() > 1 << 62 {
+            return Err("all sizes together exceed 2^62 bytes".to_string());
+        }
+        Ok(self)
     }
 
     /// Most bytes alive at once: no strategy can reserve less.
@@ -194,20 +204,8 @@ fn rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().skip(1).map(|(i, row)| (i + 1, row)).filter(|(_, row)| !row.trim().is_empty())
 }
 
-fn number(line: usize, field: &str, text: &str) -> Result<u64, TraceError> {
-    text.parse().map_err(|_| TraceError::new(line, format!("{field} `{text}` is no whole number of 64 bits")))
-}
-
-/// Refuses a trace whose sizes cannot be added up.
-fn checked(trace: Trace) -> Result<Trace, TraceError> {
-    let sizes = trace
-        .steps
-        .iter()
-        .map(|step| if let Step::Alloc { size, .. } = step { u128::from(*size) } else { 0 });
-    if sizes.sum::<u128>() > u128::from(u64::MAX / 4) {
-        return Err(TraceError::new(1, "all sizes together exceed 2^62 bytes"));
-    }
-    Ok(trace)
+fn number(line: usize, field: &str, text: &str) -> Result<u64, ReadError> {
+    text.parse().map_err(|_| ReadError::new(line, format!("{field} `{text}` is no whole number of 64 bits")))
 }
 
 #[cfg(test)]

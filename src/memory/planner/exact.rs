@@ -476,3 +476,102 @@ pub fn squeaky(items: &[super::problem::Item], iters: usize, mode: u32) {
     }
     println!();
 }
+pub fn rank_of(inst: &Instance, o: &str) -> Vec<u32> {
+    let live = super::order::live_bytes(inst);
+    let n = inst.len();
+    let most: Vec<u128> = (0..n)
+        .map(|i| live[inst.first[i] as usize..inst.last[i] as usize].iter().copied().max().unwrap())
+        .collect();
+    let key = |i: usize| -> Vec<u128> {
+        let w = (inst.last[i] - inst.first[i]) as u128;
+        o.chars()
+            .map(|c| match c {
+                'W' | 'C' => w,
+                'A' => w * inst.size[i] as u128,
+                'Z' => inst.size[i] as u128,
+                'B' => w * w * inst.size[i] as u128,
+                _ => most[i],
+            })
+            .collect()
+    };
+    let keys: Vec<_> = (0..n).map(key).collect();
+    let mut idx: Vec<usize> = (0..n).collect();
+    idx.sort_by_key(|&i| (std::cmp::Reverse(&keys[i]), i));
+    let mut rank = vec![0; n];
+    for (r, &i) in idx.iter().enumerate() {
+        rank[i] = r as u32;
+    }
+    rank
+}
+pub fn sky(items: &[super::problem::Item]) {
+    let refs: Vec<_> = items.iter().collect();
+    let inst = Instance::new(&refs);
+    let lb = super::lower_bound(items).unwrap();
+    for o in ["WA", "TW", "TA", "TZ", "A", "Z", "B"] {
+        let t = std::time::Instant::now();
+        let r = rank_of(&inst, o);
+        let t1 = t.elapsed().as_secs_f64() * 1e3;
+        let (off, pops) = super::skyline::skyline(&inst, &r);
+        let h = (0..inst.len()).map(|i| off[i] + inst.size[i]).max().unwrap();
+        print!(
+            " {o}: {:.5} {:.0}+{:.0}ms/{};",
+            h as f64 / lb as f64,
+            t1,
+            t.elapsed().as_secs_f64() * 1e3 - t1,
+            pops / inst.len() as u64
+        );
+    }
+    println!();
+}
+pub fn sqsky(items: &[super::problem::Item], iters: usize, mode: u32) {
+    let refs: Vec<_> = items.iter().collect();
+    let inst = Instance::new(&refs);
+    let lb = super::lower_bound(items).unwrap();
+    for o in ["TA", "A", "TW", "B"] {
+        let t = std::time::Instant::now();
+        let mut rank = rank_of(&inst, o);
+        let n = inst.len();
+        let (mut best, mut at, mut first) = (u64::MAX, 0, 0);
+        for it in 0..iters {
+            let (off, _) = super::skyline::skyline(&inst, &rank);
+            let h = (0..n).map(|i| off[i] + inst.size[i]).max().unwrap();
+            if it == 0 {
+                first = h;
+            }
+            if h < best {
+                best = h;
+                at = it;
+            }
+            if best <= lb {
+                break;
+            }
+            let target = if mode & 4 != 0 { best - 1 } else { lb };
+            let mut keyed: Vec<(u32, u32, usize)> = (0..n)
+                .map(|i| {
+                    let bad = off[i] + inst.size[i] > target;
+                    let q = if bad {
+                        match mode & 3 {
+                            0 => 0,
+                            1 => rank[i],
+                            _ => rank[i] * 3 / 2,
+                        }
+                    } else {
+                        2 * rank[i] + 1
+                    };
+                    (q, rank[i], i)
+                })
+                .collect();
+            keyed.sort();
+            for (p, k) in keyed.iter().enumerate() {
+                rank[k.2] = p as u32;
+            }
+        }
+        print!(
+            " {o}: {:.5}->{:.5}@{at} {:.0}ms;",
+            first as f64 / lb as f64,
+            best as f64 / lb as f64,
+            t.elapsed().as_secs_f64() * 1e3
+        );
+    }
+    println!();
+}

@@ -22,6 +22,7 @@ mod occupancy;
 mod order;
 mod packing;
 mod problem;
+mod skyline;
 mod solve;
 mod validate;
 

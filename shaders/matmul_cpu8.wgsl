@@ -1,31 +1,11 @@
-// matmul_cpu8_nn: C = A · B, for CPU adapters: no barrier, no workgroup memory     8 x 4·WG per workgroup
-// a [M, K]  b [K, N]  ->  c [M, N]
-//   each repeated `batch` times at a_batch, b_batch, c_batch elements (0: shared operand); K = 0 gives zeros
-// grid: tiles_m * tiles_n * batch workgroups, folded: tile = wg.y * grid_x + wg.x; surplus ones return
-//   tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG)); a_row .. b_col are not read
+// matmul_cpu8: C = A · B or A · Bᵀ, for CPU adapters: no barrier, no workgroup memory     8 x 4·WG per workgroup
+// a [M, K]  b [K, N] behind matmul_b_rows, [N, K] behind matmul_b_columns  ->  c [M, N]
+//   repeated `batch` times; K = 0 gives zeros
+// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 4)
 // requires: K % 4 == 0 and N % 4 == 0; batch strides % 4 == 0; subgroups of at least 4;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
-struct Params {
-    m: u32, n: u32, k: u32, batch: u32,
-    tiles_m: u32, tiles_n: u32, grid_x: u32,
-    a_batch: u32, b_batch: u32, c_batch: u32,
-    a_row: u32, a_col: u32, b_row: u32, b_col: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> a: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> b: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
-
 override WG: u32 = 8u;
-
-// Four steps of K for one row of the tile, in the order of K.
-fn step4(
-    s: vec4<f32>, b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>, acc: vec4<f32>,
-) -> vec4<f32> {
-    return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
-}
 
 // Software adapters gather every load lane by lane, so loads decide the speed: each lane fetches other values
 // of A and subgroupBroadcast hands them round, which makes one load of A serve four lanes. Rows past the
@@ -50,17 +30,17 @@ fn main(
     let a_base = batch * (p.a_batch / 4u);
     let a0_at = a_base + min(row0 + lane % 4u, p.m - 1u) * k4;
     let a1_at = a_base + min(row0 + 4u + lane % 4u, p.m - 1u) * k4;
-    let b_at = batch * (p.b_batch / 4u) + col_in;
+    let b_start = batch * (p.b_batch / 4u);
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
     var c4 = vec4<f32>(); var c5 = vec4<f32>(); var c6 = vec4<f32>(); var c7 = vec4<f32>();
     for (var k = 0u; k < k4; k += 1u) {
         let a0 = a[a0_at + k];
         let a1 = a[a1_at + k];
-        let b0_at = b_at + k * p.n;
-        let b0 = b[b0_at];
-        let b1 = b[b0_at + n4];
-        let b2 = b[b0_at + 2u * n4];
-        let b3 = b[b0_at + 3u * n4];
+        let steps = steps_of_b(b_start, col_in, k);
+        let b0 = steps.b0;
+        let b1 = steps.b1;
+        let b2 = steps.b2;
+        let b3 = steps.b3;
         c0 = step4(subgroupBroadcast(a0, 0u), b0, b1, b2, b3, c0);
         c1 = step4(subgroupBroadcast(a0, 1u), b0, b1, b2, b3, c1);
         c2 = step4(subgroupBroadcast(a0, 2u), b0, b1, b2, b3, c2);

@@ -1,0 +1,17 @@
+// B [N, K]: each of four neighbouring columns gives four steps of K in one read; they are turned round here.
+struct Steps {
+    b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>,
+}
+// `start`: start of this batch's B, `col` and `k`: which four columns and which four steps.
+fn steps_of_b(start: u32, col: u32, k: u32) -> Steps {
+    let k4 = p.k / 4u;
+    let at = start + col * p.k + k;
+    let t0 = b[at];
+    let t1 = b[at + k4];
+    let t2 = b[at + 2u * k4];
+    let t3 = b[at + 3u * k4];
+    return Steps(
+        vec4(t0.x, t1.x, t2.x, t3.x), vec4(t0.y, t1.y, t2.y, t3.y),
+        vec4(t0.z, t1.z, t2.z, t3.z), vec4(t0.w, t1.w, t2.w, t3.w),
+    );
+}

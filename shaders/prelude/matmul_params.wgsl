@@ -1,0 +1,11 @@
+// What every matrix product is told: C = op(A) · op(B), C [M, N], K the inner dimension, all strides in elements.
+// Each is repeated `batch` times at a_batch, b_batch, c_batch (0: shared). A(i, k) lies at i a_row + k a_col, B(k, j) at
+// k b_row + j b_col; kernels for one layout do not read those four.
+// grid: tiles_m tiles_n batch workgroups, folded: tile = wg.y grid_x + wg.x
+struct Params {
+    m: u32, n: u32, k: u32, batch: u32,
+    tiles_m: u32, tiles_n: u32, grid_x: u32,
+    a_batch: u32, b_batch: u32, c_batch: u32,
+    a_row: u32, a_col: u32, b_row: u32, b_col: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;

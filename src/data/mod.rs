@@ -1,0 +1,27 @@
+//! Data sets and batches. Nothing here touches a device.
+
+mod loader;
+mod table;
+
+pub use loader::{Batch, Batches, LastBatch, Loader};
+pub use table::Table;
+
+/// Samples of a fixed length with a class each.
+pub trait Dataset: Send + Sync {
+    /// Number of samples.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Numbers in one sample.
+    fn sample_len(&self) -> usize;
+
+    /// Number of classes.
+    fn classes(&self) -> usize;
+
+    /// Writes sample `index` to `out`, which has room for [`Dataset::sample_len`] numbers, and returns its class.
+    fn read(&self, index: usize, out: &mut [f32]) -> u32;
+}

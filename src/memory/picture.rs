@@ -1,0 +1,101 @@
+//! The picture: address over time, one panel per contender, as SVG.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::AllocError;
+use super::replay::{Contender, Placed, place};
+use super::trace::Trace;
+use crate::units::Bytes;
+
+const WIDTH: f64 = 720.0;
+const PANEL: f64 = 180.0;
+const HEAD: f64 = 22.0;
+const MARGIN: f64 = 8.0;
+
+/// Draws where each contender places each block of the trace: time to the right, one step of the trace a unit; address
+/// upwards, pages on top of each other. All panels have one scale; the line across each is the lower bound. Colours tell
+/// sizes, from blue (small) to red (large).
+///
+/// # Errors
+/// [`AllocError`] for a contender that cannot be made.
+pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError> {
+    let bound = trace.lower_bound();
+    let placed: Vec<_> = contenders
+        .iter()
+        .map(|contender| Ok((contender.name, place(trace, *contender)?)))
+        .collect::<Result<_, AllocError>>()?;
+    let bases: Vec<_> = placed.iter().map(|(_, blocks)| page_bases(blocks)).collect();
+    let top = bases.iter().map(|(_, height)| *height).max().unwrap_or(0).max(bound).max(1) as f64;
+    let height = MARGIN + placed.len() as f64 * (HEAD + PANEL + MARGIN);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" viewBox=\"0 0 {w} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+        w = WIDTH + 2.0 * MARGIN,
+    );
+    let time = WIDTH / trace.steps.len().max(1) as f64;
+    for (i, ((name, blocks), (base, used))) in placed.iter().zip(&bases).enumerate() {
+        let y = MARGIN + i as f64 * (HEAD + PANEL + MARGIN);
+        let ratio = *used as f64 / bound.max(1) as f64;
+        let (text_y, floor) = (y + 15.0, y + HEAD + PANEL);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "<text x=\"{MARGIN}\" y=\"{text_y}\">{name}: {}, {ratio:.3} × lower bound</text>",
+            Bytes(*used)
+        );
+        for block in blocks {
+            let address = base.get(&block.page).copied().unwrap_or(0) + block.offset;
+            let (x, w) = (MARGIN + block.from as f64 * time, (block.until - block.from) as f64 * time);
+            let (bottom, h) = (address as f64 / top * PANEL, block.size as f64 / top * PANEL);
+            let hue = 240.0 - 240.0 * (block.size.max(1).ilog2() as f64 / top.log2()).powi(3);
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x:.2}\" y=\"{:.2}\" width=\"{w:.2}\" height=\"{h:.2}\" fill=\"hsl({hue:.0},70%,60%)\"/>",
+                floor - bottom - h
+            );
+        }
+        let line = floor - bound as f64 / top * PANEL;
+        let right = MARGIN + WIDTH;
+        let _ = writeln!(
+            out,
+            "<path d=\"M{MARGIN} {floor:.1}H{right}M{MARGIN} {line:.1}H{right}\" stroke=\"black\" stroke-width=\"0.7\" \
+             stroke-dasharray=\"4 3\"/>"
+        );
+    }
+    out.push_str("</svg>\n");
+    Ok(out)
+}
+
+/// Where each page begins when all stand on top of each other, and where the last one's blocks end.
+fn page_bases(blocks: &[Placed]) -> (BTreeMap<u32, u64>, u64) {
+    let mut heights: BTreeMap<u32, u64> = BTreeMap::new();
+    for block in blocks {
+        let height = heights.entry(block.page).or_default();
+        *height = (*height).max(block.offset + block.size);
+    }
+    let mut next = 0;
+    for height in heights.values_mut() {
+        next += std::mem::replace(height, next);
+    }
+    (heights, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::replay::contenders;
+
+    #[test]
+    fn a_panel_per_contender_and_a_box_per_block() {
+        let text = "id,lower,upper,size\na,0,9,1024\nb,1,4,1024\nc,2,9,1024\nd,4,9,2048\n";
+        let trace = Trace::parse(text).expect("valid");
+        let all = contenders();
+        let picture = svg(&trace, &all).expect("valid settings");
+        assert_eq!(picture.matches("<text").count(), all.len());
+        assert_eq!(picture.matches("<rect x=").count(), 4 * all.len());
+        assert!(picture.contains("best-fit: 5.0 KiB, 1.250 × lower bound"), "{picture}");
+        let empty = svg(&Trace::default(), &all).expect("nothing to place");
+        assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Functions of single elements, from their definitions.
+
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+use super::special::erfc;
+use super::{Array, offsets};
+use crate::dtype::DType;
+use crate::graph::{Binary, Saves, Unary};
+use crate::shape::Shape;
+
+fn sigmoid(x: f64) -> f64 {
+    if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
+}
+
+/// Φ, by `erfc` so that its left tail keeps its digits.
+fn normal_cdf(x: f64) -> f64 {
+    0.5 * erfc(-x * FRAC_1_SQRT_2)
+}
+
+fn gelu_tanh_inner(x: f64) -> f64 {
+    (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x)
+}
+
+/// `f(x)`.
+pub fn unary(f: Unary, x: f64) -> f64 {
+    match f {
+        Unary::Neg => -x,
+        Unary::Scale(a) => f64::from(a) * x,
+        Unary::Offset(a) => x + f64::from(a),
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Abs => x.abs(),
+        Unary::Square => x * x,
+        Unary::Recip => 1.0 / x,
+        Unary::Clamp(lo, hi) => x.max(f64::from(lo)).min(f64::from(hi)),
+        Unary::Relu => x.max(0.0),
+        Unary::LeakyRelu(a) => {
+            if x > 0.0 {
+                x
+            } else {
+                f64::from(a) * x
+            }
+        }
+        Unary::Sigmoid => sigmoid(x),
+        Unary::Tanh => x.tanh(),
+        Unary::Gelu => x * normal_cdf(x),
+        Unary::GeluTanh => 0.5 * x * (1.0 + gelu_tanh_inner(x).tanh()),
+        Unary::Silu => x * sigmoid(x),
+    }
+}
+
+/// `f'`, at what [`Unary::saves`] says is kept: the input or the output of `f`.
+pub fn unary_slope(f: Unary, s: f64) -> f64 {
+    let output = f.saves() == Saves::Output;
+    match f {
+        Unary::Neg => -1.0,
+        Unary::Scale(a) => f64::from(a),
+        Unary::Offset(_) => 1.0,
+        Unary::Exp => s,
+        Unary::Log => 1.0 / s,
+        Unary::Sqrt => 0.5 / s,
+        Unary::Abs => {
+            if s == 0.0 {
+                0.0
+            } else {
+                s.signum()
+            }
+        }
+        Unary::Square => 2.0 * s,
+        Unary::Recip => -s * s,
+        Unary::Clamp(lo, hi) => f64::from(u8::from(s >= f64::from(lo) && s <= f64::from(hi))),
+        Unary::Relu => f64::from(u8::from(s > 0.0)),
+        Unary::LeakyRelu(a) => {
+            debug_assert!(!output || a >= 0.0);
+            if s > 0.0 { 1.0 } else { f64::from(a) }
+        }
+        Unary::Sigmoid => s * (1.0 - s),
+        Unary::Tanh => 1.0 - s * s,
+        Unary::Gelu => normal_cdf(s) + s * (-0.5 * s * s).exp() / (2.0 * PI).sqrt(),
+        Unary::GeluTanh => {
+            let t = gelu_tanh_inner(s).tanh();
+            let inner = (2.0 / PI).sqrt() * (1.0 + 3.0 * 0.044715 * s * s);
+            // 1 - t² is 0 long before the rest overflows.
+            let bend = if t.abs() == 1.0 { 0.0 } else { 0.5 * s * (1.0 - t * t) * inner };
+            0.5 * (1.0 + t) + bend
+        }
+        Unary::Silu => sigmoid(s) * (1.0 + s * (1.0 - sigmoid(s))),
+    }
+}
+
+pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
+    s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * unary_slope(f, s)).collect()
+}
+
+fn two(f: Binary, a: f64, b: f64) -> f64 {
+    match f {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+        Binary::Max => a.max(b),
+        Binary::Min => a.min(b),
+        Binary::Equal => f64::from(u8::from(a == b)),
+        Binary::Greater => f64::from(u8::from(a > b)),
+        Binary::BceLogits => a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(),
+        Binary::BceLogitsGrad => sigmoid(a) - b,
+    }
+}
+
+pub(super) fn binary(f: Binary, a: Array, b: Array, out: Shape) -> Vec<f64> {
+    let places = |x: &Array| offsets(out.dims(), &x.shape.broadcast_strides(&out));
+    places(&a).into_iter().zip(places(&b)).map(|(i, j)| two(f, a.data[i], b.data[j])).collect()
+}
+
+pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
+    match to {
+        // `as` truncates, saturates, and makes 0 of NaN.
+        DType::U32 => x.data.iter().map(|&v| f64::from(v as u32)).collect(),
+        DType::F32 => x.data.iter().map(|&v| f64::from(v as f32)).collect(),
+    }
+}
+
+/// Whether dropout with chance `p` keeps element `i`, for the words of the step's scalars.
+pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
+    let [_, _, _, step, low, high, ..] = scalars;
+    let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
+    u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
+}
+
+/// Jarzynski & Olano, "Hash Functions for GPU Rendering" (JCGT 2020), section 4.
+fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
+    let mut v = seed.map(|x| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+    let mix = |v: &mut [u32; 4]| {
+        v[0] = v[0].wrapping_add(v[1].wrapping_mul(v[3]));
+        v[1] = v[1].wrapping_add(v[2].wrapping_mul(v[0]));
+        v[2] = v[2].wrapping_add(v[0].wrapping_mul(v[1]));
+        v[3] = v[3].wrapping_add(v[1].wrapping_mul(v[2]));
+    };
+    mix(&mut v);
+    v = v.map(|x| x ^ (x >> 16));
+    mix(&mut v);
+    v
+}
+
+pub(super) fn dropout(x: Array, scalars: Array, p: f32, key: u32) -> Vec<f64> {
+    let mut words = [0u32; 8];
+    words.iter_mut().zip(scalars.data).for_each(|(word, &value)| *word = value as u32);
+    let scale = 1.0 / (1.0 - f64::from(p));
+    let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, key, words, p) { v * scale } else { 0.0 };
+    x.data.iter().enumerate().map(one).collect()
+}

@@ -1,0 +1,256 @@
+//! The `f64` twin of every operation: an interpreter over a [`Graph`] in plain loops. It is slow and obvious, shares no
+//! code with the kernels, and is what tests compare a device's results with.
+//!
+//! ```
+//! use wgrad::graph::{Mode, Params, Trace};
+//! use wgrad::reference::Twin;
+//! let graph = Trace::record(&Params::new(0), Mode::Eval, "y", |trace| trace.input("x", [3]).square())?;
+//! let mut twin = Twin::new(&graph);
+//! twin.set("x", &[1.0, -2.0, 3.0])?;
+//! twin.run()?;
+//! assert_eq!(twin.output("y")?, [1.0, 4.0, 9.0]);
+//! # Ok::<(), wgrad::Error>(())
+//! ```
+
+mod batch_norm;
+mod elementwise;
+mod images;
+mod loss;
+mod matmul;
+mod movement;
+mod reduce;
+mod rows;
+mod special;
+mod update;
+
+pub use elementwise::{dropout_keeps, unary, unary_slope};
+pub use special::{erf, erfc};
+
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, StepScalars, Value, ValueId};
+use crate::shape::Shape;
+
+/// A graph with a value in `f64` for each of its tensors; `u32` elements are held exactly.
+///
+/// Parameters and optimizer state live from run to run, as on a device.
+#[derive(Clone, Debug)]
+pub struct Twin<'a> {
+    graph: &'a Graph,
+    memory: Vec<Option<Vec<f64>>>,
+}
+
+/// A tensor in the middle of the twin's work: shape and elements, row-major.
+#[derive(Clone, Copy)]
+struct Array<'a> {
+    shape: Shape,
+    data: &'a [f64],
+}
+
+impl<'a> Twin<'a> {
+    /// Parameters as they start, optimizer state as zeros; inputs are to be [set](Self::set).
+    pub fn new(graph: &'a Graph) -> Self {
+        let start = |value: &Value| {
+            let zeros = || Some(vec![0.0; value.shape.numel() as usize]);
+            match value.class {
+                Class::Parameter => match graph.parameters.iter().find(|p| p.name() == value.name) {
+                    Some(param) => {
+                        Some(param.initial(0..value.shape.numel()).into_iter().map(f64::from).collect())
+                    }
+                    None => zeros(),
+                },
+                Class::Optimizer => zeros(),
+                _ => None,
+            }
+        };
+        Self { graph, memory: graph.values.iter().map(start).collect() }
+    }
+
+    /// Replaces an input, a parameter or optimizer state, row-major.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
+    pub fn set(&mut self, name: &str, data: &[f64]) -> Result<()> {
+        let fed = |value: &Value| value.class == Class::Input || value.class.is_persistent();
+        let Some((id, value)) = self.graph.ids().find(|(_, value)| fed(value) && value.name == name) else {
+            let known = self.graph.values.iter().filter(|v| fed(v)).map(|v| v.name.clone()).collect();
+            return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
+        };
+        if value.shape.numel() != data.len() as u64 {
+            let message =
+                format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
+            return Err(Error::Input { name: name.to_owned(), message });
+        }
+        self.memory[id.index()] = Some(data.to_vec());
+        Ok(())
+    }
+
+    /// [`Twin::set`] for elements as a device has them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_f32(&mut self, name: &str, data: &[f32]) -> Result<()> {
+        self.set(name, &data.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
+    }
+
+    /// [`Twin::set`] for class indices.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_u32(&mut self, name: &str, data: &[u32]) -> Result<()> {
+        self.set(name, &data.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
+    }
+
+    /// What a session would feed before a step. A graph that needs none takes it all the same.
+    pub fn set_step(&mut self, scalars: &StepScalars) {
+        let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(scalars));
+        let id = self.graph.inputs().find(|(_, value)| value.name == STEP_SCALARS).map(|(id, _)| id);
+        if let Some(id) = id {
+            self.memory[id.index()] = Some(words.iter().map(|&word| f64::from(word)).collect());
+        }
+    }
+
+    /// Computes every node once, in order.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for an input that was never set.
+    pub fn run(&mut self) -> Result<()> {
+        for node in &self.graph.nodes {
+            self.compute(node)?;
+        }
+        Ok(())
+    }
+
+    /// The elements of any value, `None` before the first run.
+    pub fn value(&self, id: ValueId) -> Option<&[f64]> {
+        self.memory[id.index()].as_deref()
+    }
+
+    /// The elements of an output.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the outputs there are; [`Error::Option`] before the first run.
+    pub fn output(&self, name: &str) -> Result<&[f64]> {
+        let outputs = &self.graph.outputs;
+        let Some((_, id)) = outputs.iter().find(|(other, _)| other == name) else {
+            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
+            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
+        };
+        self.value(*id).ok_or_else(|| Error::Option(format!("`{name}` was not computed yet")))
+    }
+
+    /// The elements of a parameter or of optimizer state.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are.
+    pub fn parameter(&self, name: &str) -> Result<&[f64]> {
+        let stays = |value: &&Value| value.class.is_persistent();
+        let found = self.graph.ids().find(|(_, value)| stays(value) && value.name == name);
+        found.and_then(|(id, _)| self.value(id)).ok_or_else(|| {
+            let known = self.graph.values.iter().filter(stays).map(|v| v.name.clone()).collect();
+            Error::Unknown { kind: "parameter", name: name.to_owned(), known }
+        })
+    }
+
+    fn compute(&mut self, node: &Node) -> Result<()> {
+        match &node.op {
+            Op::Update(rule) => return self.update(node, |memory| update::update(rule, memory)),
+            Op::RunningStats { momentum, unbias } => {
+                return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
+            }
+            _ => {}
+        }
+        let inputs = self.operands(node)?;
+        let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
+        let x = |i: usize| inputs[i];
+        let results = match &node.op {
+            Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
+            Op::Unary(f) => vec![x(0).data.iter().map(|&v| unary(*f, v)).collect()],
+            Op::UnaryGrad(f) => vec![elementwise::unary_grad(*f, x(0), x(1))],
+            Op::Binary(f) => vec![elementwise::binary(*f, x(0), x(1), shape(0))],
+            Op::Dropout { p, key } => vec![elementwise::dropout(x(0), x(1), *p, *key)],
+            Op::Cast(to) => vec![elementwise::cast(x(0), *to)],
+            Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
+            Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
+            Op::SoftmaxGrad { log } => vec![rows::softmax_grad(x(0), x(1), *log)],
+            Op::CrossEntropy => loss::cross_entropy(x(0), x(1)),
+            Op::CrossEntropyGrad => vec![loss::cross_entropy_grad(x(0), x(1), x(2), x(3))],
+            Op::LabelShare => vec![loss::label_share(x(0))],
+            Op::Reshape(_) | Op::Copy => vec![x(0).data.to_vec()],
+            Op::Permute(perm) => vec![movement::permute(x(0), perm)],
+            Op::Expand(to) => vec![movement::expand(x(0), *to)],
+            Op::Slice { axis, start, len } => vec![movement::slice(x(0), *axis, *start, *len)],
+            Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
+            Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
+            Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
+            Op::Update(_) | Op::RunningStats { .. } => unreachable!("handled above"),
+            Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
+            Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
+            Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
+            op => self.image(op, &inputs, shape(0)),
+        };
+        for (id, data) in node.outputs.iter().zip(results) {
+            debug_assert_eq!(data.len() as u64, self.graph.value(*id).shape.numel());
+            self.memory[id.index()] = Some(data);
+        }
+        Ok(())
+    }
+
+    fn image(&self, op: &Op, inputs: &[Array], to: Shape) -> Vec<Vec<f64>> {
+        let x = |i: usize| inputs[i];
+        let bias = inputs.get(2).copied();
+        let to = images::dims(Array { shape: to, data: &[] });
+        match *op {
+            Op::Conv2d { window, groups } => vec![images::conv2d(x(0), x(1), bias, window, groups, to)],
+            Op::Conv2dInput { window, groups, .. } => {
+                vec![images::conv2d_input(x(0), x(1), bias, window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups } => {
+                vec![images::conv2d_weight(x(0), x(1), window, groups, to)]
+            }
+            Op::MaxPool2d(window) => images::max_pool2d(x(0), window, to),
+            Op::MaxPool2dGrad { window, .. } => vec![images::max_pool2d_grad(x(0), x(1), window, to)],
+            Op::AvgPool2d(over) => vec![images::avg_pool2d(x(0), over, to)],
+            Op::AvgPool2dGrad { over, .. } => vec![images::avg_pool2d_grad(x(0), over, to)],
+            Op::Resample { mode, .. } => vec![images::resample(x(0), mode, to)],
+            Op::ResampleGrad { mode, .. } => vec![images::resample_grad(x(0), mode, to)],
+            _ => unreachable!("`compute` knows the others"),
+        }
+    }
+
+    fn update(&mut self, node: &Node, change: impl FnOnce(&mut [Vec<f64>])) -> Result<()> {
+        let mut memory = Vec::new();
+        for id in &node.inputs {
+            memory.push(self.read(*id)?.to_vec());
+        }
+        change(&mut memory);
+        for &position in node.op.mutates() {
+            self.memory[node.inputs[position].index()] = Some(std::mem::take(&mut memory[position]));
+        }
+        Ok(())
+    }
+
+    fn operands(&self, node: &Node) -> Result<Vec<Array<'_>>> {
+        let one = |id: &ValueId| Ok(Array { shape: self.graph.value(*id).shape, data: self.read(*id)? });
+        node.inputs.iter().map(one).collect()
+    }
+
+    fn read(&self, id: ValueId) -> Result<&[f64]> {
+        self.value(id).ok_or_else(|| Error::Input {
+            name: self.graph.value(id).name.clone(),
+            message: "nothing was set; call `set` before the first run".to_owned(),
+        })
+    }
+}
+
+/// Offsets of every position of `dims` under `strides`, in row-major order of the positions.
+fn offsets(dims: &[usize], strides: &[u64]) -> Vec<usize> {
+    let mut all = vec![0usize];
+    for (&len, &stride) in dims.iter().zip(strides) {
+        let mut next = Vec::with_capacity(all.len() * len);
+        for &base in &all {
+            next.extend((0..len).map(|i| base + i * stride as usize));
+        }
+        all = next;
+    }
+    all
+}

@@ -1,0 +1,220 @@
+//! The loop: feed, step, evaluate.
+
+use std::time::{Duration, Instant};
+
+use super::{Callback, Epoch, StepProgress};
+use crate::data::{Batch, Dataset, Loader};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::exec::{Debug, ProgramId, Session};
+use crate::graph::{Params, Tensor};
+use crate::models::Model;
+use crate::optim::Schedule;
+use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
+
+/// A network that tells classes apart.
+pub trait Classifier {
+    /// Its parameters.
+    fn params(&self) -> &Params;
+
+    /// Logits `[batch, classes]` of `x [batch, sample_len]`.
+    fn logits(&self, x: &Tensor) -> Tensor;
+}
+
+impl Classifier for Model {
+    fn params(&self) -> &Params {
+        self.params()
+    }
+
+    fn logits(&self, x: &Tensor) -> Tensor {
+        self.logits(x)
+    }
+}
+
+/// How a network is trained.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrainOptions {
+    /// Optimizer, clipping, budget.
+    pub plan: PlanOptions,
+    /// Factor of the learning rate at each step.
+    pub schedule: Schedule,
+}
+
+const TRAIN: ProgramId = ProgramId(0);
+const EVALUATE: ProgramId = ProgramId(1);
+const TAIL: ProgramId = ProgramId(2);
+
+/// Trains a classifier on batches of a data set.
+pub struct Trainer {
+    session: Session,
+    loader: Loader,
+    accuracy: Option<f64>,
+}
+
+impl Trainer {
+    /// Plans a training step, an evaluation and, where the last batch is smaller, a step for it, and opens a session.
+    ///
+    /// # Errors
+    /// Mistakes in the model, a plan over the budget, a device out of memory.
+    pub fn new(
+        device: &Device,
+        network: &impl Classifier,
+        loader: Loader,
+        options: &TrainOptions,
+    ) -> Result<Self> {
+        let (len, classes) = (loader.data().sample_len(), loader.data().classes() as u32);
+        let train = |batch: usize| -> Result<Plan> {
+            let step = TrainStep::trace(network.params(), |trace| {
+                let x = trace.input("x", [batch, len]);
+                let y = trace.labels("y", [batch], classes);
+                network.logits(&x).cross_entropy(&y)
+            })?;
+            step.plan(&options.plan, device.limits())
+        };
+        let forward = Forward::trace(network.params(), "logits", |trace| {
+            network.logits(&trace.input("x", [loader.batch(), len]))
+        })?;
+        let mut plans = vec![train(loader.batch())?, forward.plan(device.limits())?];
+        if loader.tail() > 0 {
+            plans.push(train(loader.tail())?);
+        }
+        let plans: Vec<&Plan> = plans.iter().collect();
+        let mut session = Session::with_plans(device, &plans, Debug::default())?;
+        session.set_schedule(options.schedule);
+        Ok(Self { session, loader, accuracy: None })
+    }
+
+    /// Trains for `epochs` epochs and, after each, evaluates on `test` if it is given. Returns the last epoch.
+    ///
+    /// # Errors
+    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever a callback returns. Files saved before stay.
+    pub fn fit(
+        &mut self,
+        epochs: u64,
+        test: Option<&dyn Dataset>,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Epoch> {
+        let result = self.run_epochs(epochs, test, callbacks);
+        callbacks.iter_mut().for_each(|callback| callback.on_end());
+        result
+    }
+
+    fn run_epochs(
+        &mut self,
+        epochs: u64,
+        test: Option<&dyn Dataset>,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Epoch> {
+        let steps = self.loader.batches();
+        let mut rate = Rate::default();
+        let mut last = None;
+        for epoch in 0..epochs {
+            let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
+            for (i, batch) in self.loader.epoch(epoch).enumerate() {
+                self.step(&batch)?;
+                for (_, arrived) in self.session.losses()? {
+                    sum += f64::from(arrived);
+                    count += 1;
+                    loss = Some(arrived);
+                }
+                let samples_per_s = rate.after(batch.len());
+                let left =
+                    (epochs - epoch) * self.loader.data().len() as u64 - (i * self.loader.batch()) as u64;
+                let eta =
+                    left.saturating_sub(batch.len() as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
+                let progress = StepProgress {
+                    epoch,
+                    epochs,
+                    step: i + 1,
+                    steps,
+                    loss,
+                    accuracy: self.accuracy,
+                    samples_per_s,
+                    eta: Duration::try_from_secs_f64(eta).unwrap_or(Duration::MAX),
+                    device_bytes: self.session.device_bytes(),
+                };
+                callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
+            }
+            // Losses still on their way belong to this epoch.
+            self.session.loss()?;
+            for (_, arrived) in self.session.losses()? {
+                sum += f64::from(arrived);
+                count += 1;
+            }
+            if let Some(test) = test {
+                self.accuracy = Some(self.evaluate(test)?);
+            }
+            let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, accuracy: self.accuracy };
+            callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, &mut self.session))?;
+            last = Some(end);
+        }
+        last.ok_or_else(|| Error::Option("0 epochs: it must be at least 1".to_owned()))
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<()> {
+        let program = if batch.len() == self.loader.batch() { TRAIN } else { TAIL };
+        self.session.feed_to(program, "x", &batch.x)?;
+        self.session.feed_to(program, "y", &batch.y)?;
+        self.session.run(program)
+    }
+
+    /// The share of samples, in [0, 1], whose class gets the largest logit.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for an empty data set or samples of another length; [`Error::DeviceLost`].
+    pub fn evaluate(&mut self, data: &dyn Dataset) -> Result<f64> {
+        let (len, batch) = (self.loader.data().sample_len(), self.loader.batch());
+        if data.is_empty() || data.sample_len() != len {
+            let message =
+                format!("{} samples of {} numbers, the network takes {len}", data.len(), data.sample_len());
+            return Err(Error::Data { what: "evaluation data".to_owned(), message });
+        }
+        let classes = self.loader.data().classes();
+        let mut right = 0;
+        let mut x = vec![0.0; batch * len];
+        for first in (0..data.len()).step_by(batch) {
+            // Rows beyond a smaller last batch hold what was there before; their results are not looked at.
+            let rows = first..data.len().min(first + batch);
+            let labels: Vec<u32> =
+                rows.clone().zip(x.chunks_mut(len)).map(|(row, out)| data.read(row, out)).collect();
+            self.session.feed_to(EVALUATE, "x", &x)?;
+            self.session.run(EVALUATE)?;
+            let logits = self.session.output::<f32>(EVALUATE, "logits")?;
+            right +=
+                logits.chunks(classes).zip(&labels).filter(|(row, label)| largest(row) == **label).count();
+        }
+        Ok(right as f64 / data.len() as f64)
+    }
+
+    /// The session, to read, save and load parameters.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+/// Samples per second since the first step, which compiles kernels and says nothing about the others.
+#[derive(Default)]
+struct Rate {
+    since: Option<Instant>,
+    samples: usize,
+}
+
+impl Rate {
+    fn after(&mut self, samples: usize) -> f64 {
+        match self.since {
+            Some(since) => {
+                self.samples += samples;
+                self.samples as f64 / since.elapsed().as_secs_f64()
+            }
+            None => {
+                self.since = Some(Instant::now());
+                0.0
+            }
+        }
+    }
+}
+
+fn largest(row: &[f32]) -> u32 {
+    let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    best.map_or(0, |(class, _)| class as u32)
+}

@@ -1,0 +1,80 @@
+//! Comparing what a device computed with what the twin computed.
+
+/// How far a result may be from the truth.
+#[derive(Clone, Copy, Debug)]
+pub struct Near {
+    /// Part of the true value.
+    pub rel: f64,
+    /// Added to it.
+    pub abs: f64,
+}
+
+/// A unit in the last place of an `f32`, as a part of the value: 2⁻²³ at most.
+pub const ULP: f64 = f32::EPSILON as f64;
+
+/// The very same number.
+pub const EXACT: Near = Near { rel: 0.0, abs: 0.0 };
+
+/// Within `n` units in the last place.
+pub const fn ulps(n: f64) -> Near {
+    Near { rel: n * ULP, abs: 0.0 }
+}
+
+/// Adapters may flush what is smaller than any normal number to 0.
+const TINY: f64 = f32::MIN_POSITIVE as f64;
+
+/// Fails with the worst element, where `bound(i)` is the largest error of element `i`.
+#[track_caller]
+pub fn assert_within(what: &str, actual: &[f32], expected: &[f64], bound: impl Fn(usize) -> f64) {
+    assert_eq!(actual.len(), expected.len(), "{what}: number of elements");
+    let mut worst: Option<(f64, usize)> = None;
+    for (i, (&a, &e)) in actual.iter().zip(expected).enumerate() {
+        let excess = excess(f64::from(a), e, bound(i));
+        if excess > 1.0 && worst.is_none_or(|(most, _)| excess > most) {
+            worst = Some((excess, i));
+        }
+    }
+    let Some((excess, i)) = worst else { return };
+    let wrong =
+        (0..actual.len()).filter(|&i| self::excess(f64::from(actual[i]), expected[i], bound(i)) > 1.0);
+    panic!(
+        "{what}: element {i} is {:e}, should be {:e}: {excess:.3e} times the allowed error {:.3e} ({} of {} are wrong)",
+        actual[i],
+        expected[i],
+        bound(i),
+        wrong.count(),
+        actual.len()
+    );
+}
+
+/// The error as a multiple of what is allowed; infinite where it cannot be compared.
+fn excess(actual: f64, expected: f64, bound: f64) -> f64 {
+    if expected.is_nan() {
+        return if actual.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    let beyond = expected.abs() > f64::from(f32::MAX) - bound;
+    if beyond && actual.is_infinite() && (actual > 0.0) == (expected > 0.0) {
+        return 0.0;
+    }
+    if expected.is_infinite() || actual.is_nan() || actual.is_infinite() {
+        return f64::INFINITY;
+    }
+    let error = (actual - expected).abs();
+    if error == 0.0 { 0.0 } else { error / (bound + 1.01 * TINY) }
+}
+
+/// Fails with the worst element, unless all are near.
+#[track_caller]
+pub fn assert_close(what: &str, actual: &[f32], expected: &[f64], near: Near) {
+    assert_within(what, actual, expected, |i| near.rel * expected[i].abs() + near.abs);
+}
+
+/// Fails at the first of two lists that are not the same bits.
+#[track_caller]
+pub fn assert_same_bits(what: &str, a: &[f32], b: &[f32]) {
+    assert_eq!(a.len(), b.len(), "{what}: number of elements");
+    if let Some(i) = (0..a.len()).find(|&i| a[i].to_bits() != b[i].to_bits()) {
+        let many = (0..a.len()).filter(|&i| a[i].to_bits() != b[i].to_bits()).count();
+        panic!("{what}: element {i} is {:e} and {:e} ({many} of {} differ)", a[i], b[i], a.len());
+    }
+}

@@ -1,0 +1,180 @@
+//! A graph with many results, run on a device and on the twin.
+
+use std::collections::BTreeMap;
+
+use wgrad::device::Device;
+use wgrad::exec::{ProgramId, Session};
+use wgrad::graph::{Params, Reduction, Tensor, Trace};
+use wgrad::limits::Limits;
+use wgrad::optim::Sgd;
+use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
+use wgrad::reference::Twin;
+use wgrad::shape::Shape;
+
+use super::close::{Near, ULP, assert_close, assert_within};
+
+/// How the error of a result is bounded.
+enum Bound {
+    Near(Near),
+    /// By the twin's value of another output, which is computed like the result but from magnitudes.
+    Magnitudes {
+        factor: f64,
+    },
+    /// By a function of the elements of one input.
+    Of {
+        input: String,
+        bound: fn(f64, f64) -> f64,
+    },
+}
+
+/// Inputs and expected results of one graph.
+#[derive(Default)]
+pub struct Batch {
+    floats: BTreeMap<String, Vec<f32>>,
+    labels: BTreeMap<String, Vec<u32>>,
+    results: Vec<(String, Bound)>,
+}
+
+impl Batch {
+    /// An input that is fed `data`.
+    pub fn input(&mut self, trace: &Trace, shape: impl Into<Shape>, data: Vec<f32>) -> Tensor {
+        let name = format!("in{}", self.floats.len() + self.labels.len());
+        let tensor = trace.input(&name, shape);
+        self.floats.insert(name, data);
+        tensor
+    }
+
+    /// An input of class indices.
+    pub fn labels(&mut self, trace: &Trace, shape: impl Into<Shape>, classes: u32, data: Vec<u32>) -> Tensor {
+        let name = format!("in{}", self.floats.len() + self.labels.len());
+        let tensor = trace.labels(&name, shape, classes);
+        self.labels.insert(name, data);
+        tensor
+    }
+
+    fn result(&mut self, name: &str, tensor: &Tensor, bound: Bound) {
+        let name = format!("{name}#{}", self.results.len());
+        // An output of rank 0 as well as of rank 6: names are what matters.
+        tensor.trace().output(&name, tensor);
+        self.results.push((name, bound));
+    }
+
+    /// Expects the twin's values, but for `near`.
+    pub fn expect(&mut self, name: &str, tensor: &Tensor, near: Near) {
+        self.result(name, tensor, Bound::Near(near));
+    }
+
+    /// Expects the twin's values, but for `bound(x, y)` of the element `x` of an input and the true result `y`.
+    pub fn expect_of(&mut self, name: &str, tensor: &Tensor, input: &Tensor, bound: fn(f64, f64) -> f64) {
+        let input = input.trace().name_of(input.id().expect("a valid input"));
+        self.result(name, tensor, Bound::Of { input, bound });
+    }
+
+    /// Expects a sum of `k` products within `4 ε √k` of the same sum over magnitudes (kernels' error bound).
+    pub fn expect_sum(&mut self, name: &str, tensor: &Tensor, magnitudes: &Tensor, k: usize) {
+        let factor = 4.0 * ULP * (k as f64).sqrt();
+        self.result(name, tensor, Bound::Magnitudes { factor });
+        let loose = Near { rel: 8.0 * ULP * (k as f64).sqrt(), abs: 0.0 };
+        self.expect(&format!("{name}'s magnitudes"), magnitudes, loose);
+    }
+
+    /// Keeps an input alive to the end and checks that nothing wrote over it.
+    pub fn keep(&mut self, input: &Tensor) {
+        self.expect("kept input", input, super::close::EXACT);
+    }
+}
+
+/// Runs a graph of many results on `device`, planned for `limits`, and on the twin; returns the plan for a closer look.
+#[track_caller]
+pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
+    let mut batch = Batch::default();
+    let forward = Forward::trace(&Params::new(1), "unused", |trace| {
+        build(trace, &mut batch);
+        trace.input("unused input", [1]).scale(1.0)
+    });
+    let plan =
+        forward.expect("the test's graph is valid").plan(limits).expect("the test's graph can be planned");
+    batch.floats.insert("unused input".to_owned(), vec![0.0]);
+    let mut session = Session::new(device, &plan).expect("a session opens");
+    let mut twin = Twin::new(plan.graph());
+    for (name, data) in &batch.floats {
+        session.feed(name, data).expect("a valid input");
+        twin.set_f32(name, data).expect("a valid input");
+    }
+    for (name, data) in &batch.labels {
+        session.feed(name, data).expect("valid labels");
+        twin.set_u32(name, data).expect("valid labels");
+    }
+    session.step().expect("the plan runs");
+    twin.run().expect("the twin runs");
+    for (i, (name, bound)) in batch.results.iter().enumerate() {
+        let actual: Vec<f32> = session.output(ProgramId(0), name).expect("a declared output");
+        let expected = twin.output(name).expect("a declared output");
+        match bound {
+            Bound::Near(near) => assert_close(name, &actual, expected, *near),
+            Bound::Magnitudes { factor } => {
+                let magnitudes = twin.output(&batch.results[i + 1].0).expect("declared with the result");
+                assert_within(name, &actual, expected, |i| factor * magnitudes[i]);
+            }
+            Bound::Of { input, bound } => {
+                let x = &batch.floats[input];
+                assert_within(name, &actual, expected, |i| bound(f64::from(x[i % x.len()]), expected[i]));
+            }
+        }
+    }
+    plan
+}
+
+/// Names of the kernels that a plan launches.
+pub fn kernels(plan: &Plan) -> Vec<&'static str> {
+    plan.program.launches.iter().map(|(launch, _)| launch.kernel.name).collect()
+}
+
+/// The gradients of a model's loss on a device, exactly: a momentum buffer after one step is the gradient.
+pub fn device_gradients(
+    device: &Device,
+    step: &TrainStep,
+    limits: &Limits,
+    labels: &BTreeMap<&str, Vec<u32>>,
+) -> (Plan, Vec<(String, Vec<f32>)>) {
+    let optimizer = Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into();
+    let options = PlanOptions { optimizer, ..PlanOptions::default() };
+    let plan = step.plan(&options, limits).expect("the test's graph can be planned");
+    let mut session = Session::new(device, &plan).expect("a session opens");
+    for (name, data) in labels {
+        session.feed(name, data).expect("valid labels");
+    }
+    session.step().expect("the plan runs");
+    session.loss().expect("a finite loss");
+    let states: Vec<String> = plan
+        .program
+        .storages
+        .iter()
+        .map(|s| s.name.clone())
+        .filter(|n| n.ends_with(".momentum_buffer"))
+        .collect();
+    let read = |name: String| {
+        let data = session.parameter(&name).expect("optimizer state");
+        (name, data)
+    };
+    let gradients = states.into_iter().map(read).collect();
+    (plan, gradients)
+}
+
+/// The twin's gradients of the same plan.
+pub fn twin_gradients(plan: &Plan, labels: &BTreeMap<&str, Vec<u32>>) -> BTreeMap<String, Vec<f64>> {
+    let mut twin = Twin::new(plan.graph());
+    for (name, data) in labels {
+        twin.set_u32(name, data).expect("valid labels");
+    }
+    let optimizer = plan.optimizer.expect("a training plan");
+    twin.set_step(&optimizer.scalars(0, 0.0, plan.seed));
+    twin.run().expect("the twin runs");
+    let states = plan.graph().values.iter().filter(|v| v.name.ends_with(".momentum_buffer"));
+    states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
+}
+
+/// The sum of the squares of everything, as one number.
+pub fn sum_squares(x: &Tensor) -> Tensor {
+    x.reduce_keep(Reduction::SumSquares, &[]).reshape([])
+}

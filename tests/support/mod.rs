@@ -1,0 +1,87 @@
+//! What the tests share: every adapter of the machine as data, comparisons that name the worst element, and graphs that
+//! are run on a device and on the `f64` twin side by side.
+//!
+//! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+pub mod cases;
+pub mod close;
+pub mod compare;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::limits::{AdapterClass, Limits};
+use wgrad::random;
+
+/// Every usable adapter, opened once for each test program: its pipelines are compiled once.
+pub fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| open_all(false))
+}
+
+/// The same adapters with kernels that check bounds and loops.
+pub fn checked_devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| open_all(true))
+}
+
+fn open_all(checked: bool) -> Vec<Device> {
+    let all = Device::list();
+    for adapter in &all {
+        if let Some(why) = &adapter.unusable {
+            eprintln!("SKIPPED: adapter {}: {why}", adapter.name);
+        }
+    }
+    let usable: Vec<_> = all.into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
+    let required = std::env::var("WGRAD_REQUIRE_ADAPTERS").unwrap_or_default();
+    for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let there: Vec<&str> = usable.iter().map(|adapter| adapter.name.as_str()).collect();
+        assert!(
+            there.iter().any(|adapter| adapter.contains(name)),
+            "WGRAD_REQUIRE_ADAPTERS names `{name}`, which is not here; there are {there:?}"
+        );
+    }
+    if usable.is_empty() {
+        eprintln!("SKIPPED: no adapter on this machine, nothing ran on a device");
+    }
+    let open = |name: String| {
+        let options = DeviceOptions { select: Select::Named(name), checked };
+        Device::open(&options).expect("an adapter that is listed as usable opens")
+    };
+    usable.into_iter().map(|adapter| open(adapter.name)).collect()
+}
+
+/// Runs `body` on each device; a failure says on which.
+pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
+    for device in devices {
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(device))) {
+            eprintln!("^ on {}", device.adapter().name);
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// The device's own limits, and the same with the kernels that are made for GPUs.
+pub fn both_classes(device: &Device) -> Vec<Limits> {
+    let own = device.limits().clone();
+    let other = match own.class {
+        AdapterClass::Cpu => AdapterClass::Gpu,
+        // Kernels for CPUs count on the subgroups of CPUs.
+        AdapterClass::Gpu => return vec![own],
+    };
+    vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: other, ..own }]
+}
+
+/// `n` numbers in [low, high), always the same for a seed.
+pub fn noise(seed: u64, n: usize, low: f32, high: f32) -> Vec<f32> {
+    let key = random::key(seed, "noise");
+    (0..n as u64).map(|i| low + (high - low) * random::uniform(key, i)).collect()
+}
+
+/// `n` class indices below `classes`.
+pub fn some_labels(seed: u64, n: usize, classes: u32) -> Vec<u32> {
+    let key = random::key(seed, "labels");
+    (0..n as u64).map(|i| (random::bits(key, i) % u64::from(classes)) as u32).collect()
+}
