@@ -1,8 +1,13 @@
 //! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the graph it came from.
 
+mod rebuild;
 mod rules;
+mod simplify;
 
 use std::collections::BTreeMap;
+
+pub(crate) use rebuild::rebuild;
+pub(crate) use simplify::{prune, simplify};
 
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Mode, Node, Op, Phase, Tensor, Trace, ValueId};

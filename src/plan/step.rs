@@ -22,12 +22,22 @@ pub struct PlanOptions {
     /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
     /// Implies `reuse: false`.
     pub guard: bool,
+    /// Whether results of batch norm, ReLU, sums and joins are computed again in the backward pass where that saves
+    /// memory: one pass over memory each, and the same bits.
+    pub rebuild: bool,
 }
 
 impl Default for PlanOptions {
     /// AdamW with PyTorch's settings, no clipping, no budget, memory used again.
     fn default() -> Self {
-        Self { optimizer: Optimizer::default(), clip: Clip::Off, budget: None, reuse: true, guard: false }
+        Self {
+            optimizer: Optimizer::default(),
+            clip: Clip::Off,
+            budget: None,
+            reuse: true,
+            guard: false,
+            rebuild: true,
+        }
     }
 }
 
@@ -59,7 +69,7 @@ impl TrainStep {
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
     /// the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let graph = self.graph.clone();
+        let graph = autodiff::simplify(self.graph.clone());
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
@@ -69,7 +79,9 @@ impl TrainStep {
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         };
-        Plan::compile(trace.finish()?, limits, settings)?.check_budget(options.budget, "the training step")
+        let graph = autodiff::prune(trace.finish()?);
+        let graph = if options.rebuild { autodiff::rebuild(graph) } else { graph };
+        Plan::compile(graph, limits, settings)?.check_budget(options.budget, "the training step")
     }
 }
 
@@ -101,6 +113,6 @@ impl Forward {
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
         let settings = Settings { optimizer: None, seed: self.seed, reuse: true, guard_bytes: 0 };
-        Plan::compile(self.graph.clone(), limits, settings)
+        Plan::compile(autodiff::prune(autodiff::simplify(self.graph.clone())), limits, settings)
     }
 }

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bench;
+mod model;
 mod plan;
 
 use std::process::ExitCode;
