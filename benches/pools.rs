@@ -13,9 +13,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use wgrad::memory::{Kind, Offsets, Pool, PoolOptions, Request};
+use wgrad::memory::{Bins, Buddy, Fit, FreeList, Kind, Offsets, Pool, PoolOptions, Request, SizeClasses};
 
-use baselines::{Contender, OffsetAllocator, Ours, RangeAlloc, Rlsf};
+use baselines::{Contender, GRANULE, OffsetAllocator, Ours, RangeAlloc, Rlsf};
 use workloads::{Op, Workload};
 
 /// Runs the workload once over blocks that `contender` still holds from the run before.
@@ -42,13 +42,15 @@ fn bench(c: &mut Criterion, workload: &Workload) {
         };
     }
     let (blocks, capacity) = (workload.blocks, workload.capacity);
-    for kind in Kind::ALL {
-        // Whole and PyTorch's rules need pages of several sizes, and a bump arena cannot serve what is freed in another
-        // order than that of a stack.
-        if !matches!(kind, Kind::Whole | Kind::Caching | Kind::Bump) {
-            run!(kind.name(), Ours::new(kind, blocks, capacity));
-        }
+    // Whole and PyTorch's rules need pages of several sizes, and a bump arena cannot serve what is freed in another order
+    // than that of a stack.
+    for fit in [Fit::First, Fit::Best, Fit::Worst, Fit::Next, Fit::Ends] {
+        let list = FreeList::new(GRANULE, fit).expect("a power of two");
+        run!(Kind::FreeList(fit).name(), Ours::new(list, blocks, capacity));
     }
+    run!("bins", Ours::new(Bins::new(GRANULE).expect("a power of two"), blocks, capacity));
+    run!("buddy", Ours::new(Buddy::new(GRANULE).expect("a power of two"), blocks, capacity));
+    run!("size-classes", Ours::new(SizeClasses::new(GRANULE).expect("a power of two"), blocks, capacity));
     run!("offset-allocator", OffsetAllocator::new(blocks, capacity));
     run!("rlsf", Rlsf::new(blocks, capacity));
     if workload.live_at_most <= 1000 {

@@ -8,6 +8,11 @@ fail() {
     exit 1
 }
 
+# Where there is no desktop, a layer of Mesa's that looks for one prints errors that mean nothing.
+quiet_mesa() {
+    if [ -z "${XDG_RUNTIME_DIR:-}" ]; then export NODEVICE_SELECT="${NODEVICE_SELECT:-1}"; fi
+}
+
 # rustup's installer changes PATH only for later logins, so a cargo in its usual place counts too.
 find_cargo() {
     local bin="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"

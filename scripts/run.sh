@@ -9,4 +9,5 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 "$here/setup.sh"
 find_cargo
 cd "$here/.."
+quiet_mesa
 exec cargo run --release --example digits -- "$@"

@@ -37,6 +37,7 @@ start=$SECONDS
 "$here/setup.sh" --software --swiftshader
 find_cargo
 cd "$here/.."
+quiet_mesa
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 
 if ! has_components && command -v rustup >/dev/null 2>&1; then
@@ -59,6 +60,7 @@ fi
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy --all-targets --all-features -- -D warnings
+stage pure cargo test --no-default-features --lib
 stage doc env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 stage test run_tests "$@"
 

@@ -1,5 +1,5 @@
-// cross_entropy: lse = ln Σ e^x, loss = lse - x[label], 0 where the label is IGNORE (2^32 - 1)
-// x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows]
+// cross_entropy: lse = (max, ln Σ e^(x - max)), loss = max - x[label] + ln Σ e^(x - max), 0 where the label is IGNORE (2^32 - 1)
+// x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows, 2]
 // grid: one thread per row, folded      overrides: none
 struct Params {
     threads_x: u32,
@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> labels: array<u32>;
 @group(0) @binding(3) var<storage, read_write> loss: array<f32>;
-@group(0) @binding(4) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(4) var<storage, read_write> lse: array<vec2<f32>>;
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -38,10 +38,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var c = 4u * fours; c < p.cols; c++) {
         sum.x += exp(x[start + c] - top);
     }
-    let total = top + log(sum.x + sum.y + sum.z + sum.w);
-    lse[row] = total;
+    let rest = log(sum.x + sum.y + sum.z + sum.w);
+    lse[row] = vec2(top, rest);
     let label = labels[row];
     // The host refuses labels out of range; the bound keeps a stray one inside the row.
     let picked = x[start + min(label, p.cols - 1u)];
-    loss[row] = select(total - picked, 0.0, label == 0xffffffffu);
+    loss[row] = select(top - picked + rest, 0.0, label == 0xffffffffu);
 }

@@ -1,5 +1,5 @@
-// cross_entropy_wg: lse = ln Σ e^x, loss = lse - x[label], 0 where the label is IGNORE (2^32 - 1); for GPUs
-// x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows]
+// cross_entropy_wg: lse = (max, ln Σ e^(x - max)), loss = max - x[label] + ln Σ e^(x - max), 0 where the label is IGNORE (2^32 - 1); for GPUs
+// x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows, 2]
 // grid: one workgroup per row, folded: row = wg.y * groups_x + wg.x      overrides: none
 struct Params {
     groups_x: u32,
@@ -10,7 +10,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> labels: array<u32>;
 @group(0) @binding(3) var<storage, read_write> loss: array<f32>;
-@group(0) @binding(4) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(4) var<storage, read_write> lse: array<vec2<f32>>;
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -29,11 +29,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     for (var i = start + lane; i < end; i += GROUP) {
         sum += exp(x[i] - top);
     }
-    let total = top + log(group_sum(lane, sum));
+    let rest = log(group_sum(lane, sum));
     if (lane == 0u) {
         let label = labels[row];
-        lse[row] = total;
+        lse[row] = vec2(top, rest);
         // The host refuses labels out of range; the bound keeps a stray one inside the row.
-        loss[row] = select(total - x[start + min(label, p.cols - 1u)], 0.0, label == 0xffffffffu);
+        loss[row] = select(top - x[start + min(label, p.cols - 1u)] + rest, 0.0, label == 0xffffffffu);
     }
 }

@@ -44,7 +44,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let outer_end = select(min(first + p.part_len, p.outer), 1u, cut_inner);
     let inner_first = select(0u, first, cut_inner);
     let inner_end = select(p.inner, min(first + p.part_len, p.inner), cut_inner);
-    let start = select(0.0, -3.40282347e38, MODE == 1u);
+    // A maximum starts from an element: nothing is below -inf.
+    let own = base + outer_first * p.outer_stride + inner_first * p.inner_stride;
+    let start = select(0.0, x[own], MODE == 1u);
     var total = start;
     for (var o = outer_first; o < outer_end; o++) {
         let line = base + o * p.outer_stride;

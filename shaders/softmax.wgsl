@@ -34,12 +34,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         top = highest;
     }
     let total = (sums.x + sums.y) + (sums.z + sums.w);
-    let shift = select(top, top + log(total), LOG);
+    // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
+    let rest = log(total);
     let scale = 1.0 / total;
     for (var i = start; i < end; i += 4u) {
         let at = min(order + i, vec4(end - 1u));
-        let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w)) - shift;
-        let w = select(exp(v) * scale, v, vec4(LOG));
+        let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w)) - top;
+        let w = select(exp(v) * scale, v - rest, vec4(LOG));
         y[at.x] = w.x;
         y[at.y] = w.y;
         y[at.z] = w.z;

@@ -27,10 +27,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
         sum += exp(x_at(i) - top);
     }
     let total = group_sum(lane, sum);
-    let shift = select(top, top + log(total), LOG);
+    // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
+    let rest = log(total);
     let scale = 1.0 / total;
     for (var i = start + lane; i < end; i += GROUP) {
-        let v = x_at(i) - shift;
-        y[i] = select(exp(v) * scale, v, LOG);
+        let v = x_at(i) - top;
+        y[i] = select(exp(v) * scale, v - rest, LOG);
     }
 }

@@ -271,7 +271,7 @@ fn pools() -> Vec<(String, PoolOptions)> {
     let extra = PoolOptions { prealloc: 3 << 20, cap: Some(4 << 20), ..PoolOptions::default() };
     pools.push(("capped".into(), PoolOptions { strategy: Kind::FreeList(Fit::Best), ..extra }));
     pools.push(("one buffer per tensor".into(), PoolOptions::one_buffer_per_tensor()));
-    pools.push(("pytorch capped".into(), PoolOptions { cap: Some(24 << 20), ..PoolOptions::pytorch() }));
+    pools.push(("pytorch capped".into(), PoolOptions { cap: Some(8 << 20), ..PoolOptions::pytorch() }));
     pools
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use wgrad::memory::{Handle, Kind, Strategy};
+use wgrad::memory::{Handle, Strategy};
 
 /// Something that places blocks. The ids are the workload's.
 pub trait Contender {
@@ -13,23 +13,22 @@ pub trait Contender {
     fn free(&mut self, id: usize);
 }
 
-const GRANULE: u64 = 256;
+pub const GRANULE: u64 = 256;
 
 /// A strategy in one page.
-pub struct Ours {
-    strategy: Box<dyn Strategy + Send>,
+pub struct Ours<S> {
+    strategy: S,
     blocks: Vec<Option<Handle>>,
 }
 
-impl Ours {
-    pub fn new(kind: Kind, blocks: usize, capacity: u64) -> Self {
-        let mut strategy = kind.build(GRANULE).expect("a power of two");
+impl<S: Strategy> Ours<S> {
+    pub fn new(mut strategy: S, blocks: usize, capacity: u64) -> Self {
         strategy.add_page(0, capacity, capacity).expect("a fresh page");
         Self { strategy, blocks: vec![None; blocks] }
     }
 }
 
-impl Contender for Ours {
+impl<S: Strategy> Contender for Ours<S> {
     fn alloc(&mut self, id: usize, size: u64) {
         self.blocks[id] = Some(self.strategy.alloc(size, GRANULE).expect("room").handle);
     }

@@ -129,7 +129,7 @@ impl fmt::Display for Adapter {
 
 /// What kernels make use of, of what the adapter has.
 pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
-    available & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY)
+    available & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16)
 }
 
 /// Every adapter, best first.

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod buffers;
+mod mapping;
 mod pipelines;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
+pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
 
 use crate::error::{Error, Result};

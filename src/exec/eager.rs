@@ -177,7 +177,7 @@ impl Eager {
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
-        self.readbacks[i].submitted(slot, self.clock.steps, submission);
+        self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
         Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
     }
 

@@ -118,8 +118,7 @@ impl Feeds {
 impl Slot {
     fn write(&mut self, device: &Device, bytes: &[u8]) -> Result<()> {
         if !self.mapped {
-            self.buffer.map_async(wgpu::MapMode::Write, .., |_| {});
-            device.wait(self.used_by.take())?;
+            device.map(&self.buffer, wgpu::MapMode::Write, .., self.used_by.take()).wait(device)?;
             self.mapped = true;
         }
         let mut view = self

@@ -9,6 +9,7 @@ mod clock;
 mod eager;
 mod feed;
 mod ledger;
+mod poison;
 mod program;
 mod readback;
 mod record;

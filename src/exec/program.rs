@@ -89,7 +89,7 @@ impl Program {
         let (buffer, offset) = arenas.place_of(&self.plan, id);
         let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
-        self.readbacks[i].submitted(slot, 0, submission);
+        self.readbacks[i].submitted(device, slot, 0, submission);
         Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
     }
 }

@@ -1,23 +1,15 @@
 //! Outputs on their way back: the loss through a ring that never stalls the device, others when asked for.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
 use super::ledger::{Ledger, Purpose};
-use crate::device::Device;
+use crate::device::{Device, Mapping};
 use crate::error::{Error, Result};
-
-const PENDING: u8 = 0;
-const ARRIVED: u8 = 1;
-const FAILED: u8 = 2;
+use std::collections::VecDeque;
 
 /// A copy that was submitted.
 struct Flight {
     slot: usize,
     step: u64,
-    state: Arc<AtomicU8>,
-    submission: wgpu::SubmissionIndex,
+    mapping: Mapping,
 }
 
 /// Buffers through which one output is read.
@@ -52,45 +44,35 @@ impl Readback {
         slot
     }
 
-    pub(super) fn submitted(&mut self, slot: usize, step: u64, submission: wgpu::SubmissionIndex) {
-        let state = Arc::new(AtomicU8::new(PENDING));
-        let shared = Arc::clone(&state);
-        self.buffers[slot].map_async(wgpu::MapMode::Read, .., move |result| {
-            shared.store(if result.is_ok() { ARRIVED } else { FAILED }, Ordering::Release);
-        });
-        self.flights.push_back(Flight { slot, step, state, submission });
+    pub(super) fn submitted(
+        &mut self,
+        device: &Device,
+        slot: usize,
+        step: u64,
+        submission: wgpu::SubmissionIndex,
+    ) {
+        let mapping = device.map(&self.buffers[slot], wgpu::MapMode::Read, .., Some(submission));
+        self.flights.push_back(Flight { slot, step, mapping });
     }
 
     /// What has arrived, in order, without waiting.
     pub(super) fn arrived<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Vec<(u64, Vec<T>)>> {
         device.poll()?;
         let mut arrived = Vec::new();
-        while let Some(flight) = self.flights.front() {
-            if flight.state.load(Ordering::Acquire) == PENDING {
-                break;
-            }
-            arrived.extend(self.take_front()?);
+        while self.flights.front().is_some_and(|flight| flight.mapping.is_done()) {
+            arrived.extend(self.wait_oldest(device)?);
         }
         Ok(arrived)
     }
 
     /// Waits for the copy that was submitted first.
     pub(super) fn wait_oldest<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
-        let Some(flight) = self.flights.front() else { return Ok(None) };
-        if flight.state.load(Ordering::Acquire) == PENDING {
-            device.wait(Some(flight.submission.clone()))?;
-        }
-        self.take_front()
-    }
-
-    fn take_front<T: bytemuck::Pod>(&mut self) -> Result<Option<(u64, Vec<T>)>> {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
-        let failed = |message: String| Error::Device { what: "to read an output".to_owned(), message };
-        if flight.state.load(Ordering::Acquire) != ARRIVED {
-            return Err(failed("the buffer could not be mapped".to_owned()));
-        }
+        flight.mapping.wait(device)?;
         let buffer = &self.buffers[flight.slot];
-        let view = buffer.get_mapped_range(..).map_err(|e| failed(e.to_string()))?;
+        let view = buffer
+            .get_mapped_range(..)
+            .map_err(|e| Error::Device { what: "to read an output".to_owned(), message: e.to_string() })?;
         let data = bytemuck::pod_collect_to_vec(&view);
         drop(view);
         buffer.unmap();

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::arenas::{Arenas, persistent_storage};
-use super::check::Poison;
 use super::clock::Clock;
 use super::feed::Element;
 use super::ledger::Ledger;
+use super::poison::Poison;
 use super::program::Program;
 use super::transfer::{Place, Transfer};
 use crate::device::Device;
@@ -147,7 +147,7 @@ impl Session {
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         program.feeds.submitted(&submission);
         if let Some(slot) = slot {
-            program.loss_ring().submitted(slot, self.clock.steps, submission);
+            program.loss_ring().submitted(device, slot, self.clock.steps, submission);
             arrived.extend(program.loss_ring().arrived(device)?);
         }
         self.clock.steps += u64::from(program.trains());

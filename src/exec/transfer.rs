@@ -38,8 +38,7 @@ impl Transfer {
         while done < place.bytes {
             let bytes = self.piece.min(place.bytes - done);
             if !self.up_mapped {
-                self.up.map_async(wgpu::MapMode::Write, .., |_| {});
-                device.wait(None)?;
+                device.map(&self.up, wgpu::MapMode::Write, .., None).wait(device)?;
             }
             let piece = data(done / 4..(done + bytes) / 4);
             let mut view = self.up.get_mapped_range_mut(..bytes).map_err(|e| failed(&e))?;
@@ -65,8 +64,7 @@ impl Transfer {
             let mut encoder = encoder(ledger);
             encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
             device.wgpu_queue().submit([encoder.finish()]);
-            self.down.map_async(wgpu::MapMode::Read, ..bytes, |_| {});
-            device.wait(None)?;
+            device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device)?;
             let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(&e))?;
             all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));
             drop(view);

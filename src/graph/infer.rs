@@ -64,8 +64,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         }
         Op::CrossEntropy => {
             labelled(inputs)?;
-            let rows = Shape::from([shape(0).dims()[0]]);
-            Ok(vec![(rows, F32), (rows, F32)])
+            let rows = shape(0).dims()[0];
+            Ok(vec![(Shape::from([rows]), F32), (Shape::from([rows, 2]), F32)])
         }
         Op::CrossEntropyGrad => {
             labelled(inputs)?;

@@ -9,7 +9,7 @@ pub struct Kernel {
     pub parts: &'static [&'static str],
     /// Binding numbers of the storage buffers, all `read_write`. Binding 0 is the `Params` uniform.
     pub slots: &'static [u32],
-    /// Threads of one workgroup.
+    /// Threads of one workgroup; where constants decide, the most of any variant.
     pub workgroup: u32,
     /// Every set of constants the lowering uses, as examples that the shader tests compile.
     pub variants: &'static [&'static [(&'static str, f64)]],

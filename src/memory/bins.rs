@@ -11,8 +11,6 @@ use super::tiling::{End, FreeIndex, NONE, Tile, Tiling};
 const MANTISSA_BITS: u32 = 5;
 const PER_OCTAVE: usize = 1 << MANTISSA_BITS;
 const OCTAVES: usize = 60;
-/// How many holes of the class below are tried before a larger one is split.
-const LOOK: usize = 2;
 
 /// A strategy whose every operation takes constant time and, once warm, no heap memory.
 pub type Bins = Tiling<SizeBins>;
@@ -43,6 +41,7 @@ pub struct SizeBins {
 
 /// The class of `units`, rounded down, and whether `units` is larger than the smallest size of that class.
 /// Below 2^MANTISSA_BITS classes are exact; above, a class is a leading one and the five bits after it.
+#[inline]
 fn class_of(units: u64) -> (usize, bool) {
     if units < PER_OCTAVE as u64 {
         return (units as usize, false);
@@ -53,11 +52,13 @@ fn class_of(units: u64) -> (usize, bool) {
 }
 
 impl SizeBins {
+    #[inline]
     fn class_of_tile(&self, tiles: &[Tile], slot: u32) -> usize {
         class_of(tiles[slot as usize].size >> self.shift).0
     }
 
     /// The first class at or above `class` that is not empty.
+    #[inline]
     fn first_from(&self, class: usize) -> Option<usize> {
         let (octave, bit) = (class / PER_OCTAVE, class % PER_OCTAVE);
         let here = self.classes.get(octave)? & (u32::MAX << bit);
@@ -71,6 +72,7 @@ impl SizeBins {
 }
 
 impl FreeIndex for SizeBins {
+    #[inline]
     fn insert(&mut self, tiles: &mut [Tile], slot: u32) {
         let class = self.class_of_tile(tiles, slot);
         let head = std::mem::replace(&mut self.heads[class], slot);
@@ -83,6 +85,7 @@ impl FreeIndex for SizeBins {
         }
     }
 
+    #[inline]
     fn remove(&mut self, tiles: &mut [Tile], slot: u32) {
         let [before, after] = tiles[slot as usize].links;
         if after != NONE {
@@ -103,18 +106,13 @@ impl FreeIndex for SizeBins {
         }
     }
 
+    #[inline]
     fn find(&mut self, tiles: &[Tile], want: Padded, _capacity: u64) -> Option<(u32, End)> {
         let units = want.size >> self.shift;
         let (class, _) = class_of(units);
-        let mut slot = self.heads[class];
-        for _ in 0..LOOK {
-            if slot == NONE {
-                break;
-            }
-            if tiles[slot as usize].fit(want, End::Low).is_some() {
-                return Some((slot, End::Low));
-            }
-            slot = tiles[slot as usize].links[1];
+        let head = self.heads[class];
+        if head != NONE && tiles[head as usize].fit(want, End::Low).is_some() {
+            return Some((head, End::Low));
         }
         let slack = (want.align >> self.shift) - 1;
         if slack == 0 {

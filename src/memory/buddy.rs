@@ -66,7 +66,7 @@ impl Strategy for Buddy {
         self.free_bytes += size;
         let mut offset = 0;
         for order in (0..self.free.len()).rev() {
-            if size / self.granule >> order & 1 == 1 {
+            if ((size / self.granule) >> order) & 1 == 1 {
                 self.free[order].insert((page, offset));
                 offset += self.bytes(order);
             }

@@ -25,8 +25,10 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError
         .iter()
         .map(|contender| Ok((contender.name, place(trace, *contender)?)))
         .collect::<Result<_, AllocError>>()?;
-    let bases: Vec<_> = placed.iter().map(|(_, blocks)| page_bases(blocks)).collect();
+    let bases: Vec<_> = placed.iter().map(|(_, (blocks, _))| page_bases(blocks)).collect();
     let top = bases.iter().map(|(_, height)| *height).max().unwrap_or(0).max(bound).max(1) as f64;
+    let sizes = placed.iter().flat_map(|(_, (blocks, _))| blocks).map(|block| block.size.max(1).ilog2());
+    let (smallest, largest) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
     let height = MARGIN + placed.len() as f64 * (HEAD + PANEL + MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" viewBox=\"0 0 {w} {height}\" \
@@ -34,26 +36,27 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError
         w = WIDTH + 2.0 * MARGIN,
     );
     let time = WIDTH / trace.steps.len().max(1) as f64;
-    for (i, ((name, blocks), (base, used))) in placed.iter().zip(&bases).enumerate() {
+    for (i, ((name, (blocks, reserved)), (base, _))) in placed.iter().zip(&bases).enumerate() {
         let y = MARGIN + i as f64 * (HEAD + PANEL + MARGIN);
-        let ratio = *used as f64 / bound.max(1) as f64;
+        let ratio = *reserved as f64 / bound.max(1) as f64;
         let (text_y, floor) = (y + 15.0, y + HEAD + PANEL);
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "<text x=\"{MARGIN}\" y=\"{text_y}\">{name}: {}, {ratio:.3} × lower bound</text>",
-            Bytes(*used)
+            Bytes(*reserved)
         );
+        let mut boxes: BTreeMap<u32, String> = BTreeMap::new();
         for block in blocks {
             let address = base.get(&block.page).copied().unwrap_or(0) + block.offset;
             let (x, w) = (MARGIN + block.from as f64 * time, (block.until - block.from) as f64 * time);
             let (bottom, h) = (address as f64 / top * PANEL, block.size as f64 / top * PANEL);
-            let hue = 240.0 - 240.0 * (block.size.max(1).ilog2() as f64 / top.log2()).powi(3);
-            let _ = writeln!(
-                out,
-                "<rect x=\"{x:.2}\" y=\"{:.2}\" width=\"{w:.2}\" height=\"{h:.2}\" fill=\"hsl({hue:.0},70%,60%)\"/>",
-                floor - bottom - h
-            );
+            let path = boxes.entry(block.size.max(1).ilog2()).or_default();
+            let _ = write!(path, "M{x:.1} {:.1}h{w:.1}v{h:.1}h-{w:.1}z", floor - bottom - h);
+        }
+        for (octave, path) in boxes {
+            let hue = 240.0 * f64::from(largest - octave) / f64::from((largest - smallest).max(1));
+            let _ = writeln!(out, "<path fill=\"hsl({hue:.0},70%,60%)\" d=\"{path}\"/>");
         }
         let line = floor - bound as f64 / top * PANEL;
         let right = MARGIN + WIDTH;
@@ -93,7 +96,7 @@ mod tests {
         let all = contenders();
         let picture = svg(&trace, &all).expect("valid settings");
         assert_eq!(picture.matches("<text").count(), all.len());
-        assert_eq!(picture.matches("<rect x=").count(), 4 * all.len());
+        assert_eq!(picture.matches("h-").count(), 4 * all.len());
         assert!(picture.contains("best-fit: 5.0 KiB, 1.250 × lower bound"), "{picture}");
         let empty = svg(&Trace::default(), &all).expect("nothing to place");
         assert!(!empty.contains("NaN") && !empty.contains("inf"), "{empty}");

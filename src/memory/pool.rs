@@ -28,7 +28,7 @@ struct Live {
     class: Arc<str>,
 }
 
-/// Serves blocks from pages that `B` creates. See the [module](self).
+/// Serves blocks from pages that `B` creates, and keeps the pages: [`page`](Self::page) is the buffer of a block.
 ///
 /// ```
 /// use wgrad::memory::{Offsets, Pool, PoolOptions, Request};
@@ -45,6 +45,8 @@ pub struct Pool<B: Backing> {
     backing: B,
     strategy: Box<dyn Strategy + Send>,
     pages: BTreeMap<u32, Page<B::Page>>,
+    /// Page numbers below the largest that are free: numbers stay small however often pages come and go.
+    vacant: BTreeSet<u32>,
     live: Slots<Live>,
     deferred: Vec<Live>,
     labels: BTreeSet<Arc<str>>,
@@ -70,6 +72,7 @@ impl<B: Backing> Pool<B> {
             backing,
             strategy,
             pages: BTreeMap::new(),
+            vacant: BTreeSet::new(),
             live: Slots::new(),
             deferred: Vec::new(),
             labels: BTreeSet::new(),
@@ -254,10 +257,9 @@ impl<B: Backing> Pool<B> {
     }
 
     fn insert_page(&mut self, bytes: u64, request: u64, backing: B::Page) -> Result<(), AllocError> {
-        // The lowest number that is free: page numbers stay small however often pages come and go.
-        let number =
-            (0..).zip(self.pages.keys()).find(|(n, k)| n != *k).map_or(self.pages.len() as u32, |(n, _)| n);
+        let number = self.vacant.first().copied().unwrap_or(self.pages.len() as u32);
         self.strategy.add_page(number, bytes, request)?;
+        self.vacant.remove(&number);
         self.pages.insert(number, Page { bytes, blocks: 0, backing });
         self.stats.reserved.add(bytes);
         self.stats.segments.add(1);
@@ -271,6 +273,7 @@ impl<B: Backing> Pool<B> {
             return 0;
         }
         let bytes = self.pages.remove(&number).map_or(0, |page| page.bytes);
+        self.vacant.insert(number);
         self.stats.reserved.sub(bytes);
         self.stats.segments.sub(1);
         self.note_page(Action::PageFree, number, bytes);

@@ -58,9 +58,10 @@ pub struct Outcome {
     pub failed: u64,
     /// Pages created in the whole run: allocations that a device would have seen.
     pub native_allocations: u64,
-    /// Median time of one allocation or free, in nanoseconds, with the clock's own share taken off.
+    /// Median time of one allocation or free in nanoseconds, over batches of 16: of the strategy alone in one page, of the
+    /// whole pool where pages come and go.
     pub ns_per_op_p50: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile over the same batches.
     pub ns_per_op_p99: f64,
 }
 
@@ -72,9 +73,12 @@ pub struct Outcome {
 pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<Outcome, AllocError> {
     let bound = trace.lower_bound();
     let options = options(trace, contender, capacity)?;
-    let mut run = run(trace, options, true)?;
+    let run = run(trace, options, false)?;
     let reserved = run.peak_reserved;
-    let (p50, p99) = percentiles(&mut run.times);
+    let (p50, p99) = percentiles(match contender.setting {
+        Setting::OnePage(kind) => time_strategy(trace, kind, options)?,
+        Setting::Pages(_) => time_pool(trace, options)?,
+    });
     Ok(Outcome {
         name: contender.name,
         peak_live: run.peak_live,
@@ -112,11 +116,11 @@ pub struct Placed {
     pub until: usize,
 }
 
-/// Where `contender` puts each block of the trace, with as much memory as it needs, in order of allocation.
+/// Where `contender` puts each block of the trace, in order of allocation, and the bytes that it reserves for that.
 ///
 /// # Errors
 /// [`AllocError`] for a setting that cannot be made.
-pub fn place(trace: &Trace, contender: Contender) -> Result<Vec<Placed>, AllocError> {
+pub fn place(trace: &Trace, contender: Contender) -> Result<(Vec<Placed>, u64), AllocError> {
     let mut pool = Pool::new(options(trace, contender, None)?, Offsets)?;
     let mut live: Vec<Option<(Block, usize)>> = vec![None; trace.blocks.len()];
     let mut placed = Vec::new();
@@ -136,7 +140,7 @@ pub fn place(trace: &Trace, contender: Contender) -> Result<Vec<Placed>, AllocEr
             }
         }
     }
-    Ok(placed)
+    Ok((placed, pool.stats().reserved.peak))
 }
 
 /// A pool of exactly one page.
@@ -152,7 +156,7 @@ fn one_page(strategy: Kind, bytes: u64) -> PoolOptions {
 /// not proven the smallest.
 fn smallest_page(trace: &Trace, kind: Kind, bound: u64) -> Result<u64, AllocError> {
     let granule = PoolOptions::default().granule;
-    let serves = |bytes: u64| run(trace, one_page(kind, bytes), false).map(|run| run.failed == 0);
+    let serves = |bytes: u64| run(trace, one_page(kind, bytes), true).map(|run| run.failed == 0);
     let mut enough = bound.max(granule).next_multiple_of(granule);
     let mut short = 0;
     while !serves(enough)? {
@@ -175,15 +179,14 @@ struct Run {
     padding: u64,
     failed: u64,
     native_allocations: u64,
-    times: Vec<u64>,
 }
 
-fn run(trace: &Trace, options: PoolOptions, timed: bool) -> Result<Run, AllocError> {
+/// Runs the trace, to its end or, if told so, to the first failure.
+fn run(trace: &Trace, options: PoolOptions, until_failure: bool) -> Result<Run, AllocError> {
     let mut pool = Pool::new(options, Offsets)?;
     let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
     let mut out = Run::default();
     for step in &trace.steps {
-        let start = timed.then(Instant::now);
         match *step {
             Step::Alloc { id, size } => match pool.alloc(Request::new(size, "", "")) {
                 Ok(block) => live[id] = Some(block),
@@ -196,9 +199,7 @@ fn run(trace: &Trace, options: PoolOptions, timed: bool) -> Result<Run, AllocErr
                 }
             }
         }
-        if let Some(start) = start {
-            out.times.push(start.elapsed().as_nanos() as u64);
-        } else if out.failed > 0 {
+        if until_failure && out.failed > 0 {
             break;
         }
         let stats = pool.stats();
@@ -213,15 +214,48 @@ fn run(trace: &Trace, options: PoolOptions, timed: bool) -> Result<Run, AllocErr
     Ok(out)
 }
 
-/// Median and 99th percentile, less what reading the clock takes.
-fn percentiles(times: &mut [u64]) -> (f64, f64) {
-    if times.is_empty() {
-        return (0.0, 0.0);
-    }
-    let mut clock: Vec<u64> = (0..101).map(|_| Instant::now().elapsed().as_nanos() as u64).collect();
-    clock.sort_unstable();
-    times.sort_unstable();
-    let at = |share: usize| times[(times.len() - 1) * share / 100].saturating_sub(clock[50]) as f64;
+/// Steps that are timed together: fewer would measure the clock.
+const BATCH: usize = 16;
+
+/// Nanoseconds per operation of each batch of steps, for a strategy alone.
+fn time_strategy(trace: &Trace, kind: Kind, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
+    let mut strategy = kind.build(options.granule)?;
+    strategy.add_page(0, options.prealloc, options.prealloc)?;
+    let mut live = vec![None; trace.blocks.len()];
+    Ok(time(trace, |step| match *step {
+        // A request that fails takes its time like any other.
+        Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
+        Step::Free { id } => {
+            let _ = live[id].take().map(|handle| strategy.free(handle));
+        }
+    }))
+}
+
+/// The same for a pool, statistics and labels included.
+fn time_pool(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
+    let mut pool = Pool::new(options, Offsets)?;
+    let mut live = vec![None; trace.blocks.len()];
+    Ok(time(trace, |step| match *step {
+        Step::Alloc { id, size } => live[id] = pool.alloc(Request::new(size, "", "")).ok(),
+        Step::Free { id } => {
+            let _ = live[id].take().map(|block| pool.free(block));
+        }
+    }))
+}
+
+fn time(trace: &Trace, mut work: impl FnMut(&Step)) -> Vec<f64> {
+    let batches = trace.steps.chunks(BATCH).map(|steps| {
+        let start = Instant::now();
+        steps.iter().for_each(&mut work);
+        start.elapsed().as_nanos() as f64 / steps.len() as f64
+    });
+    batches.collect()
+}
+
+/// Median and 99th percentile.
+fn percentiles(mut times: Vec<f64>) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    let at = |share: usize| times.get(times.len().saturating_sub(1) * share / 100).copied().unwrap_or(0.0);
     (at(50), at(99))
 }
 

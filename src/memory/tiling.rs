@@ -29,6 +29,7 @@ impl Tile {
     }
 
     /// Where `want` goes at that end of this tile, if it fits.
+    #[inline]
     pub(super) fn fit(&self, want: Padded, end: End) -> Option<u64> {
         let limit = self.offset + self.size;
         let start = match end {

@@ -1,6 +1,6 @@
 //! One block per page: with [`Growth::Exact`](super::Growth::Exact) a buffer of its own for every tensor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::AllocError;
 use super::handle::{Handle, Slots};
@@ -10,9 +10,13 @@ use super::strategy::{Allocation, Span, Strategy, check_granule, no_space, pad};
 #[derive(Debug)]
 pub struct Whole {
     granule: u64,
-    /// Size and block of each page.
-    pages: BTreeMap<u32, (u64, Option<Handle>)>,
+    /// Bytes of each page.
+    pages: BTreeMap<u32, u64>,
+    /// Bytes and number of each free page.
+    free: BTreeSet<(u64, u32)>,
     blocks: Slots<Span>,
+    capacity: u64,
+    free_bytes: u64,
 }
 
 impl Whole {
@@ -21,7 +25,14 @@ impl Whole {
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
     pub fn new(granule: u64) -> Result<Self, AllocError> {
-        Ok(Self { granule: check_granule(granule)?, pages: BTreeMap::new(), blocks: Slots::new() })
+        Ok(Self {
+            granule: check_granule(granule)?,
+            pages: BTreeMap::new(),
+            free: BTreeSet::new(),
+            blocks: Slots::new(),
+            capacity: 0,
+            free_bytes: 0,
+        })
     }
 }
 
@@ -31,41 +42,40 @@ impl Strategy for Whole {
             return Err(AllocError::PageExists { page });
         }
         let size = bytes / self.granule * self.granule;
-        if size == 0 || self.capacity().checked_add(size).is_none() {
-            return Err(AllocError::BadPage { bytes, granule: self.granule });
-        }
-        self.pages.insert(page, (size, None));
+        let capacity = self.capacity.checked_add(size).filter(|_| size > 0);
+        self.capacity = capacity.ok_or(AllocError::BadPage { bytes, granule: self.granule })?;
+        self.free_bytes += size;
+        self.pages.insert(page, size);
+        self.free.insert((size, page));
         Ok(())
     }
 
     fn remove_page(&mut self, page: u32) -> Result<(), AllocError> {
-        match self.pages.get(&page) {
-            None => Err(AllocError::UnknownPage { page }),
-            Some((_, Some(_))) => Err(AllocError::PageInUse { page }),
-            Some((_, None)) => {
-                self.pages.remove(&page);
-                Ok(())
-            }
+        let size = *self.pages.get(&page).ok_or(AllocError::UnknownPage { page })?;
+        if !self.free.remove(&(size, page)) {
+            return Err(AllocError::PageInUse { page });
         }
+        self.pages.remove(&page);
+        self.capacity -= size;
+        self.free_bytes -= size;
+        Ok(())
     }
 
     fn alloc(&mut self, size: u64, align: u64) -> Result<Allocation, AllocError> {
         let want = pad(self, size, align)?;
-        let free = self.pages.iter_mut().filter(|(_, (bytes, block))| block.is_none() && *bytes >= want.size);
-        let Some((&page, (size, block))) = free.min_by_key(|(number, (bytes, _))| (*bytes, **number)) else {
+        let Some(&(size, page)) = self.free.range((want.size, 0)..).next() else {
             return Err(no_space(self, want.size, want.align));
         };
-        let span = Span { page, offset: 0, size: *size };
-        let handle = self.blocks.insert(span);
-        *block = Some(handle);
-        Ok(Allocation { span, handle })
+        self.free.remove(&(size, page));
+        self.free_bytes -= size;
+        let span = Span { page, offset: 0, size };
+        Ok(Allocation { span, handle: self.blocks.insert(span) })
     }
 
     fn free(&mut self, handle: Handle) -> Result<Span, AllocError> {
         let span = self.blocks.remove(handle)?;
-        if let Some((_, block)) = self.pages.get_mut(&span.page) {
-            *block = None;
-        }
+        self.free.insert((span.size, span.page));
+        self.free_bytes += span.size;
         Ok(span)
     }
 
@@ -74,11 +84,11 @@ impl Strategy for Whole {
     }
 
     fn capacity(&self) -> u64 {
-        self.pages.values().map(|(size, _)| size).sum()
+        self.capacity
     }
 
     fn free_bytes(&self) -> u64 {
-        self.free_spans().iter().map(|span| span.size).sum()
+        self.free_bytes
     }
 
     fn live(&self) -> usize {
@@ -86,8 +96,10 @@ impl Strategy for Whole {
     }
 
     fn free_spans(&self) -> Vec<Span> {
-        let free = self.pages.iter().filter(|(_, (_, block))| block.is_none());
-        free.map(|(&page, &(size, _))| Span { page, offset: 0, size }).collect()
+        let mut spans: Vec<Span> =
+            self.free.iter().map(|&(size, page)| Span { page, offset: 0, size }).collect();
+        spans.sort_unstable();
+        spans
     }
 }
 

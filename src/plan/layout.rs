@@ -42,6 +42,17 @@ pub struct Layout {
     pub guard_bytes: u64,
 }
 
+/// What lives within the step, as a packing problem: one item for each storage that is not persistent, in their order.
+pub(super) fn step_problem(program: &Program, limits: &Limits, reuse: bool, guard_bytes: u64) -> Problem {
+    let end = program.order.len() as u64 + 1;
+    let item = |storage: &Storage| {
+        let (from, to) = if reuse { (storage.first as u64, storage.last as u64 + 1) } else { (0, end) };
+        Item::new(storage.name.clone(), from, to, storage.bytes + guard_bytes).aligned(ALIGNMENT)
+    };
+    let items = program.storages.iter().filter(|s| !s.persistent).map(item).collect();
+    Problem { items, max_arena: Some(limits.max_buffer / ALIGNMENT * ALIGNMENT), max_item: None }
+}
+
 impl Layout {
     pub(super) fn pack(
         program: &Program,
@@ -58,22 +69,8 @@ impl Layout {
             guard_bytes,
         };
         layout.place_persistent(storages, limits);
-        let whole_step = 0..program.order.len() as u64 + 1;
         let transient: Vec<usize> = (0..storages.len()).filter(|&i| !storages[i].persistent).collect();
-        let items = transient
-            .iter()
-            .map(|&i| {
-                let storage = &storages[i];
-                let (from, to) = if reuse {
-                    (storage.first as u64, storage.last as u64 + 1)
-                } else {
-                    (whole_step.start, whole_step.end)
-                };
-                Item::new(storage.name.clone(), from, to, storage.bytes + guard_bytes).aligned(ALIGNMENT)
-            })
-            .collect();
-        let max_arena = Some(limits.max_buffer / ALIGNMENT * ALIGNMENT);
-        let problem = Problem { items, max_arena, max_item: None };
+        let problem = step_problem(program, limits, reuse, guard_bytes);
         let options = Options { effort: Effort::Balanced, ..Options::default() };
         let packing = planner::solve(&problem, &options)?;
         for (&i, placement) in transient.iter().zip(&packing.solution.placements) {

@@ -15,12 +15,12 @@ pub(crate) use footprint::{readback_slots, transfer_bytes};
 pub use layout::{Arena, Layout, Region};
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId};
-pub use step::{Forward, PlanOptions, TrainStep};
+pub use step::{Forward, PlanOptions, Savings, TrainStep};
 
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph};
 use crate::limits::Limits;
-use crate::memory::planner::Certificate;
+use crate::memory::planner::{Certificate, Problem};
 use crate::optim::Optimizer;
 use crate::random;
 use crate::units::Bytes;
@@ -49,6 +49,8 @@ pub struct Plan {
 struct Settings {
     optimizer: Option<Optimizer>,
     seed: u64,
+    reorder: bool,
+    in_place: bool,
     reuse: bool,
     guard_bytes: u64,
 }
@@ -57,8 +59,8 @@ impl Plan {
     /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
         let graph = separate::separate(graph)?;
-        let order = schedule::schedule(&graph);
-        let program = program::Program::build(graph, order, limits)?;
+        let order = schedule::schedule(&graph, settings.reorder);
+        let program = program::Program::build(graph, order, limits, settings.in_place)?;
         let (layout, certificate) =
             layout::Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
@@ -92,13 +94,22 @@ impl Plan {
         Footprint::of(&[self])
     }
 
+    /// The packing of the step's arena as a problem of its own: every tensor's lifetime, in operations, and bytes.
+    pub fn problem(&self) -> Problem {
+        layout::step_problem(&self.program, &self.limits, true, 0)
+    }
+
     /// A number that differs between plans that differ: order, kernels, places.
     pub fn hash(&self) -> u64 {
         let mut hash = 0u64;
         let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
         for (launch, _) in &self.program.launches {
             launch.kernel.name.bytes().for_each(|byte| add(u64::from(byte)));
-            launch.params.iter().for_each(|&word| add(u64::from(word)));
+            for (name, value) in &launch.constants {
+                name.bytes().for_each(|byte| add(u64::from(byte)));
+                add(value.to_bits());
+            }
+            launch.grid.iter().chain(&launch.params).for_each(|&word| add(u64::from(word)));
             launch.memory.iter().for_each(|span| add(u64::from(span.storage.0)));
         }
         for (arena, bytes) in self.layout.arenas() {
@@ -106,6 +117,7 @@ impl Plan {
             add(bytes);
         }
         for region in &self.layout.regions {
+            add(u64::from(region.arena.index) << 1 | u64::from(region.arena.persistent));
             add(region.offset);
         }
         hash

@@ -75,7 +75,7 @@ pub struct Program {
 impl Program {
     /// # Errors
     /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Option`] from lowering.
-    pub(super) fn build(graph: Graph, order: Vec<usize>, limits: &Limits) -> Result<Self> {
+    pub(super) fn build(graph: Graph, order: Vec<usize>, limits: &Limits, in_place: bool) -> Result<Self> {
         let last_use = last_uses(&graph, &order);
         let storage_of = vec![None; graph.values.len()];
         let mut program =
@@ -86,7 +86,7 @@ impl Program {
             program.new_storage(id, 0, last_use[id.index()], limits)?;
         }
         for position in 0..program.order.len() {
-            program.add_node(position, &last_use, limits)?;
+            program.add_node(position, &last_use, limits, in_place)?;
         }
         Ok(program)
     }
@@ -160,9 +160,16 @@ impl Program {
         Ok(id)
     }
 
-    fn add_node(&mut self, position: usize, last_use: &[usize], limits: &Limits) -> Result<()> {
+    fn add_node(
+        &mut self,
+        position: usize,
+        last_use: &[usize],
+        limits: &Limits,
+        in_place: bool,
+    ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
-        let in_place = self.in_place(&node.op, &node.inputs, &node.outputs, position);
+        let in_place =
+            in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
             let shared = match (&node.op, in_place) {
                 (Op::Reshape(_), _) => self.storage_of[node.inputs[0].index()],

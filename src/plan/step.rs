@@ -63,26 +63,67 @@ impl TrainStep {
         &self.graph
     }
 
+    /// What each way of saving memory buys, in bytes of all arenas together.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`], but for the budget.
+    pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
+        let with = |in_place: bool, reorder: bool| -> Result<Plan> {
+            let settings = Settings { in_place, reorder, ..self.settings(options) };
+            Plan::compile(self.training_graph(options)?, limits, settings)
+        };
+        let traced = with(false, false)?;
+        Ok(Savings {
+            naive: traced.naive_bytes(),
+            lifetimes: traced.peak_bytes(),
+            in_place: with(true, false)?.peak_bytes(),
+            order: with(true, true)?.peak_bytes(),
+        })
+    }
+
     /// Differentiates, adds the updates and plans every byte. Takes milliseconds; no adapter is opened.
     ///
     /// # Errors
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
     /// the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let plan = Plan::compile(self.training_graph(options)?, limits, self.settings(options))?;
+        plan.check_budget(options.budget, "the training step")
+    }
+
+    /// The graph with its backward pass and updates.
+    fn training_graph(&self, options: &PlanOptions) -> Result<Graph> {
         let graph = autodiff::simplify(self.graph.clone());
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        let settings = Settings {
+        let graph = autodiff::prune(trace.finish()?);
+        Ok(if options.rebuild { autodiff::rebuild(graph) } else { graph })
+    }
+
+    fn settings(&self, options: &PlanOptions) -> Settings {
+        Settings {
             optimizer: Some(options.optimizer),
             seed: self.seed,
+            reorder: true,
+            in_place: true,
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
-        };
-        let graph = autodiff::prune(trace.finish()?);
-        let graph = if options.rebuild { autodiff::rebuild(graph) } else { graph };
-        Plan::compile(graph, limits, settings)?.check_budget(options.budget, "the training step")
+        }
     }
+}
+
+/// Bytes of all arenas together as one way of saving after the other joins in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savings {
+    /// Every tensor has memory of its own for the whole step.
+    pub naive: u64,
+    /// Tensors that are not alive together share memory; operations run as traced.
+    pub lifetimes: u64,
+    /// And element-wise results take over their operand's memory.
+    pub in_place: u64,
+    /// And operations run in the order with the lowest peak.
+    pub order: u64,
 }
 
 /// A traced forward pass: evaluation and inference. No gradients are kept.
@@ -112,7 +153,15 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
-        let settings = Settings { optimizer: None, seed: self.seed, reuse: true, guard_bytes: 0 };
-        Plan::compile(autodiff::prune(autodiff::simplify(self.graph.clone())), limits, settings)
+        let settings = Settings {
+            optimizer: None,
+            seed: self.seed,
+            reorder: true,
+            in_place: true,
+            reuse: true,
+            guard_bytes: 0,
+        };
+        let graph = autodiff::prune(autodiff::simplify(self.graph.clone()));
+        Plan::compile(graph, limits, settings)
     }
 }

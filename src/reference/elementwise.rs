@@ -52,7 +52,6 @@ pub fn unary(f: Unary, x: f64) -> f64 {
 
 /// `f'`, at what [`Unary::saves`] says is kept: the input or the output of `f`.
 pub fn unary_slope(f: Unary, s: f64) -> f64 {
-    let output = f.saves() == Saves::Output;
     match f {
         Unary::Neg => -1.0,
         Unary::Scale(a) => f64::from(a),
@@ -72,7 +71,7 @@ pub fn unary_slope(f: Unary, s: f64) -> f64 {
         Unary::Clamp(lo, hi) => f64::from(u8::from(s >= f64::from(lo) && s <= f64::from(hi))),
         Unary::Relu => f64::from(u8::from(s > 0.0)),
         Unary::LeakyRelu(a) => {
-            debug_assert!(!output || a >= 0.0);
+            debug_assert!(f.saves() == Saves::Input || a >= 0.0);
             if s > 0.0 { 1.0 } else { f64::from(a) }
         }
         Unary::Sigmoid => s * (1.0 - s),

@@ -15,7 +15,7 @@ pub(super) fn cross_entropy(logits: Array, labels: Array) -> Vec<Vec<f64>> {
         let (top, rest) = log_sum_exp(row);
         let loss = if ignored(label) { 0.0 } else { (top - row[label as usize]) + rest };
         losses.push(loss);
-        sums.push(top + rest);
+        sums.extend([top, rest]);
     }
     vec![losses, sums]
 }
@@ -25,7 +25,11 @@ pub(super) fn cross_entropy_grad(logits: Array, labels: Array, lse: Array, dloss
     let slope = |(i, &x): (usize, &f64)| {
         let (row, label) = (i / cols, labels.data[i / cols]);
         let target = f64::from(u8::from((i % cols) as f64 == label));
-        if ignored(label) { 0.0 } else { ((x - lse.data[row]).exp() - target) * dloss.data[row] }
+        if ignored(label) {
+            0.0
+        } else {
+            ((x - lse.data[2 * row] - lse.data[2 * row + 1]).exp() - target) * dloss.data[row]
+        }
     };
     logits.data.iter().enumerate().map(slope).collect()
 }

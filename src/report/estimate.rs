@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::graph::Class;
-use crate::plan::{Footprint, Plan};
+use crate::plan::{Footprint, Plan, Savings};
 use crate::units::Bytes;
 
 /// What a plan needs, as a table for people.
@@ -15,6 +15,7 @@ pub struct Estimate {
     peak: u64,
     peak_at: String,
     footprint: Footprint,
+    savings: Option<Savings>,
 }
 
 impl Estimate {
@@ -27,7 +28,14 @@ impl Estimate {
             peak: plan.peak_bytes(),
             peak_at: plan.peak.at.clone(),
             footprint: plan.footprint(),
+            savings: None,
         }
+    }
+
+    /// Adds what each way of saving memory bought.
+    #[must_use]
+    pub fn with_savings(self, savings: Savings) -> Self {
+        Self { savings: Some(savings), ..self }
     }
 }
 
@@ -46,8 +54,12 @@ impl fmt::Display for Estimate {
         }
         writeln!(f, "\narenas")?;
         row(f, "naive", self.naive, "every tensor alive for the whole step")?;
+        if let Some(savings) = &self.savings {
+            row(f, "by lifetimes", savings.lifetimes, "tensors that are not alive together share memory")?;
+            row(f, "in place", savings.in_place, "and results take over their operand's memory")?;
+        }
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
-        row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;
+        row(f, "planned", self.peak, &format!("and in the best order: {ratio:.3} × the lower bound"))?;
         row(f, "lower bound", self.lower_bound, "the most that is alive at once")?;
         let own = &self.footprint;
         writeln!(f, "\ncreated on the device")?;

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::graph::{Class, Op};
-use crate::plan::{Plan, Region};
+use crate::plan::{Plan, Region, Storage};
 use crate::shape::Shape;
 
 /// A tensor of a plan.
@@ -20,7 +20,8 @@ pub struct TensorReport {
     pub bytes: u64,
     /// Position in the order of operations at which it is first written.
     pub first: usize,
-    /// Position at which it is last read; that of the end of the step for what stays.
+    /// Last position at which its region is its own: where it is last read, the end of the step for what stays, and the
+    /// operation before the one whose result takes the region over in place.
     pub last: usize,
     /// Where it lies.
     pub region: Region,
@@ -28,7 +29,8 @@ pub struct TensorReport {
 
 /// Every tensor that takes part in a plan, views excepted, in the order of their birth; scratch comes last.
 ///
-/// Two tensors that follow each other in place share their region: the second begins where the first ends.
+/// Two tensors that follow each other in place have the same region: the second has it from its own operation on. So at
+/// every position the bytes of the tensors whose `first..=last` holds it are what is alive there.
 pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     let program = &plan.program;
     let end = program.order.len();
@@ -65,7 +67,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             class: value.class,
             bytes: memory.bytes,
             first: born[id.index()],
-            last: if memory.persistent { end } else { read[id.index()] },
+            last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
             region: plan.layout.regions[storage.0 as usize],
         });
     }
@@ -85,4 +87,10 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     }
     list.sort_by_key(|t| (t.first, t.class == Class::Workspace));
     list
+}
+
+/// The last position before another tenant moves in.
+fn until(memory: &Storage, first: usize, read: usize) -> usize {
+    let next = memory.tenants.iter().map(|(from, _)| *from).find(|&from| from > first);
+    next.map_or(read, |next| read.min(next - 1))
 }

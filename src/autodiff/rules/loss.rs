@@ -1,4 +1,4 @@
-//! Softmax keeps its output; cross-entropy keeps the logits and one log-sum-exp per row.
+//! Softmax keeps its output; cross-entropy keeps the logits and two numbers for each row.
 
 use std::panic::Location;
 

@@ -3,7 +3,9 @@
 mod adapters;
 mod bench;
 mod model;
+mod pack;
 mod plan;
+mod replay;
 
 use std::process::ExitCode;
 
@@ -25,14 +27,20 @@ enum Command {
     Plan(plan::Options),
     /// Trains a model on synthetic input and measures.
     Bench(bench::Options),
+    /// Packs buffers with known lifetimes into as few bytes as possible.
+    Pack(pack::PackArgs),
+    /// Replays allocation traces through every pool strategy.
+    Replay(replay::Options),
 }
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
     let result = match Arguments::parse().command {
-        Command::Adapters(options) => adapters::run(&options),
-        Command::Plan(options) => plan::run(&options),
-        Command::Bench(options) => bench::run(&options, start),
+        Command::Adapters(options) => adapters::run(&options).map_err(Into::into),
+        Command::Plan(options) => plan::run(&options).map_err(Into::into),
+        Command::Bench(options) => bench::run(&options, start).map_err(Into::into),
+        Command::Pack(options) => pack::run(options),
+        Command::Replay(options) => replay::run(&options).map_err(Into::into),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,12 @@
 //! `wgrad plan`
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Map, Value, json};
 use wgrad::limits::Limits;
+use wgrad::memory::planner::write_problem;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{Plan, PlanOptions};
+use wgrad::plan::{Plan, PlanOptions, Savings};
 use wgrad::{Error, Result, report};
 
 #[derive(clap::Args)]
@@ -16,6 +19,12 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
+    /// Draw the plan, address over time, into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
+    #[arg(long, value_name = "FILE")]
+    export_problem: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -30,20 +39,36 @@ pub fn run(options: &Options) -> Result<()> {
         known: Limits::NAMES.map(str::to_owned).to_vec(),
     })?;
     let step = model.train_step(options.network.batch)?;
-    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits)?;
+    let settings = PlanOptions { optimizer, ..PlanOptions::default() };
+    let plan = step.plan(&settings, &limits)?;
+    let savings = step.savings(&settings, &limits)?;
+    if let Some(path) = &options.svg {
+        let title = format!("{}, batch {}, {}", model.name, options.network.batch, options.optimizer);
+        write(path, report::picture(&plan, &title).as_bytes())?;
+    }
+    if let Some(path) = &options.export_problem {
+        let mut csv = Vec::new();
+        write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
+        write(path, &csv)?;
+    }
     if options.json {
-        println!("{}", to_json(options, &plan));
+        println!("{}", to_json(options, &plan, &savings));
     } else {
-        println!(
-            "{} · batch {} · {} · {}\n",
-            model.name, options.network.batch, options.optimizer, plan.limits
-        );
-        print!("{}", report::Estimate::of(&plan));
+        println!("{} · batch {} · {} · {}\n", model.name, options.network.batch, options.optimizer, plan.limits);
+        print!("{}", report::Estimate::of(&plan).with_savings(savings));
     }
     Ok(())
 }
 
-fn to_json(options: &Options, plan: &Plan) -> Value {
+fn write(path: &Path, contents: &[u8]) -> Result<()> {
+    std::fs::write(path, contents).map_err(|e| unwritten(path, &e))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Error {
+    Error::Data { what: path.display().to_string(), message: error.to_string() }
+}
+
+fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
     let classes: Map<String, Value> = plan
         .class_bytes()
         .into_iter()
@@ -79,6 +104,12 @@ fn to_json(options: &Options, plan: &Plan) -> Value {
         "naive_bytes": plan.naive_bytes(),
         "lower_bound_bytes": plan.lower_bound_bytes(),
         "peak_bytes": plan.peak_bytes(),
+        "savings": {
+            "naive_bytes": savings.naive,
+            "by_lifetimes_bytes": savings.lifetimes,
+            "in_place_bytes": savings.in_place,
+            "best_order_bytes": savings.order,
+        },
         "classes": classes,
         "arenas": arenas,
         "peak_at": { "op": plan.peak.op, "layer": plan.peak.layer, "position": plan.peak.position },

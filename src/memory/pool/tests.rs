@@ -177,3 +177,20 @@ fn events_tell_the_story() {
     ];
     assert_eq!(story, expected.map(|(t, action, size, name)| (t, action, size, name.to_string())));
 }
+
+#[test]
+fn an_alignment_larger_than_the_granule_holds_in_every_page() {
+    for strategy in Kind::ALL {
+        let mut pool =
+            pool(PoolOptions { strategy, growth: Growth::Fixed(80 * KIB), max_page: 80 * KIB, ..options() });
+        let first = take(&mut pool, 1).expect("room");
+        for _ in 0..3 {
+            let request = Request { align: 64 * KIB, ..Request::new(16 * KIB, "aligned", "x") };
+            let block = pool.alloc(request).expect("offset 0 of a fresh page is aligned");
+            assert_eq!(block.offset % (64 * KIB), 0, "{strategy:?}");
+        }
+        pool.free(first).expect("live");
+        let bad = pool.alloc(Request { align: 3, ..Request::new(1, "odd", "x") });
+        assert_eq!(bad, Err(AllocError::BadAlignment { align: 3 }), "{strategy:?}");
+    }
+}

@@ -1,0 +1,120 @@
+//! `wgrad pack`: offsets for any list of buffers with lifetimes, for whoever compiles it.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use wgrad::Bytes;
+use wgrad::memory::planner::{Effort, Options, Packing, Problem, read_problem, solve, write_solution};
+
+/// Pack buffers with known lifetimes into as few bytes as possible.
+#[derive(clap::Args, Debug)]
+pub struct PackArgs {
+    /// Problem in CSV: id,lower,upper,size and optionally alignment, arena, offset; alive on [lower, upper)
+    file: PathBuf,
+    /// Bytes that suffice: stop as soon as they do, exit with 1 if they do not
+    #[arg(long, value_name = "BYTES")]
+    capacity: Option<u64>,
+    /// How much work is spent; the result depends on this alone
+    #[arg(long, value_enum, default_value_t = EffortName::Balanced)]
+    effort: EffortName,
+    /// Return the best packing after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    time_limit: Option<f64>,
+    /// Write the problem with a column of offsets to this file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EffortName {
+    Fast,
+    Balanced,
+    Exact,
+}
+
+impl From<EffortName> for Effort {
+    fn from(name: EffortName) -> Self {
+        match name {
+            EffortName::Fast => Effort::Fast,
+            EffortName::Balanced => Effort::Balanced,
+            EffortName::Exact => Effort::Exact,
+        }
+    }
+}
+
+/// Reads, packs, writes and reports.
+///
+/// # Errors
+/// A file that cannot be read or written, a problem that makes no sense, or a capacity that was not reached.
+pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
+    let name = args.file.display();
+    let text = std::fs::read_to_string(&args.file).map_err(|error| format!("{name}: {error}"))?;
+    let problem = read_problem(&text).map_err(|error| format!("{name}: {error}"))?;
+    let time_limit = match args.time_limit {
+        None => None,
+        Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
+            format!("--time-limit {seconds}: {error}; give a number of seconds, such as 0.5")
+        })?),
+    };
+    let options = Options { effort: args.effort.into(), capacity: args.capacity, time_limit };
+    let start = Instant::now();
+    let packing = solve(&problem, &options).map_err(|error| format!("{name}: {error}"))?;
+    let seconds = start.elapsed().as_secs_f64();
+    if let Some(path) = &args.output {
+        let write = || -> std::io::Result<()> {
+            let mut file = BufWriter::new(File::create(path)?);
+            write_solution(&problem, &packing.solution, &mut file)?;
+            file.flush()
+        };
+        write().map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    report(&problem, &packing, seconds, args.json)?;
+    let height = packing.certificate.height;
+    match args.capacity {
+        Some(capacity) if height > capacity => {
+            let bound = packing.certificate.lower_bound;
+            let advice = match bound > capacity {
+                true => "no packing can fit; shrink or shorten the buffers",
+                false => "try --effort exact",
+            };
+            Err(format!("{name}: needs {height} bytes, more than the capacity of {capacity} (lower bound {bound}): {advice}")
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn report(problem: &Problem, packing: &Packing, seconds: f64, json: bool) -> std::io::Result<()> {
+    let certificate = &packing.certificate;
+    let ratio = match certificate.lower_bound {
+        0 => 1.0,
+        bound => certificate.height as f64 / bound as f64,
+    };
+    let mut out = std::io::stdout().lock();
+    if json {
+        let value = serde_json::json!({
+            "buffers": problem.items.len(),
+            "lower_bound": certificate.lower_bound,
+            "height": certificate.height,
+            "ratio": ratio,
+            "optimal": certificate.optimal,
+            "method": certificate.method.to_string(),
+            "seconds": seconds,
+        });
+        return writeln!(out, "{value}");
+    }
+    writeln!(out, "buffers      {}", problem.items.len())?;
+    writeln!(out, "lower bound  {} ({})", certificate.lower_bound, Bytes(certificate.lower_bound))?;
+    writeln!(out, "height       {} ({})", certificate.height, Bytes(certificate.height))?;
+    writeln!(out, "ratio        {ratio:.5}")?;
+    writeln!(out, "optimal      {}", if certificate.optimal { "yes, proved" } else { "not proved" })?;
+    writeln!(out, "method       {}", certificate.method)?;
+    writeln!(out, "seconds      {seconds:.3}")
+}

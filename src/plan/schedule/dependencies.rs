@@ -1,0 +1,49 @@
+//! Which operations must come before which.
+
+use std::collections::BTreeSet;
+
+use super::live::roots;
+use crate::graph::Graph;
+
+/// For each node, those that come right before and right after it.
+pub(super) struct Dependencies {
+    pub(super) before: Vec<BTreeSet<usize>>,
+    pub(super) after: Vec<BTreeSet<usize>>,
+}
+
+impl Dependencies {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let count = graph.nodes.len();
+        let mut edges = Self { before: vec![BTreeSet::new(); count], after: vec![BTreeSet::new(); count] };
+        let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
+        for (n, node) in graph.nodes.iter().enumerate() {
+            node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
+        }
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
+        let roots = roots(graph);
+        for (n, node) in graph.nodes.iter().enumerate() {
+            for id in &node.inputs {
+                readers[roots[id.index()].index()].push(n);
+                if let Some(p) = producer[id.index()] {
+                    edges.add(p, n);
+                }
+            }
+        }
+        // What changes a value in place waits for everyone who reads the old one.
+        for (n, node) in graph.nodes.iter().enumerate() {
+            for &position in node.op.mutates() {
+                for &reader in &readers[roots[node.inputs[position].index()].index()] {
+                    if reader != n {
+                        edges.add(reader, n);
+                    }
+                }
+            }
+        }
+        edges
+    }
+
+    fn add(&mut self, before: usize, after: usize) {
+        self.before[after].insert(before);
+        self.after[before].insert(after);
+    }
+}

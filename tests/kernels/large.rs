@@ -1,0 +1,38 @@
+//! More workgroups than one dimension of a dispatch holds.
+
+use super::support::close::EXACT;
+use super::support::compare::compare;
+use super::unchecked;
+
+/// Grids are folded into rows beyond 65,535 workgroups: a wrong fold leaves elements out or computes them twice.
+#[test]
+fn more_workgroups_than_a_dimension_holds() {
+    let n = 4 * 64 * 65_535 + 4 * 64 * 3 + 5;
+    unchecked(|device, limits| {
+        if 4 * n as u64 > limits.max_binding {
+            eprintln!("SKIPPED: {} binds at most {} bytes", limits.name, limits.max_binding);
+            return;
+        }
+        let plan = compare(device, limits, |trace, batch| {
+            let ramp: Vec<f32> = (0..n).map(|i| (i % 8191) as f32).collect();
+            let x = batch.input(trace, [n], ramp);
+            batch.expect("scaled and shifted", &x.scale(2.0).offset(1.0), EXACT);
+        });
+        assert!(plan.program.launches.iter().any(|(launch, _)| launch.grid[1] > 1), "no grid was folded");
+    });
+}
+
+/// One thread per element: folded from 4.2 million elements on.
+#[test]
+fn more_elements_than_a_dimension_holds_one_by_one() {
+    let (rows, cols) = (1024, 4099);
+    unchecked(|device, limits| {
+        let plan = compare(device, limits, |trace, batch| {
+            let ramp: Vec<f32> = (0..rows * cols).map(|i| (i % 8191) as f32).collect();
+            let x = batch.input(trace, [rows, cols], ramp);
+            let column = batch.input(trace, [rows, 1], (0..rows).map(|i| i as f32).collect());
+            batch.expect("transposed and back", &x.transpose(0, 1).add(&column.reshape([rows])), EXACT);
+        });
+        assert!(plan.program.launches.iter().any(|(launch, _)| launch.grid[1] > 1), "no grid was folded");
+    });
+}

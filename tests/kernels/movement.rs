@@ -1,0 +1,98 @@
+//! Operations that move elements and change none.
+
+use wgrad::dtype::DType;
+
+use super::support::close::EXACT;
+use super::support::compare::compare;
+use super::support::{noise, some_labels};
+use super::{SIZES, everywhere};
+
+#[test]
+fn permutations() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [5, 7], noise(1, 35, -2.0, 2.0));
+            batch.expect("transpose", &x.transpose(0, 1), EXACT);
+            let x = batch.input(trace, [2, 3, 4], noise(1, 24, -2.0, 2.0));
+            for perm in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                batch.expect(&format!("{perm:?}"), &x.permute(&perm), EXACT);
+            }
+            let x = batch.input(trace, [2, 3, 1, 4, 5, 2], noise(1, 240, -2.0, 2.0));
+            batch.expect("six", &x.permute(&[5, 0, 3, 2, 4, 1]), EXACT);
+            let x = batch.input(trace, [129, 65], noise(1, 129 * 65, -2.0, 2.0));
+            batch.expect("large", &x.transpose(0, 1), EXACT);
+        });
+    });
+}
+
+#[test]
+fn slices_pads_and_joins() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [4, 5, 6], noise(1, 120, -2.0, 2.0));
+            for axis in 0..3 {
+                for (start, end) in [(0, 1), (1, 3), (0, 4), (3, 4), (2, 2)] {
+                    let part = x.slice(axis, start..end);
+                    if start < end {
+                        batch.expect(&format!("slice {axis} {start}..{end}"), &part, EXACT);
+                    }
+                    batch.expect(
+                        &format!("joined {axis} {start}..{end}"),
+                        &part.concat(&[&x, &part], axis),
+                        EXACT,
+                    );
+                }
+                for (before, after) in [(0, 1), (1, 0), (3, 2), (0, 0)] {
+                    batch.expect(&format!("pad {axis} {before} {after}"), &x.pad(axis, before, after), EXACT);
+                }
+            }
+            batch.expect("pad of nothing", &x.slice(0, 1..1).pad(0, 1, 2), EXACT);
+        });
+    });
+}
+
+#[test]
+fn expansions_views_and_constants() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for n in SIZES {
+                let x = batch.input(trace, [n], noise(1, n, -2.0, 2.0));
+                batch.expect("rows", &x.expand([3, n]), EXACT);
+                batch.expect("columns", &x.reshape([n, 1]).expand([n, 3]), EXACT);
+                batch.expect("view", &x.reshape([1, n, 1]), EXACT);
+                batch.expect("constant", &x.fill_like([n], -7.25), EXACT);
+            }
+            let x = batch.input(trace, [], vec![1.5]);
+            batch.expect("scalar", &x.expand([3, 2, 5]), EXACT);
+            let x = batch.input(trace, [2, 1, 3, 1], noise(1, 6, -2.0, 2.0));
+            batch.expect("both", &x.expand([5, 2, 4, 3, 2]), EXACT);
+        });
+    });
+}
+
+/// Bits, not numbers: class indices move as they are.
+#[test]
+fn integers_move_unchanged() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let y = batch.labels(trace, [3, 4], 1 << 20, some_labels(3, 12, 1 << 20));
+            batch.expect("cast", &y.cast(DType::F32), EXACT);
+            batch.expect("transpose", &y.transpose(0, 1).cast(DType::F32), EXACT);
+            batch.expect("joined", &y.concat(&[&y.slice(0, 1..2)], 0).cast(DType::F32), EXACT);
+            batch.expect("view", &y.reshape([12]).cast(DType::F32), EXACT);
+        });
+    });
+}
+
+/// What movement kernels leave alone: NaN payloads and infinities pass through.
+#[test]
+fn not_a_number_moves_too() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let values = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, f32::NAN, 1.0];
+            let x = batch.input(trace, [2, 3], values);
+            batch.expect("transpose", &x.transpose(0, 1), EXACT);
+            batch.expect("pad", &x.pad(1, 1, 1), EXACT);
+        });
+    });
+}

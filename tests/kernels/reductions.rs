@@ -1,0 +1,111 @@
+//! Sums, means, maxima and sums of squares over any axes of any length.
+
+use wgrad::graph::{Reduction, Tensor};
+use wgrad::shape::Shape;
+
+use super::support::close::{EXACT, ulps};
+use super::support::compare::compare;
+use super::support::noise;
+use super::{Batch, everywhere, unchecked};
+
+fn axes_of(mask: u8) -> Vec<usize> {
+    (0..6).filter(|axis| mask >> axis & 1 == 1).collect()
+}
+
+fn all_kinds(batch: &mut Batch, x: &Tensor, axes: &[usize]) {
+    let name = |kind: &str| format!("{kind} of {} over {axes:?}", x.shape());
+    let count = axes.iter().map(|&axis| x.dim(axis)).product::<usize>();
+    let sum = |x: &Tensor| x.reduce_keep(Reduction::Sum, axes);
+    batch.expect_sum(&name("sum"), &sum(x), &sum(&x.abs()), count);
+    let mean = |x: &Tensor| x.mean(axes);
+    batch.expect_sum(&name("mean"), &mean(x), &mean(&x.abs()), count);
+    let squares = x.reduce_keep(Reduction::SumSquares, axes);
+    batch.expect_sum(&name("sum of squares"), &squares, &squares, count);
+    batch.expect(&name("max"), &x.max(axes), EXACT);
+}
+
+#[test]
+fn every_set_of_axes() {
+    let shapes: [&[usize]; 4] = [&[7], &[5, 9], &[3, 4, 5], &[2, 3, 1, 4]];
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for dims in shapes {
+                let shape = Shape::try_new(dims).expect("few dimensions");
+                let x = batch.input(trace, shape, noise(1, shape.numel() as usize, -2.0, 2.0));
+                for mask in 1..1u8 << dims.len() {
+                    all_kinds(batch, &x, &axes_of(mask));
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn every_set_of_six_axes() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [2, 3, 2, 3, 2, 5], noise(1, 360, -2.0, 2.0));
+            for mask in 1..64 {
+                let axes = axes_of(mask);
+                let sum = |x: &Tensor| x.sum(&axes);
+                batch.expect_sum(&format!("{axes:?}"), &sum(&x), &sum(&x.abs()), 360);
+                batch.expect(&format!("max {axes:?}"), &x.max(&axes), EXACT);
+            }
+        });
+    });
+}
+
+/// Long axes are cut into parts; lavapipe would end a thread's loops after 65,535 turns without a word.
+#[test]
+fn long_axes() {
+    let shapes: [(&[usize], &[usize]); 13] = [
+        (&[1_000_003], &[0]),
+        (&[16_384], &[0]),
+        (&[65_536], &[0]),
+        (&[2, 70_001], &[1]),
+        (&[70_001, 2], &[0]),
+        (&[65_536, 3], &[0]),
+        (&[70_001, 3], &[0, 1]),
+        (&[3, 16_385, 2], &[1]),
+        (&[2, 70_001, 2], &[0, 2]),
+        (&[3, 2, 70_001], &[0, 2]),
+        (&[70_001, 2, 3], &[0, 2]),
+        (&[300, 2, 300], &[0, 2]),
+        (&[7, 2, 100, 2, 90, 2], &[0, 2, 4]),
+    ];
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for (dims, axes) in shapes {
+                let shape = Shape::try_new(dims).expect("few dimensions");
+                let x = batch.input(trace, shape, noise(1, shape.numel() as usize, -2.0, 2.0));
+                all_kinds(batch, &x, axes);
+            }
+        });
+    });
+}
+
+/// Ones count themselves: an element that is skipped or taken twice changes the sum by a whole.
+#[test]
+fn every_element_is_taken_once() {
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for n in [1, 255, 256, 257, 511, 16_383, 16_384, 16_385, 65_535, 65_536, 262_144, 999_983] {
+                let x = batch.input(trace, [n], vec![1.0; n]);
+                batch.expect(&format!("row of {n}"), &x.sum(&[]), EXACT);
+                batch.expect(&format!("column of {n}"), &x.reshape([n, 1]).expand([n, 2]).sum(&[0]), EXACT);
+            }
+        });
+    });
+}
+
+#[test]
+fn maxima_of_negative_and_huge_elements() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [2, 3], vec![-5.0, -3.0, -4.0, f32::MIN, f32::MIN, f32::MIN]);
+            batch.expect("max", &x.max(&[1]), EXACT);
+            let x = batch.input(trace, [3], vec![3e38, -3e38, 1e30]);
+            batch.expect("sum without overflow on the way", &x.sum(&[]), ulps(4.0));
+        });
+    });
+}

@@ -1,0 +1,166 @@
+//! Every kernel with every set of constants: parsed, validated with the capabilities it needs and no more, and translated
+//! for Vulkan, Metal and DirectX. No GPU takes part.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
+use wgrad::kernels::{Kernel, MAX_PARAMS, table};
+
+fn parse(kernel: &Kernel) -> Module {
+    let source = kernel.source();
+    naga::front::wgsl::parse_str(&source)
+        .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&source)))
+}
+
+/// Subgroup operations where the text has some; nothing else.
+fn capabilities(kernel: &Kernel) -> Capabilities {
+    if kernel.source().contains("subgroup") { Capabilities::SUBGROUP } else { Capabilities::empty() }
+}
+
+fn check(kernel: &Kernel, module: &Module, capabilities: Capabilities) -> ModuleInfo {
+    let checked = Validator::new(ValidationFlags::all(), capabilities).validate(module);
+    checked.unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&kernel.source())))
+}
+
+fn every_kernel(body: impl Fn(&Kernel, &Module)) {
+    assert!(table::ALL.len() >= 30);
+    for kernel in table::ALL {
+        body(kernel, &parse(kernel));
+    }
+}
+
+#[test]
+fn bindings_are_what_the_table_says() {
+    every_kernel(|kernel, module| {
+        let mut slots = BTreeSet::new();
+        for (_, global) in module.global_variables.iter() {
+            let name = global.name.as_deref().unwrap_or_default();
+            let size = module.types[global.ty].inner.size(module.to_ctx());
+            match (&global.space, &global.binding) {
+                (AddressSpace::Uniform, Some(place)) => {
+                    assert_eq!((place.group, place.binding), (0, 0), "{}: uniform `{name}`", kernel.name);
+                    assert!(size as usize <= 4 * MAX_PARAMS, "{}: {size} bytes of Params", kernel.name);
+                }
+                (AddressSpace::Storage { access }, Some(place)) => {
+                    // One dispatch may not bind a buffer both read-only and writable.
+                    let both = StorageAccess::LOAD | StorageAccess::STORE;
+                    assert_eq!(*access, both, "{}: `{name}` is not read_write", kernel.name);
+                    assert_eq!(place.group, 0, "{}: group of `{name}`", kernel.name);
+                    assert!(slots.insert(place.binding), "{}: binding {} twice", kernel.name, place.binding);
+                }
+                (AddressSpace::WorkGroup | AddressSpace::Private, None) => {}
+                (space, binding) => panic!("{}: `{name}` in {space:?} at {binding:?}", kernel.name),
+            }
+        }
+        let wanted: BTreeSet<u32> = kernel.slots.iter().copied().collect();
+        assert_eq!(wanted.len(), kernel.slots.len(), "{}: a slot twice", kernel.name);
+        assert_eq!(slots, wanted, "{}: slots", kernel.name);
+        assert!(slots.len() <= 8, "{}: more storage buffers than every adapter has", kernel.name);
+    });
+}
+
+#[test]
+fn workgroups_are_what_the_table_says() {
+    every_kernel(|kernel, module| {
+        let info = check(kernel, module, capabilities(kernel));
+        let mut most = 0;
+        for variant in kernel.variants {
+            let (module, _) = specialized(kernel, module, &info, variant);
+            let [entry] = &module.entry_points[..] else { panic!("{}: not one entry point", kernel.name) };
+            assert_eq!((entry.name.as_str(), entry.stage), ("main", ShaderStage::Compute), "{}", kernel.name);
+            let threads: u32 = entry.workgroup_size.iter().product();
+            // Grids of threads are folded by the table's number, so it may not be more than there are.
+            let decided = variant.iter().any(|(name, _)| name.starts_with("LANES"));
+            assert!(decided || threads == kernel.workgroup, "{} with {variant:?}: {threads}", kernel.name);
+            assert!(threads <= 256, "{}: more threads than every adapter has", kernel.name);
+            most = most.max(threads);
+        }
+        assert_eq!(most, kernel.workgroup, "{}: threads", kernel.name);
+    });
+}
+
+fn specialized<'a>(
+    kernel: &Kernel,
+    module: &'a Module,
+    info: &'a ModuleInfo,
+    variant: &[(&str, f64)],
+) -> (std::borrow::Cow<'a, Module>, std::borrow::Cow<'a, ModuleInfo>) {
+    let known: BTreeSet<&str> = module.overrides.iter().filter_map(|(_, o)| o.name.as_deref()).collect();
+    for (name, _) in variant {
+        assert!(known.contains(name), "{} has no override `{name}`", kernel.name);
+    }
+    let constants = variant.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    process_overrides(module, info, Some((ShaderStage::Compute, "main")), &constants)
+        .unwrap_or_else(|e| panic!("{} with {variant:?}: {e}", kernel.name))
+}
+
+#[test]
+fn every_variant_translates_for_every_backend() {
+    let entry = || Some((ShaderStage::Compute, "main".to_owned()));
+    let mut variants = 0;
+    every_kernel(|kernel, module| {
+        let info = check(kernel, module, capabilities(kernel));
+        assert!(!kernel.variants.is_empty(), "{} has no variant", kernel.name);
+        for variant in kernel.variants {
+            let what = format!("{} with {variant:?}", kernel.name);
+            let (module, info) = specialized(kernel, module, &info, variant);
+            let options =
+                spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".to_owned() };
+            let version = if kernel.source().contains("subgroup") { (1, 3) } else { (1, 0) };
+            let target = spv::Options { lang_version: version, ..spv::Options::default() };
+            let words = spv::write_vec(&module, &info, &target, Some(&options))
+                .unwrap_or_else(|e| panic!("{what} as SPIR-V: {e}"));
+            assert_eq!(words[0], 0x0723_0203, "{what}: SPIR-V's magic number");
+            let options = msl::PipelineOptions { entry_point: entry(), ..msl::PipelineOptions::default() };
+            let target =
+                msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..msl::Options::default() };
+            let (text, _) = msl::write_string(&module, &info, &target, &options)
+                .unwrap_or_else(|e| panic!("{what} as Metal: {e}"));
+            assert!(text.contains("kernel void"), "{what}: {text}");
+            let options = hlsl::PipelineOptions { entry_point: entry() };
+            let target = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..hlsl::Options::default() };
+            let mut text = String::new();
+            hlsl::Writer::new(&mut text, &target, &options)
+                .write(&module, &info, None)
+                .unwrap_or_else(|e| panic!("{what} as HLSL: {e}"));
+            assert!(text.contains("numthreads"), "{what}: {text}");
+        }
+    });
+    for kernel in table::ALL {
+        variants += kernel.variants.len();
+    }
+    assert!(variants >= 100, "only {variants} variants");
+}
+
+#[test]
+fn every_file_is_used_and_short() {
+    let shaders = Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
+    let mut files = Vec::new();
+    for folder in [shaders.clone(), shaders.join("prelude")] {
+        for file in std::fs::read_dir(&folder).expect("the folder of the shaders") {
+            let path = file.expect("a file").path();
+            if path.is_file() {
+                assert_eq!(path.extension().and_then(|e| e.to_str()), Some("wgsl"), "{}", path.display());
+                files.push(path);
+            }
+        }
+    }
+    assert!(files.len() > 30);
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("text");
+        let used = table::ALL.iter().any(|kernel| kernel.parts.contains(&text.as_str()));
+        assert!(used, "{}: no kernel is made from it", path.display());
+        assert!(text.lines().count() <= 200, "{}: more than 200 lines", path.display());
+        assert!(text.starts_with("// "), "{}: no line that says what it computes", path.display());
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    // A device finds a compiled pipeline by name and constants.
+    let names: BTreeSet<&str> = table::ALL.iter().map(|kernel| kernel.name).collect();
+    assert_eq!(names.len(), table::ALL.len());
+}
