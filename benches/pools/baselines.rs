@@ -109,7 +109,7 @@ impl Rlsf {
     pub fn new(blocks: usize, capacity: u64) -> Self {
         let mut inner = rlsf::Tlsf::new();
         // Headers need room too. Pages of the range that are not touched take no memory.
-        let bytes = (capacity / 8 + 64 * blocks as u64).min(32 << 30) as usize;
+        let bytes = (capacity / 8 + 64 * blocks as u64).min(8 << 30) as usize;
         let mut memory = uninit(bytes);
         // SAFETY: the memory lives as long as `inner`, and `inner` reaches it only through this slice.
         inner.insert_free_block(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr(), bytes) });

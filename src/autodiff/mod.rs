@@ -1,11 +1,16 @@
 //! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the graph it came from.
 
+mod rebuild;
 mod rules;
+mod simplify;
 
 use std::collections::BTreeMap;
 
+pub(crate) use rebuild::rebuild;
+pub(crate) use simplify::{prune, simplify};
+
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Mode, Phase, Tensor, Trace, ValueId};
+use crate::graph::{Class, Graph, Mode, Node, Op, Phase, Tensor, Trace, ValueId};
 
 /// The gradient of a scalar with respect to each parameter that it depends on.
 pub struct Gradients {
@@ -47,7 +52,8 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
             let wants: Vec<bool> = node.inputs.iter().map(|id| wanted[id.index()]).collect();
             let inputs: Vec<Tensor> = node.inputs.iter().map(|id| trace.tensor(*id)).collect();
             let outputs: Vec<Tensor> = node.outputs.iter().map(|id| trace.tensor(*id)).collect();
-            let site = rules::Site { inputs: &inputs, outputs: &outputs, dys: &dys, wants: &wants };
+            let training = has_batch_stats(&nodes, node);
+            let site = rules::Site { inputs: &inputs, outputs: &outputs, dys: &dys, wants: &wants, training };
             let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
             for (id, dx) in node.inputs.iter().zip(dxs) {
                 let Some(dx) = dx else { continue };
@@ -68,6 +74,13 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
         })
         .collect();
     Ok((trace, Gradients { pairs }))
+}
+
+/// Whether a batch norm's mean comes from its own batch. The rule then counts the statistics' part of the gradient
+/// itself, so that nothing flows through them.
+fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
+    matches!(norm.op, Op::BatchNorm(_))
+        && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
 }
 
 /// For each value, whether a parameter can change it.

@@ -136,6 +136,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())
         }
+        _ => super::infer_images::infer(op, inputs),
     }
 }
 

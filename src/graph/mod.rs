@@ -2,7 +2,9 @@
 
 mod arithmetic;
 mod draw;
+mod images;
 mod infer;
+mod infer_images;
 mod losses;
 mod movement;
 mod op;
@@ -10,15 +12,18 @@ mod params;
 mod reductions;
 mod tensor;
 mod trace;
+mod window;
 
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-pub use op::{Binary, IGNORE, Op, Reduction, Saves, Unary, Update};
+pub use images::RunningStats;
+pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, Saves, Unary, Update};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
+pub use window::Window;
 
 use crate::dtype::DType;
 use crate::shape::Shape;

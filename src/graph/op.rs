@@ -1,5 +1,6 @@
 //! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
 
+use super::window::Window;
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -218,6 +219,42 @@ pub enum Update {
     },
 }
 
+/// What a batch norm applies to its result, so that neither it nor its input need be kept for the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `y = x`
+    None,
+    /// `y = max(x, 0)`
+    Relu,
+    /// `y = min(max(x, 0), 6)`; the derivative at 0 and 6 is 0.
+    Relu6,
+}
+
+/// How an image is read between its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resample {
+    /// The pixel at `⌊i h / h'⌋`.
+    Nearest,
+    /// Bilinear, pixels being squares: `(i + ½) h / h' - ½`, not below 0.
+    Bilinear,
+    /// Bilinear with the corner pixels in place: `i (h - 1) / (h' - 1)`.
+    BilinearCorners,
+}
+
+/// What an average is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Averaging {
+    /// A sliding window; padding counts as zeros or, without `count_padding`, not at all.
+    Window {
+        /// The window; its dilation is 1.
+        window: Window,
+        /// Divide by the whole window's size at the edges, too.
+        count_padding: bool,
+    },
+    /// `h' × w'` bins, bin `i` from `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`.
+    Adaptive([usize; 2]),
+}
+
 /// One operation. Inputs and outputs are listed as `inputs → outputs`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -308,6 +345,83 @@ pub enum Op {
     },
     /// Changes its inputs in place; no outputs.
     Update(Update),
+    /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as PyTorch's.
+    Conv2d {
+        /// The sliding kernel.
+        window: Window,
+        /// Channels are divided into this many groups.
+        groups: usize,
+    },
+    /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`] in its image.
+    Conv2dInput {
+        /// The sliding kernel.
+        window: Window,
+        /// Channels are divided into this many groups.
+        groups: usize,
+        /// `h, w`; several sizes give the same `h', w'`.
+        size: [usize; 2],
+    },
+    /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
+    Conv2dWeight {
+        /// The sliding kernel.
+        window: Window,
+        /// Channels are divided into this many groups.
+        groups: usize,
+    },
+    /// `x [n, c, h, w] → y [n, c, h', w'], at`: maxima, and where in its window each was, as bytes, four to a word.
+    MaxPool2d(Window),
+    /// `at, dy [n, c, h', w'] → dx [n, c, h, w]`
+    MaxPool2dGrad {
+        /// The sliding window.
+        window: Window,
+        /// `h, w`
+        size: [usize; 2],
+    },
+    /// `x [n, c, h, w] → y [n, c, h', w']`, averages.
+    AvgPool2d(Averaging),
+    /// `dy [n, c, h', w'] → dx [n, c, h, w]`
+    AvgPool2dGrad {
+        /// What was averaged.
+        over: Averaging,
+        /// `h, w`
+        size: [usize; 2],
+    },
+    /// `x [n, c, h, w] → mean [c], 1/√(var + ε) [c], var [c]` over all but `c`; the variance is the biased one.
+    BatchStats {
+        /// ε
+        eps: f32,
+    },
+    /// `x [n, c, h, w], mean [c], deviation⁻¹ [c], γ [c], β [c] → f(γ (x - mean) deviation⁻¹ + β)`
+    BatchNorm(Activation),
+    /// `x, mean, deviation⁻¹, γ, β, dy → dx, dγ, dβ`
+    BatchNormGrad {
+        /// f
+        activation: Activation,
+        /// Mean and deviation are functions of `x`, not constants.
+        training: bool,
+    },
+    /// Moves running statistics in place; no outputs. Inputs: `running mean, running var, mean, var`, each `[c]`.
+    /// `r += μ (s - r)`, the variance scaled to the unbiased one.
+    RunningStats {
+        /// μ
+        momentum: f32,
+        /// `n / (n - 1)`
+        unbias: f32,
+    },
+    /// `x [n, c, h, w] → y [n, c, h', w']`
+    Resample {
+        /// How it reads between pixels.
+        mode: Resample,
+        /// `h', w'`
+        size: [usize; 2],
+    },
+    /// `dy [n, c, h', w'] → dx [n, c, h, w]`
+    ResampleGrad {
+        /// How it read between pixels.
+        mode: Resample,
+        /// `h, w`
+        size: [usize; 2],
+    },
 }
 
 /// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
@@ -345,6 +459,20 @@ impl Op {
             Self::Update(Update::Momentum { .. }) => "momentum",
             Self::Update(Update::Adam { decoupled: false, .. }) => "adam",
             Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
+            Self::Conv2d { .. } => "conv2d",
+            Self::Conv2dInput { .. } => "conv2d_input",
+            Self::Conv2dWeight { .. } => "conv2d_weight",
+            Self::MaxPool2d(_) => "max_pool2d",
+            Self::MaxPool2dGrad { .. } => "max_pool2d_grad",
+            Self::AvgPool2d(_) => "avg_pool2d",
+            Self::AvgPool2dGrad { .. } => "avg_pool2d_grad",
+            Self::BatchStats { .. } => "batch_stats",
+            Self::BatchNorm(_) => "batch_norm",
+            Self::BatchNormGrad { .. } => "batch_norm_grad",
+            Self::RunningStats { .. } => "running_stats",
+            Self::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
+            Self::Resample { .. } => "upsample_bilinear",
+            Self::ResampleGrad { .. } => "upsample_grad",
         }
     }
 
@@ -354,7 +482,18 @@ impl Op {
             Self::Update(Update::Sgd { .. }) => &[0],
             Self::Update(Update::Momentum { .. }) => &[0, 3],
             Self::Update(Update::Adam { .. }) => &[0, 3, 4],
+            Self::RunningStats { .. } => &[0, 1],
             _ => &[],
+        }
+    }
+
+    /// How many results it has.
+    pub fn results(&self) -> usize {
+        match self {
+            Self::Update(_) | Self::RunningStats { .. } => 0,
+            Self::CrossEntropy | Self::MaxPool2d(_) => 2,
+            Self::BatchStats { .. } | Self::BatchNormGrad { .. } => 3,
+            _ => 1,
         }
     }
 }

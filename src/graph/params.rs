@@ -41,6 +41,7 @@ struct Registered {
     shape: Shape,
     init: Init,
     key: u64,
+    trained: bool,
 }
 
 impl Param {
@@ -57,6 +58,11 @@ impl Param {
     /// Dimensions.
     pub fn shape(&self) -> Shape {
         self.0.shape
+    }
+
+    /// Whether training changes it by a gradient; running statistics are not trained.
+    pub fn trained(&self) -> bool {
+        self.0.trained
     }
 
     /// The elements `range` (row-major) with which training starts: a function of seed and name alone.
@@ -114,7 +120,18 @@ impl Params {
     /// traced.
     #[track_caller]
     pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        let (name, shape) = (self.join(name), shape.into());
+        self.register(name, shape.into(), init, true)
+    }
+
+    /// Registers what lives with the parameters but has no gradient, such as running statistics: PyTorch's buffers.
+    #[track_caller]
+    pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
+        self.register(name, shape.into(), init, false)
+    }
+
+    #[track_caller]
+    fn register(&self, name: &str, shape: Shape, init: Init, trained: bool) -> Param {
+        let name = self.join(name);
         let mut registry = self.registry.borrow_mut();
         let at = Location::caller();
         let mut complain = |message: String| {
@@ -132,7 +149,8 @@ impl Params {
             registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
         }
         let key = random::key(registry.seed, &name);
-        let param = Param(Arc::new(Registered { index: registry.list.len(), name, shape, init, key }));
+        let registered = Registered { index: registry.list.len(), name, shape, init, key, trained };
+        let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param
     }
@@ -142,9 +160,9 @@ impl Params {
         self.registry.borrow().list.clone()
     }
 
-    /// Number of elements in all parameters.
+    /// Number of elements in all parameters that are trained.
     pub fn count(&self) -> u64 {
-        self.registry.borrow().list.iter().map(|p| p.shape().numel()).sum()
+        self.registry.borrow().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
     }
 
     /// The seed given to [`Params::new`].

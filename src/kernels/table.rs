@@ -212,8 +212,43 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
+#[path = "images.rs"]
+mod images;
+pub use images::*;
+
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = &[
+    &CONV_PACK,
+    &CONV_PACK_BIAS,
+    &CONV_DIRECT,
+    &CONV_DIRECT_BIAS,
+    &CONV_TILED,
+    &CONV_TILED_BIAS,
+    &CONV_CPU,
+    &CONV_WEIGHT_CPU,
+    &CONV_WEIGHT_DIRECT,
+    &CONV_WEIGHT_TILED,
+    &MAX_POOL,
+    &MAX_POOL_GRAD,
+    &AVG_POOL,
+    &AVG_POOL_GRAD,
+    &RESAMPLE,
+    &RESAMPLE_GRAD,
+    &RUNNING_STATS,
+    &BATCH_STATS,
+    &BATCH_STATS_WG,
+    &BATCH_NORM_SUMS,
+    &BATCH_NORM_SUMS_WG,
+    &BATCH_STATS_END,
+    &BATCH_NORM_SUMS_END,
+    &BATCH_NORM,
+    &BATCH_NORM_IN_PLACE,
+    &BATCH_NORM_GRAD,
+    &BATCH_NORM_GRAD_IN_PLACE,
+    &BATCH_NORM_FOURS[0],
+    &BATCH_NORM_FOURS[1],
+    &BATCH_NORM_FOURS[2],
+    &BATCH_NORM_FOURS[3],
     &UNARY,
     &UNARY_IN_PLACE,
     &UNARY_GRAD,

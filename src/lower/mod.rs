@@ -1,7 +1,9 @@
 //! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
 
+mod conv;
 mod elementwise;
 mod grid;
+mod images;
 mod loss;
 mod matmul;
 mod movement;
@@ -64,6 +66,8 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::UnaryGrad(_) => vec![1],
         Op::Softmax { .. } => vec![0],
         Op::SoftmaxGrad { .. } => vec![1],
+        Op::BatchNorm(_) => vec![0],
+        Op::BatchNormGrad { .. } => vec![5],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         _ => Vec::new(),
     }
@@ -105,6 +109,19 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Copy => movement::copy(site).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
+        Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
+        Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
+        Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),
+        Op::MaxPool2d(window) => images::max_pool(site, *window).into(),
+        Op::MaxPool2dGrad { window, .. } => images::max_pool_grad(site, *window).into(),
+        Op::AvgPool2d(over) => images::avg_pool(site, *over, false).into(),
+        Op::AvgPool2dGrad { over, .. } => images::avg_pool(site, *over, true).into(),
+        Op::BatchStats { eps } => images::batch_stats(site, *eps),
+        Op::BatchNorm(activation) => images::batch_norm(site, *activation).into(),
+        Op::BatchNormGrad { activation, training } => images::batch_norm_grad(site, *activation, *training),
+        Op::RunningStats { momentum, unbias } => images::running_stats(site, *momentum, *unbias).into(),
+        Op::Resample { mode, .. } => images::resample(site, *mode, false).into(),
+        Op::ResampleGrad { mode, .. } => images::resample(site, *mode, true).into(),
     })
 }
 

@@ -185,6 +185,7 @@ impl<I: FreeIndex> Strategy for Tiling<I> {
         Ok(())
     }
 
+    #[inline]
     fn alloc(&mut self, size: u64, align: u64) -> Result<Allocation, AllocError> {
         let want = pad(self, size, align)?;
         let found = self.index.find(&self.tiles, want, self.capacity);
@@ -212,6 +213,7 @@ impl<I: FreeIndex> Strategy for Tiling<I> {
         Ok(Allocation { span, handle: Handle { owner: self.owner, slot, generation: tile.generation } })
     }
 
+    #[inline]
     fn free(&mut self, handle: Handle) -> Result<Span, AllocError> {
         let mut slot = self.slot_of(handle)?;
         let tile = &mut self.tiles[slot as usize];

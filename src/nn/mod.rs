@@ -1,10 +1,14 @@
 //! Layers as plain structs over [`Params`](crate::graph::Params). Names and layouts are PyTorch's.
 
+mod conv;
 mod dropout;
 mod linear;
+mod norm;
 
+pub use conv::{Conv2d, ConvTranspose2d};
 pub use dropout::Dropout;
 pub use linear::Linear;
+pub use norm::{BatchNorm2d, GroupNorm};
 
 use crate::graph::Tensor;
 

@@ -22,12 +22,22 @@ pub struct PlanOptions {
     /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
     /// Implies `reuse: false`.
     pub guard: bool,
+    /// Whether results of batch norm, ReLU, sums and joins are computed again in the backward pass where that saves
+    /// memory: one pass over memory each, and the same bits.
+    pub rebuild: bool,
 }
 
 impl Default for PlanOptions {
     /// AdamW with PyTorch's settings, no clipping, no budget, memory used again.
     fn default() -> Self {
-        Self { optimizer: Optimizer::default(), clip: Clip::Off, budget: None, reuse: true, guard: false }
+        Self {
+            optimizer: Optimizer::default(),
+            clip: Clip::Off,
+            budget: None,
+            reuse: true,
+            guard: false,
+            rebuild: true,
+        }
     }
 }
 
@@ -83,11 +93,12 @@ impl TrainStep {
 
     /// The graph with its backward pass and updates.
     fn training_graph(&self, options: &PlanOptions) -> Result<Graph> {
-        let graph = self.graph.clone();
+        let graph = autodiff::simplify(self.graph.clone());
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        trace.finish()
+        let graph = autodiff::prune(trace.finish()?);
+        Ok(if options.rebuild { autodiff::rebuild(graph) } else { graph })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -150,6 +161,7 @@ impl Forward {
             reuse: true,
             guard_bytes: 0,
         };
-        Plan::compile(self.graph.clone(), limits, settings)
+        let graph = autodiff::prune(autodiff::simplify(self.graph.clone()));
+        Plan::compile(graph, limits, settings)
     }
 }

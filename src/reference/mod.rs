@@ -12,7 +12,9 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
+mod batch_norm;
 mod elementwise;
+mod images;
 mod loss;
 mod matmul;
 mod movement;
@@ -150,8 +152,12 @@ impl<'a> Twin<'a> {
     }
 
     fn compute(&mut self, node: &Node) -> Result<()> {
-        if let Op::Update(rule) = &node.op {
-            return self.update(node, rule);
+        match &node.op {
+            Op::Update(rule) => return self.update(node, |memory| update::update(rule, memory)),
+            Op::RunningStats { momentum, unbias } => {
+                return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
+            }
+            _ => {}
         }
         let inputs = self.operands(node)?;
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
@@ -176,7 +182,11 @@ impl<'a> Twin<'a> {
             Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
-            Op::Update(_) => unreachable!("handled above"),
+            Op::Update(_) | Op::RunningStats { .. } => unreachable!("handled above"),
+            Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
+            Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
+            Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
+            op => self.image(op, &inputs, shape(0)),
         };
         for (id, data) in node.outputs.iter().zip(results) {
             debug_assert_eq!(data.len() as u64, self.graph.value(*id).shape.numel());
@@ -185,12 +195,34 @@ impl<'a> Twin<'a> {
         Ok(())
     }
 
-    fn update(&mut self, node: &Node, rule: &crate::graph::Update) -> Result<()> {
+    fn image(&self, op: &Op, inputs: &[Array], to: Shape) -> Vec<Vec<f64>> {
+        let x = |i: usize| inputs[i];
+        let bias = inputs.get(2).copied();
+        let to = images::dims(Array { shape: to, data: &[] });
+        match *op {
+            Op::Conv2d { window, groups } => vec![images::conv2d(x(0), x(1), bias, window, groups, to)],
+            Op::Conv2dInput { window, groups, .. } => {
+                vec![images::conv2d_input(x(0), x(1), bias, window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups } => {
+                vec![images::conv2d_weight(x(0), x(1), window, groups, to)]
+            }
+            Op::MaxPool2d(window) => images::max_pool2d(x(0), window, to),
+            Op::MaxPool2dGrad { window, .. } => vec![images::max_pool2d_grad(x(0), x(1), window, to)],
+            Op::AvgPool2d(over) => vec![images::avg_pool2d(x(0), over, to)],
+            Op::AvgPool2dGrad { over, .. } => vec![images::avg_pool2d_grad(x(0), over, to)],
+            Op::Resample { mode, .. } => vec![images::resample(x(0), mode, to)],
+            Op::ResampleGrad { mode, .. } => vec![images::resample_grad(x(0), mode, to)],
+            _ => unreachable!("`compute` knows the others"),
+        }
+    }
+
+    fn update(&mut self, node: &Node, change: impl FnOnce(&mut [Vec<f64>])) -> Result<()> {
         let mut memory = Vec::new();
         for id in &node.inputs {
             memory.push(self.read(*id)?.to_vec());
         }
-        update::update(rule, &mut memory);
+        change(&mut memory);
         for &position in node.op.mutates() {
             self.memory[node.inputs[position].index()] = Some(std::mem::take(&mut memory[position]));
         }

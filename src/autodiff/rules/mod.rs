@@ -1,6 +1,7 @@
 //! One rule for each operation: the vector-Jacobian product, and with it what the backward pass keeps alive.
 
 mod elementwise;
+mod images;
 mod linear;
 mod loss;
 mod movement;
@@ -18,6 +19,8 @@ pub(super) struct Site<'a> {
     pub dys: &'a [Option<Tensor>],
     /// Which operands need a gradient.
     pub wants: &'a [bool],
+    /// For a batch norm: whether its statistics were computed from its input.
+    pub training: bool,
 }
 
 impl Site<'_> {
@@ -48,6 +51,12 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Pad { axis, before, .. } => vec![site.want(0, || movement::pad(site, *axis, *before))],
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
+        Op::Conv2d { window, groups } => images::conv2d(site, *window, *groups),
+        Op::Conv2dInput { window, groups, .. } => images::conv2d_input(site, *window, *groups),
+        Op::MaxPool2d(window) => vec![site.want(0, || images::max_pool2d(site, *window))],
+        Op::AvgPool2d(over) => vec![site.want(0, || images::avg_pool2d(site, *over))],
+        Op::Resample { mode, .. } => vec![site.want(0, || images::resample(site, *mode))],
+        Op::BatchNorm(activation) => images::batch_norm(site, *activation, site.training),
         // Integers and constants have no derivative; the rest exist only in backward and update phases.
         Op::Cast(_)
         | Op::LabelShare
@@ -55,6 +64,13 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::UnaryGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
+        | Op::Conv2dWeight { .. }
+        | Op::MaxPool2dGrad { .. }
+        | Op::AvgPool2dGrad { .. }
+        | Op::BatchStats { .. }
+        | Op::BatchNormGrad { .. }
+        | Op::RunningStats { .. }
+        | Op::ResampleGrad { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

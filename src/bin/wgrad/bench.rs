@@ -12,11 +12,8 @@ use wgrad::{Bytes, Error, Result, random};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which model.
-    model: String,
-    /// Samples per step.
-    #[arg(long, default_value_t = 128)]
-    batch: usize,
+    #[command(flatten)]
+    network: crate::model::Options,
     /// Steps to time, after the first and two more.
     #[arg(long, default_value_t = 20)]
     steps: u32,
@@ -38,8 +35,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     if options.steps == 0 {
         return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));
     }
-    let model = Model::named(&options.model, 0)?;
-    let step = model.train_step(options.batch)?;
+    let model = options.network.model()?;
+    let step = model.train_step(options.network.batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
     let device = match &options.adapter {
         Some(name) => Device::by_name(name)?,
@@ -47,7 +44,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, device.limits())?;
     let mut session = Session::new(&device, &plan)?;
-    let (x, y) = synthetic(&model, options.batch);
+    let (x, y) = synthetic(&model, options.network.batch);
     let train = |session: &mut Session| -> Result<f32> {
         session.feed("x", &x)?;
         session.feed("y", &y)?;
@@ -71,7 +68,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     if options.json {
         let result = json!({
             "model": model.name,
-            "batch": options.batch,
+            "batch": options.network.batch,
             "optimizer": options.optimizer,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
@@ -87,7 +84,13 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!("{} · batch {} · {} · {}", model.name, options.batch, options.optimizer, device.adapter().name);
+    println!(
+        "{} · batch {} · {} · {}",
+        model.name,
+        options.network.batch,
+        options.optimizer,
+        device.adapter().name
+    );
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {
@@ -104,7 +107,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
 fn synthetic(model: &Model, batch: usize) -> (Vec<f32>, Vec<u32>) {
     let key = random::key(0, "bench");
     let x = (0..(batch * model.inputs) as u64).map(|i| random::uniform(key, i)).collect();
-    let y = (0..batch).map(|i| (i % model.classes) as u32).collect();
+    let y = (0..batch * model.labels).map(|i| (i % model.classes) as u32).collect();
     (x, y)
 }
 

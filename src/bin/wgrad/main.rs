@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bench;
+mod model;
 mod pack;
 mod plan;
 mod replay;

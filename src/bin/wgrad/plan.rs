@@ -5,18 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use wgrad::limits::Limits;
 use wgrad::memory::planner::write_problem;
-use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Savings};
 use wgrad::{Error, Result, report};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which model.
-    model: String,
-    /// Samples per step.
-    #[arg(long, default_value_t = 128)]
-    batch: usize,
+    #[command(flatten)]
+    network: crate::model::Options,
     /// sgd, momentum, adam or adamw.
     #[arg(long, default_value = "adam")]
     optimizer: String,
@@ -35,19 +31,19 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let model = Model::named(&options.model, 0)?;
+    let model = options.network.model()?;
     let optimizer = Optimizer::named(&options.optimizer)?;
     let limits = Limits::named(&options.limits).ok_or_else(|| Error::Unknown {
         kind: "set of limits",
         name: options.limits.clone(),
         known: Limits::NAMES.map(str::to_owned).to_vec(),
     })?;
-    let step = model.train_step(options.batch)?;
+    let step = model.train_step(options.network.batch)?;
     let settings = PlanOptions { optimizer, ..PlanOptions::default() };
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
     if let Some(path) = &options.svg {
-        let title = format!("{}, batch {}, {}", model.name, options.batch, options.optimizer);
+        let title = format!("{}, batch {}, {}", model.name, options.network.batch, options.optimizer);
         write(path, report::picture(&plan, &title).as_bytes())?;
     }
     if let Some(path) = &options.export_problem {
@@ -58,7 +54,10 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         println!("{}", to_json(options, &plan, &savings));
     } else {
-        println!("{} · batch {} · {} · {}\n", model.name, options.batch, options.optimizer, plan.limits);
+        println!(
+            "{} · batch {} · {} · {}\n",
+            model.name, options.network.batch, options.optimizer, plan.limits
+        );
         print!("{}", report::Estimate::of(&plan).with_savings(savings));
     }
     Ok(())
@@ -101,8 +100,8 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
         .collect();
     let footprint = plan.footprint();
     json!({
-        "model": options.model,
-        "batch": options.batch,
+        "model": options.network.model,
+        "batch": options.network.batch,
         "optimizer": options.optimizer,
         "limits": options.limits,
         "naive_bytes": plan.naive_bytes(),

@@ -1,0 +1,48 @@
+// batch_norm_sums: Σ g and Σ g (x - mean) deviation of a part of a channel, g being dy where the activation lets it pass
+// x, dy [n, c, h, w], mean, deviation, gamma, beta [c] -> parts [2, parts, c]
+// grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none
+@group(0) @binding(1) var<storage, read_write> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> dy: array<f32>;
+@group(0) @binding(3) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(4) var<storage, read_write> deviation: array<f32>;
+@group(0) @binding(5) var<storage, read_write> gamma: array<f32>;
+@group(0) @binding(6) var<storage, read_write> beta: array<f32>;
+@group(0) @binding(7) var<storage, read_write> parts: array<f32>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let job = job_of(wg.y * p.grid_x + wg.x, thread);
+    let lane = lane_of(thread);
+    if (job >= p.parts * p.channels) {
+        return;
+    }
+    let part = job / p.channels;
+    let channel = job - part * p.channels;
+    let mu = mean[channel];
+    let inverse = deviation[channel];
+    let scale = gamma[channel];
+    let shift = beta[channel];
+    let start = part * p.part_len + lane;
+    let end = min(part * p.part_len + p.part_len, p.count);
+    var at = start / p.plane * p.channels * p.plane + channel * p.plane;
+    var pixel = start % p.plane;
+    var sum = 0.0;
+    var products = 0.0;
+    for (var i = start; i < end; i += GROUP) {
+        let v = x[at + pixel];
+        let g = passed(norm(v, mu, inverse, scale, shift), dy[at + pixel], p.activation);
+        sum += g;
+        products = fma(g, (v - mu) * inverse, products);
+        pixel += GROUP;
+        // Dividing is dear where one step is enough.
+        let over = select(pixel / p.plane, select(0u, 1u, pixel >= p.plane), GROUP == 1u);
+        pixel -= over * p.plane;
+        at += over * p.channels * p.plane;
+    }
+    sum = group_sum(lane, sum);
+    products = group_sum(lane, products);
+    if (lane == 0u) {
+        parts[job] = sum;
+        parts[p.parts * p.channels + job] = products;
+    }
+}

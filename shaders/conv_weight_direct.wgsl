@@ -1,0 +1,53 @@
+// conv_weight_direct: a part of the weight's gradient, for few channels in a group and for small subgroups
+// x [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
+// grid: one thread per element and part, folded: tiles_m threads in x      overrides: none
+// requires: fewer than 60,000 pixels in a part
+@group(0) @binding(1) var<storage, read_write> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> dy: array<f32>;
+@group(0) @binding(3) var<storage, read_write> parts: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.tiles_m);
+    if (i >= p.parts * p.total) {
+        return;
+    }
+    let part = i / p.total;
+    let columns = p.kc * p.kernel.x * p.kernel.y;
+    let channel = i % p.total / columns;
+    let group = channel / p.m;
+    let column = i % columns;
+    let c = column / (p.kernel.x * p.kernel.y);
+    let r = column / p.kernel.y % p.kernel.x * p.dilation.x;
+    let s = column % p.kernel.y * p.dilation.y;
+    let dy_plane = p.result.x * p.result.y;
+    let x_plane = p.image.x * p.image.y;
+    let first = part * p.part_len;
+    let end = min(first + p.part_len, p.batch * dy_plane);
+    var image = first / dy_plane;
+    var pixel = first - image * dy_plane;
+    var oy = pixel / p.result.y;
+    var ox = pixel - oy * p.result.y;
+    var sum = 0.0;
+    for (var k = first; k < end; k++) {
+        // Negative coordinates wrap to large ones.
+        let y = oy * p.stride.x + r - p.padding.x;
+        let z = ox * p.stride.y + s - p.padding.y;
+        if (y < p.image.x && z < p.image.y) {
+            let x_at = ((image * p.groups + group) * p.kc + c) * x_plane + y * p.image.y + z;
+            sum = fma(dy[(image * p.groups * p.m + channel) * dy_plane + pixel], x[x_at], sum);
+        }
+        pixel += 1u;
+        ox += 1u;
+        if (ox == p.result.y) {
+            ox = 0u;
+            oy += 1u;
+        }
+        if (pixel == dy_plane) {
+            pixel = 0u;
+            oy = 0u;
+            image += 1u;
+        }
+    }
+    parts[i] = sum;
+}

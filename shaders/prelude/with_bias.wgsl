@@ -1,0 +1,4 @@
+@group(0) @binding(4) var<storage, read_write> bias: array<f32>;
+fn bias_of(channel: u32) -> f32 {
+    return bias[channel];
+}

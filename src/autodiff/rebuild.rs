@@ -1,0 +1,144 @@
+//! What the backward pass can have again for one pass over memory is not kept: results of batch norm, ReLU, sums and joins
+//! are computed again from what is kept anyway, by the same kernels on the same bits.
+
+use std::collections::BTreeMap;
+
+use crate::graph::{Binary, Class, Graph, Node, Op, Phase, Unary, ValueId};
+
+/// Operations that cost one pass over memory.
+fn cheap(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::BatchNorm(_)
+            | Op::Unary(Unary::Relu | Unary::Clamp(..))
+            | Op::Binary(Binary::Add)
+            | Op::Concat { .. }
+            | Op::Reshape(_)
+    )
+}
+
+/// Clones cheap forward operations into the backward half wherever keeping their operands takes less memory than
+/// keeping their results. Each value is computed again at most once, when the backward pass first needs it.
+pub(crate) fn rebuild(mut graph: Graph) -> Graph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut planner = Rebuild::new(graph, &nodes);
+    for i in 0..planner.graph.values.len() {
+        planner.decide(ValueId(i as u32), &nodes);
+    }
+    let mut rewritten = Vec::with_capacity(nodes.len());
+    for node in &nodes {
+        let mut node = node.clone();
+        if node.phase != Phase::Forward {
+            for id in &mut node.inputs {
+                *id = planner.available(*id, &nodes, &mut rewritten);
+            }
+        }
+        rewritten.push(node);
+    }
+    planner.graph.nodes = rewritten;
+    planner.graph
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Not read after the forward pass.
+    Dies,
+    /// Stays in memory until the backward pass has read it.
+    Kept,
+    /// Is computed again.
+    Rebuilt,
+}
+
+struct Rebuild {
+    graph: Graph,
+    /// The forward operation that computes each value.
+    producer: Vec<Option<usize>>,
+    fate: Vec<Fate>,
+    /// Values that the backward pass reads and a cheap operation makes: still to be decided.
+    open: Vec<bool>,
+    again: BTreeMap<ValueId, ValueId>,
+}
+
+impl Rebuild {
+    fn new(graph: Graph, nodes: &[Node]) -> Self {
+        let count = graph.values.len();
+        let mut producer = vec![None; count];
+        let mut fate = vec![Fate::Dies; count];
+        let mut open = vec![false; count];
+        for (i, node) in nodes.iter().enumerate() {
+            if node.phase == Phase::Forward {
+                node.outputs.iter().for_each(|id| producer[id.index()] = Some(i));
+            }
+        }
+        let stays = |class: Class| class.is_persistent() || class == Class::Input;
+        for (id, value) in graph.ids().filter(|(_, value)| stays(value.class)) {
+            debug_assert!(producer[id.index()].is_none() && stays(value.class));
+            fate[id.index()] = Fate::Kept;
+        }
+        for node in nodes.iter().filter(|node| node.phase != Phase::Forward) {
+            for id in &node.inputs {
+                match producer[id.index()] {
+                    Some(p) if cheap(&nodes[p].op) => open[id.index()] = true,
+                    _ => fate[id.index()] = Fate::Kept,
+                }
+            }
+        }
+        for (_, id) in &graph.outputs {
+            fate[id.index()] = Fate::Kept;
+            open[id.index()] = false;
+        }
+        Self { graph, producer, fate, open, again: BTreeMap::new() }
+    }
+
+    /// Values are decided in the order of the forward pass.
+    fn decide(&mut self, id: ValueId, nodes: &[Node]) {
+        let Some(p) = self.producer[id.index()].filter(|_| self.open[id.index()]) else { return };
+        let mut leaves = Vec::new();
+        self.leaves(id, nodes, &mut leaves);
+        let extra: u64 = leaves.iter().map(|leaf| self.graph.value(*leaf).bytes()).sum();
+        let own = self.graph.value(id).bytes();
+        let view = matches!(nodes[p].op, Op::Reshape(_));
+        self.fate[id.index()] = if extra < own || view {
+            leaves.iter().for_each(|leaf| self.fate[leaf.index()] = Fate::Kept);
+            Fate::Rebuilt
+        } else {
+            Fate::Kept
+        };
+    }
+
+    /// Values that would have to be kept in addition, so that `id` can be computed again.
+    fn leaves(&self, id: ValueId, nodes: &[Node], list: &mut Vec<ValueId>) {
+        let Some(p) = self.producer[id.index()] else { return };
+        for input in &nodes[p].inputs {
+            let made_cheaply = self.producer[input.index()].is_some_and(|p| cheap(&nodes[p].op));
+            match self.fate[input.index()] {
+                Fate::Kept | Fate::Rebuilt => {}
+                Fate::Dies if made_cheaply => self.leaves(*input, nodes, list),
+                Fate::Dies if !list.contains(input) => list.push(*input),
+                Fate::Dies => {}
+            }
+        }
+    }
+
+    /// The value as the backward pass reads it: kept, or computed again.
+    fn available(&mut self, id: ValueId, nodes: &[Node], rewritten: &mut Vec<Node>) -> ValueId {
+        let Some(p) = self.producer.get(id.index()).copied().flatten() else { return id };
+        if self.fate[id.index()] == Fate::Kept {
+            return id;
+        }
+        if let Some(again) = self.again.get(&id) {
+            return *again;
+        }
+        let mut node = nodes[p].clone();
+        for input in &mut node.inputs {
+            *input = self.available(*input, nodes, rewritten);
+        }
+        let mut value = self.graph.value(id).clone();
+        value.name.push_str(".again");
+        let again = ValueId(self.graph.values.len() as u32);
+        self.graph.values.push(value);
+        self.again.insert(id, again);
+        rewritten.push(Node { outputs: vec![again], phase: Phase::Backward, ..node });
+        again
+    }
+}

@@ -1,0 +1,34 @@
+//! Which model, with which image and classes: what `plan` and `bench` have in common.
+
+use wgrad::models::{Model, ModelOptions};
+use wgrad::{Error, Result};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Which model.
+    pub model: String,
+    /// Samples per step.
+    #[arg(long, default_value_t = 128)]
+    pub batch: usize,
+    /// Rows and columns of an image, such as 224 or 416x608; the model's own by default.
+    #[arg(long)]
+    pub image: Option<String>,
+    /// Number of classes; the model's own by default.
+    #[arg(long)]
+    pub classes: Option<usize>,
+}
+
+impl Options {
+    pub fn model(&self) -> Result<Model> {
+        let image = self.image.as_deref().map(size).transpose()?;
+        Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes })
+    }
+}
+
+fn size(text: &str) -> Result<[usize; 2]> {
+    let wrong = || Error::Option(format!("--image {text}: expected a size such as 224 or 416x608"));
+    let mut sides = text.split('x').map(str::parse::<usize>);
+    let first = sides.next().and_then(std::result::Result::ok).ok_or_else(wrong)?;
+    let second = sides.next().transpose().map_err(|_| wrong())?.unwrap_or(first);
+    if sides.next().is_some() { Err(wrong()) } else { Ok([first, second]) }
+}

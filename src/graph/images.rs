@@ -1,0 +1,161 @@
+//! Operations on images, `[n, c, h, w]` as in PyTorch.
+
+use std::panic::Location;
+
+use super::{Activation, Averaging, Op, Resample, Tensor, Window};
+
+/// Where a batch norm keeps its running statistics, each `[c]`.
+#[derive(Clone, Debug)]
+pub struct RunningStats<'a> {
+    /// Running mean.
+    pub mean: &'a Tensor,
+    /// Running variance, the unbiased one.
+    pub var: &'a Tensor,
+    /// How far a step moves them.
+    pub momentum: f32,
+}
+
+impl Tensor {
+    /// Cross-correlation: `self [n, c, h, w]`, `weight [o, c/g, kh, kw]`, `bias [o]` → `[n, o, h', w']`.
+    /// The window's kernel size is the weight's.
+    #[track_caller]
+    #[must_use]
+    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, window: Window, groups: usize) -> Tensor {
+        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+        self.one(Op::Conv2d { window, groups }, &inputs, Location::caller())
+    }
+
+    /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']` with
+    /// `h' = (h - 1) s - 2p + d (kh - 1) + extra + 1`; `extra` is PyTorch's `output_padding`.
+    #[track_caller]
+    #[must_use]
+    pub fn conv_transpose2d(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        window: Window,
+        extra: [usize; 2],
+        groups: usize,
+    ) -> Tensor {
+        let at = Location::caller();
+        let length = |axis: usize| {
+            let Window { kernel, stride, padding, dilation } = window;
+            let grown = self.dim(axis + 2).max(1).saturating_sub(1) * stride[axis]
+                + dilation[axis] * kernel[axis].saturating_sub(1)
+                + extra[axis]
+                + 1;
+            grown.saturating_sub(2 * padding[axis])
+        };
+        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)] };
+        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+        self.one(op, &inputs, at)
+    }
+
+    /// The largest element of each window; the first of equal ones gets the gradient. Where it was is kept as one
+    /// byte.
+    #[track_caller]
+    #[must_use]
+    pub fn max_pool2d(&self, window: Window) -> Tensor {
+        self.trace.emit(Op::MaxPool2d(window), &[self], Location::caller()).swap_remove(0)
+    }
+
+    /// The mean of each window. With `count_padding` padding counts as zeros, else not at all.
+    #[track_caller]
+    #[must_use]
+    pub fn avg_pool2d(&self, window: Window, count_padding: bool) -> Tensor {
+        let op = Op::AvgPool2d(Averaging::Window { window, count_padding });
+        self.one(op, &[self], Location::caller())
+    }
+
+    /// The means of `size` bins, each `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`, whatever the image's size.
+    #[track_caller]
+    #[must_use]
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Tensor {
+        if [self.dim(2), self.dim(3)] == size && self.shape.rank() == 4 {
+            return self.clone();
+        }
+        if size == [1, 1] && self.shape.rank() == 4 {
+            return self.reduce_keep(super::Reduction::Mean, &[2, 3]);
+        }
+        self.one(Op::AvgPool2d(Averaging::Adaptive(size)), &[self], Location::caller())
+    }
+
+    /// Batch norm (Ioffe & Szegedy 2015) with the statistics of this batch, over all axes but `c`:
+    /// `γ (x - mean) / √(var + ε) + β`, and a step of the running statistics. `gamma` and `beta` are `[c]`.
+    #[track_caller]
+    #[must_use]
+    pub fn batch_norm_train(
+        &self,
+        gamma: &Tensor,
+        beta: &Tensor,
+        eps: f32,
+        running: Option<&RunningStats>,
+    ) -> Tensor {
+        let at = Location::caller();
+        let stats = self.trace.emit(Op::BatchStats { eps }, &[self], at);
+        let [mean, deviation, var] = [&stats[0], &stats[1], &stats[2]];
+        if let Some(running) = running {
+            let count = self.shape.numel() as f64 / self.dim(1).max(1) as f64;
+            let unbias = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
+            let op = Op::RunningStats { momentum: running.momentum, unbias: unbias as f32 };
+            self.trace.emit(op, &[running.mean, running.var, mean, var], at);
+        }
+        self.one(Op::BatchNorm(Activation::None), &[self, mean, deviation, gamma, beta], at)
+    }
+
+    /// Batch norm with statistics that are given: `γ (x - mean) / √(var + ε) + β`.
+    #[track_caller]
+    #[must_use]
+    pub fn batch_norm_eval(
+        &self,
+        gamma: &Tensor,
+        beta: &Tensor,
+        mean: &Tensor,
+        var: &Tensor,
+        eps: f32,
+    ) -> Tensor {
+        let deviation = var.offset(eps).sqrt().recip();
+        let inputs = [self, mean, &deviation, gamma, beta];
+        self.one(Op::BatchNorm(Activation::None), &inputs, Location::caller())
+    }
+
+    /// Group norm (Wu & He 2018): normalised over each sample's `c / groups` channels, then `γ x + β` for each channel.
+    #[track_caller]
+    #[must_use]
+    pub fn group_norm(&self, groups: usize, gamma: &Tensor, beta: &Tensor, eps: f32) -> Tensor {
+        let at = Location::caller();
+        let [n, c, h, w] = [0, 1, 2, 3].map(|axis| self.dim(axis));
+        if self.shape.rank() != 4 || groups == 0 || c % groups != 0 {
+            self.trace.complain(format!("group_norm of {} in {groups} groups", self.shape), at);
+            return Tensor { id: None, ..self.clone() };
+        }
+        let rows = n * groups;
+        let flat = self.reshape([1, rows, c / groups * h, w]);
+        let (one, zero) = (self.fill_like([rows], 1.0), self.fill_like([rows], 0.0));
+        let normal = flat.batch_norm_train(&one, &zero, eps, None).reshape([n, c, h, w]);
+        normal.mul(&gamma.reshape([c, 1, 1])).add(&beta.reshape([c, 1, 1]))
+    }
+
+    /// Repeats pixels until the image has `size`, rows and columns: pixel `⌊i h / h'⌋`.
+    #[track_caller]
+    #[must_use]
+    pub fn upsample_nearest(&self, size: [usize; 2]) -> Tensor {
+        self.one(Op::Resample { mode: Resample::Nearest, size }, &[self], Location::caller())
+    }
+
+    /// Interpolates between pixels until the image has `size`. With `corners` the corner pixels stay in place
+    /// (PyTorch's `align_corners`).
+    #[track_caller]
+    #[must_use]
+    pub fn upsample_bilinear(&self, size: [usize; 2], corners: bool) -> Tensor {
+        let mode = if corners { Resample::BilinearCorners } else { Resample::Bilinear };
+        self.one(Op::Resample { mode, size }, &[self], Location::caller())
+    }
+
+    /// Zeros around the image: rows above and below, columns left and right.
+    #[track_caller]
+    #[must_use]
+    pub fn zero_pad2d(&self, rows: [usize; 2], columns: [usize; 2]) -> Tensor {
+        self.pad(2, rows[0], rows[1]).pad(3, columns[0], columns[1])
+    }
+}
