@@ -34,9 +34,8 @@ fn main() -> Result<()> {
         })?;
         let image = [n, c, side, side];
         let result = [n, o, out, out];
-        let there = forward(&device, |t| {
-            t.input("a", image).conv2d(&t.input("w", [o, c, k, k]), None, window, 1)
-        })?;
+        let there =
+            forward(&device, |t| t.input("a", image).conv2d(&t.input("w", [o, c, k, k]), None, window, 1))?;
         let extra = side + 2 * (k / 2) - k - (out - 1) * stride;
         let back = forward(&device, |t| {
             let (y, w) = (t.input("y", result), t.input("w", [o, c, k, k]));

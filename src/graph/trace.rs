@@ -56,7 +56,10 @@ impl Trace {
         state.errors.extend(params.errors());
         // Layers may register parameters while the model runs.
         state.graph.parameters = params.list();
-        state.graph.outputs.rotate_right(1);
+        // A result that a mistake was found in is no output.
+        if !state.graph.outputs.is_empty() {
+            state.graph.outputs.rotate_right(1);
+        }
         drop(state);
         trace.finish()
     }

@@ -54,7 +54,10 @@ pub fn run(options: &Options) -> Result<()> {
     if options.json {
         println!("{}", to_json(options, &plan, &savings));
     } else {
-        println!("{} · batch {} · {} · {}\n", model.name, options.network.batch, options.optimizer, plan.limits);
+        println!(
+            "{} · batch {} · {} · {}\n",
+            model.name, options.network.batch, options.optimizer, plan.limits
+        );
         print!("{}", report::Estimate::of(&plan).with_savings(savings));
     }
     Ok(())
