@@ -1,7 +1,6 @@
 //! Operations on images: their values and every gradient against PyTorch's, on every adapter and with both families of
 //! kernels; and against the `f64` twin.
 
-#[path = "support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -9,9 +8,12 @@ use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use wgrad::device::Device;
-use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Init, Params, RunningStats, Tensor, Window};
 use wgrad::limits::Limits;
+use wgrad::memory::PoolOptions;
+use wgrad::models::ResNet;
+use wgrad::nn::{BatchNorm2d, Conv2d};
 use wgrad::optim::Sgd;
 use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
@@ -224,6 +226,61 @@ fn running_statistics_move_once_a_step() {
         for name in ["running_mean", "running_var"] {
             let expected = &golden[&format!("batch_norm/{name}")].1;
             near(name, &session.parameter(name).expect(name), expected, 1e-6);
+        }
+    });
+}
+
+/// Everything that shares memory or is computed again: a residual sum, joins, pools behind ReLU, running statistics.
+fn network(params: &Params, batch: usize) -> TrainStep {
+    let resnet = ResNet::small(&params.scope("resnet"), 4, &[(8, 2), (12, 2)], 5);
+    let first = Conv2d::new(&params.scope("first"), 3, 6, Window::square(3).padding(1));
+    let norm = BatchNorm2d::new(&params.scope("norm"), 6);
+    let second = Conv2d::new(&params.scope("second"), 12, 4, Window::square(1));
+    TrainStep::trace(params, |trace| {
+        let x = trace.input("x", [batch, 3, 12, 12]);
+        let a = x.apply(&first).apply(&norm).relu();
+        let b = a.apply(&norm).relu().max_pool2d(Window::square(2).stride(2));
+        let joined = a.concat(&[&b.upsample_bilinear([12, 12], false)], 1);
+        let logits = joined.apply(&second).relu().max_pool2d(Window::square(2)).apply(&resnet);
+        logits.cross_entropy(&trace.labels("y", [batch], 5))
+    })
+    .expect("valid")
+}
+
+#[test]
+fn planned_eager_and_computed_again_give_the_same_bits() {
+    let params = Params::new(3);
+    let step = network(&params, 6);
+    let x = support::noise(1, 6 * 3 * 144, -1.0, 1.0);
+    let y = support::some_labels(2, 6, 5);
+    support::on_each(support::devices(), |device| {
+        for limits in support::both_classes(device) {
+            let plan = |rebuild: bool| {
+                step.plan(&PlanOptions { rebuild, ..PlanOptions::default() }, &limits).expect("it fits")
+            };
+            let (plain, again) = (plan(false), plan(true));
+            assert!(again.peak_bytes() < plain.peak_bytes());
+            let mut sessions = [&plain, &again]
+                .map(|p| Session::with_plans(device, &[p], Debug { poison: true }).expect("opens"));
+            let mut eager = Eager::new(device, &again, PoolOptions::default()).expect("opens");
+            for _ in 0..3 {
+                for session in &mut sessions {
+                    session.feed("x", &x).expect("x");
+                    session.feed("y", &y).expect("y");
+                    session.step().expect("a step");
+                }
+                eager.feed("x", &x).expect("x");
+                eager.feed("y", &y).expect("y");
+                eager.step().expect("a step");
+            }
+            let [one, other] = &mut sessions;
+            for param in params.list() {
+                let name = param.name();
+                let bits = |data: Vec<f32>| data.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+                let expected = bits(one.parameter(name).expect(name));
+                assert_eq!(expected, bits(other.parameter(name).expect(name)), "{name}, computed again");
+                assert_eq!(expected, bits(eager.parameter(name).expect(name)), "{name}, eager");
+            }
         }
     });
 }

@@ -1,5 +1,5 @@
 //! `gpu-allocator` without a GPU. Its strategy is private and its public allocators want a device, but a Vulkan device
-//! is a table of functions: this one has the five that it calls, and the memory they hand out is only a number.
+//! is a table of functions: this one has the four that it calls, and the memory they hand out is only a number.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

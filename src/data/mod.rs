@@ -1,8 +1,10 @@
 //! Data sets and batches. Nothing here touches a device.
 
+mod cifar;
 mod loader;
 mod table;
 
+pub use cifar::cifar10;
 pub use loader::{Batch, Batches, LastBatch, Loader};
 pub use table::Table;
 

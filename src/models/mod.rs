@@ -149,9 +149,9 @@ impl Model {
         Shape::try_new(&dims).expect("at most four dimensions")
     }
 
-    /// Logits `[batch · labels, classes]` of `x` of [`Model::input_shape`].
+    /// Logits `[batch · labels, classes]` of `x` of [`Model::input_shape`], or `[batch, inputs]`.
     pub fn logits(&self, x: &Tensor) -> Tensor {
-        self.network.forward(x)
+        self.network.forward(&x.reshape(self.input_shape(x.dim(0))))
     }
 
     /// The loss of a batch: inputs `x` of [`Model::input_shape`] and labels `y [batch · labels]`, cross-entropy.

@@ -38,6 +38,14 @@ impl Stage<'_> {
     }
 }
 
+impl Stage<'_> {
+    /// A parameter with these elements.
+    pub fn fixed(&self, shape: impl Into<Shape>, data: Vec<f32>) -> Tensor {
+        let index = self.params.list().len();
+        self.trace.param(&self.params.add(&format!("p{index}"), shape, Init::Data(data.into())))
+    }
+}
+
 /// Every element gets a weight of its own, itself a parameter, and a bend: no two elements have the same gradient.
 fn loss_of(stage: &Stage, y: &Tensor) -> Tensor {
     let weights = stage.raw(y.shape(), 0.25, 1.75);
@@ -45,7 +53,7 @@ fn loss_of(stage: &Stage, y: &Tensor) -> Tensor {
     y.mul(&weights).sum(&[]).add(&bent.mul(&weights).sum(&[]))
 }
 
-fn case(name: impl Into<String>, build: impl Fn(&Stage) -> Tensor) -> Case {
+pub(super) fn case(name: impl Into<String>, build: impl Fn(&Stage) -> Tensor) -> Case {
     labelled(name, BTreeMap::new(), build)
 }
 
@@ -74,6 +82,7 @@ pub fn all() -> Vec<Case> {
     list.extend(movements());
     list.extend(shared());
     list.extend(losses());
+    list.extend(super::image_cases::all());
     list
 }
 

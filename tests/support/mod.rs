@@ -7,6 +7,7 @@
 pub mod cases;
 pub mod close;
 pub mod compare;
+pub mod image_cases;
 pub mod random_graph;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -33,7 +33,12 @@ impl Dependencies {
         for (n, node) in graph.nodes.iter().enumerate() {
             for &position in node.op.mutates() {
                 for &reader in &readers[roots[node.inputs[position].index()].index()] {
-                    if reader != n {
+                    // Of two that change it, the later one waits.
+                    let changes = graph.nodes[reader].op.mutates().iter().any(|&other| {
+                        roots[graph.nodes[reader].inputs[other].index()]
+                            == roots[node.inputs[position].index()]
+                    });
+                    if reader < n || (reader > n && !changes) {
                         edges.add(reader, n);
                     }
                 }

@@ -1,0 +1,158 @@
+//! Trains a small residual network on the handwritten digits of `examples/digits`, or on CIFAR-10 where its files are.
+//!
+//! `cargo run --release --example cnn_digits` reaches 98.5 % and more on the fifth of the digits that it never trains on.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use wgrad::data::{Dataset, Loader, Table, cifar10};
+use wgrad::device::Device;
+use wgrad::graph::{Params, Tensor};
+use wgrad::models::ResNet;
+use wgrad::nn::Module;
+use wgrad::optim::{AdamW, Schedule};
+use wgrad::plan::PlanOptions;
+use wgrad::train::{Callback, Classifier, ProgressLine, TrainOptions, Trainer};
+use wgrad::{Bytes, Error, Result, report};
+
+const HELP: &str = "\
+Trains a small residual network on the UCI handwritten digits, or on CIFAR-10.
+
+usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME]
+
+  --data DIR      CIFAR-10's binary files instead of the digits
+  --epochs N      passes over the training images (12)
+  --batch N       images per step (64)
+  --adapter NAME  part of an adapter's name; the best one by default";
+
+const DIGITS: &[u8] = include_bytes!("data/digits.csv.gz");
+
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// A residual network over images that a loader hands over flat.
+struct Network {
+    params: Params,
+    resnet: ResNet,
+    image: [usize; 3],
+}
+
+impl Network {
+    fn new(image: [usize; 3], stages: &[(usize, usize)]) -> Self {
+        let params = Params::new(0);
+        let resnet = ResNet::small(&params, image[0], stages, 10);
+        Self { params, resnet, image }
+    }
+}
+
+impl Classifier for Network {
+    fn params(&self) -> &Params {
+        &self.params
+    }
+
+    fn logits(&self, x: &Tensor) -> Tensor {
+        let [c, h, w] = self.image;
+        self.resnet.forward(&x.reshape([x.dim(0), c, h, w]))
+    }
+}
+
+fn run() -> Result<()> {
+    let Some(arguments) = Arguments::parse()? else {
+        println!("{HELP}");
+        return Ok(());
+    };
+    let start = Instant::now();
+    let (network, train, test) = match &arguments.data {
+        Some(directory) => {
+            let (train, test) = cifar10(Path::new(directory))?;
+            (Network::new([3, 32, 32], &[(16, 2), (32, 2), (64, 2)]), train, test)
+        }
+        None => {
+            let (train, test) = digits()?.split(0.8, 0);
+            (Network::new([1, 8, 8], &[(16, 1), (32, 1)]), train, test)
+        }
+    };
+    let device = match &arguments.adapter {
+        Some(name) => Device::by_name(name)?,
+        None => Device::new()?,
+    };
+    println!("{device}");
+    println!(
+        "{} parameters; {} images to train on, {} to test on\n",
+        network.params.count(),
+        train.len(),
+        test.len()
+    );
+
+    let loader = Loader::new(Arc::new(train), arguments.batch)?.shuffled(0);
+    let total = arguments.epochs * loader.batches() as u64;
+    let optimizer = AdamW { lr: 5e-3, weight_decay: 0.05, ..AdamW::default() }.into();
+    let options = TrainOptions {
+        plan: PlanOptions { optimizer, ..PlanOptions::default() },
+        schedule: Schedule::Cosine { warmup: total / 10, total, floor: 0.01 },
+    };
+    let mut trainer = Trainer::new(&device, &network, loader, &options)?;
+    let mut progress = ProgressLine::default();
+    let mut callbacks: [&mut dyn Callback; 1] = [&mut progress];
+    let end = trainer.fit(arguments.epochs, Some(&test), &mut callbacks)?;
+
+    let accuracy = end.accuracy.unwrap_or_default();
+    println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
+    let created = trainer.session().device_bytes();
+    let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
+    println!("a step of {} images; {}", arguments.batch, report::Estimate::of(plan));
+    println!(
+        "\nthe session, with its evaluation and smaller last batch, created {} on the device",
+        Bytes(created)
+    );
+    Ok(())
+}
+
+/// The digits, with pixels in [0, 1].
+fn digits() -> Result<Table> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(DIGITS)
+        .read_to_string(&mut text)
+        .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
+    Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+}
+
+struct Arguments {
+    data: Option<String>,
+    epochs: u64,
+    batch: usize,
+    adapter: Option<String>,
+}
+
+impl Arguments {
+    /// `None` if help was asked for.
+    fn parse() -> Result<Option<Self>> {
+        let mut parsed = Self { data: None, epochs: 12, batch: 64, adapter: None };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            if word == "--help" || word == "-h" {
+                return Ok(None);
+            }
+            let value =
+                words.next().ok_or_else(|| Error::Option(format!("{word} needs a value\n\n{HELP}")))?;
+            let number = || value.parse().map_err(|_| Error::Option(format!("{word} {value}: not a number")));
+            match word.as_str() {
+                "--data" => parsed.data = Some(value),
+                "--epochs" => parsed.epochs = number()?,
+                "--batch" => parsed.batch = number()? as usize,
+                "--adapter" => parsed.adapter = Some(value),
+                _ => return Err(Error::Option(format!("there is no option {word}\n\n{HELP}"))),
+            }
+        }
+        Ok(Some(parsed))
+    }
+}

@@ -1,0 +1,113 @@
+//! Networks by name: torchvision's sizes, the figures people quote, the memory they need beside PyTorch's, and mistakes.
+
+use std::time::Instant;
+
+use wgrad::Error;
+use wgrad::graph::{Init, Params, Window};
+use wgrad::limits::Limits;
+use wgrad::models::{Model, ModelOptions};
+use wgrad::optim::Optimizer;
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::report;
+
+fn plan(model: &str, batch: usize, limits: &str) -> wgrad::Result<Plan> {
+    let optimizer = Optimizer::named("momentum")?;
+    let step = Model::named(model, 0)?.train_step(batch)?;
+    step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &Limits::named(limits).expect("a preset"))
+}
+
+#[test]
+fn parameters_are_as_many_as_torchvisions() {
+    let counts = [
+        ("cnn", 67_530),
+        ("lenet", 61_706),
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("vgg16", 138_357_544),
+        ("mobilenet-v2", 3_504_872),
+        ("densenet121", 7_978_856),
+        ("unet", 31_043_586),
+    ];
+    for (name, count) in counts {
+        assert_eq!(Model::named(name, 0).expect("known").params().count(), count, "{name}");
+    }
+}
+
+#[test]
+fn resnet18_has_the_tensors_people_quote() {
+    let plan = plan("resnet18", 128, "discrete").expect("it fits");
+    let tensors = report::tensors(&plan);
+    let bytes = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.bytes >> 20);
+    assert_eq!(bytes("conv1.conv2d"), Some(392));
+    assert_eq!(bytes("max_pool2d"), Some(98));
+}
+
+/// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is allowed.
+const BESIDE_PYTORCH: [(&str, usize, f64, f64); 5] = [
+    ("resnet18", 128, 2.883, 0.60),
+    ("resnet50", 184, 16.056, 0.60),
+    ("mobilenet-v2", 272, 21.276, 0.50),
+    ("densenet121", 84, 11.002, 0.50),
+    ("unet", 11, 16.207, 0.60),
+];
+
+#[test]
+fn steps_need_less_than_in_pytorch() {
+    for (name, batch, pytorch, part) in BESIDE_PYTORCH {
+        let start = Instant::now();
+        let plan = plan(name, batch, "discrete").expect("it fits");
+        let share = plan.peak_bytes() as f64 / (pytorch * 1e9);
+        let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
+        eprintln!(
+            "{name} {batch}: {share:.3} of PyTorch's, {height:.4} of the bound, {:.2?}",
+            start.elapsed()
+        );
+        assert!(share <= part, "{name}: {share:.3} of PyTorch's peak, {part} is allowed");
+        assert!(height < 1.006, "{name}: height {height:.4} times the lower bound");
+    }
+}
+
+#[test]
+fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
+    let error = plan("vgg16", 176, "discrete").expect_err("2.1 GiB do not fit");
+    let Error::TensorTooLarge { name, batch_that_fits, .. } = &error else { panic!("{error}") };
+    assert_eq!((name.as_str(), *batch_that_fits), ("features.0.conv2d", Some(167)));
+    plan("vgg16", 167, "discrete").expect("it fits, as was said");
+}
+
+fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) -> String {
+    let params = Params::new(0);
+    let w = params.add("w", weight, Init::Constant(0.0));
+    let step = TrainStep::trace(&params, |t| {
+        t.input("x", image).conv2d(&t.param(&w), None, window, groups).sum(&[])
+    });
+    step.expect_err("a mistake").to_string()
+}
+
+#[test]
+fn mistakes_are_told() {
+    let larger = traced(Window::square(7), 1, [1, 3, 4, 4], [8, 3, 7, 7]);
+    assert!(
+        larger.contains("a kernel of [7, 7]") && larger.contains("larger than the image of [4, 4]"),
+        "{larger}"
+    );
+    let groups = traced(Window::square(1), 4, [1, 6, 4, 4], [8, 1, 1, 1]);
+    assert!(groups.contains("6 channels are not divisible by 4 groups"), "{groups}");
+    let channels = traced(Window::square(1), 1, [1, 6, 4, 4], [8, 5, 1, 1]);
+    assert!(channels.contains("has 6 channels") && channels.contains("takes 5"), "{channels}");
+    let small = ModelOptions { image: Some([0, 3]), classes: None };
+    assert!(matches!(Model::with_options("resnet18", 0, &small), Err(Error::Option(_))));
+    let image = ModelOptions { image: Some([8, 8]), classes: None };
+    assert!(matches!(Model::with_options("mlp", 0, &image), Err(Error::Option(_))));
+}
+
+#[test]
+fn results_that_are_computed_again_are_the_same_graph_with_less_memory() {
+    let step = Model::named("resnet18", 0).expect("known").train_step(8).expect("valid");
+    let limits = Limits::default();
+    let peak = |rebuild: bool| {
+        let options = PlanOptions { rebuild, ..PlanOptions::default() };
+        step.plan(&options, &limits).expect("it fits").peak_bytes()
+    };
+    assert!(peak(true) * 10 < peak(false) * 9, "{} and {}", peak(true), peak(false));
+}
