@@ -70,7 +70,7 @@ impl TrainStep {
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
         let with = |in_place: bool, reorder: bool| -> Result<Plan> {
             let settings = Settings { in_place, reorder, ..self.settings(options) };
-            Plan::compile(self.training_graph(options)?, limits, settings)
+            Plan::compile(self.training_graph(options, limits)?, limits, settings)
         };
         let traced = with(false, false)?;
         Ok(Savings {
@@ -87,13 +87,13 @@ impl TrainStep {
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
     /// the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let plan = Plan::compile(self.training_graph(options)?, limits, self.settings(options))?;
+        let plan = Plan::compile(self.training_graph(options, limits)?, limits, self.settings(options))?;
         plan.check_budget(options.budget, "the training step")
     }
 
     /// The graph with its backward pass and updates.
-    fn training_graph(&self, options: &PlanOptions) -> Result<Graph> {
-        let graph = autodiff::simplify(self.graph.clone());
+    fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
+        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
@@ -161,7 +161,8 @@ impl Forward {
             reuse: true,
             guard_bytes: 0,
         };
-        let graph = autodiff::prune(autodiff::simplify(self.graph.clone()));
+        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
+        let graph = autodiff::prune(graph);
         Plan::compile(graph, limits, settings)
     }
 }
