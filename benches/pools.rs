@@ -22,7 +22,7 @@ use workloads::{Op, Workload};
 fn play(contender: &mut impl Contender, ops: &[Op]) {
     for &op in ops {
         match op {
-            Op::Alloc { id, size } => contender.alloc(id, size),
+            Op::Alloc { id, size } => assert!(contender.alloc(id, size), "no room"),
             Op::Free { id } => contender.free(id),
         }
     }
@@ -79,8 +79,9 @@ impl OurPool {
 }
 
 impl Contender for OurPool {
-    fn alloc(&mut self, id: usize, size: u64) {
+    fn alloc(&mut self, id: usize, size: u64) -> bool {
         self.blocks[id] = self.pool.alloc(Request::new(size, "layer.weight", "activation")).ok();
+        self.blocks[id].is_some()
     }
 
     fn free(&mut self, id: usize) {

@@ -32,10 +32,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         top = highest;
     }
     let total = (sums.x + sums.y) + (sums.z + sums.w);
-    let shift = select(top, top + log(total), LOG);
+    let rest = log(total);
     let scale = 1.0 / total;
     for (var i = start; i < end; i++) {
-        let v = x_at(i) - shift;
-        y[i] = select(exp(v) * scale, v, vec4(LOG));
+        // In two steps: beside a large maximum the logarithm would lose its digits.
+        let v = x_at(i) - top;
+        y[i] = select(exp(v) * scale, v - rest, vec4(LOG));
     }
 }

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn broadcasting_follows_numpy() {
-        let cases: [(&[usize], &[usize], Option<&[usize]>); 6] = [
+        type Dims = &'static [usize];
+        let cases: [(Dims, Dims, Option<Dims>); 6] = [
             (&[2, 3, 4], &[4], Some(&[2, 3, 4])),
             (&[2, 3, 4], &[3, 1], Some(&[2, 3, 4])),
             (&[], &[5], Some(&[5])),

@@ -9,7 +9,8 @@ use wgrad::memory::{Handle, Strategy};
 
 /// Something that places blocks. The ids are the workload's.
 pub trait Contender {
-    fn alloc(&mut self, id: usize, size: u64);
+    /// Whether there was room.
+    fn alloc(&mut self, id: usize, size: u64) -> bool;
     fn free(&mut self, id: usize);
 }
 
@@ -29,8 +30,9 @@ impl<S: Strategy> Ours<S> {
 }
 
 impl<S: Strategy> Contender for Ours<S> {
-    fn alloc(&mut self, id: usize, size: u64) {
-        self.blocks[id] = Some(self.strategy.alloc(size, GRANULE).expect("room").handle);
+    fn alloc(&mut self, id: usize, size: u64) -> bool {
+        self.blocks[id] = self.strategy.alloc(size, GRANULE).ok().map(|done| done.handle);
+        self.blocks[id].is_some()
     }
 
     fn free(&mut self, id: usize) {
@@ -55,8 +57,9 @@ impl OffsetAllocator {
 }
 
 impl Contender for OffsetAllocator {
-    fn alloc(&mut self, id: usize, size: u64) {
+    fn alloc(&mut self, id: usize, size: u64) -> bool {
         self.blocks[id] = self.inner.allocate(size.div_ceil(GRANULE) as u32);
+        self.blocks[id].is_some()
     }
 
     fn free(&mut self, id: usize) {
@@ -79,8 +82,9 @@ impl RangeAlloc {
 }
 
 impl Contender for RangeAlloc {
-    fn alloc(&mut self, id: usize, size: u64) {
+    fn alloc(&mut self, id: usize, size: u64) -> bool {
         self.blocks[id] = self.inner.allocate_range(size.next_multiple_of(GRANULE)).ok();
+        self.blocks[id].is_some()
     }
 
     fn free(&mut self, id: usize) {
@@ -95,6 +99,8 @@ impl Contender for RangeAlloc {
 pub struct Rlsf {
     inner: rlsf::Tlsf<'static, u32, u32, 28, 32>,
     blocks: Vec<Option<NonNull<u8>>>,
+    /// What `inner` manages. Nothing may touch it while `inner` lives.
+    _memory: Vec<MaybeUninit<u8>>,
 }
 
 const RLSF_ALIGN: usize = 8;
@@ -103,9 +109,11 @@ impl Rlsf {
     pub fn new(blocks: usize, capacity: u64) -> Self {
         let mut inner = rlsf::Tlsf::new();
         // Headers need room too. Pages of the range that are not touched take no memory.
-        let bytes = (capacity / 8 + 64 * blocks as u64).min(32 << 30) as usize;
-        inner.insert_free_block(Vec::leak(uninit(bytes)));
-        Self { inner, blocks: vec![None; blocks] }
+        let bytes = (capacity / 8 + 64 * blocks as u64).min(8 << 30) as usize;
+        let mut memory = uninit(bytes);
+        // SAFETY: the memory lives as long as `inner`, and `inner` reaches it only through this slice.
+        inner.insert_free_block(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr(), bytes) });
+        Self { inner, blocks: vec![None; blocks], _memory: memory }
     }
 }
 
@@ -117,10 +125,11 @@ fn uninit(bytes: usize) -> Vec<MaybeUninit<u8>> {
 }
 
 impl Contender for Rlsf {
-    fn alloc(&mut self, id: usize, size: u64) {
+    fn alloc(&mut self, id: usize, size: u64) -> bool {
         let layout =
             Layout::from_size_align(size.div_ceil(8) as usize, RLSF_ALIGN).expect("a small alignment");
         self.blocks[id] = self.inner.allocate(layout);
+        self.blocks[id].is_some()
     }
 
     fn free(&mut self, id: usize) {

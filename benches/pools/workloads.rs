@@ -20,7 +20,9 @@ pub struct Workload {
     pub blocks: usize,
     /// Most blocks alive at once.
     pub live_at_most: usize,
-    /// Bytes of the one page that strategies get; 16 times what is ever alive.
+    /// Most bytes alive at once: the lower bound of what must be reserved.
+    pub peak: u64,
+    /// Bytes of the one page that strategies get; 16 times the peak.
     pub capacity: u64,
 }
 
@@ -46,7 +48,7 @@ impl Workload {
             (peak, live_at_most) = (peak.max(live), live_at_most.max(count));
         }
         let capacity = (peak * 16).next_power_of_two();
-        Self { name: name.into(), prologue, ops, blocks, live_at_most, capacity }
+        Self { name: name.into(), prologue, ops, blocks, live_at_most, peak, capacity }
     }
 }
 

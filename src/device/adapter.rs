@@ -78,7 +78,7 @@ impl Adapter {
             name: info.name.clone(),
             class: if kind == "software" { AdapterClass::Cpu } else { AdapterClass::Gpu },
             max_buffer: limits.max_buffer_size,
-            max_binding: u64::from(limits.max_storage_buffer_binding_size) / 16 * 16,
+            max_binding: limits.max_storage_buffer_binding_size / 16 * 16,
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
             max_invocations: limits.max_compute_invocations_per_workgroup,
             max_workgroups: limits.max_compute_workgroups_per_dimension,

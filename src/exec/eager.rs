@@ -196,7 +196,28 @@ impl Eager {
         self.pool.stats()
     }
 
-    /// Every allocation and release so far.
+    /// The allocations and releases so far: the last [`PoolOptions::events`] of them, which by default keeps none. As
+    /// text they are what `wgrad replay` runs through every strategy:
+    ///
+    /// ```no_run
+    /// use wgrad::exec::Eager;
+    /// use wgrad::memory::{PoolOptions, trace::write_events};
+    /// use wgrad::{models::Model, prelude::*};
+    ///
+    /// let device = Device::new()?;
+    /// let step = Model::named("digits", 0)?.train_step(32)?;
+    /// let plan = step.plan(&PlanOptions::default(), device.limits())?;
+    /// let options = PoolOptions { events: 1_000_000, ..PoolOptions::default() };
+    /// let mut eager = Eager::new(&device, &plan, options)?;
+    /// for _ in 0..3 {
+    ///     eager.feed("x", &vec![0.5f32; 32 * 64])?;
+    ///     eager.feed("y", &vec![7u32; 32])?;
+    ///     eager.step()?;
+    /// }
+    /// assert_eq!(eager.log().dropped(), 0, "a log with gaps cannot be replayed");
+    /// std::fs::write("digits.csv", write_events(eager.log().events()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn log(&self) -> &EventLog {
         self.pool.log()
     }

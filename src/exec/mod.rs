@@ -6,9 +6,11 @@
 mod arenas;
 mod check;
 mod clock;
+mod compatible;
 mod eager;
 mod feed;
 mod ledger;
+mod parameters;
 mod poison;
 mod program;
 mod readback;

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 
-use super::arenas::{Arenas, persistent_storage};
+use super::arenas::Arenas;
 use super::clock::Clock;
+use super::compatible::{fits, same_parameters, same_state};
 use super::feed::Element;
 use super::ledger::Ledger;
 use super::poison::Poison;
 use super::program::Program;
-use super::transfer::{Place, Transfer};
+use super::transfer::Transfer;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::optim::Schedule;
-use crate::plan::{Footprint, Plan, StorageId, transfer_bytes};
+use crate::plan::{Footprint, Plan, transfer_bytes};
 
 /// A plan of a session, by its position among those the session was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +33,10 @@ pub struct Debug {
 pub struct Session {
     pub(super) ledger: Ledger,
     pub(super) arenas: Arenas,
-    programs: Vec<Program>,
-    transfer: Option<Transfer>,
+    pub(super) programs: Vec<Program>,
+    /// The program with the most optimizer state: what lives from step to step is found by its plan.
+    pub(super) keeper: usize,
+    pub(super) transfer: Option<Transfer>,
     footprint: Footprint,
     clock: Clock,
     loss_interval: u64,
@@ -67,6 +70,12 @@ impl Session {
             fits(plan, device)?;
             same_parameters(first, plan)?;
         }
+        let persistent = |plan: &Plan| plan.program.storages.iter().filter(|s| s.persistent).count();
+        let most = plans.iter().map(|plan| persistent(plan)).max().unwrap_or(0);
+        let keeper = plans.iter().position(|plan| persistent(plan) == most).unwrap_or(0);
+        for plan in plans {
+            same_state(plans[keeper], plan)?;
+        }
         let mut ledger = Ledger::new(device);
         let footprint = Footprint::of(plans);
         let arenas = Arenas::new(plans, &mut ledger)?;
@@ -83,6 +92,7 @@ impl Session {
             ledger,
             arenas,
             programs,
+            keeper,
             transfer,
             footprint,
             clock: Clock::default(),
@@ -184,7 +194,7 @@ impl Session {
         Ok(self.losses.drain(..).collect())
     }
 
-    /// Reads an output of a plan's last run. Waits for it. It must be read before another plan of the session runs.
+    /// Reads an output of a plan's last run; a loss of the last step whose loss was to be read. Waits for it. It must be read before another plan of the session runs.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type.
@@ -199,37 +209,6 @@ impl Session {
             return Ok(bytemuck::cast_slice(&loss).to_vec());
         }
         self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
-    }
-
-    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`] with the names there are.
-    pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let plan = &self.programs[0].plan;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
-        match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// Replaces a parameter or optimizer state.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
-    pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        let plan = &self.programs[0].plan;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
-        if place.bytes / 4 != data.len() as u64 {
-            let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
-            return Err(Error::Input { name: name.to_owned(), message });
-        }
-        match &mut self.transfer {
-            Some(transfer) => transfer
-                .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),
-            None => Ok(()),
-        }
     }
 
     /// The plan with this number.
@@ -298,12 +277,10 @@ impl Session {
         self.poison.is_some()
     }
 
-    /// Raw words of an arena.
-    pub(super) fn read_words(&mut self, place: Place) -> Result<Vec<u32>> {
-        match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place),
-            None => Err(Error::Option("a session without parameters cannot be read this way".to_owned())),
-        }
+    /// The plan that knows everything that lives from step to step.
+    #[cfg(feature = "safetensors")]
+    pub(super) fn keeper(&self) -> &Plan {
+        &self.programs[self.keeper].plan
     }
 
     fn known(&self, id: ProgramId) -> Result<()> {
@@ -312,18 +289,6 @@ impl Session {
             return Ok(());
         }
         Err(Error::Option(format!("the session has {count} plans, there is no number {}", id.0)))
-    }
-
-    /// Uploads how parameters start; optimizer state starts as the zeros that a new buffer holds.
-    fn upload_start(&mut self) -> Result<()> {
-        let plan = &self.programs[0].plan;
-        let Some(transfer) = &mut self.transfer else { return Ok(()) };
-        for (i, param) in plan.graph().parameters.iter().enumerate() {
-            // Parameters are the first storages, in the order of registration.
-            let place = self.arenas.elements(plan, StorageId(i as u32));
-            transfer.upload(&self.ledger, place, |range| param.initial(range))?;
-        }
-        Ok(())
     }
 
     /// Keeps losses that have arrived, and stops at the first that is no number.
@@ -341,39 +306,4 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// A plan for larger limits than the device's is refused before any buffer is created.
-fn fits(plan: &Plan, device: &Device) -> Result<()> {
-    let (planned, has) = (&plan.limits, device.limits());
-    let largest_arena = plan.layout.arenas().map(|(_, bytes)| bytes).max().unwrap_or(0);
-    let spans = plan.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
-    let largest_binding = spans.map(|span| span.bytes).max().unwrap_or(0);
-    let checks =
-        [("a buffer", largest_arena, has.max_buffer), ("a binding", largest_binding, has.max_binding)];
-    for (what, needs, most) in checks {
-        if needs > most {
-            return Err(Error::Option(format!(
-                "the plan for `{}` needs {what} of {needs} bytes, `{}` allows {most}; plan with `device.limits()`",
-                planned.name, has.name
-            )));
-        }
-    }
-    if planned.min_subgroup > has.min_subgroup {
-        return Err(Error::Option(format!(
-            "the plan for `{}` counts on subgroups of {}, `{}` has {}; plan with `device.limits()`",
-            planned.name, planned.min_subgroup, has.name, has.min_subgroup
-        )));
-    }
-    Ok(())
-}
-
-fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
-    let list = |plan: &Plan| -> Vec<_> {
-        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
-    };
-    if list(first) == list(other) {
-        return Ok(());
-    }
-    Err(Error::Option("the plans of a session must be traced over the same parameters".to_owned()))
 }

@@ -48,7 +48,11 @@ impl Session {
         let steps = header.metadata().as_ref().and_then(|m| m.get("steps")).map(|s| s.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let wanted: BTreeMap<String, Vec<usize>> = self.saved(steps.is_some())?.into_iter().collect();
-        let problems = differences(&wanted, &file);
+        // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
+        let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
+        let is_state =
+            |name: &str| name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param));
+        let problems = differences(&wanted, &file, |name| evaluates && is_state(name));
         if !problems.is_empty() {
             return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));
         }
@@ -65,7 +69,7 @@ impl Session {
 
     /// Names and shapes of what a file holds.
     fn saved(&self, optimizer_state: bool) -> Result<Vec<(String, Vec<usize>)>> {
-        let plan = self.plan(super::ProgramId(0))?;
+        let plan = self.keeper();
         let parameters = &plan.graph().parameters;
         let shape_of = |storage: &Storage| {
             let value = plan.graph().values.iter().find(|value| value.name == storage.name);
@@ -82,7 +86,11 @@ impl Session {
 }
 
 /// Everything that keeps a file from being loaded.
-fn differences(wanted: &BTreeMap<String, Vec<usize>>, file: &SafeTensors) -> Vec<String> {
+fn differences(
+    wanted: &BTreeMap<String, Vec<usize>>,
+    file: &SafeTensors,
+    needless: impl Fn(&str) -> bool,
+) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, shape) in wanted {
         match file.tensor(name) {
@@ -96,7 +104,8 @@ fn differences(wanted: &BTreeMap<String, Vec<usize>>, file: &SafeTensors) -> Vec
             Ok(_) => {}
         }
     }
-    let mut extra: Vec<&str> = file.names().into_iter().filter(|name| !wanted.contains_key(*name)).collect();
+    let strange = |name: &&str| !wanted.contains_key(*name) && !needless(name);
+    let mut extra: Vec<&str> = file.names().into_iter().filter(strange).collect();
     extra.sort_unstable();
     problems.extend(extra.iter().map(|name| format!("`{name}` is in the file, not in the model")));
     problems

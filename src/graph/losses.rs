@@ -27,6 +27,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn bce_with_logits(&self, target: &Tensor) -> Tensor {
-        self.one(Op::Binary(Binary::BceLogits), &[self, target], Location::caller()).mean(&[])
+        let at = Location::caller();
+        if self.shape() != target.shape() {
+            let message =
+                format!("bce_with_logits: logits {} and targets {} differ", self.shape(), target.shape());
+            self.trace.complain(message, at);
+        }
+        self.one(Op::Binary(Binary::BceLogits), &[self, target], at).mean(&[])
     }
 }

@@ -98,7 +98,7 @@ fn repeats(b: Shape, output: Shape) -> bool {
         return true;
     }
     let own: Vec<usize> = b.dims().iter().copied().skip_while(|&dim| dim == 1).collect();
-    b.numel() % 4 == 0 && output.dims().ends_with(&own)
+    b.numel().is_multiple_of(4) && output.dims().ends_with(&own)
 }
 
 pub(super) fn dims_of(shape: Shape) -> Vec<u64> {

@@ -37,7 +37,7 @@ mod tests {
     fn folded_grids_cover_everything_within_the_limit() {
         for groups in [0, 1, 65_535, 65_536, 1 << 26, 65_535 * 65_535] {
             let [x, y, z] = fold(groups, 65_535);
-            assert!(x >= 1 && x <= 65_535 && y >= 1 && y <= 65_535 && z == 1);
+            assert!((1..=65_535).contains(&x) && (1..=65_535).contains(&y) && z == 1);
             assert!(u64::from(x) * u64::from(y) >= groups);
         }
     }

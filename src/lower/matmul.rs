@@ -51,7 +51,7 @@ fn any_for_cpu(limits: &Limits) -> Choice {
 
 /// The kernels in which a subgroup reads `A` once for all its lanes; `None` where sizes or subgroups do not fit them.
 fn sharing(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Option<Choice> {
-    let fours = |n: u64| n % 4 == 0;
+    let fours = |n: u64| n.is_multiple_of(4);
     let (wide, small) = match (ta, tb) {
         (false, false) if fours(sizes.k) => (&table::MATMUL_CPU_NN, &table::MATMUL_CPU8_NN),
         (false, true) if fours(sizes.k) => (&table::MATMUL_CPU_NT, &table::MATMUL_CPU8_NT),
@@ -151,7 +151,7 @@ impl Product {
 /// equal, so their number divides k.
 fn long(site: &Site, product: &Product) -> Result<Lowered> {
     let Sizes { batch, m, n, k } = product.sizes;
-    let pieces = (k.div_ceil(MAX_INNER)..=4 * k.div_ceil(MAX_INNER)).find(|pieces| k % pieces == 0);
+    let pieces = (k.div_ceil(MAX_INNER)..=4 * k.div_ceil(MAX_INNER)).find(|pieces| k.is_multiple_of(*pieces));
     let (Some(pieces), 1) = (pieces, batch) else {
         return Err(Error::Option(format!(
             "matmul: the inner dimension {k} is too long for the software adapter `{}`, which takes {MAX_INNER}, or a \

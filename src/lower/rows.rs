@@ -63,7 +63,7 @@ fn rows(site: &Site, forms: &Forms, shape: Shape, memory: Vec<Operand>) -> Launc
     let rows = shape.numel() / cols;
     let params = [rows as u32, cols as u32];
     if site.limits.class == AdapterClass::Cpu && cols <= MAX_COLUMNS {
-        let kernel = if cols % 4 == 0 { forms.fours } else { forms.thread };
+        let kernel = if cols.is_multiple_of(4) { forms.fours } else { forms.thread };
         return per_thread(site, kernel, rows, memory, &params);
     }
     let grid = fold(rows, site.limits.max_workgroups);

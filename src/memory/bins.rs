@@ -10,7 +10,9 @@ use super::tiling::{End, FreeIndex, NONE, Tile, Tiling};
 
 const MANTISSA_BITS: u32 = 5;
 const PER_OCTAVE: usize = 1 << MANTISSA_BITS;
-const OCTAVES: usize = 60;
+/// 60 are enough for every `u64`; with a power of two an index needs a mask in place of a check.
+const OCTAVES: usize = 64;
+const CLASSES: usize = OCTAVES * PER_OCTAVE;
 
 /// A strategy whose every operation takes constant time and, once warm, no heap memory.
 pub type Bins = Tiling<SizeBins>;
@@ -22,7 +24,7 @@ impl Bins {
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
     pub fn new(granule: u64) -> Result<Self, AllocError> {
         let shift = granule.trailing_zeros();
-        let heads = vec![NONE; OCTAVES * PER_OCTAVE];
+        let heads = Box::new([NONE; CLASSES]);
         Self::with_index(granule, 0, SizeBins { shift, octaves: 0, classes: [0; OCTAVES], heads })
     }
 }
@@ -36,19 +38,17 @@ pub struct SizeBins {
     octaves: u64,
     /// Bit c of octave o: that class is not empty.
     classes: [u32; OCTAVES],
-    heads: Vec<u32>,
+    heads: Box<[u32; CLASSES]>,
 }
 
 /// The class of `units`, rounded down, and whether `units` is larger than the smallest size of that class.
 /// Below 2^MANTISSA_BITS classes are exact; above, a class is a leading one and the five bits after it.
 #[inline]
 fn class_of(units: u64) -> (usize, bool) {
-    if units < PER_OCTAVE as u64 {
-        return (units as usize, false);
-    }
-    let shift = 63 - units.leading_zeros() - MANTISSA_BITS;
+    // The bit that is set makes the smallest sizes, which are exact, the first octave of the rule for the others.
+    let shift = 63 - (units | PER_OCTAVE as u64).leading_zeros() - MANTISSA_BITS;
     let class = ((shift as usize) << MANTISSA_BITS) + (units >> shift) as usize;
-    (class, units & ((1 << shift) - 1) != 0)
+    (class % CLASSES, units & ((1 << shift) - 1) != 0)
 }
 
 impl SizeBins {
@@ -60,50 +60,41 @@ impl SizeBins {
     /// The first class at or above `class` that is not empty.
     #[inline]
     fn first_from(&self, class: usize) -> Option<usize> {
-        let (octave, bit) = (class / PER_OCTAVE, class % PER_OCTAVE);
-        let here = self.classes.get(octave)? & (u32::MAX << bit);
-        if here != 0 {
-            return Some(octave * PER_OCTAVE + here.trailing_zeros() as usize);
-        }
-        let above = self.octaves & u64::MAX.checked_shl(octave as u32 + 1)?;
-        let octave = above.trailing_zeros() as usize;
-        Some(octave * PER_OCTAVE + self.classes.get(octave)?.trailing_zeros() as usize)
+        let (octave, bit) = (class / PER_OCTAVE % OCTAVES, class % PER_OCTAVE);
+        let here = self.classes[octave] & (u32::MAX << bit);
+        let above = self.octaves & (u64::MAX << octave << 1);
+        let next = above.trailing_zeros() as usize % OCTAVES;
+        let (octave, classes) = if here != 0 { (octave, here) } else { (next, self.classes[next]) };
+        let found = octave * PER_OCTAVE + classes.trailing_zeros() as usize;
+        (here != 0 || above != 0).then_some(found % CLASSES)
     }
 }
 
+// Which lists are empty is as good as random, so that a branch on it would be mispredicted half the time: everything is
+// written, also where nothing changes.
 impl FreeIndex for SizeBins {
     #[inline]
     fn insert(&mut self, tiles: &mut [Tile], slot: u32) {
         let class = self.class_of_tile(tiles, slot);
         let head = std::mem::replace(&mut self.heads[class], slot);
+        tiles[head as usize].links[0] = slot;
         tiles[slot as usize].links = [NONE, head];
-        if head == NONE {
-            self.classes[class / PER_OCTAVE] |= 1 << (class % PER_OCTAVE);
-            self.octaves |= 1 << (class / PER_OCTAVE);
-        } else {
-            tiles[head as usize].links[0] = slot;
-        }
+        self.classes[class / PER_OCTAVE] |= 1 << (class % PER_OCTAVE);
+        self.octaves |= 1 << (class / PER_OCTAVE);
     }
 
     #[inline]
     fn remove(&mut self, tiles: &mut [Tile], slot: u32) {
         let [before, after] = tiles[slot as usize].links;
-        if after != NONE {
-            tiles[after as usize].links[0] = before;
-        }
-        if before != NONE {
-            tiles[before as usize].links[1] = after;
-            return;
-        }
+        tiles[after as usize].links[0] = before;
+        tiles[before as usize].links[1] = after;
         let class = self.class_of_tile(tiles, slot);
-        self.heads[class] = after;
-        if after == NONE {
-            let octave = class / PER_OCTAVE;
-            self.classes[octave] &= !(1 << (class % PER_OCTAVE));
-            if self.classes[octave] == 0 {
-                self.octaves &= !(1 << octave);
-            }
-        }
+        let head = &mut self.heads[class];
+        *head = if before == NONE { after } else { *head };
+        let octave = class / PER_OCTAVE;
+        let classes = &mut self.classes[octave];
+        *classes &= !(u32::from(*head == NONE) << (class % PER_OCTAVE));
+        self.octaves &= !(u64::from(*classes == 0) << octave);
     }
 
     #[inline]
@@ -111,7 +102,7 @@ impl FreeIndex for SizeBins {
         let units = want.size >> self.shift;
         let (class, _) = class_of(units);
         let head = self.heads[class];
-        if head != NONE && tiles[head as usize].fit(want, End::Low).is_some() {
+        if tiles[head as usize].fit(want, End::Low).is_some() {
             return Some((head, End::Low));
         }
         let slack = (want.align >> self.shift) - 1;
@@ -146,7 +137,7 @@ mod tests {
         let mut last = (0, 0);
         for units in (0..5000).chain((13..64).flat_map(|e| (0..64).map(move |m| (1 << e) + (m << (e - 6))))) {
             let (class, inexact) = class_of(units);
-            assert!(class < OCTAVES * PER_OCTAVE, "{units} is out of the table: {class}");
+            assert!(class < 60 * PER_OCTAVE, "{units} leaves its octaves: {class}");
             assert!(units <= last.0 || class >= last.1, "{units} falls to {class}");
             if inexact {
                 let (below, _) = class_of(units - units / 32);
@@ -154,7 +145,7 @@ mod tests {
             }
             last = (units, class);
         }
-        assert_eq!(class_of(u64::MAX).0, OCTAVES * PER_OCTAVE - 1);
+        assert_eq!(class_of(u64::MAX).0, 60 * PER_OCTAVE - 1);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::AllocError;
 use super::replay::{Contender, Placed, place};
 use super::trace::Trace;
 use crate::units::Bytes;
@@ -14,19 +13,25 @@ const HEAD: f64 = 22.0;
 const MARGIN: f64 = 8.0;
 
 /// Draws where each contender places each block of the trace: time to the right, one step of the trace a unit; address
-/// upwards, pages on top of each other. All panels have one scale; the line across each is the lower bound. Colours tell
-/// sizes, from blue (small) to red (large).
+/// upwards. All panels have one scale; the line across each is the lower bound. A panel that would be higher than twice
+/// the bound is cut off there, so that one bad contender does not flatten the others. Colours tell sizes, from blue
+/// (small) to red (large).
+///
+/// Pages stand on top of each other by number, each as high as it is ever filled: a pool that releases pages in between
+/// may be drawn higher than what it reserves at once.
 ///
 /// # Errors
-/// [`AllocError`] for a contender that cannot be made.
-pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError> {
+/// As [`place`].
+pub fn svg(trace: &Trace, contenders: &[Contender]) -> crate::Result<String> {
     let bound = trace.lower_bound();
     let placed: Vec<_> = contenders
         .iter()
         .map(|contender| Ok((contender.name, place(trace, *contender)?)))
-        .collect::<Result<_, AllocError>>()?;
+        .collect::<crate::Result<_>>()?;
     let bases: Vec<_> = placed.iter().map(|(_, (blocks, _))| page_bases(blocks)).collect();
-    let top = bases.iter().map(|(_, height)| *height).max().unwrap_or(0).max(bound).max(1) as f64;
+    let cut = bound.saturating_mul(2);
+    let tallest = bases.iter().map(|(_, height)| (*height).min(cut)).max().unwrap_or(0);
+    let top = tallest.max(bound).max(1) as f64;
     let sizes = placed.iter().flat_map(|(_, (blocks, _))| blocks).map(|block| block.size.max(1).ilog2());
     let (smallest, largest) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
     let height = MARGIN + placed.len() as f64 * (HEAD + PANEL + MARGIN);
@@ -36,15 +41,19 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError
         w = WIDTH + 2.0 * MARGIN,
     );
     let time = WIDTH / trace.steps.len().max(1) as f64;
-    for (i, ((name, (blocks, reserved)), (base, _))) in placed.iter().zip(&bases).enumerate() {
+    for (i, ((name, (blocks, reserved)), (base, height))) in placed.iter().zip(&bases).enumerate() {
         let y = MARGIN + i as f64 * (HEAD + PANEL + MARGIN);
         let ratio = *reserved as f64 / bound.max(1) as f64;
-        let (text_y, floor) = (y + 15.0, y + HEAD + PANEL);
-        // Writing to a string cannot fail.
+        let (text_y, panel_y, floor) = (y + 15.0, y + HEAD, PANEL);
+        let note = if *height > cut { " (cut off)" } else { "" };
+        // Writing to a string cannot fail. The inner `svg` cuts off what leaves its panel.
         let _ = writeln!(
             out,
-            "<text x=\"{MARGIN}\" y=\"{text_y}\">{name}: {}, {ratio:.3} × lower bound</text>",
-            Bytes(*reserved)
+            "<text x=\"{MARGIN}\" y=\"{text_y}\">{name}: {}, {ratio:.3} × lower bound{note}</text>\n\
+             <svg y=\"{panel_y}\" width=\"{}\" height=\"{}\">",
+            Bytes(*reserved),
+            WIDTH + 2.0 * MARGIN,
+            PANEL + 1.0
         );
         let mut boxes: BTreeMap<u32, String> = BTreeMap::new();
         for block in blocks {
@@ -63,7 +72,7 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> Result<String, AllocError
         let _ = writeln!(
             out,
             "<path d=\"M{MARGIN} {floor:.1}H{right}M{MARGIN} {line:.1}H{right}\" stroke=\"black\" stroke-width=\"0.7\" \
-             stroke-dasharray=\"4 3\"/>"
+             stroke-dasharray=\"4 3\"/></svg>"
         );
     }
     out.push_str("</svg>\n");

@@ -1,5 +1,7 @@
 //! Runs a trace through the strategies and measures what each needs.
 
+mod planned;
+
 use std::time::Instant;
 
 use super::trace::{Step, Trace};
@@ -12,6 +14,9 @@ pub enum Setting {
     OnePage(Kind),
     /// A pool that grows page by page. What it reserves is the peak of its pages.
     Pages(PoolOptions),
+    /// One page laid out by the offline [`planner`](super::planner), which knows the whole trace in advance: what the strategies, which
+    /// see one request at a time, can be measured by.
+    Planned,
 }
 
 /// A strategy in a setting, under a name.
@@ -23,11 +28,11 @@ pub struct Contender {
     pub setting: Setting,
 }
 
-/// Every contender: each strategy in one page, then the pools that grow.
+/// Every contender: the offline planner, each strategy in one page, then the pools that grow.
 pub fn contenders() -> Vec<Contender> {
     let alone = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching));
-    let mut all: Vec<_> =
-        alone.map(|kind| Contender { name: kind.name(), setting: Setting::OnePage(kind) }).collect();
+    let mut all = vec![Contender { name: "offline-planner", setting: Setting::Planned }];
+    all.extend(alone.map(|kind| Contender { name: kind.name(), setting: Setting::OnePage(kind) }));
     let grow = PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::default() };
     let pools = [
         ("bins-doubling", grow),
@@ -54,51 +59,60 @@ pub struct Outcome {
     pub fragmentation: f64,
     /// Bytes of padding in live blocks at that moment.
     pub padding: u64,
-    /// Requests that failed; none unless a capacity was given.
-    pub failed: u64,
+    /// Requests that failed; none unless a capacity was given. `None` where the planner found no layout within it: a
+    /// plan is whole or not at all.
+    pub failed: Option<u64>,
     /// Pages created in the whole run: allocations that a device would have seen.
     pub native_allocations: u64,
-    /// Median time of one allocation or free in nanoseconds, over batches of 16: of the strategy alone in one page, of the
-    /// whole pool where pages come and go.
-    pub ns_per_op_p50: f64,
-    /// 99th percentile over the same batches.
-    pub ns_per_op_p99: f64,
+    /// Time of an operation; `None` for the planner, which does nothing while the trace runs.
+    pub ns_per_op: Option<Time>,
+}
+
+/// Time of one allocation or free in nanoseconds, over batches of 16: of the strategy alone in one page, of the whole
+/// pool where pages come and go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Time {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
 }
 
 /// Runs `trace` through `contender`. With `capacity` (bytes) memory is limited to that, as one page or as a pool's cap,
 /// and requests may fail; without it memory is as large as needed.
 ///
 /// # Errors
-/// [`AllocError`] for a setting that cannot be made.
-pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<Outcome, AllocError> {
+/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
+/// that cannot be planned.
+pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> crate::Result<Outcome> {
     let bound = trace.lower_bound();
-    let options = options(trace, contender, capacity)?;
+    let (options, times) = match contender.setting {
+        Setting::Planned => return Ok(planned::outcome(trace, contender.name, capacity)?),
+        Setting::OnePage(kind) => {
+            let options = one_page(kind, capacity.map_or_else(|| smallest_page(trace, kind, bound), Ok)?);
+            (options, time_strategy(trace, kind, options)?)
+        }
+        Setting::Pages(options) => {
+            let options = PoolOptions { cap: capacity, ..options };
+            (options, time_pool(trace, options)?)
+        }
+    };
     let run = run(trace, options, false)?;
-    let reserved = run.peak_reserved;
-    let (p50, p99) = percentiles(match contender.setting {
-        Setting::OnePage(kind) => time_strategy(trace, kind, options)?,
-        Setting::Pages(_) => time_pool(trace, options)?,
-    });
     Ok(Outcome {
         name: contender.name,
         peak_live: run.peak_live,
-        peak_reserved: reserved,
-        ratio: if bound == 0 { 1.0 } else { reserved as f64 / bound as f64 },
+        peak_reserved: run.peak_reserved,
+        ratio: ratio(run.peak_reserved, bound),
         fragmentation: run.fragmentation,
         padding: run.padding,
-        failed: run.failed,
+        failed: Some(run.failed),
         native_allocations: run.native_allocations,
-        ns_per_op_p50: p50,
-        ns_per_op_p99: p99,
+        ns_per_op: Some(percentiles(times)),
     })
 }
 
-fn options(trace: &Trace, contender: Contender, capacity: Option<u64>) -> Result<PoolOptions, AllocError> {
-    Ok(match (contender.setting, capacity) {
-        (Setting::OnePage(kind), Some(bytes)) => one_page(kind, bytes),
-        (Setting::OnePage(kind), None) => one_page(kind, smallest_page(trace, kind, trace.lower_bound())?),
-        (Setting::Pages(options), cap) => PoolOptions { cap, ..options },
-    })
+fn ratio(reserved: u64, bound: u64) -> f64 {
+    if bound == 0 { 1.0 } else { reserved as f64 / bound as f64 }
 }
 
 /// Where a contender put a block. Bytes; times count steps of the trace.
@@ -116,12 +130,18 @@ pub struct Placed {
     pub until: usize,
 }
 
-/// Where `contender` puts each block of the trace, in order of allocation, and the bytes that it reserves for that.
+/// Where `contender` puts each block of the trace, and the bytes that it reserves for that.
 ///
 /// # Errors
-/// [`AllocError`] for a setting that cannot be made.
-pub fn place(trace: &Trace, contender: Contender) -> Result<(Vec<Placed>, u64), AllocError> {
-    let mut pool = Pool::new(options(trace, contender, None)?, Offsets)?;
+/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
+/// that cannot be planned.
+pub fn place(trace: &Trace, contender: Contender) -> crate::Result<(Vec<Placed>, u64)> {
+    let options = match contender.setting {
+        Setting::Planned => return Ok(planned::layout(trace, None)?),
+        Setting::OnePage(kind) => one_page(kind, smallest_page(trace, kind, trace.lower_bound())?),
+        Setting::Pages(options) => options,
+    };
+    let mut pool = Pool::new(options, Offsets)?;
     let mut live: Vec<Option<(Block, usize)>> = vec![None; trace.blocks.len()];
     let mut placed = Vec::new();
     for (time, step) in trace.steps.iter().enumerate() {
@@ -252,11 +272,10 @@ fn time(trace: &Trace, mut work: impl FnMut(&Step)) -> Vec<f64> {
     batches.collect()
 }
 
-/// Median and 99th percentile.
-fn percentiles(mut times: Vec<f64>) -> (f64, f64) {
+fn percentiles(mut times: Vec<f64>) -> Time {
     times.sort_by(f64::total_cmp);
     let at = |share: usize| times.get(times.len().saturating_sub(1) * share / 100).copied().unwrap_or(0.0);
-    (at(50), at(99))
+    Time { p50: at(50), p99: at(99) }
 }
 
 #[cfg(test)]
@@ -276,7 +295,7 @@ mod tests {
             replay(&trace(), contender, capacity).expect("valid setting")
         };
         let best = outcome("best-fit", None);
-        assert_eq!((best.peak_live, best.peak_reserved, best.failed), (4096, 5120, 0));
+        assert_eq!((best.peak_live, best.peak_reserved, best.failed), (4096, 5120, Some(0)));
         assert_eq!((best.ratio, best.native_allocations, best.padding), (1.25, 1, 0));
         assert!((best.fragmentation - 0.2).abs() < 1e-12, "{best:?}");
 
@@ -285,7 +304,29 @@ mod tests {
         assert_eq!(outcome("pytorch", None).peak_reserved, 2 << 20);
 
         let short = outcome("best-fit", Some(4096));
-        assert_eq!((short.failed, short.peak_live), (1, 3072));
+        assert_eq!((short.failed, short.peak_live), (Some(1), 3072));
+
+        let planned = outcome("offline-planner", None);
+        assert_eq!((planned.ratio, planned.fragmentation, planned.ns_per_op), (1.0, 0.0, None));
+        assert_eq!(outcome("offline-planner", Some(4096)).failed, Some(0));
+        assert_eq!(outcome("offline-planner", Some(4095)).failed, None, "no plan fits");
+    }
+
+    #[test]
+    fn the_planner_places_every_block_once_and_nothing_overlaps() {
+        let planner = contenders()[0];
+        let (placed, height) = place(&trace(), planner).expect("a valid trace");
+        assert_eq!((placed.len(), height), (4, 4096));
+        for (i, a) in placed.iter().enumerate() {
+            for b in &placed[..i] {
+                let together = a.from < b.until && b.from < a.until;
+                assert!(
+                    !together || a.offset + a.size <= b.offset || b.offset + b.size <= a.offset,
+                    "{a:?} {b:?}"
+                );
+            }
+        }
+        assert_eq!(place(&Trace::default(), planner).expect("an empty trace").1, 0);
     }
 
     #[test]

@@ -31,6 +31,17 @@ pub struct Trace {
     pub blocks: Vec<String>,
 }
 
+/// When a block of a trace lives. A step is a unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Step at which it is allocated.
+    pub from: usize,
+    /// Step at which it is freed, or the number of steps.
+    pub until: usize,
+    /// Bytes asked for.
+    pub size: u64,
+}
+
 /// A trace that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
@@ -167,18 +178,23 @@ impl Trace {
         peak
     }
 
-    /// The trace as `id,lower,upper,size`; a step is a unit of time, and what is never freed lives to the end.
-    pub fn to_lifetimes(&self) -> String {
-        let end = self.steps.len();
-        let mut rows = vec![(0, end, 0); self.blocks.len()];
+    /// Size and lifetime of each block, by id.
+    pub fn lifetimes(&self) -> Vec<Lifetime> {
+        let until = self.steps.len();
+        let mut lifetimes = vec![Lifetime { from: 0, until, size: 0 }; self.blocks.len()];
         for (time, step) in self.steps.iter().enumerate() {
             match *step {
-                Step::Alloc { id, size } => (rows[id].0, rows[id].2) = (time, size),
-                Step::Free { id } => rows[id].1 = time,
+                Step::Alloc { id, size } => lifetimes[id] = Lifetime { from: time, until, size },
+                Step::Free { id } => lifetimes[id].until = time,
             }
         }
+        lifetimes
+    }
+
+    /// The trace as `id,lower,upper,size`; a step is a unit of time, and what is never freed lives to the end.
+    pub fn to_lifetimes(&self) -> String {
         let mut text = format!("{LIFETIMES}\n");
-        for (id, (lower, upper, size)) in rows.into_iter().enumerate() {
+        for (id, Lifetime { from: lower, until: upper, size }) in self.lifetimes().into_iter().enumerate() {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{id},{lower},{upper},{size}");
         }

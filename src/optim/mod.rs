@@ -191,7 +191,7 @@ impl Optimizer {
 
     fn update(&self) -> Update {
         match *self {
-            Self::Sgd(Sgd { momentum, weight_decay, .. }) if momentum == 0.0 => Update::Sgd { weight_decay },
+            Self::Sgd(Sgd { momentum: 0.0, weight_decay, .. }) => Update::Sgd { weight_decay },
             Self::Sgd(Sgd { momentum, weight_decay, nesterov, .. }) => {
                 Update::Momentum { momentum, weight_decay, nesterov }
             }
@@ -219,11 +219,9 @@ impl Optimizer {
             ]),
         }
         match rules.into_iter().find(|(_, value, below)| !(*value >= 0.0 && value < below)) {
-            Some((name, value, below)) if below == 1.0 => {
-                Err(Error::Option(format!("optimizer: {name} = {value}; it must be at least 0 and below 1")))
-            }
-            Some((name, value, _)) => {
-                Err(Error::Option(format!("optimizer: {name} = {value}; it must be at least 0 and finite")))
+            Some((name, value, below)) => {
+                let most = if below == 1.0 { "below 1" } else { "finite" };
+                Err(Error::Option(format!("optimizer: {name} = {value}; it must be at least 0 and {most}")))
             }
             None => Ok(()),
         }

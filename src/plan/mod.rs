@@ -58,14 +58,19 @@ struct Settings {
 impl Plan {
     /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
-        let graph = separate::separate(graph)?;
-        let order = schedule::schedule(&graph, settings.reorder);
-        let program = program::Program::build(graph, order, limits, settings.in_place)?;
+        let program = Self::program(graph, limits, &settings)?;
         let (layout, certificate) =
             layout::Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
         let Settings { optimizer, seed, .. } = settings;
         Ok(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak })
+    }
+
+    /// The pipeline up to packing.
+    fn program(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
+        let graph = separate::separate(graph)?;
+        let order = schedule::schedule(&graph, settings.reorder);
+        Program::build(graph, order, limits, settings.in_place)
     }
 
     /// The graph that runs: the traced one with its backward pass and updates.

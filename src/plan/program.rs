@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::layout::step_problem;
 use super::schedule::roots;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Op, ValueId};
 use crate::kernels::{Launch, MAX_PARAMS};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower::{self, Operand};
+use crate::memory::planner;
 use crate::units::align_up;
 
 /// Index of a storage in [`Program::storages`].
@@ -91,6 +93,19 @@ impl Program {
         Ok(program)
     }
 
+    /// Bytes that live from step to step.
+    pub fn persistent_bytes(&self) -> u64 {
+        self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
+    }
+
+    /// The least that any packing of this order needs, with what lives from step to step.
+    pub(super) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
+        let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
+        let bound =
+            bound.ok_or_else(|| Error::Option("the step has more bytes than can be counted".to_owned()))?;
+        Ok(self.persistent_bytes() + bound)
+    }
+
     /// The storage of a value that is computed, read or fed.
     pub fn storage(&self, id: ValueId) -> Option<(StorageId, &Storage)> {
         let storage = self.storage_of[id.index()]?;
@@ -133,7 +148,8 @@ impl Program {
                 bytes,
                 max: limits.max_binding,
                 limits: limits.name.clone(),
-                batch_that_fits: (!class.is_persistent()).then(|| limits.max_binding / (bytes / rows).max(1)),
+                batch_that_fits: matches!(class, Class::Input | Class::Activation)
+                    .then(|| limits.max_binding / (bytes / rows).max(1)),
             });
         }
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class)?;

@@ -68,16 +68,22 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let with = |in_place: bool, reorder: bool| -> Result<Plan> {
-            let settings = Settings { in_place, reorder, ..self.settings(options) };
-            Plan::compile(self.training_graph(options, limits)?, limits, settings)
+        let bound = |rebuild: bool, in_place: bool, reorder: bool| -> Result<(u64, u64)> {
+            let options = PlanOptions { rebuild, ..*options };
+            let program = Plan::program(
+                self.training_graph(&options, limits)?,
+                limits,
+                &Settings { in_place, reorder, ..self.settings(&options) },
+            )?;
+            Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let traced = with(false, false)?;
+        let (naive, lifetimes) = bound(false, false, false)?;
         Ok(Savings {
-            naive: traced.naive_bytes(),
-            lifetimes: traced.peak_bytes(),
-            in_place: with(true, false)?.peak_bytes(),
-            order: with(true, true)?.peak_bytes(),
+            naive,
+            lifetimes,
+            in_place: bound(false, true, false)?.1,
+            order: bound(false, true, true)?.1,
+            rebuild: bound(options.rebuild, true, true)?.1,
         })
     }
 
@@ -113,7 +119,7 @@ impl TrainStep {
     }
 }
 
-/// Bytes of all arenas together as one way of saving after the other joins in.
+/// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savings {
     /// Every tensor has memory of its own for the whole step.
@@ -124,6 +130,8 @@ pub struct Savings {
     pub in_place: u64,
     /// And operations run in the order with the lowest peak.
     pub order: u64,
+    /// And cheap results are computed again in the backward pass, if that is on.
+    pub rebuild: u64,
 }
 
 /// A traced forward pass: evaluation and inference. No gradients are kept.

@@ -57,9 +57,11 @@ impl fmt::Display for Estimate {
         if let Some(savings) = &self.savings {
             row(f, "by lifetimes", savings.lifetimes, "tensors that are not alive together share memory")?;
             row(f, "in place", savings.in_place, "and results take over their operand's memory")?;
+            row(f, "order", savings.order, "and operations run in the order with the lowest peak")?;
+            row(f, "rebuild", savings.rebuild, "and cheap results are computed again in the backward pass")?;
         }
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
-        row(f, "planned", self.peak, &format!("and in the best order: {ratio:.3} × the lower bound"))?;
+        row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;
         row(f, "lower bound", self.lower_bound, "the most that is alive at once")?;
         let own = &self.footprint;
         writeln!(f, "\ncreated on the device")?;

@@ -8,7 +8,7 @@ use wgrad::plan::TrainStep;
 use super::support::close::{Near, ULP, assert_within};
 use super::support::compare::{compare, device_gradients, twin_gradients};
 use super::support::{noise, some_labels};
-use super::{SIZES, everywhere, placed_both_ways, unchecked};
+use super::{everywhere, placed_both_ways, unchecked};
 
 /// Errors of e^x and of a sum of `n` terms.
 fn softmax_error(n: usize) -> Near {
@@ -22,8 +22,8 @@ fn log_softmax_error(n: usize) -> Near {
 #[test]
 fn softmax_of_rows() {
     placed_both_ways(|trace, batch, keep| {
-        for rows in [1, 9] {
-            for cols in SIZES {
+        for rows in [1, 5] {
+            for cols in [1, 3, 4, 5, 31, 64, 129, 257] {
                 for log in [false, true] {
                     let x = batch.input(trace, [rows, cols], noise(cols as u64, rows * cols, -6.0, 6.0));
                     let (y, near) = if log {
@@ -65,6 +65,9 @@ fn many_columns_and_many_rows() {
                 let data = || noise(7, rows * cols, -6.0, 6.0);
                 let x = batch.input(trace, [rows, cols], data());
                 batch.expect(&format!("softmax {rows} x {cols}"), &x.softmax(), softmax_error(cols));
+                if rows > 65_535 {
+                    continue; // One kernel of many workgroups with barriers is slow enough on a CPU.
+                }
                 let x = batch.input(trace, [rows, cols], data());
                 batch.expect(
                     &format!("log_softmax {rows} x {cols}"),
@@ -132,7 +135,7 @@ fn gradients_of_rows() {
         // What is left of dy after its mean is taken off may be a thirtieth of it, with the error of the whole sum.
         let summed = 30.0 * 4.0 * ULP * (cols as f64).sqrt();
         let weights = move |x: &Tensor| {
-            let ramp = x.square().scale(0.03).add(&x);
+            let ramp = x.square().scale(0.03).add(x);
             ramp.sigmoid()
         };
         check_gradient("softmax", shape, &BTreeMap::new(), summed, |x| x.softmax().mul(&weights(x)).sum(&[]));

@@ -112,6 +112,7 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
             "by_lifetimes_bytes": savings.lifetimes,
             "in_place_bytes": savings.in_place,
             "best_order_bytes": savings.order,
+            "rebuild_bytes": savings.rebuild,
         },
         "classes": classes,
         "arenas": arenas,

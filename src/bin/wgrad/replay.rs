@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use wgrad::memory::picture;
-use wgrad::memory::replay::{Contender, Outcome, contenders, replay};
+use wgrad::memory::replay::{Contender, Outcome, Time, contenders, replay};
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::trace::Trace;
 use wgrad::{Bytes, Error, Result};
@@ -14,7 +14,8 @@ pub struct Options {
     /// Lifetimes (CSV `id,lower,upper,size`), event logs of this library, or PyTorch memory snapshots (pickle).
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Strategies by name, with commas between them, or all.
+    /// Strategies by name, with commas between them, or all. The offline planner knows the whole trace in advance: it is
+    /// the bound that the others chase.
     #[arg(long, default_value = "all")]
     strategy: String,
     /// Bytes that a strategy may reserve; without it, as many as it needs.
@@ -94,7 +95,8 @@ fn read(path: &Path, device: usize) -> Result<(Trace, Option<u64>)> {
         }
         return Ok((trace, Some(snapshot.reserved(device))));
     }
-    let text = String::from_utf8(bytes).map_err(|error| data(path, error))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| data(path, format!("neither a binary pickle nor text: {}", error.utf8_error())))?;
     Ok((Trace::parse(&text).map_err(|error| data(path, error))?, None))
 }
 
@@ -115,7 +117,7 @@ fn to_json(path: &Path, trace: &Trace, reported: Option<u64>, outcomes: &[Outcom
                 "padding": o.padding,
                 "failed": o.failed,
                 "native_allocations": o.native_allocations,
-                "ns_per_op": { "p50": o.ns_per_op_p50, "p99": o.ns_per_op_p99 },
+                "ns_per_op": o.ns_per_op.map(|time| json!({ "p50": time.p50, "p99": time.p99 })),
             })
         })
         .collect();
@@ -137,18 +139,21 @@ fn print_table(path: &Path, trace: &Trace, reported: Option<u64>, outcomes: &[Ou
         "  {:<18} {:>9} {:>15} {:>6} {:>10} {:>7} {:>7} {:>8} {:>8}",
         "strategy", "ratio", "reserved B", "frag", "padding", "failed", "pages", "p50 ns", "p99 ns"
     );
+    let dash = || "–".to_owned();
     for o in outcomes {
+        let nanoseconds =
+            |pick: fn(Time) -> f64| o.ns_per_op.map_or_else(dash, |t| format!("{:.0}", pick(t)));
         println!(
-            "  {:<18} {:>9.4} {:>15} {:>5.1}% {:>10} {:>7} {:>7} {:>8.0} {:>8.0}",
+            "  {:<18} {:>9.4} {:>15} {:>5.1}% {:>10} {:>7} {:>7} {:>8} {:>8}",
             o.name,
             o.ratio,
             o.peak_reserved,
             o.fragmentation * 100.0,
             Bytes(o.padding),
-            o.failed,
+            o.failed.map_or_else(dash, |failed| failed.to_string()),
             o.native_allocations,
-            o.ns_per_op_p50,
-            o.ns_per_op_p99
+            nanoseconds(|time| time.p50),
+            nanoseconds(|time| time.p99)
         );
     }
 }

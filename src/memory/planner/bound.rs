@@ -1,5 +1,7 @@
 //! The lower bound: no packing is lower than what is alive at one instant.
 
+use std::collections::BTreeMap;
+
 use super::problem::Item;
 
 /// A height in bytes that no packing of `items` into one line of memory can be below, or `None` if it does not fit 64 bits.
@@ -8,7 +10,27 @@ use super::problem::Item;
 /// of the alignments, so each of them but the topmost takes its size rounded up to `g`. An item that is fixed
 /// reaches at least its own end.
 pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64> {
-    let items: Vec<&Item> = items.into_iter().filter(|item| item.size > 0).collect();
+    bound_of(items.into_iter().map(|item| Load {
+        lower: item.lower,
+        upper: item.upper,
+        size: item.size,
+        alignment: item.alignment,
+        fixed: item.fixed.map(|place| place.offset),
+    }))
+}
+
+/// What the bound looks at.
+pub(super) struct Load {
+    pub lower: u64,
+    pub upper: u64,
+    pub size: u64,
+    pub alignment: u64,
+    pub fixed: Option<u64>,
+}
+
+/// [`lower_bound`] of anything.
+pub(super) fn bound_of(items: impl IntoIterator<Item = Load>) -> Option<u64> {
+    let items: Vec<Load> = items.into_iter().filter(|item| item.size > 0).collect();
     let unit = common_alignment(items.iter().map(|item| item.alignment));
     let mut highest: u128 = 0;
     let mut events: Vec<(u64, bool, u128, u64)> = Vec::with_capacity(2 * items.len());
@@ -18,12 +40,11 @@ pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64>
         let padding = (padded - u128::from(item.size)) as u64;
         events.push((item.lower, true, padded, padding));
         events.push((item.upper, false, padded, padding));
-        let end = item.fixed.map_or(0, |place| u128::from(place.offset)) + u128::from(item.size);
-        highest = highest.max(end);
+        highest = highest.max(item.fixed.map_or(0, u128::from) + u128::from(item.size));
     }
     events.sort_unstable();
     let mut live: u128 = 0;
-    let mut paddings = std::collections::BTreeMap::<u64, usize>::new();
+    let mut paddings = BTreeMap::<u64, usize>::new();
     for (_, starts, padded, padding) in events {
         if starts {
             live += padded;

@@ -36,7 +36,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Heights of all chunks together, saturating.
-    pub fn height(&self) -> u64 {
+    pub(super) fn height(&self) -> u64 {
         self.heights.iter().fold(0, |sum, height| sum.saturating_add(*height))
     }
 }
@@ -58,11 +58,10 @@ pub(super) fn pack(instance: &Instance, order: &[u32], fit: Fit, limit: Option<u
         if instance.fixed[i].is_some() {
             continue;
         }
-        let (first, last) = (instance.first[i], instance.last[i]);
-        let (size, alignment) = (instance.size[i], instance.alignment[i]);
+        let request = instance.request(i, fit, height);
         let mut chunk = 0;
         let offset = loop {
-            if let Some(offset) = chunks[chunk].room(first, last, size, alignment, fit, height) {
+            if let Some(offset) = chunks[chunk].room(0, request) {
                 break offset;
             }
             // An item that found no room in a chunk of its own will never find any.

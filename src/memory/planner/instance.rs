@@ -3,7 +3,9 @@
 //! Lifetimes are intervals, so items that are pairwise alive together are all alive at one instant (Helly). Time is cut into
 //! *slices*, one per maximal set of items alive together; two items may not share bytes exactly when they share a slice.
 
-use super::bound::common_alignment;
+use super::bound::{Load, bound_of, common_alignment};
+use super::greedy::Fit;
+use super::occupancy::{Occupancy, Request};
 use super::problem::Item;
 
 /// Items of one arena by position, with lifetimes as half-open ranges of slices. Items of size 0 take part like any other.
@@ -13,6 +15,8 @@ pub(super) struct Instance {
     pub first: Vec<u32>,
     /// One past the last slice of each item.
     pub last: Vec<u32>,
+    /// Length of each lifetime in the caller's time.
+    pub duration: Vec<u64>,
     /// Bytes of each item.
     pub size: Vec<u64>,
     /// Alignment of each item in bytes.
@@ -23,32 +27,117 @@ pub(super) struct Instance {
     pub slices: usize,
     /// All offsets are multiples of this many bytes.
     pub unit: u64,
+    obstacles: Option<Occupancy>,
 }
 
 impl Instance {
     /// The instance of `items`, in their order.
-    pub fn new(items: &[&Item]) -> Self {
+    pub(super) fn new(items: &[&Item]) -> Self {
         let lifetimes: Vec<(u64, u64)> = items.iter().map(|item| (item.lower, item.upper)).collect();
         let (first, last, slices) = slices_of(&lifetimes);
-        Self {
+        let mut instance = Self {
             first,
             last,
+            duration: items.iter().map(|item| item.upper - item.lower).collect(),
             size: items.iter().map(|item| item.size).collect(),
             alignment: items.iter().map(|item| item.alignment).collect(),
             fixed: items.iter().map(|item| item.fixed.map(|place| place.offset)).collect(),
             slices,
-            unit: common_alignment(items.iter().map(|item| item.alignment)),
+            unit: common_alignment(items.iter().filter(|item| item.size > 0).map(|item| item.alignment)),
+            obstacles: None,
+        };
+        instance.raise_obstacles();
+        instance
+    }
+
+    /// The items at `members` on their own, in that order.
+    pub(super) fn subset(&self, members: &[usize]) -> Self {
+        let lifetimes: Vec<(u64, u64)> =
+            members.iter().map(|&i| (u64::from(self.first[i]), u64::from(self.last[i]))).collect();
+        let (first, last, slices) = slices_of(&lifetimes);
+        let mut instance = Self {
+            first,
+            last,
+            duration: members.iter().map(|&i| self.duration[i]).collect(),
+            size: members.iter().map(|&i| self.size[i]).collect(),
+            alignment: members.iter().map(|&i| self.alignment[i]).collect(),
+            fixed: members.iter().map(|&i| self.fixed[i]).collect(),
+            slices,
+            unit: self.unit,
+            obstacles: None,
+        };
+        instance.raise_obstacles();
+        instance
+    }
+
+    fn raise_obstacles(&mut self) {
+        let mut obstacles = Occupancy::new(self.slices);
+        for (i, offset) in self.fixed.iter().enumerate() {
+            if let Some(offset) = *offset {
+                obstacles.take(self.first[i], self.last[i], offset, offset + self.size[i]);
+            }
         }
+        self.obstacles = self.fixed.iter().any(Option::is_some).then_some(obstacles);
     }
 
     /// Number of items.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.size.len()
     }
 
+    /// Slices that item `i` is alive in.
+    pub(super) fn span(&self, i: usize) -> std::ops::Range<usize> {
+        self.first[i] as usize..self.last[i] as usize
+    }
+
     /// Whether two items are alive together.
-    pub fn together(&self, a: usize, b: usize) -> bool {
+    pub(super) fn together(&self, a: usize, b: usize) -> bool {
         self.first[a] < self.last[b] && self.first[b] < self.last[a]
+    }
+
+    /// The lowest offset at or above `from` at which item `i` is aligned and clear of every fixed item.
+    /// Saturates at `u64::MAX`, which no item ends below.
+    pub(super) fn lift(&self, i: usize, from: u64) -> u64 {
+        match &self.obstacles {
+            None => from.checked_next_multiple_of(self.alignment[i]),
+            Some(obstacles) => obstacles.room(from, self.request(i, Fit::First, u64::MAX)),
+        }
+        .unwrap_or(u64::MAX)
+    }
+
+    /// The room that item `i` asks for.
+    pub(super) fn request(&self, i: usize, fit: Fit, limit: u64) -> Request {
+        let (first, last) = (self.first[i], self.last[i]);
+        Request { first, last, size: self.size[i], alignment: self.alignment[i], fit, limit }
+    }
+
+    /// Item `i`'s size rounded up so that whatever lies on it is at a multiple of the unit.
+    pub(super) fn padded(&self, i: usize) -> u64 {
+        self.size[i].saturating_add((self.unit - self.size[i] % self.unit) % self.unit)
+    }
+
+    /// A height in bytes that no packing of this line is below; `None` if it does not fit 64 bits.
+    pub(super) fn bound(&self) -> Option<u64> {
+        bound_of((0..self.len()).map(|i| Load {
+            lower: self.first[i].into(),
+            upper: self.last[i].into(),
+            size: self.size[i],
+            alignment: self.alignment[i],
+            fixed: self.fixed[i],
+        }))
+    }
+
+    /// Positions of the items that may be placed freely.
+    pub(super) fn movable(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).filter(|&i| self.fixed[i].is_none())
+    }
+
+    /// Whether no sum of sizes and alignments can come near the end of 64 bits, so that plain arithmetic is safe.
+    pub(super) fn is_modest(&self) -> bool {
+        let most = |i: usize| {
+            u128::from(self.size[i]) + u128::from(self.alignment[i]) + u128::from(self.fixed[i].unwrap_or(0))
+        };
+        (0..self.len()).map(most).sum::<u128>() < 1 << 62
     }
 }
 
@@ -90,5 +179,12 @@ mod tests {
                 assert_eq!(first[a] < last[b] && first[b] < last[a], truth, "{x:?} {y:?}");
             }
         }
+    }
+
+    #[test]
+    fn lifting_steps_over_fixed_items_and_keeps_alignment() {
+        let items = [Item::new("free", 0, 2, 5).aligned(4), Item::new("held", 1, 3, 10).fixed_at(0, 6)];
+        let instance = Instance::new(&items.iter().collect::<Vec<_>>());
+        assert_eq!([0, 1, 17, u64::MAX - 2].map(|from| instance.lift(0, from)), [0, 16, 20, u64::MAX]);
     }
 }

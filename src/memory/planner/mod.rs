@@ -12,18 +12,23 @@
 //! ```
 
 mod bound;
+mod budget;
 mod check;
 mod csv;
 mod error;
-pub mod exact;
+mod exact;
 mod greedy;
+mod improve;
 mod instance;
+mod line;
 mod occupancy;
 mod order;
 mod packing;
 mod problem;
+mod refine;
 mod skyline;
 mod solve;
+mod split;
 mod validate;
 
 pub use bound::lower_bound;

@@ -40,6 +40,23 @@ impl Runs {
     }
 }
 
+/// What is to be placed, and where it may end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// First slice.
+    pub first: u32,
+    /// One past the last slice.
+    pub last: u32,
+    /// Bytes.
+    pub size: u64,
+    /// The offset is a multiple of this.
+    pub alignment: u64,
+    /// Which gap is taken.
+    pub fit: Fit,
+    /// Its end is at or below this.
+    pub limit: u64,
+}
+
 /// Bytes in use over time in one line of memory.
 #[derive(Clone, Debug)]
 pub(super) struct Occupancy {
@@ -52,14 +69,14 @@ pub(super) struct Occupancy {
 
 impl Occupancy {
     /// Nothing in use over `slices` slices.
-    pub fn new(slices: usize) -> Self {
+    pub(super) fn new(slices: usize) -> Self {
         let leaves = slices.next_power_of_two();
         let nodes = vec![Runs::default(); 2 * leaves];
         Self { leaves, covering: nodes.clone(), touching: nodes }
     }
 
     /// Takes `[start, end)` over the slices `[first, last)`.
-    pub fn take(&mut self, first: u32, last: u32, start: u64, end: u64) {
+    pub(super) fn take(&mut self, first: u32, last: u32, start: u64, end: u64) {
         for side in [first as usize, last as usize - 1] {
             let mut node = self.leaves + side;
             while node > 0 {
@@ -73,16 +90,9 @@ impl Occupancy {
         }
     }
 
-    /// The offset at which `size` bytes are free over the slices `[first, last)` and end at or below `limit`.
-    pub fn room(
-        &self,
-        first: u32,
-        last: u32,
-        size: u64,
-        alignment: u64,
-        fit: Fit,
-        limit: u64,
-    ) -> Option<u64> {
+    /// The offset at or above `from` that has room for what is asked; `None` if there is none within the limit.
+    pub(super) fn room(&self, from: u64, request: Request) -> Option<u64> {
+        let Request { first, last, size, alignment, fit, limit } = request;
         let mut sets: Vec<&Runs> = spans(self.leaves, first, last).map(|node| &self.touching[node]).collect();
         let (mut left, mut right) = (self.leaves + first as usize, self.leaves + last as usize - 1);
         while left > 0 {
@@ -95,7 +105,7 @@ impl Occupancy {
         }
         sets.retain(|set| !set.0.is_empty());
         let mut tightest: Option<(u64, u64)> = None;
-        let mut offset = 0;
+        let mut offset = from;
         loop {
             offset = free_from(&sets, offset, alignment)?;
             let top = offset.checked_add(size).filter(|&top| top <= limit);
@@ -206,8 +216,9 @@ mod tests {
                     (offset..offset + size).all(|byte| !slice.get(byte as usize).unwrap_or(&true))
                 })
             };
+            let request = Request { first, last, size, alignment, fit: Fit::First, limit: bytes };
             let expected = (0..bytes).step_by(alignment as usize).find(|&offset| free(offset));
-            assert_eq!(occupancy.room(first, last, size, alignment, Fit::First, bytes), expected);
+            assert_eq!(occupancy.room(0, request), expected);
             if let Some(offset) = expected.filter(|_| draw(3) > 0) {
                 occupancy.take(first, last, offset, offset + size);
                 for slice in &mut map[first as usize..last as usize] {

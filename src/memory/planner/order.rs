@@ -1,11 +1,11 @@
-//! Orders in which greedy packing takes the items.
+//! Orders in which packing takes the items.
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use super::instance::Instance;
 
-/// What greedy packing looks at first; ties go to the larger, then the earlier item.
+/// What packing looks at first; ties go to the larger, then the longer-lived, then the earlier item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// Largest size first.
@@ -14,8 +14,21 @@ pub enum Order {
     Area,
     /// Longest lifetime first.
     Lifetime,
+    /// Alive in most slices first: long as counted in what happens meanwhile.
+    Slices,
     /// Items alive at the fullest instant first ("greedy by breadth", Pisarchyk & Lee 2020, arXiv 2001.03288).
     Breadth,
+    /// Of the items alive at equally full instants, the largest area first ("TAW" of MiniMalloc).
+    BreadthArea,
+    /// Of the items alive at equally full instants, the longest first ("TWA" of MiniMalloc).
+    BreadthLifetime,
+    /// Like `BreadthArea`, with instants equally full if they are so to a twentieth of the peak.
+    BandArea,
+    /// Like `BreadthLifetime`, with instants equally full if they are so to a twentieth of the peak.
+    BandLifetime,
+    /// Within bands as above, what reaches farthest to both sides of the fullest instant first: nested lifetimes, as those
+    /// of a forward and a backward pass are, then lie inside one another.
+    BandReach,
     /// Items alive together with the most others first (as in TVM's unified static memory planner).
     Conflicts,
     /// As they come to life.
@@ -28,7 +41,13 @@ impl fmt::Display for Order {
             Order::Size => "size",
             Order::Area => "area",
             Order::Lifetime => "lifetime",
+            Order::Slices => "slices",
             Order::Breadth => "breadth",
+            Order::BreadthArea => "breadth and area",
+            Order::BreadthLifetime => "breadth and lifetime",
+            Order::BandArea => "breadth band and area",
+            Order::BandLifetime => "breadth band and lifetime",
+            Order::BandReach => "breadth band and reach",
             Order::Conflicts => "conflicts",
             Order::Time => "time",
         })
@@ -36,29 +55,48 @@ impl fmt::Display for Order {
 }
 
 impl Order {
-    /// Every order, those that win most often first.
-    pub(super) const ALL: [Order; 6] =
-        [Order::Size, Order::Area, Order::Lifetime, Order::Breadth, Order::Conflicts, Order::Time];
-
     /// Positions of all items, first to pack first.
     pub(super) fn of(self, instance: &Instance) -> Vec<u32> {
-        let lifetime = |i: usize| u128::from(instance.last[i] - instance.first[i]);
+        let all = 0..instance.len();
+        let width = |i: usize| u128::from(instance.last[i] - instance.first[i]);
         let size = |i: usize| u128::from(instance.size[i]);
-        let key: Vec<u128> = match self {
-            Order::Size => (0..instance.len()).map(size).collect(),
-            Order::Area => (0..instance.len()).map(|i| size(i) * lifetime(i)).collect(),
-            Order::Lifetime => (0..instance.len()).map(lifetime).collect(),
-            Order::Breadth => breadth(instance),
-            Order::Conflicts => conflicts(instance),
-            Order::Time => (0..instance.len()).map(|i| u128::from(u32::MAX - instance.first[i])).collect(),
+        // Sizes and durations of 64 bits each: their product fits.
+        let area = |i: usize| size(i) * u128::from(instance.duration[i]);
+        let fullest = || fullest_slice(instance);
+        let key: Vec<(u128, u128)> = match self {
+            Order::Size => all.map(|i| (size(i), 0)).collect(),
+            Order::Area => all.map(|i| (area(i), 0)).collect(),
+            Order::Lifetime => all.map(|i| (u128::from(instance.duration[i]), area(i))).collect(),
+            Order::Slices => all.map(|i| (width(i), area(i))).collect(),
+            Order::Breadth => fullest().into_iter().map(|(_, rank)| (rank, 0)).collect(),
+            Order::BreadthArea => fullest().iter().enumerate().map(|(i, full)| (full.0, area(i))).collect(),
+            Order::BreadthLifetime => {
+                fullest().iter().enumerate().map(|(i, full)| (full.0, width(i))).collect()
+            }
+            Order::BandArea => {
+                bands(&fullest()).enumerate().map(|(i, band)| (band, size(i) * width(i))).collect()
+            }
+            Order::BandLifetime => bands(&fullest()).enumerate().map(|(i, band)| (band, width(i))).collect(),
+            Order::BandReach => bands(&fullest()).zip(reach(instance)).collect(),
+            Order::Conflicts => conflicts(instance).into_iter().map(|count| (count, 0)).collect(),
+            Order::Time => all.map(|i| (u128::from(u32::MAX - instance.first[i]), 0)).collect(),
         };
         let mut order: Vec<u32> = (0..instance.len() as u32).collect();
         order.sort_by_key(|&i| {
             let i = i as usize;
-            (Reverse(key[i]), Reverse(instance.size[i]), instance.first[i], Reverse(instance.last[i]), i)
+            (Reverse(key[i]), Reverse(instance.size[i]), Reverse(instance.duration[i]), instance.first[i], i)
         });
         order
     }
+}
+
+/// The inverse of an order: the position of each item in it.
+pub(super) fn ranks(order: &[u32]) -> Vec<u32> {
+    let mut rank = vec![0; order.len()];
+    for (position, &item) in order.iter().enumerate() {
+        rank[item as usize] = position as u32;
+    }
+    rank
 }
 
 /// Bytes alive in each slice.
@@ -69,27 +107,49 @@ pub(super) fn live_bytes(instance: &Instance) -> Vec<u128> {
         change[instance.last[i] as usize] -= i128::from(instance.size[i]);
     }
     let mut live = 0;
-    change.pop();
-    change
-        .iter()
-        .map(|delta| {
-            live += delta;
-            live as u128
-        })
-        .collect()
+    let running = |delta: &i128| {
+        live += delta;
+        live as u128
+    };
+    change[..instance.slices].iter().map(running).collect()
 }
 
-/// Rank of the fullest slice of each item: higher is fuller.
-fn breadth(instance: &Instance) -> Vec<u128> {
+/// For each item, the bytes alive in the fullest of its slices and that slice's rank: higher is fuller.
+fn fullest_slice(instance: &Instance) -> Vec<(u128, u128)> {
     let live = live_bytes(instance);
     let mut by_load: Vec<usize> = (0..instance.slices).collect();
     by_load.sort_by_key(|&slice| (Reverse(live[slice]), slice));
-    let mut rank = vec![0u128; instance.slices];
+    let mut rank = vec![0u32; instance.slices];
     for (position, &slice) in by_load.iter().enumerate() {
-        rank[slice] = (instance.slices - position) as u128;
+        rank[slice] = (instance.slices - position) as u32;
     }
     let tallest = RangeMax::new(&rank);
-    (0..instance.len()).map(|i| tallest.over(instance.first[i] as usize, instance.last[i] as usize)).collect()
+    let of_item = |i: usize| {
+        let rank = tallest.over(instance.first[i] as usize, instance.last[i] as usize);
+        (live[by_load[instance.slices - rank as usize]], u128::from(rank))
+    };
+    (0..instance.len()).map(of_item).collect()
+}
+
+/// The bytes alive in the fullest slice of each item, in twentieths of the peak.
+fn bands(fullest: &[(u128, u128)]) -> impl Iterator<Item = u128> + '_ {
+    let peak = fullest.iter().map(|(live, _)| *live).max().unwrap_or(0).max(1);
+    fullest.iter().map(move |(live, _)| live * 20 / peak)
+}
+
+/// Twice the slices from the fullest slice to the nearer end of each item alive in it; the whole lifetime of the others.
+fn reach(instance: &Instance) -> Vec<u128> {
+    let live = live_bytes(instance);
+    let peak = (0..instance.slices).max_by_key(|&slice| (live[slice], Reverse(slice))).unwrap_or(0);
+    let of_item = |i: usize| {
+        let span = instance.span(i);
+        let slices = match span.contains(&peak) {
+            true => 2 * (peak + 1 - span.start).min(span.end - peak),
+            false => span.len(),
+        };
+        slices as u128
+    };
+    (0..instance.len()).map(of_item).collect()
 }
 
 /// Number of items that each item is alive together with: all, less those that end before it and those that start after.
@@ -103,16 +163,15 @@ fn conflicts(instance: &Instance) -> Vec<u128> {
         started[slice + 1] += started[slice];
         ended[slice + 1] += ended[slice];
     }
-    (0..instance.len())
-        .map(|i| started[instance.last[i] as usize - 1] - ended[instance.first[i] as usize])
-        .collect()
+    let of_item = |i: usize| started[instance.last[i] as usize - 1] - ended[instance.first[i] as usize];
+    (0..instance.len()).map(of_item).collect()
 }
 
 /// Sparse table for the maximum over a range of slices in O(1).
-struct RangeMax(Vec<Vec<u128>>);
+struct RangeMax(Vec<Vec<u32>>);
 
 impl RangeMax {
-    fn new(values: &[u128]) -> Self {
+    fn new(values: &[u32]) -> Self {
         let mut levels = vec![values.to_vec()];
         let mut width = 1;
         while 2 * width <= values.len() {
@@ -125,7 +184,7 @@ impl RangeMax {
     }
 
     /// Maximum over the non-empty range `[first, last)`.
-    fn over(&self, first: usize, last: usize) -> u128 {
+    fn over(&self, first: usize, last: usize) -> u32 {
         let level = (last - first).ilog2() as usize;
         self.0[level][first].max(self.0[level][last - (1 << level)])
     }
@@ -145,12 +204,24 @@ mod tests {
             Item::new("mid", 1, 3, 70),
         ];
         let instance = Instance::new(&items.iter().collect::<Vec<_>>());
-        let first = |order: Order| order.of(&instance)[0];
-        assert_eq!(first(Order::Size), 0);
-        assert_eq!(first(Order::Area), 0);
-        assert_eq!(first(Order::Lifetime), 1);
-        assert_eq!(first(Order::Conflicts), 1);
-        assert_eq!(Order::Time.of(&instance), [3, 2, 1, 0]);
-        assert_eq!(Order::Breadth.of(&instance), [3, 2, 1, 0]);
+        let cases = [
+            (Order::Size, [0, 3, 2, 1]),
+            (Order::Area, [3, 2, 0, 1]),
+            (Order::Lifetime, [1, 3, 2, 0]),
+            (Order::Slices, [1, 3, 2, 0]),
+            (Order::Breadth, [3, 2, 1, 0]),
+            (Order::BreadthArea, [3, 2, 1, 0]),
+            (Order::BreadthLifetime, [1, 3, 2, 0]),
+            (Order::BandArea, [3, 2, 1, 0]),
+            (Order::BandLifetime, [1, 3, 2, 0]),
+            (Order::BandReach, [3, 2, 1, 0]),
+            (Order::Conflicts, [1, 3, 2, 0]),
+            (Order::Time, [3, 2, 1, 0]),
+        ];
+        for (order, expected) in cases {
+            assert_eq!(order.of(&instance), expected, "{order}");
+        }
+        assert_eq!(ranks(&[2, 0, 1]), [1, 2, 0]);
+        assert_eq!(live_bytes(&instance), [133, 103]);
     }
 }

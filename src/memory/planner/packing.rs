@@ -38,6 +38,28 @@ pub enum Method {
     Empty,
     /// Greedy packing in one order.
     Greedy(Order, Fit),
+    /// Packing from the ground up, ties in one order.
+    Skyline(Order),
+    /// Local search that started from one order.
+    LocalSearch(Order),
+    /// Exact search.
+    Exact,
+    /// Items dealt out to buffers of limited size, each packed on its own.
+    Split,
+}
+
+impl Method {
+    /// Later methods are tried when earlier ones do not meet the bound.
+    pub(super) fn cost(self) -> u8 {
+        match self {
+            Method::Empty => 0,
+            Method::Greedy(..) => 1,
+            Method::Skyline(_) => 2,
+            Method::LocalSearch(_) => 3,
+            Method::Exact => 4,
+            Method::Split => 5,
+        }
+    }
 }
 
 impl fmt::Display for Method {
@@ -45,6 +67,10 @@ impl fmt::Display for Method {
         match self {
             Method::Empty => f.write_str("empty"),
             Method::Greedy(order, fit) => write!(f, "greedy by {order}, {fit}"),
+            Method::Skyline(order) => write!(f, "skyline by {order}"),
+            Method::LocalSearch(order) => write!(f, "local search from {order}"),
+            Method::Exact => f.write_str("exact search"),
+            Method::Split => f.write_str("split over buffers"),
         }
     }
 }

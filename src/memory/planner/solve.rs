@@ -1,73 +1,99 @@
-//! From a problem to a validated packing: one arena at a time, cheap methods first.
+//! From a problem to a validated packing, one arena after the other.
 
 use std::collections::BTreeMap;
 
 use super::bound::lower_bound;
+use super::budget::Budget;
 use super::check::check;
 use super::error::PackError;
-use super::greedy::{self, Fit, Layout};
+use super::greedy::Layout;
 use super::instance::Instance;
-use super::order::Order;
-use super::packing::{Certificate, Method, Options, Packing};
+use super::line::{self, Found, Goal};
+use super::packing::{Certificate, Effort, Method, Options, Packing};
 use super::problem::{Item, Placement, Problem, Solution};
+use super::split;
 use super::validate::validate;
 
-/// Packs every item of `problem` and proves the result valid.
+/// Packs every item of `problem`, proves the result valid and says how good it is.
 ///
 /// # Errors
 /// A [`PackError`] that names the item that cannot be packed, or `Overflow` if offsets leave 64 bits.
 pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError> {
     check(problem)?;
-    let arenas = problem.items.iter().map(|item| item.arena + 1).max().unwrap_or(0);
-    let mut solution = Solution {
-        placements: vec![Placement::default(); problem.items.len()],
-        arenas: vec![0; arenas as usize],
-    };
     let overflow = || PackError::Overflow { items: problem.items.len() };
-    let mut bound = 0u64;
-    let mut method = Method::Empty;
     let mut members_of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (index, item) in problem.items.iter().enumerate() {
         members_of.entry(item.arena).or_default().push(index);
     }
+    let mut budget = Budget::new(work(options.effort), options.time_limit);
+    let arenas = members_of.last_key_value().map_or(0, |(&last, _)| last as usize + 1);
+    let placements = vec![Placement::default(); problem.items.len()];
+    let mut solution = Solution { placements, arenas: vec![0; arenas] };
+    let (mut bound, mut method) = (0u64, Method::Empty);
     for (&arena, members) in &members_of {
         let items: Vec<&Item> = members.iter().map(|&i| &problem.items[i]).collect();
         let least = lower_bound(items.iter().copied()).ok_or_else(overflow)?;
-        bound = bound.checked_add(least).ok_or_else(overflow)?;
-        let (layout, how) =
-            pack_one(&Instance::new(&items), least, problem.max_arena, options).ok_or_else(overflow)?;
-        method = how;
-        write_back(members, &layout, arena, &mut solution);
+        // With several arenas, no one of them can know how much of the capacity it may use.
+        let spare = options.capacity.filter(|_| members_of.len() == 1).unwrap_or(0);
+        let (limit, effort) = (problem.max_arena, options.effort);
+        let goal = Goal { bound: least, enough: least.max(spare), limit, effort };
+        let found = pack_arena(&Instance::new(&items), goal, &mut budget).ok_or_else(overflow)?;
+        bound = bound.checked_add(found.proved).ok_or_else(overflow)?;
+        method = costlier(method, found.method);
+        write_back(members, &found.layout, arena, &mut solution);
     }
     validate(problem, &solution)?;
     let height = solution.arenas.iter().try_fold(0u64, |sum, h| sum.checked_add(*h)).ok_or_else(overflow)?;
-    let certificate =
-        Certificate { height, lower_bound: bound, gap: height - bound, optimal: height == bound, method };
-    Ok(Packing { solution, certificate })
+    let (gap, optimal) = (height - bound, height == bound);
+    Ok(Packing { solution, certificate: Certificate { height, lower_bound: bound, gap, optimal, method } })
 }
 
-/// The best of the greedy portfolio; stops at the first layout that meets the bound or the capacity.
-fn pack_one(
-    instance: &Instance,
-    bound: u64,
-    limit: Option<u64>,
-    options: &Options,
-) -> Option<(Layout, Method)> {
-    let enough = bound.max(options.capacity.unwrap_or(0));
-    let mut best: Option<(Layout, Method)> = None;
-    for order in Order::ALL {
-        let sequence = order.of(instance);
-        for fit in [Fit::First, Fit::Best] {
-            let Some(layout) = greedy::pack(instance, &sequence, fit, limit) else { continue };
-            if best.as_ref().is_none_or(|(least, _)| layout.height() < least.height()) {
-                best = Some((layout, Method::Greedy(order, fit)));
-            }
-            if best.as_ref().is_some_and(|(least, _)| least.height() <= enough) {
-                return best;
-            }
-        }
+/// Units of work, about a nanosecond each.
+fn work(effort: Effort) -> u64 {
+    match effort {
+        Effort::Fast => 50_000_000,
+        Effort::Balanced => 1_200_000_000,
+        Effort::Exact => 60_000_000_000,
     }
-    best
+}
+
+/// Packs what belongs to one arena into as many chunks as the limit makes necessary.
+fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
+    let whole = line::pack(instance, goal, budget);
+    let Some(limit) = goal.limit.filter(|_| instance.is_modest()) else { return whole };
+    if whole.as_ref().is_some_and(|found| found.layout.height() <= goal.enough) {
+        return whole;
+    }
+    match pack_dealt(instance, limit, goal.effort, budget) {
+        Some(layout) if whole.as_ref().is_none_or(|whole| layout.height() < whole.layout.height()) => {
+            let proved = whole.map_or(goal.bound, |whole| whole.proved);
+            Some(Found { layout, method: Method::Split, proved })
+        }
+        _ => whole,
+    }
+}
+
+/// Deals the items out to chunks and packs each chunk on its own. `None` if one of them does not stay within the limit.
+fn pack_dealt(instance: &Instance, limit: u64, effort: Effort, budget: &mut Budget) -> Option<Layout> {
+    let chunk_of = split::deal(instance, limit)?;
+    let chunks = chunk_of.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut parts = Vec::with_capacity(chunks);
+    for chunk in 0..chunks {
+        let members: Vec<usize> = (0..instance.len()).filter(|&i| chunk_of[i] as usize == chunk).collect();
+        let part = instance.subset(&members);
+        let bound = part.bound()?;
+        let goal = Goal { bound, enough: bound, limit: Some(limit), effort };
+        let found = line::pack(&part, goal, budget)?;
+        if found.layout.heights.len() > 1 {
+            return None;
+        }
+        parts.push((members, found.layout));
+    }
+    Some(split::join(instance.len(), &parts))
+}
+
+fn costlier(a: Method, b: Method) -> Method {
+    if b.cost() >= a.cost() { b } else { a }
 }
 
 fn write_back(members: &[usize], layout: &Layout, arena: u32, solution: &mut Solution) {

@@ -2,18 +2,17 @@
 //! move in front.
 
 use super::dependencies::Dependencies;
-use super::live::profile;
-use crate::graph::Graph;
+use super::live::{Effects, profile};
 
 /// Operations that are looked at in all orders together: a bound on time, the same on every machine.
-const WORK: usize = 400_000;
+const WORK: usize = 2_000_000;
 
 /// The order, or one with a lower peak.
-pub(super) fn improve(graph: &Graph, dependencies: &Dependencies, mut order: Vec<usize>) -> Vec<usize> {
+pub(super) fn improve(effects: &Effects, dependencies: &Dependencies, mut order: Vec<usize>) -> Vec<usize> {
     let mut tries = WORK / order.len().max(1);
-    let mut best = score(&profile(graph, &order));
+    let mut best = score(&profile(effects, &order));
     'again: while tries > 0 {
-        let heights = profile(graph, &order);
+        let heights = profile(effects, &order);
         let top = heights.iter().copied().max().unwrap_or(0);
         let Some(peak) = heights.iter().position(|&height| height == top) else { break };
         for (from, to) in moves(dependencies, &order, peak) {
@@ -22,7 +21,7 @@ pub(super) fn improve(graph: &Graph, dependencies: &Dependencies, mut order: Vec
             }
             tries -= 1;
             let candidate = shift(&order, from, to);
-            let score = score(&profile(graph, &candidate));
+            let score = score(&profile(effects, &candidate));
             if score < best {
                 best = score;
                 order = candidate;

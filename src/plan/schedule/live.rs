@@ -1,6 +1,6 @@
 //! How much is alive while operations run in some order.
 
-use crate::graph::{Graph, Op, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::lower;
 
 /// For each value, the one whose memory it is a view of.
@@ -14,15 +14,35 @@ pub(in crate::plan) fn roots(graph: &Graph) -> Vec<ValueId> {
     roots
 }
 
-/// Uses that are still to come of each piece of memory.
-pub(super) struct Live {
-    roots: Vec<ValueId>,
+/// A piece of memory that a node reads.
+struct Read {
+    root: usize,
+    /// Through how many operands.
+    count: usize,
+    /// Bytes that are free once nobody reads it any more; 0 for what stays.
+    bytes: i128,
+}
+
+/// What running a node does to memory.
+struct Effect {
+    /// Bytes of its results.
+    taken: i128,
+    /// Bytes of its first result.
+    first: i128,
+    reads: Vec<Read>,
+    /// Roots of the operands that the first result may take over.
+    over: Vec<usize>,
+}
+
+/// What running each node of a graph does to memory, whatever the order.
+pub(super) struct Effects {
+    nodes: Vec<Effect>,
     uses: Vec<usize>,
     stays: Vec<bool>,
 }
 
-impl Live {
-    pub(super) fn new(graph: &Graph) -> Self {
+impl Effects {
+    pub(super) fn of(graph: &Graph) -> Self {
         let roots = roots(graph);
         let mut uses = vec![0; graph.values.len()];
         for node in &graph.nodes {
@@ -30,77 +50,84 @@ impl Live {
         }
         let mut stays: Vec<bool> = graph.values.iter().map(|v| v.class.is_persistent()).collect();
         graph.outputs.iter().for_each(|(_, id)| stays[roots[id.index()].index()] = true);
-        Self { roots, uses, stays }
+        let nodes = graph.nodes.iter().map(|node| effect(graph, node, &roots, &stays)).collect();
+        Self { nodes, uses, stays }
+    }
+}
+
+fn effect(graph: &Graph, node: &Node, roots: &[ValueId], stays: &[bool]) -> Effect {
+    let bytes = |id: &ValueId| i128::from(graph.value(*id).bytes());
+    let mut reads: Vec<Read> = Vec::new();
+    for id in &node.inputs {
+        let root = roots[id.index()];
+        match reads.iter_mut().find(|read| read.root == root.index()) {
+            Some(read) => read.count += 1,
+            None => {
+                let bytes = if stays[root.index()] { 0 } else { bytes(&root) };
+                reads.push(Read { root: root.index(), count: 1, bytes });
+            }
+        }
+    }
+    let first = match node.outputs.first() {
+        Some(id) if !matches!(node.op, Op::Reshape(_)) => *id,
+        _ => return Effect { taken: 0, first: 0, reads, over: Vec::new() },
+    };
+    let types: Vec<_> =
+        node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
+    let over = lower::in_place_inputs(&node.op, &types, graph.value(first).shape);
+    let over = over.into_iter().map(|i| roots[node.inputs[i].index()].index()).collect();
+    Effect { taken: node.outputs.iter().map(bytes).sum(), first: bytes(&first), reads, over }
+}
+
+/// Uses that are still to come of each piece of memory.
+pub(super) struct Live<'a> {
+    effects: &'a Effects,
+    uses: Vec<usize>,
+}
+
+impl<'a> Live<'a> {
+    pub(super) fn new(effects: &'a Effects) -> Self {
+        Self { effects, uses: effects.uses.clone() }
     }
 
     /// Bytes that running node `n` now takes, less those that it frees.
-    pub(super) fn growth(&self, graph: &Graph, n: usize) -> i128 {
-        self.taken(graph, n) - self.freed(graph, n)
+    pub(super) fn growth(&self, n: usize) -> i128 {
+        let effect = &self.effects.nodes[n];
+        let dying = effect.reads.iter().filter(|read| self.uses[read.root] == read.count);
+        effect.taken - dying.map(|read| read.bytes).sum::<i128>()
     }
 
-    /// Bytes of the results of node `n`.
-    fn taken(&self, graph: &Graph, n: usize) -> i128 {
-        let node = &graph.nodes[n];
-        if matches!(node.op, Op::Reshape(_)) {
-            return 0;
-        }
-        node.outputs.iter().map(|id| i128::from(graph.value(*id).bytes())).sum()
+    /// Bytes that node `n` needs beside what is alive before it: its results, unless the first takes over an operand's
+    /// memory.
+    fn beside(&self, n: usize) -> i128 {
+        let effect = &self.effects.nodes[n];
+        let dies = |root: &&usize| self.uses[**root] == 1 && !self.effects.stays[**root];
+        if effect.over.iter().any(|root| dies(&root)) { effect.taken - effect.first } else { effect.taken }
     }
 
-    /// Bytes of operands that nobody reads after node `n`.
-    fn freed(&self, graph: &Graph, n: usize) -> i128 {
-        let mut seen: Vec<(ValueId, usize)> = Vec::new();
-        for id in &graph.nodes[n].inputs {
-            let root = self.roots[id.index()];
-            match seen.iter_mut().find(|(other, _)| *other == root) {
-                Some((_, count)) => *count += 1,
-                None => seen.push((root, 1)),
-            }
-        }
-        let last = |(root, count): &&(ValueId, usize)| self.dies(*root, *count);
-        seen.iter().filter(last).map(|(root, _)| i128::from(graph.value(*root).bytes())).sum()
-    }
-
-    fn dies(&self, root: ValueId, count: usize) -> bool {
-        self.uses[root.index()] == count && !self.stays[root.index()]
-    }
-
-    /// Bytes that node `n` needs beside what is alive while it runs: its results, unless the first takes over an
-    /// operand's memory.
-    fn beside(&self, graph: &Graph, n: usize) -> i128 {
-        let node = &graph.nodes[n];
-        let taken = self.taken(graph, n);
-        let Some(first) = node.outputs.first() else { return taken };
-        let types: Vec<_> =
-            node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
-        let over = lower::in_place_inputs(&node.op, &types, graph.value(*first).shape);
-        let takes_over = over.into_iter().any(|i| self.dies(self.roots[node.inputs[i].index()], 1));
-        if takes_over { taken - i128::from(graph.value(*first).bytes()) } else { taken }
-    }
-
-    pub(super) fn run(&mut self, graph: &Graph, n: usize) {
-        for id in &graph.nodes[n].inputs {
-            self.uses[self.roots[id.index()].index()] -= 1;
+    pub(super) fn run(&mut self, n: usize) {
+        for read in &self.effects.nodes[n].reads {
+            self.uses[read.root] -= read.count;
         }
     }
 }
 
 /// Bytes alive while each operation of an order runs, beside what is there from the start.
-pub(super) fn profile(graph: &Graph, order: &[usize]) -> Vec<i128> {
-    let mut live = Live::new(graph);
+pub(super) fn profile(effects: &Effects, order: &[usize]) -> Vec<i128> {
+    let mut live = Live::new(effects);
     let mut now = 0;
     order
         .iter()
         .map(|&n| {
-            let while_it_runs = now + live.beside(graph, n);
-            now += live.growth(graph, n);
-            live.run(graph, n);
+            let while_it_runs = now + live.beside(n);
+            now += live.growth(n);
+            live.run(n);
             while_it_runs
         })
         .collect()
 }
 
 /// The most that is alive at once.
-pub(super) fn peak(graph: &Graph, order: &[usize]) -> i128 {
-    profile(graph, order).into_iter().max().unwrap_or(0)
+pub(super) fn peak(effects: &Effects, order: &[usize]) -> i128 {
+    profile(effects, order).into_iter().max().unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::graph::Graph;
 use dependencies::Dependencies;
-use live::Live;
+use live::{Effects, Live};
 
 /// How the next of the operations that are ready is chosen.
 #[derive(Clone, Copy, Debug)]
@@ -29,27 +29,28 @@ pub(super) fn schedule(graph: &Graph, reorder: bool) -> Vec<usize> {
         return traced;
     }
     let dependencies = Dependencies::of(graph);
-    let candidates = [Rule::FreeFirst, Rule::GrowLeast].map(|rule| by_rule(graph, &dependencies, rule));
+    let effects = Effects::of(graph);
+    let candidates = [Rule::FreeFirst, Rule::GrowLeast].map(|rule| by_rule(&effects, &dependencies, rule));
     // The first of equals: nearest to what was traced.
-    let best = candidates.into_iter().chain([traced]).min_by_key(|order| live::peak(graph, order));
-    improve::improve(graph, &dependencies, best.unwrap_or_default())
+    let best = candidates.into_iter().chain([traced]).min_by_key(|order| live::peak(&effects, order));
+    improve::improve(&effects, &dependencies, best.unwrap_or_default())
 }
 
 /// List scheduling.
-fn by_rule(graph: &Graph, dependencies: &Dependencies, rule: Rule) -> Vec<usize> {
+fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule) -> Vec<usize> {
     let mut waiting: Vec<usize> = dependencies.before.iter().map(BTreeSet::len).collect();
-    let mut ready: BTreeSet<usize> = (0..graph.nodes.len()).filter(|&n| waiting[n] == 0).collect();
-    let mut live = Live::new(graph);
-    let mut order = Vec::with_capacity(graph.nodes.len());
+    let mut ready: BTreeSet<usize> = (0..waiting.len()).filter(|&n| waiting[n] == 0).collect();
+    let mut live = Live::new(effects);
+    let mut order = Vec::with_capacity(waiting.len());
     while let Some(&first) = ready.iter().next() {
-        let growths = ready.iter().map(|&n| (live.growth(graph, n), n));
+        let growths = ready.iter().map(|&n| (live.growth(n), n));
         let next = match rule {
             Rule::FreeFirst => growths.filter(|(growth, _)| *growth <= 0).min(),
             Rule::GrowLeast => growths.min(),
         };
         let next = next.map_or(first, |(_, n)| n);
         ready.remove(&next);
-        live.run(graph, next);
+        live.run(next);
         order.push(next);
         for &after in &dependencies.after[next] {
             waiting[after] -= 1;

@@ -1,0 +1,63 @@
+//! Which plans may share a session, and which device may run them.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+
+/// A plan for larger limits than the device's is refused before any buffer is created.
+pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
+    let (planned, has) = (&plan.limits, device.limits());
+    let largest_arena = plan.layout.arenas().map(|(_, bytes)| bytes).max().unwrap_or(0);
+    let spans = plan.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
+    let largest_binding = spans.map(|span| span.bytes).max().unwrap_or(0);
+    let checks =
+        [("a buffer", largest_arena, has.max_buffer), ("a binding", largest_binding, has.max_binding)];
+    for (what, needs, most) in checks {
+        if needs > most {
+            return Err(Error::Option(format!(
+                "the plan for `{}` needs {what} of {needs} bytes, `{}` allows {most}; plan with `device.limits()`",
+                planned.name, has.name
+            )));
+        }
+    }
+    let slots = plan.program.launches.iter().map(|(launch, _)| launch.memory.len()).max().unwrap_or(0);
+    if slots > has.max_storage_buffers as usize || planned.max_workgroups > has.max_workgroups {
+        return Err(Error::Option(format!(
+            "the plan for `{}` binds up to {slots} buffers and {} workgroups along a dimension, `{}` allows {} and {}; \
+             plan with `device.limits()`",
+            planned.name, planned.max_workgroups, has.name, has.max_storage_buffers, has.max_workgroups
+        )));
+    }
+    if planned.min_subgroup > has.min_subgroup {
+        return Err(Error::Option(format!(
+            "the plan for `{}` counts on subgroups of {}, `{}` has {}; plan with `device.limits()`",
+            planned.name, planned.min_subgroup, has.name, has.min_subgroup
+        )));
+    }
+    Ok(())
+}
+
+/// State lies behind the parameters, in the order of its first use: one list must begin with the other.
+pub(super) fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
+    let persistent = |plan: &Plan| -> Vec<_> {
+        plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.clone(), s.bytes)).collect()
+    };
+    let (all, some) = (persistent(keeper), persistent(other));
+    match some.iter().zip(&all).find(|(a, b)| a != b) {
+        Some(((a, _), (b, _))) => Err(Error::Option(format!(
+            "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Programs place parameters alike only if they have the same.
+pub(super) fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
+    let list = |plan: &Plan| -> Vec<_> {
+        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
+    };
+    if list(first) == list(other) {
+        return Ok(());
+    }
+    Err(Error::Option("the plans of a session must be traced over the same parameters".to_owned()))
+}

@@ -1,0 +1,60 @@
+//! Reading and writing what a session keeps from step to step.
+
+use super::Session;
+use super::arenas::persistent_storage;
+use super::transfer::Place;
+use crate::error::{Error, Result};
+use crate::plan::StorageId;
+
+impl Session {
+    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are.
+    pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
+        let plan = &self.programs[self.keeper].plan;
+        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
+        match &mut self.transfer {
+            Some(transfer) => transfer.download(&self.ledger, place),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Replaces a parameter or optimizer state.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
+    pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
+        let plan = &self.programs[self.keeper].plan;
+        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
+        if place.bytes / 4 != data.len() as u64 {
+            let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
+            return Err(Error::Input { name: name.to_owned(), message });
+        }
+        match &mut self.transfer {
+            Some(transfer) => transfer
+                .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),
+            None => Ok(()),
+        }
+    }
+
+    /// Raw words of an arena.
+    pub(super) fn read_words(&mut self, place: Place) -> Result<Vec<u32>> {
+        match &mut self.transfer {
+            Some(transfer) => transfer.download(&self.ledger, place),
+            None => Err(Error::Option("a session without parameters cannot be read this way".to_owned())),
+        }
+    }
+
+    /// Uploads how parameters start; optimizer state starts as the zeros that a new buffer holds.
+    pub(super) fn upload_start(&mut self) -> Result<()> {
+        let plan = &self.programs[0].plan;
+        let Some(transfer) = &mut self.transfer else { return Ok(()) };
+        for (i, param) in plan.graph().parameters.iter().enumerate() {
+            // Parameters are the first storages, in the order of registration.
+            let place = self.arenas.elements(plan, StorageId(i as u32));
+            transfer.upload(&self.ledger, place, |range| param.initial(range))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Packs one line of memory: cheap methods first, until the bound is met or the budget is spent.
+
+use super::budget::Budget;
+use super::exact::{self, Outcome};
+use super::greedy::{self, Fit, Layout};
+use super::improve::{Blame, improve};
+use super::instance::Instance;
+use super::order::{Order, ranks};
+use super::packing::{Effort, Method};
+use super::refine::refine;
+use super::skyline;
+
+/// Orders for greedy packing, those that win most often first.
+const GREEDY: [Order; 6] =
+    [Order::Size, Order::Breadth, Order::Area, Order::Conflicts, Order::Lifetime, Order::Time];
+
+/// Orders for packing from the ground up, those that win most often first.
+const GROUND_UP: [Order; 5] =
+    [Order::BandReach, Order::BandArea, Order::BandLifetime, Order::Area, Order::BreadthLifetime];
+
+/// What is asked of one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal {
+    /// No packing is lower than this many bytes.
+    pub bound: u64,
+    /// A packing of this height suffices.
+    pub enough: u64,
+    /// Largest height allowed in one chunk.
+    pub limit: Option<u64>,
+    /// How much work is spent.
+    pub effort: Effort,
+}
+
+/// The best layout found and what is known about it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub layout: Layout,
+    pub method: Method,
+    /// No layout is lower than this many bytes.
+    pub proved: u64,
+}
+
+struct Line<'a> {
+    instance: &'a Instance,
+    goal: Goal,
+    budget: &'a mut Budget,
+    best: Option<(Layout, Method)>,
+}
+
+/// Packs `instance`; `None` if nothing fits 64 bits or the limit.
+pub(super) fn pack(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
+    let mut line = Line { instance, goal, budget, best: None };
+    line.greedy(&GREEDY[..1], Fit::First);
+    if line.one_chunk_may_do() {
+        line.ground_up();
+    }
+    if line.one_chunk_may_do() && exact::applies(instance) {
+        line.try_at_once();
+    }
+    line.greedy(&GREEDY[1..], Fit::First);
+    line.greedy(&GREEDY, Fit::Best);
+    let mut proved = goal.bound;
+    if line.one_chunk_may_do() {
+        line.improve();
+        proved = line.search();
+    }
+    line.best.map(|(layout, method)| Found { layout, method, proved })
+}
+
+impl Line<'_> {
+    fn done(&self) -> bool {
+        self.best.as_ref().is_some_and(|(layout, _)| layout.height() <= self.goal.enough)
+    }
+
+    fn one_chunk_may_do(&self) -> bool {
+        !self.done()
+            && self.instance.is_modest()
+            && self.goal.limit.is_none_or(|limit| self.goal.bound <= limit)
+    }
+
+    fn offer(&mut self, layout: Option<Layout>, method: Method) {
+        let Some(layout) = layout else { return };
+        let fits = self.goal.limit.is_none_or(|limit| layout.heights.iter().all(|&height| height <= limit));
+        if fits && self.best.as_ref().is_none_or(|(best, _)| layout.height() < best.height()) {
+            self.best = Some((layout, method));
+        }
+    }
+
+    fn greedy(&mut self, orders: &[Order], fit: Fit) {
+        // Best fit looks at every gap, first fit at those below its place.
+        let per_item = if fit == Fit::Best { 500 } else { 120 };
+        let cost = self.instance.len() as u64 * u64::from(self.instance.slices.ilog2() + 1) * per_item;
+        for &order in orders {
+            if self.done() || (self.best.is_some() && !self.budget.allows(3 * cost)) {
+                return;
+            }
+            self.budget.spend(cost);
+            let layout = greedy::pack(self.instance, &order.of(self.instance), fit, self.goal.limit);
+            self.offer(layout, Method::Greedy(order, fit));
+        }
+    }
+
+    fn ground_up(&mut self) {
+        for order in GROUND_UP {
+            if self.done() || !self.budget.allows(self.ground_up_cost()) {
+                return;
+            }
+            let layout = skyline::pack(self.instance, &ranks(&order.of(self.instance)), self.budget);
+            self.offer(layout, Method::Skyline(order));
+        }
+    }
+
+    /// What a skyline packing typically costs: items are looked at several times before they are placed.
+    fn ground_up_cost(&self) -> u64 {
+        let looks = (self.instance.len() as u64).min(8);
+        self.instance.len() as u64 * looks * skyline::look_cost(self.instance)
+    }
+
+    /// A first, short exact search: most problems that greedy packing misses are solved in a few thousand nodes.
+    fn try_at_once(&mut self) {
+        let share = if self.goal.effort == Effort::Fast { 2 } else { 12 };
+        let mut part = self.budget.part(self.budget.left() / share);
+        let granted = part.left();
+        if let Outcome::Found(layout) = exact::fits(self.instance, self.goal.enough, &mut part) {
+            self.offer(Some(layout), Method::Exact);
+        }
+        self.budget.spend(granted - part.left());
+    }
+
+    fn improve(&mut self) {
+        let (rounds, share) = match self.goal.effort {
+            Effort::Fast => (12, 16),
+            Effort::Balanced => (40, 64),
+            Effort::Exact => (200, 64),
+        };
+        for blame in [Blame::ToFront, Blame::Halfway] {
+            for order in GROUND_UP {
+                if self.done() || !self.budget.allows(self.ground_up_cost()) {
+                    return;
+                }
+                let rank = ranks(&order.of(self.instance));
+                let mut part = self.budget.part((self.budget.left() / share).max(4 * self.ground_up_cost()));
+                let granted = part.left();
+                let layout = improve(self.instance, rank, blame, rounds, self.goal.enough, &mut part);
+                self.budget.spend(granted - part.left());
+                self.offer(layout, Method::LocalSearch(order));
+            }
+        }
+    }
+
+    /// Exact search; returns the bound that is proved afterwards.
+    fn search(&mut self) -> u64 {
+        let Goal { bound, enough, effort, .. } = self.goal;
+        let Some((best, _)) = &self.best else { return bound };
+        if self.done() || !exact::applies(self.instance) {
+            return bound;
+        }
+        let refined =
+            refine(self.instance, bound, best.height(), enough, effort == Effort::Exact, self.budget);
+        self.offer(refined.layout, Method::Exact);
+        refined.proved
+    }
+}

@@ -1,0 +1,322 @@
+//! The offset planner against random problems, nasty ones, and the public ones in the folder that `WGRAD_PROBLEMS` names.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use wgrad::memory::planner::{
+    Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem, solve,
+    validate, write_problem, write_solution,
+};
+
+fn with(effort: Effort) -> Options {
+    Options { effort, ..Options::default() }
+}
+
+fn packed(problem: &Problem, effort: Effort) -> Packing {
+    let packing = solve(problem, &with(effort)).expect("can be packed");
+    validate(problem, &packing.solution).expect("valid");
+    let certificate = packing.certificate;
+    assert_eq!(certificate.height, packing.solution.height());
+    assert_eq!(certificate.gap, certificate.height - certificate.lower_bound);
+    assert_eq!(certificate.optimal, certificate.gap == 0);
+    packing
+}
+
+/// The lowest offset for item `next` beside those at `places`.
+fn lowest_place(items: &[Item], places: &[(usize, u64)], next: usize) -> u64 {
+    let item = &items[next];
+    let meets = |other: &Item| item.lower < other.upper && other.lower < item.upper;
+    let mut taken: Vec<(u64, u64)> = places
+        .iter()
+        .filter(|&&(placed, _)| meets(&items[placed]) && items[placed].size > 0)
+        .map(|&(placed, offset)| (offset, offset + items[placed].size))
+        .collect();
+    taken.sort_unstable();
+    let mut offset = 0;
+    for (start, end) in taken {
+        if offset + item.size <= start {
+            break;
+        }
+        offset = offset.max(end.next_multiple_of(item.alignment));
+    }
+    offset
+}
+
+/// The lowest height there is: every order, each item at the lowest place that the ones before it leave.
+/// Some order gives an optimum, because every packing can be pushed to the ground.
+fn lowest_of_all_orders(items: &[Item], places: &mut Vec<(usize, u64)>, height: u64, best: &mut u64) {
+    if height >= *best {
+        return;
+    }
+    if places.len() == items.len() {
+        *best = height;
+        return;
+    }
+    for next in 0..items.len() {
+        if places.iter().any(|&(placed, _)| placed == next) {
+            continue;
+        }
+        let item = &items[next];
+        let offset = item.fixed.map_or_else(|| lowest_place(items, places, next), |place| place.offset);
+        places.push((next, offset));
+        lowest_of_all_orders(items, places, height.max(offset + item.size), best);
+        places.pop();
+    }
+}
+
+fn brute_force(items: &[Item]) -> u64 {
+    let mut ordered = items.to_vec();
+    ordered.sort_by_key(|item| item.fixed.is_none());
+    let fixed = ordered.iter().filter(|item| item.fixed.is_some()).count();
+    let mut places: Vec<(usize, u64)> =
+        (0..fixed).map(|i| (i, ordered[i].fixed.map_or(0, |place| place.offset))).collect();
+    let height = places.iter().map(|&(i, offset)| offset + ordered[i].size).max().unwrap_or(0);
+    let mut best = u64::MAX;
+    lowest_of_all_orders(&ordered, &mut places, height, &mut best);
+    best
+}
+
+fn item(sizes: std::ops::Range<u64>, alignments: &'static [u64]) -> impl Strategy<Value = Item> {
+    (0..12u64, 1..7u64, sizes, prop::sample::select(alignments)).prop_map(
+        |(lower, length, size, alignment)| Item::new("item", lower, lower + length, size).aligned(alignment),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_packing_is_valid_deterministic_and_not_below_the_bound(
+        items in prop::collection::vec(item(0..40, &[1, 4, 6]), 0..24),
+        max_arena in prop::option::of(40..120u64),
+    ) {
+        let problem = Problem { items, max_item: Some(40), max_arena };
+        let packing = packed(&problem, Effort::Fast);
+        prop_assert!(packing.certificate.lower_bound >= lower_bound(&problem.items).expect("small"));
+        prop_assert!(packing.solution.arenas.iter().all(|&height| height <= max_arena.unwrap_or(height)));
+        prop_assert_eq!(&packing, &packed(&problem, Effort::Fast));
+    }
+
+    #[test]
+    fn no_effort_is_worse_than_greedy_packing_by_size(
+        items in prop::collection::vec(item(0..40, &[1, 4, 6]), 0..24),
+    ) {
+        let mut by_size = items.clone();
+        by_size.sort_by_key(|item| (std::cmp::Reverse(item.size), std::cmp::Reverse(item.upper - item.lower)));
+        let mut places = Vec::new();
+        let greedy = by_size.iter().enumerate().map(|(next, item)| {
+            let offset = lowest_place(&by_size, &places, next);
+            places.push((next, offset));
+            offset + item.size
+        });
+        let greedy = greedy.max().unwrap_or(0);
+        let problem = Problem::new(items);
+        let fast = packed(&problem, Effort::Fast).certificate.height;
+        prop_assert!(fast <= greedy, "{fast} {greedy}");
+        let options = Options { time_limit: Some(Duration::from_millis(200)), ..with(Effort::Balanced) };
+        let balanced = solve(&problem, &options).expect("can be packed").certificate.height;
+        prop_assert!(balanced <= greedy, "{balanced} {greedy}");
+    }
+
+    #[test]
+    fn small_problems_are_packed_as_low_as_brute_force_can(
+        items in prop::collection::vec(item(0..9, &[1, 1, 2, 4]), 1..8),
+    ) {
+        let truth = brute_force(&items);
+        let certificate = packed(&Problem::new(items), Effort::Exact).certificate;
+        prop_assert_eq!(certificate.height, truth);
+        prop_assert!(certificate.optimal);
+    }
+
+    #[test]
+    fn small_problems_with_a_fixed_item_too(
+        items in prop::collection::vec(item(1..9, &[1, 2]), 1..7),
+        fixed in (0..12u64, 1..7u64, 1..9u64, 0..12u64),
+    ) {
+        let (lower, length, size, offset) = fixed;
+        let mut items = items;
+        items.push(Item::new("held", lower, lower + length, size).fixed_at(0, offset));
+        let truth = brute_force(&items);
+        let certificate = packed(&Problem::new(items), Effort::Exact).certificate;
+        prop_assert_eq!(certificate.height, truth);
+        prop_assert!(certificate.optimal);
+    }
+
+    #[test]
+    fn rectangles_cut_from_a_full_one_fit_back(cuts in prop::collection::vec((0..1000usize, 1..100u64, any::<bool>()), 0..40)) {
+        let mut pieces = vec![(0u64, 64u64, 256u64)];
+        for (which, percent, in_time) in cuts {
+            let which = which % pieces.len();
+            let (lower, upper, size) = pieces[which];
+            let part = |whole: u64| whole * percent / 100;
+            let (time, space) = (part(upper - lower), part(size));
+            if in_time && time > 0 {
+                pieces[which].1 = lower + time;
+                pieces.push((lower + time, upper, size));
+            } else if !in_time && space > 0 {
+                pieces[which].2 = space;
+                pieces.push((lower, upper, size - space));
+            }
+        }
+        let items = pieces.iter().map(|&(lower, upper, size)| Item::new("piece", lower, upper, size)).collect();
+        let certificate = packed(&Problem::new(items), Effort::Balanced).certificate;
+        prop_assert_eq!((certificate.height, certificate.lower_bound), (256, 256));
+    }
+
+    #[test]
+    fn csv_is_read_back_and_no_text_makes_the_reader_panic(
+        items in prop::collection::vec(item(0..1000, &[1, 256]), 1..20),
+        noise in "[a-z0-9,\"\n-]{0,80}",
+    ) {
+        let problem = Problem::new(items);
+        let mut text = Vec::new();
+        write_problem(&problem, &mut text).expect("memory");
+        prop_assert_eq!(read_problem(std::str::from_utf8(&text).expect("UTF-8")), Ok(problem));
+        let _ = read_problem(&noise);
+        let _ = read_problem(&format!("id,lower,upper,size\n{noise}"));
+    }
+}
+
+#[test]
+fn nothing_one_instant_and_equal_lifetimes() {
+    assert_eq!(packed(&Problem::default(), Effort::Exact).certificate.height, 0);
+    let sizes = [5u64, 0, 7, 1, 0, 30];
+    for (lower, upper) in [(0, 1), (3, u64::MAX)] {
+        let items = sizes.iter().map(|&size| Item::new("same", lower, upper, size)).collect();
+        let packing = packed(&Problem::new(items), Effort::Fast);
+        assert_eq!((packing.certificate.height, packing.certificate.optimal), (43, true));
+    }
+    let empty = (0..50).map(|i| Item::new("empty", i, i + 3, 0)).collect();
+    assert_eq!(packed(&Problem::new(empty), Effort::Exact).certificate.height, 0);
+}
+
+#[test]
+fn sizes_near_the_end_of_64_bits() {
+    let giant = |lower, upper, less| Item::new("giant", lower, upper, u64::MAX - less);
+    let apart = Problem::new(vec![giant(0, 1, 0), giant(1, 2, 3), giant(2, 3, 7).aligned(256)]);
+    assert_eq!(packed(&apart, Effort::Exact).certificate.height, u64::MAX);
+    let together = Problem::new(vec![giant(0, 2, 0), giant(1, 2, 0)]);
+    assert_eq!(solve(&together, &Options::default()), Err(PackError::Overflow { items: 2 }));
+    let beside = Problem::new(vec![giant(0, 2, 2), Item::new("small", 1, 3, 1), Item::new("too", 1, 3, 1)]);
+    assert_eq!(packed(&beside, Effort::Balanced).certificate.height, u64::MAX);
+    let arenas = Problem::new(vec![giant(0, 1, 0), giant(0, 1, 0).in_arena(1)]);
+    assert_eq!(solve(&arenas, &Options::default()), Err(PackError::Overflow { items: 2 }));
+    let padded =
+        Problem::new(vec![giant(0, 2, 0).aligned(1 << 40), Item::new("small", 0, 1, 1).aligned(1 << 40)]);
+    assert_eq!(solve(&padded, &Options::default()), Err(PackError::Overflow { items: 2 }));
+    assert!(matches!(
+        solve(&Problem::new(vec![giant(0, 2, 0).fixed_at(0, 1)]), &Options::default()),
+        Err(PackError::BadFixedPlace { .. })
+    ));
+}
+
+#[test]
+fn a_hundred_thousand_buffers() {
+    let mut state = 1u64;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    let items: Vec<Item> = (0..100_000)
+        .map(|i| {
+            let lower = draw(200_000);
+            let length = 1 + if i % 50 == 0 { draw(20_000) } else { draw(200) };
+            Item::new("b", lower, lower + length, 1 + draw(1 << 20)).aligned(256)
+        })
+        .collect();
+    let certificate = packed(&Problem::new(items), Effort::Fast).certificate;
+    let ratio = certificate.height as f64 / certificate.lower_bound as f64;
+    assert!(ratio < 1.1, "{ratio}");
+}
+
+#[test]
+fn arenas_are_kept_apart_and_continue_where_they_are_full() {
+    let items = vec![
+        Item::new("weights", 0, 9, 60),
+        Item::new("step", 0, 5, 30).in_arena(3),
+        Item::new("step", 4, 9, 30).in_arena(3),
+        Item::new("step", 0, 9, 30).in_arena(3),
+    ];
+    let problem = Problem { items, max_item: Some(60), max_arena: Some(70) };
+    let packing = packed(&problem, Effort::Balanced);
+    let arenas: Vec<u32> = packing.solution.placements.iter().map(|place| place.arena).collect();
+    assert_eq!(packing.certificate.height, 150);
+    assert_eq!(packing.certificate.lower_bound, 150);
+    assert_eq!(packing.solution.arenas.len(), 5);
+    assert!(arenas[0] == 0 && arenas[1..].iter().all(|&arena| arena == 3 || arena == 4), "{arenas:?}");
+}
+
+#[test]
+fn several_buffers_reach_the_bound_of_one() {
+    // Weights that stay, and a step above them, over buffers that hold neither.
+    let mut items: Vec<Item> = (0..40).map(|i| Item::new("weight", 0, 100, 1000 + 10 * i)).collect();
+    items.extend((0..90).map(|i| Item::new("activation", i, i + 1 + i % 9, 700 + 13 * (i % 7))));
+    let problem = Problem { items, max_item: None, max_arena: Some(20_000) };
+    let certificate = packed(&problem, Effort::Balanced).certificate;
+    assert!(certificate.optimal, "{certificate:?}");
+}
+
+#[test]
+fn a_capacity_or_a_time_limit_ends_the_search_early() {
+    let items: Vec<Item> =
+        (0..200u64).map(|i| Item::new("b", i, i + 1 + i * 7 % 23, 1 + i * 31 % 97)).collect();
+    let problem = Problem::new(items);
+    let total = problem.items.iter().map(|item| item.size).sum();
+    let options = Options { capacity: Some(total), ..Options::default() };
+    let early = solve(&problem, &options).expect("packs").certificate;
+    assert!(early.height <= total);
+    let options = Options { effort: Effort::Exact, time_limit: Some(Duration::ZERO), ..Options::default() };
+    let hurried = solve(&problem, &options).expect("packs").certificate;
+    assert!(hurried.height >= packed(&problem, Effort::Balanced).certificate.height);
+}
+
+#[test]
+fn a_solution_file_is_a_problem_in_which_everything_stays() {
+    let problem = Problem::new((0..30u64).map(|i| Item::new(format!("b{i}"), i, i + 5, 10 + i)).collect());
+    let packing = packed(&problem, Effort::Balanced);
+    let mut text = Vec::new();
+    write_solution(&problem, &packing.solution, &mut text).expect("memory");
+    let held = read_problem(std::str::from_utf8(&text).expect("UTF-8")).expect("reads");
+    let places: Vec<Option<Placement>> = packing.solution.placements.iter().copied().map(Some).collect();
+    assert_eq!(held.items.iter().map(|item| item.fixed).collect::<Vec<_>>(), places);
+    assert_eq!(packed(&held, Effort::Exact).solution, packing.solution);
+}
+
+/// The public problems, if `WGRAD_PROBLEMS` names the folder that holds them.
+fn public_problems(folder: &str) -> Option<Vec<PathBuf>> {
+    let Some(root) = std::env::var_os("WGRAD_PROBLEMS") else {
+        eprintln!("SKIPPED: set WGRAD_PROBLEMS to the folder of public problems ({folder}/*.csv)");
+        return None;
+    };
+    let entries = std::fs::read_dir(Path::new(&root).join(folder)).expect("WGRAD_PROBLEMS names a folder");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
+    files.sort();
+    assert!(!files.is_empty(), "no problems in {folder}");
+    Some(files)
+}
+
+fn read(path: &Path) -> Problem {
+    let text = std::fs::read_to_string(path).expect("readable");
+    read_problem(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn challenging_problems_are_solved_to_their_bound() {
+    for path in public_problems("minimalloc").unwrap_or_default() {
+        let certificate = packed(&read(&path), Effort::Balanced).certificate;
+        assert!(certificate.optimal, "{}: {certificate:?}", path.display());
+    }
+}
+
+#[test]
+fn real_traces_are_packed_to_within_a_thousandth() {
+    for folder in ["pytorch", "idealloc"] {
+        for path in public_problems(folder).unwrap_or_default() {
+            let certificate = packed(&read(&path), Effort::Balanced).certificate;
+            let ratio = certificate.height as f64 / certificate.lower_bound as f64;
+            assert!(ratio <= 1.001, "{}: {ratio}", path.display());
+        }
+    }
+}
