@@ -56,15 +56,16 @@ const BESIDE_PYTORCH: [(&str, usize, f64, f64); 6] = [
 fn steps_need_less_than_in_pytorch() {
     for (name, batch, pytorch, part) in BESIDE_PYTORCH {
         let start = Instant::now();
-        let plan = plan(name, batch, "discrete").expect("it fits");
-        let share = plan.peak_bytes() as f64 / (pytorch * 1e9);
+        let plan = plan(name, batch, "nvidia").expect("it fits");
+        let several = crate::plan(name, batch, "discrete").expect("it fits");
+        let share = plan.peak_bytes().max(several.peak_bytes()) as f64 / (pytorch * 1e9);
         let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
         eprintln!(
             "{name} {batch}: {share:.3} of PyTorch's, {height:.4} of the bound, {:.2?}",
             start.elapsed()
         );
         assert!(share <= part, "{name}: {share:.3} of PyTorch's peak, {part} is allowed");
-        assert!(height < 1.006, "{name}: height {height:.4} times the lower bound");
+        assert!(height < 1.005, "{name}: height {height:.4} times the lower bound");
     }
 }
 
