@@ -43,9 +43,10 @@ fn resnet18_has_the_tensors_people_quote() {
 }
 
 /// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is allowed.
-const BESIDE_PYTORCH: [(&str, usize, f64, f64); 5] = [
+const BESIDE_PYTORCH: [(&str, usize, f64, f64); 6] = [
     ("resnet18", 128, 2.883, 0.60),
     ("resnet50", 184, 16.056, 0.60),
+    ("vgg16", 176, 14.488, 0.60),
     ("mobilenet-v2", 272, 21.276, 0.50),
     ("densenet121", 84, 11.002, 0.50),
     ("unet", 11, 16.207, 0.60),
@@ -55,24 +56,25 @@ const BESIDE_PYTORCH: [(&str, usize, f64, f64); 5] = [
 fn steps_need_less_than_in_pytorch() {
     for (name, batch, pytorch, part) in BESIDE_PYTORCH {
         let start = Instant::now();
-        let plan = plan(name, batch, "discrete").expect("it fits");
-        let share = plan.peak_bytes() as f64 / (pytorch * 1e9);
+        let plan = plan(name, batch, "nvidia").expect("it fits");
+        let several = crate::plan(name, batch, "discrete").expect("it fits");
+        let share = plan.peak_bytes().max(several.peak_bytes()) as f64 / (pytorch * 1e9);
         let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
         eprintln!(
             "{name} {batch}: {share:.3} of PyTorch's, {height:.4} of the bound, {:.2?}",
             start.elapsed()
         );
         assert!(share <= part, "{name}: {share:.3} of PyTorch's peak, {part} is allowed");
-        assert!(height < 1.006, "{name}: height {height:.4} times the lower bound");
+        assert!(height < 1.005, "{name}: height {height:.4} times the lower bound");
     }
 }
 
 #[test]
 fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
-    let error = plan("vgg16", 176, "discrete").expect_err("2.1 GiB do not fit");
+    let error = plan("resnet18", 1000, "discrete").expect_err("3 GiB do not fit");
     let Error::TensorTooLarge { name, batch_that_fits, .. } = &error else { panic!("{error}") };
-    assert_eq!((name.as_str(), *batch_that_fits), ("features.0.conv2d", Some(167)));
-    plan("vgg16", 167, "discrete").expect("it fits, as was said");
+    assert_eq!((name.as_str(), *batch_that_fits), ("conv1.conv2d", Some(668)));
+    plan("resnet18", 668, "discrete").expect("it fits, as was said");
 }
 
 fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) -> String {

@@ -3,11 +3,13 @@
 mod rebuild;
 mod rules;
 mod simplify;
+mod split;
 
 use std::collections::BTreeMap;
 
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
+pub(crate) use split::split;
 
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Mode, Node, Op, Phase, Tensor, Trace, ValueId};

@@ -13,6 +13,7 @@ fn cheap(op: &Op) -> bool {
             | Op::Unary(Unary::Relu | Unary::Clamp(..))
             | Op::Binary(Binary::Add)
             | Op::Concat { .. }
+            | Op::Slice { .. }
             | Op::Reshape(_)
     )
 }

@@ -53,7 +53,7 @@ impl Axis {
         }
         let one = |phase: usize| {
             // Image row q s + phase meets tap r where phase + p - r d is a multiple of s.
-            let meets = |r: &usize| (phase + p + (k * s - r) * d) % s == 0;
+            let meets = |r: &usize| (phase + p + (k * s - r) * d).is_multiple_of(s);
             let first = (0..k).find(meets);
             let every = first.and_then(|r| (r + 1..k).find(meets).map(|next| next - r)).unwrap_or(k);
             let taps = first.map_or(0, |r| (k - r).div_ceil(every));

@@ -71,7 +71,7 @@ impl TrainStep {
         let bound = |rebuild: bool, in_place: bool, reorder: bool| -> Result<(u64, u64)> {
             let options = PlanOptions { rebuild, ..*options };
             let program = Plan::program(
-                self.training_graph(&options)?,
+                self.training_graph(&options, limits)?,
                 limits,
                 &Settings { in_place, reorder, ..self.settings(&options) },
             )?;
@@ -93,13 +93,13 @@ impl TrainStep {
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
     /// the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let plan = Plan::compile(self.training_graph(options)?, limits, self.settings(options))?;
+        let plan = Plan::compile(self.training_graph(options, limits)?, limits, self.settings(options))?;
         plan.check_budget(options.budget, "the training step")
     }
 
     /// The graph with its backward pass and updates.
-    fn training_graph(&self, options: &PlanOptions) -> Result<Graph> {
-        let graph = autodiff::simplify(self.graph.clone());
+    fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
+        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
@@ -169,7 +169,8 @@ impl Forward {
             reuse: true,
             guard_bytes: 0,
         };
-        let graph = autodiff::prune(autodiff::simplify(self.graph.clone()));
+        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
+        let graph = autodiff::prune(graph);
         Plan::compile(graph, limits, settings)
     }
 }
