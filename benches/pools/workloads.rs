@@ -21,6 +21,7 @@ pub struct Workload {
     /// Most blocks alive at once.
     pub live_at_most: usize,
     /// Most bytes alive at once: the lower bound of what must be reserved.
+    #[allow(dead_code, reason = "each benchmark uses a part")]
     pub peak: u64,
     /// Bytes of the one page that strategies get; 16 times the peak.
     pub capacity: u64,

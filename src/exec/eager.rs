@@ -13,7 +13,7 @@ use super::transfer::{Place, Transfer};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Class, ValueId};
-use crate::memory::{Backing, Block, EventLog, MemoryStats, Pool, PoolOptions, Request};
+use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request};
 use crate::plan::{Plan, Span, StorageId, TRANSFER_BYTES};
 
 /// Pages of a pool as buffers on a device.
@@ -189,6 +189,33 @@ impl Eager {
         let storage = persistent_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
         self.transfer.download(&self.ledger, place)
+    }
+
+    /// Compacts the pool between two steps: copies blocks on the device so that pages become empty, at most `budget` bytes
+    /// of them, and releases those pages. Returns the bytes released. Results stay the same bits.
+    ///
+    /// # Errors
+    /// [`Error::Pool`], [`Error::DeviceLost`].
+    pub fn compact(&mut self, budget: u64) -> Result<u64> {
+        let moves = self.pool.relocate(budget)?;
+        let device = self.ledger.device.clone();
+        let mut encoder =
+            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for Move { from, to } in &moves {
+            let pages = self.pool.page(from.page).zip(self.pool.page(to.page));
+            let (source, target) =
+                pages.ok_or_else(|| Error::Internal("a block without a page".to_owned()))?;
+            encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.size.min(to.size));
+        }
+        device.wgpu_queue().submit([encoder.finish()]);
+        for Move { from, to } in moves {
+            if let Some(block) = self.blocks.iter_mut().find(|block| **block == Some(from)) {
+                *block = Some(to);
+            }
+            self.pool.free(from)?;
+        }
+        device.wait(None)?;
+        Ok(self.pool.trim())
     }
 
     /// What the pool holds now and held at most, under PyTorch's names.
