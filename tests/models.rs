@@ -42,6 +42,18 @@ fn resnet18_has_the_tensors_people_quote() {
     assert_eq!(bytes("max_pool2d"), Some(98));
 }
 
+#[test]
+fn only_what_backward_rules_name_is_kept() {
+    let plan = plan("resnet18", 8, "discrete").expect("it fits");
+    let kept = report::kept(&plan);
+    let ops: Vec<&str> = kept.iter().map(|k| k.op).collect();
+    assert!(
+        ops.contains(&"conv2d") && ops.contains(&"max_pool2d") && ops.contains(&"batch_stats"),
+        "{ops:?}"
+    );
+    assert!(!ops.iter().any(|op| ["batch_norm", "relu"].contains(op)), "{ops:?}");
+}
+
 /// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is allowed.
 const BESIDE_PYTORCH: [(&str, usize, f64, f64); 6] = [
     ("resnet18", 128, 2.883, 0.60),

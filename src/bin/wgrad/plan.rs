@@ -7,7 +7,7 @@ use wgrad::limits::Limits;
 use wgrad::memory::planner::write_problem;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Savings};
-use wgrad::{Error, Result, report};
+use wgrad::{Bytes, Error, Result, report};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -59,6 +59,10 @@ pub fn run(options: &Options) -> Result<()> {
             model.name, options.network.batch, options.optimizer, plan.limits
         );
         print!("{}", report::Estimate::of(&plan).with_savings(savings));
+        println!("\nkept for the backward pass");
+        for report::Kept { op, tensors, bytes } in report::kept(&plan) {
+            println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
+        }
     }
     Ok(())
 }
@@ -127,6 +131,7 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
         },
         "operations": plan.program.order.len(),
         "dispatches": plan.program.launches.len(),
+        "kept": report::kept(plan).iter().map(|k| json!({ "op": k.op, "tensors": k.tensors, "bytes": k.bytes })).collect::<Vec<_>>(),
         "hash": format!("{:016x}", plan.hash()),
         "tensors": tensors,
     })

@@ -1,0 +1,44 @@
+//! What the backward pass keeps of the forward pass, operation by operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::{Op, Phase, ValueId};
+use crate::plan::Plan;
+
+/// Results of one kind of operation that stay in memory until the backward pass has read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Name of the operation.
+    pub op: &'static str,
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Their bytes, padding included.
+    pub bytes: u64,
+}
+
+/// Forward results that the backward pass reads, by operation, the most bytes first. Inputs and parameters, which are
+/// there in any case, are not among them.
+pub fn kept(plan: &Plan) -> Vec<Kept> {
+    let program = &plan.program;
+    let mut root: Vec<ValueId> = program.graph.ids().map(|(id, _)| id).collect();
+    for node in &program.graph.nodes {
+        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+            root[to.index()] = root[from.index()];
+        }
+    }
+    let backward = program.graph.nodes.iter().filter(|node| node.phase == Phase::Backward);
+    let read: BTreeSet<ValueId> = backward.flat_map(|n| &n.inputs).map(|id| root[id.index()]).collect();
+    let mut by_op: BTreeMap<&'static str, Kept> = BTreeMap::new();
+    for node in program.graph.nodes.iter().filter(|node| node.phase == Phase::Forward) {
+        for id in node.outputs.iter().filter(|id| read.contains(id)) {
+            let Some((_, storage)) = program.storage(*id) else { continue };
+            let op = node.op.name();
+            let kept = by_op.entry(op).or_insert(Kept { op, tensors: 0, bytes: 0 });
+            kept.tensors += 1;
+            kept.bytes += storage.bytes;
+        }
+    }
+    let mut list: Vec<Kept> = by_op.into_values().collect();
+    list.sort_by_key(|kept| (std::cmp::Reverse(kept.bytes), kept.op));
+    list
+}
