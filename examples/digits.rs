@@ -69,7 +69,7 @@ fn run() -> Result<()> {
     println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
     let created = trainer.session().device_bytes();
     let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
-    println!("a step of {} images; {}", arguments.batch, report::Estimate::of(plan));
+    print!("a step of {} images; {}", arguments.batch, report::Estimate::of(plan));
     println!(
         "\nthe session, with its evaluation and smaller last batch, created {} on the device",
         Bytes(created)
