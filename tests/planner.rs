@@ -230,6 +230,42 @@ fn a_hundred_thousand_buffers() {
     assert!(ratio < 1.1, "{ratio}");
 }
 
+/// Copies of one training step after each other, of different sizes, over weights that stay; some buffers join two steps.
+fn joined_steps(steps: u64, layers: u64) -> Problem {
+    let (length, mut state) = (4 * layers, 5u64);
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    let mut items = Vec::new();
+    for step in 0..steps {
+        let (start, end, scale) = (step * length, (step + 1) * length, 512 * (1 + draw(3)));
+        for layer in 0..layers {
+            let (up, down, size) = (start + 2 * layer, end - 2 * layer, scale * (1 + draw(9)));
+            items.push(Item::new("activation", up, down, 3 * size));
+            items.push(Item::new("workspace", up, up + 1 + draw(3), size));
+            items.push(Item::new("gradient", down - 1, down + draw(4), 2 * size));
+        }
+        let lower = start + draw(length);
+        items.push(Item::new("joint", lower, lower + length / 2 + draw(length), scale * draw(20)));
+        items.push(Item::new("weight", 0, steps * length, scale * (1 + draw(90))));
+    }
+    Problem::new(items)
+}
+
+#[test]
+fn many_steps_joined_are_packed_to_within_a_hundredth() {
+    for (steps, layers) in [(40, 50), (6, 700)] {
+        let problem = joined_steps(steps, layers);
+        for effort in [Effort::Fast, Effort::Balanced] {
+            let packing = packed(&problem, effort);
+            let ratio = packing.certificate.height as f64 / packing.certificate.lower_bound as f64;
+            assert!(ratio <= 1.01, "{steps} steps of {layers} layers, {effort:?}: {ratio}");
+            assert_eq!(packing, packed(&problem, effort));
+        }
+    }
+}
+
 #[test]
 fn arenas_are_kept_apart_and_continue_where_they_are_full() {
     let items = vec![
@@ -311,12 +347,11 @@ fn challenging_problems_are_solved_to_their_bound() {
 }
 
 #[test]
-fn real_traces_are_packed_to_within_a_thousandth() {
+fn real_traces_are_packed_to_their_bound() {
     for folder in ["pytorch", "idealloc"] {
         for path in public_problems(folder).unwrap_or_default() {
             let certificate = packed(&read(&path), Effort::Balanced).certificate;
-            let ratio = certificate.height as f64 / certificate.lower_bound as f64;
-            assert!(ratio <= 1.001, "{}: {ratio}", path.display());
+            assert!(certificate.optimal, "{}: {certificate:?}", path.display());
         }
     }
 }

@@ -27,6 +27,11 @@ impl Budget {
         Self { left: work.min(self.left), deadline: self.deadline, until_clock_read: 0 }
     }
 
+    /// Work without end, with the same deadline: for what is worth nothing unless it is finished.
+    pub(super) fn without_end(&self) -> Self {
+        Self { left: u64::MAX, ..self.clone() }
+    }
+
     /// Takes `work` units; false once the budget or the time is used up.
     pub(super) fn spend(&mut self, work: u64) -> bool {
         if self.left < work {

@@ -1,4 +1,4 @@
-//! Local search over ranks: squeaky-wheel optimization (Joslin & Clements, JAIR 10, 1999).
+//! Local search over orders: squeaky-wheel optimization (Joslin & Clements, JAIR 10, 1999).
 //!
 //! Whatever ended too high in one packing is taken earlier in the next. Each round is a whole skyline packing,
 //! so that one round may move many items.
@@ -17,11 +17,11 @@ pub(super) enum Blame {
     Halfway,
 }
 
-/// The lowest layout found in `rounds` skyline packings that start from `rank`; ends early at height `enough`.
+/// The lowest layout found in `rounds` skyline packings that start from `order`; ends early at height `enough`.
 /// `None` if the budget did not last for one.
 pub(super) fn improve(
     instance: &Instance,
-    mut rank: Vec<u32>,
+    mut order: Vec<u32>,
     blame: Blame,
     rounds: usize,
     enough: u64,
@@ -29,8 +29,8 @@ pub(super) fn improve(
 ) -> Option<Layout> {
     let mut best: Option<Layout> = None;
     for _ in 0..rounds {
-        let Some(layout) = skyline::pack(instance, &rank, budget) else { break };
-        rank = blamed(instance, &rank, &layout, enough, blame);
+        let Some(layout) = skyline::pack(instance, &order, budget) else { break };
+        order = blamed(instance, &order, &layout, enough, blame);
         if best.as_ref().is_none_or(|best| layout.height() < best.height()) {
             best = Some(layout);
         }
@@ -41,24 +41,26 @@ pub(super) fn improve(
     best
 }
 
-fn blamed(instance: &Instance, rank: &[u32], layout: &Layout, enough: u64, blame: Blame) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..instance.len() as u32).collect();
-    order.sort_by_cached_key(|&i| {
-        let i = i as usize;
+fn blamed(instance: &Instance, order: &[u32], layout: &Layout, enough: u64, blame: Blame) -> Vec<u32> {
+    let mut wanted: Vec<(usize, u32)> = Vec::with_capacity(order.len());
+    for (rank, &item) in order.iter().enumerate() {
+        let i = item as usize;
         let too_high = layout.offset[i] + instance.size[i] > enough;
-        let wanted = match (too_high, blame) {
+        let place = match (too_high, blame) {
             (true, Blame::ToFront) => 0,
-            (true, Blame::Halfway) => rank[i],
-            (false, _) => 2 * rank[i] + 1,
+            (true, Blame::Halfway) => rank,
+            (false, _) => 2 * rank + 1,
         };
-        (wanted, rank[i])
-    });
-    super::order::ranks(&order)
+        wanted.push((place, item));
+    }
+    // Stable: equals stay in their order.
+    wanted.sort_by_key(|(place, _)| *place);
+    wanted.into_iter().map(|(_, item)| item).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::{Order, ranks};
+    use super::super::order::Order;
     use super::super::problem::Item;
     use super::*;
 
@@ -93,10 +95,10 @@ mod tests {
             for seed in 0..40 {
                 let items = pieces(seed);
                 let instance = Instance::new(&items.iter().collect::<Vec<_>>());
-                let rank = ranks(&Order::Size.of(&instance));
+                let order = Order::Size.of(&instance);
                 let height = |rounds| {
                     let mut budget = Budget::new(u64::MAX, None);
-                    improve(&instance, rank.clone(), blame, rounds, 64, &mut budget)
+                    improve(&instance, order.clone(), blame, rounds, 64, &mut budget)
                         .expect("no limit")
                         .height()
                 };

@@ -23,6 +23,8 @@ pub(super) struct Instance {
     pub alignment: Vec<u64>,
     /// Offset of each item that must not move.
     pub fixed: Vec<Option<u64>>,
+    /// Items of one number are alike in all but their size: what one of them has no room for in its time, none has.
+    pub kin: Vec<u32>,
     /// Number of slices.
     pub slices: usize,
     /// All offsets are multiples of this many bytes.
@@ -42,11 +44,13 @@ impl Instance {
             size: items.iter().map(|item| item.size).collect(),
             alignment: items.iter().map(|item| item.alignment).collect(),
             fixed: items.iter().map(|item| item.fixed.map(|place| place.offset)).collect(),
+            kin: Vec::new(),
             slices,
             unit: common_alignment(items.iter().filter(|item| item.size > 0).map(|item| item.alignment)),
             obstacles: None,
         };
         instance.raise_obstacles();
+        instance.find_kin();
         instance
     }
 
@@ -62,11 +66,13 @@ impl Instance {
             size: members.iter().map(|&i| self.size[i]).collect(),
             alignment: members.iter().map(|&i| self.alignment[i]).collect(),
             fixed: members.iter().map(|&i| self.fixed[i]).collect(),
+            kin: Vec::new(),
             slices,
             unit: self.unit,
             obstacles: None,
         };
         instance.raise_obstacles();
+        instance.find_kin();
         instance
     }
 
@@ -78,6 +84,22 @@ impl Instance {
             }
         }
         self.obstacles = self.fixed.iter().any(Option::is_some).then_some(obstacles);
+    }
+
+    /// Beside an obstacle, sizes decide where there is room, so that no two items are alike.
+    fn find_kin(&mut self) {
+        let mut order: Vec<u32> = (0..self.len() as u32).collect();
+        self.kin = order.clone();
+        if self.obstacles.is_some() {
+            return;
+        }
+        let key = |i: u32| (self.first[i as usize], self.last[i as usize], self.alignment[i as usize]);
+        order.sort_unstable_by_key(|&i| (key(i), i));
+        for pair in order.windows(2) {
+            if key(pair[0]) == key(pair[1]) {
+                self.kin[pair[1] as usize] = self.kin[pair[0] as usize];
+            }
+        }
     }
 
     /// Number of items.

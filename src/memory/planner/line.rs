@@ -5,7 +5,7 @@ use super::exact::{self, Outcome};
 use super::greedy::{self, Fit, Layout};
 use super::improve::{Blame, improve};
 use super::instance::Instance;
-use super::order::{Order, ranks};
+use super::order::Order;
 use super::packing::{Effort, Method};
 use super::refine::refine;
 use super::skyline;
@@ -17,6 +17,13 @@ const GREEDY: [Order; 6] =
 /// Orders for packing from the ground up, those that win most often first.
 const GROUND_UP: [Order; 5] =
     [Order::BandReach, Order::BandArea, Order::BandLifetime, Order::Area, Order::BreadthLifetime];
+
+/// The same for large problems, where each counts: those that miss the bound by least first.
+const AT_LARGE: [Order; 5] =
+    [Order::BandArea, Order::BandReach, Order::BandNest, Order::BandLifetime, Order::BreadthLifetime];
+
+/// Units of work for a large problem, so that the largest graphs take well below a second.
+const LARGE_WORK: u64 = 500_000_000;
 
 /// What is asked of one line.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +57,12 @@ struct Line<'a> {
 /// Packs `instance`; `None` if nothing fits 64 bits or the limit.
 pub(super) fn pack(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
     let mut line = Line { instance, goal, budget, best: None };
+    if line.one_chunk_may_do() && instance.len() > exact::MOST_ITEMS {
+        line.at_large();
+        if let Some((layout, method)) = line.best {
+            return Some(Found { layout, method, proved: goal.bound });
+        }
+    }
     line.greedy(&GREEDY[..1], Fit::First);
     if line.one_chunk_may_do() {
         line.ground_up();
@@ -100,12 +113,57 @@ impl Line<'_> {
         }
     }
 
+    /// All that is done where exact search does not apply. One packing from the ground up is made whatever it costs: nothing
+    /// else is as cheap at this size. Further orders follow, and local search from those that came out lowest.
+    fn at_large(&mut self) {
+        let work = if self.goal.effort == Effort::Exact { u64::MAX } else { LARGE_WORK };
+        let mut part = self.budget.part(work);
+        let granted = part.left();
+        let mut dearest = 0;
+        let mut heights: Vec<(u64, Order)> = Vec::new();
+        for order in AT_LARGE {
+            // What is begun is finished, so the last one may take somewhat more than is left.
+            if self.done() || !part.allows(dearest / 4 * 3) {
+                break;
+            }
+            let first = self.best.is_none();
+            let mut one = if first { Budget::new(u64::MAX, None) } else { part.without_end() };
+            let Some(layout) = skyline::pack(self.instance, &order.of(self.instance), &mut one) else {
+                break;
+            };
+            let spent = u64::MAX - one.left();
+            part.spend(spent);
+            dearest = dearest.max(spent);
+            heights.push((layout.height(), order));
+            self.offer(Some(layout), Method::Skyline(order));
+            // Where few large items make up the height, greedy packing by size wins. It takes two or three times as long.
+            if heights.len() == 3 && !self.done() && part.allows(dearest) {
+                part.spend(5 * dearest / 2);
+                let by_size = Order::Size.of(self.instance);
+                let layout = greedy::pack(self.instance, &by_size, Fit::First, self.goal.limit);
+                self.offer(layout, Method::Greedy(Order::Size, Fit::First));
+            }
+        }
+        heights.sort_unstable();
+        for blame in [Blame::ToFront, Blame::Halfway] {
+            for &(_, order) in &heights {
+                if self.done() || !part.allows(2 * dearest) {
+                    break;
+                }
+                let ranked = order.of(self.instance);
+                let layout = improve(self.instance, ranked, blame, 4, self.goal.enough, &mut part);
+                self.offer(layout, Method::LocalSearch(order));
+            }
+        }
+        self.budget.spend(granted - part.left());
+    }
+
     fn ground_up(&mut self) {
         for order in GROUND_UP {
             if self.done() || !self.budget.allows(self.ground_up_cost()) {
                 return;
             }
-            let layout = skyline::pack(self.instance, &ranks(&order.of(self.instance)), self.budget);
+            let layout = skyline::pack(self.instance, &order.of(self.instance), self.budget);
             self.offer(layout, Method::Skyline(order));
         }
     }
@@ -138,10 +196,10 @@ impl Line<'_> {
                 if self.done() || !self.budget.allows(self.ground_up_cost()) {
                     return;
                 }
-                let rank = ranks(&order.of(self.instance));
+                let ranked = order.of(self.instance);
                 let mut part = self.budget.part((self.budget.left() / share).max(4 * self.ground_up_cost()));
                 let granted = part.left();
-                let layout = improve(self.instance, rank, blame, rounds, self.goal.enough, &mut part);
+                let layout = improve(self.instance, ranked, blame, rounds, self.goal.enough, &mut part);
                 self.budget.spend(granted - part.left());
                 self.offer(layout, Method::LocalSearch(order));
             }

@@ -17,6 +17,7 @@ mod check;
 mod csv;
 mod error;
 mod exact;
+mod floors;
 mod greedy;
 mod improve;
 mod instance;

@@ -29,6 +29,8 @@ pub enum Order {
     /// Within bands as above, what reaches farthest to both sides of the fullest instant first: nested lifetimes, as those
     /// of a forward and a backward pass are, then lie inside one another.
     BandReach,
+    /// Like `BandReach`, with each item's own fullest instant: what lives around another peak is nested around that one.
+    BandNest,
     /// Items alive together with the most others first (as in TVM's unified static memory planner).
     Conflicts,
     /// As they come to life.
@@ -48,6 +50,7 @@ impl fmt::Display for Order {
             Order::BandArea => "breadth band and area",
             Order::BandLifetime => "breadth band and lifetime",
             Order::BandReach => "breadth band and reach",
+            Order::BandNest => "breadth band and nesting",
             Order::Conflicts => "conflicts",
             Order::Time => "time",
         })
@@ -78,6 +81,10 @@ impl Order {
             }
             Order::BandLifetime => bands(&fullest()).enumerate().map(|(i, band)| (band, width(i))).collect(),
             Order::BandReach => bands(&fullest()).zip(reach(instance)).collect(),
+            Order::BandNest => {
+                let fullest = fullest();
+                bands(&fullest).zip(nest(instance, &fullest)).collect()
+            }
             Order::Conflicts => conflicts(instance).into_iter().map(|count| (count, 0)).collect(),
             Order::Time => all.map(|i| (u128::from(u32::MAX - instance.first[i]), 0)).collect(),
         };
@@ -114,11 +121,17 @@ pub(super) fn live_bytes(instance: &Instance) -> Vec<u128> {
     change[..instance.slices].iter().map(running).collect()
 }
 
+/// All slices, the fullest first.
+fn by_load(live: &[u128]) -> Vec<usize> {
+    let mut slices: Vec<usize> = (0..live.len()).collect();
+    slices.sort_unstable_by_key(|&slice| (Reverse(live[slice]), slice));
+    slices
+}
+
 /// For each item, the bytes alive in the fullest of its slices and that slice's rank: higher is fuller.
 fn fullest_slice(instance: &Instance) -> Vec<(u128, u128)> {
     let live = live_bytes(instance);
-    let mut by_load: Vec<usize> = (0..instance.slices).collect();
-    by_load.sort_by_key(|&slice| (Reverse(live[slice]), slice));
+    let by_load = by_load(&live);
     let mut rank = vec![0u32; instance.slices];
     for (position, &slice) in by_load.iter().enumerate() {
         rank[slice] = (instance.slices - position) as u32;
@@ -150,6 +163,19 @@ fn reach(instance: &Instance) -> Vec<u128> {
         slices as u128
     };
     (0..instance.len()).map(of_item).collect()
+}
+
+/// Twice the slices from each item's own fullest slice to its nearer end.
+fn nest(instance: &Instance, fullest: &[(u128, u128)]) -> Vec<u128> {
+    let mut by_rank: Vec<usize> = vec![0; instance.slices + 1];
+    for (position, slice) in by_load(&live_bytes(instance)).into_iter().enumerate() {
+        by_rank[instance.slices - position] = slice;
+    }
+    let of_item = |(i, full): (usize, &(u128, u128))| {
+        let (span, peak) = (instance.span(i), by_rank[full.1 as usize]);
+        2 * (peak + 1 - span.start).min(span.end - peak) as u128
+    };
+    fullest.iter().enumerate().map(of_item).collect()
 }
 
 /// Number of items that each item is alive together with: all, less those that end before it and those that start after.
@@ -215,6 +241,7 @@ mod tests {
             (Order::BandArea, [3, 2, 1, 0]),
             (Order::BandLifetime, [1, 3, 2, 0]),
             (Order::BandReach, [3, 2, 1, 0]),
+            (Order::BandNest, [3, 2, 1, 0]),
             (Order::Conflicts, [1, 3, 2, 0]),
             (Order::Time, [3, 2, 1, 0]),
         ];

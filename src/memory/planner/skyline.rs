@@ -6,300 +6,194 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 use super::budget::Budget;
+use super::floors::{Floors, NO_ONE};
 use super::greedy::Layout;
 use super::instance::Instance;
 
-/// Packs all items of a modest `instance` into one chunk; a lower rank wins at equal offsets. `None` if the budget ends.
-pub(super) fn pack(instance: &Instance, rank: &[u32], budget: &mut Budget) -> Option<Layout> {
+/// Packs all items of a modest `instance` into one chunk, the first in `order` first at equal offsets. `None` if the
+/// budget ends.
+pub(super) fn pack(instance: &Instance, order: &[u32], budget: &mut Budget) -> Option<Layout> {
     let n = instance.len();
     let mut layout = Layout { chunk: vec![0; n], offset: vec![0; n], heights: vec![0] };
-    let mut floors = Floors::new(instance.slices);
-    let mut queue = Queue::new(instance.slices);
-    for (i, &rank) in rank.iter().enumerate() {
-        match instance.fixed[i] {
-            Some(offset) => {
-                layout.offset[i] = offset;
-                layout.heights[0] = layout.heights[0].max(offset + instance.size[i]);
-            }
-            None => queue.timed.push(Reverse((instance.lift(i, 0), rank, i as u32))),
+    let mut queue = Queue::new(instance, order);
+    for (i, offset) in instance.fixed.iter().enumerate() {
+        if let Some(offset) = *offset {
+            layout.offset[i] = offset;
+            layout.heights[0] = layout.heights[0].max(offset + instance.size[i]);
         }
     }
     let cost = look_cost(instance);
-    while let Some(look) = queue.next(&floors) {
-        let i = look.item as usize;
-        let width = u64::from(instance.last[i] - instance.first[i]);
-        if !budget.spend(cost + width / 2 + MOVE_COST * std::mem::take(&mut queue.moves)) {
+    if !budget.spend(SETUP_COST * n as u64) {
+        return None;
+    }
+    while let Some((level, look)) = queue.next() {
+        if !budget.spend(cost) {
             return None;
         }
-        let (floor, slice) = floors.over(instance.first[i], instance.last[i]);
-        let offset = if floor > queue.level { floor } else { instance.lift(i, queue.level) };
-        if floor > queue.level {
-            queue.wait(look, floor, slice);
-        } else if offset > queue.level {
-            queue.timed.push(Reverse((offset, look.rank, look.item)));
-        } else {
-            layout.offset[i] = offset;
-            layout.heights[0] = layout.heights[0].max(offset + instance.size[i]);
-            if instance.size[i] > 0 {
-                floors.set(instance.first[i], instance.last[i], offset + instance.padded(i));
-            }
+        let i = order[look.rank as usize] as usize;
+        let (floor, slice) = queue.floors.highest(instance.first[i], instance.last[i]);
+        if floor > level {
+            queue.leave(look);
+            queue.wait(look.rank, slice);
+            continue;
         }
-        queue.reopen(look, &floors);
+        let offset = instance.lift(i, level);
+        if offset > level {
+            queue.leave(look);
+            queue.wait_for(look.rank, offset);
+            continue;
+        }
+        layout.offset[i] = offset;
+        layout.heights[0] = layout.heights[0].max(offset + instance.size[i]);
+        if instance.size[i] > 0 {
+            queue.floors.raise(instance.first[i], instance.last[i], offset + instance.padded(i));
+        }
+        queue.follow(look, slice);
     }
     Some(layout)
 }
 
-/// An item to look at, and the slice it waited at, if it did.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// An item to look at, and the slice it waits at, if it does.
+#[derive(Clone, Copy)]
 struct Look {
     rank: u32,
-    item: u32,
-    slice: Option<u32>,
+    slice: u32,
 }
 
 /// Unplaced items, by where they may go next.
 ///
-/// An item is looked at when the lowest level still open reaches its place. Until then it waits at a slice that
-/// holds it up. Of those that wait at one slice only the first in rank is looked at: if it is placed it holds up the others,
-/// which need not be touched.
+/// Each waits at a slice that holds it up. Of those at the lowest floor the first in rank is looked at: either it can be
+/// placed, or it goes to wait at a higher place. Of items alike only the first waits, for all.
 struct Queue {
-    /// The offset at which items are being placed.
-    level: u64,
-    /// What may lie at the level, first in rank on top.
-    ready: BinaryHeap<Reverse<Look>>,
-    /// By slice: items held up there, rank before item.
-    waiting: Vec<BinaryHeap<Reverse<(u32, u32)>>>,
-    /// By slice: whether it is in `slices`, or its first item in `ready`.
-    listed: Vec<bool>,
-    /// Slices where items wait, by a floor that they have or had.
-    slices: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Items with a place of their own to wait for: offset, rank, item.
-    timed: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// How often a slice was listed again at a higher floor since this was last asked.
-    moves: u64,
+    floors: Floors,
+    /// By slice: ranks of those who wait there.
+    waiting: Vec<BinaryHeap<Reverse<u32>>>,
+    /// By rank: the slice where it waits, or `NOWHERE`.
+    place: Vec<u32>,
+    /// By rank: the next of the items alike, or `NO_ONE`.
+    follower: Vec<u32>,
+    /// Items with an offset of their own to wait for: offset, rank.
+    timed: BinaryHeap<Reverse<(u64, u32)>>,
 }
+
+const NOWHERE: u32 = u32::MAX;
 
 impl Queue {
-    fn new(slices: usize) -> Self {
-        Self {
-            level: 0,
-            ready: BinaryHeap::new(),
-            waiting: vec![BinaryHeap::new(); slices],
-            listed: vec![false; slices],
-            slices: BinaryHeap::new(),
-            timed: BinaryHeap::new(),
-            moves: 0,
-        }
-    }
-
-    /// Lets an item wait at `slice`, whose floor is `floor`.
-    fn wait(&mut self, look: Look, floor: u64, slice: usize) {
-        self.waiting[slice].push(Reverse((look.rank, look.item)));
-        if !std::mem::replace(&mut self.listed[slice], true) {
-            self.slices.push(Reverse((floor, slice as u32)));
-        }
-    }
-
-    /// Lists the slice that `look` came from again, if others wait there.
-    fn reopen(&mut self, look: Look, floors: &Floors) {
-        let Some(slice) = look.slice else { return };
-        if self.waiting[slice as usize].is_empty() {
-            self.listed[slice as usize] = false;
-            return;
-        }
-        let floor = floors.at(slice);
-        if floor > self.level {
-            self.slices.push(Reverse((floor, slice)));
-        } else {
-            self.open(slice);
-        }
-    }
-
-    fn open(&mut self, slice: u32) {
-        if let Some(Reverse((rank, item))) = self.waiting[slice as usize].pop() {
-            self.ready.push(Reverse(Look { rank, item, slice: Some(slice) }));
-        }
-    }
-
-    /// The next item to look at; the level rises when nothing more can lie at it.
-    fn next(&mut self, floors: &Floors) -> Option<Look> {
-        loop {
-            let Some(Reverse(look)) = self.ready.pop() else {
-                if !self.rise(floors) {
-                    return None;
-                }
-                continue;
-            };
-            let floor = look.slice.map_or(self.level, |slice| floors.at(slice));
-            match look.slice {
-                // What was placed since the slice was opened holds up all that wait there.
-                Some(slice) if floor > self.level => {
-                    self.waiting[slice as usize].push(Reverse((look.rank, look.item)));
-                    self.slices.push(Reverse((floor, slice)));
-                }
-                _ => return Some(look),
-            }
-        }
-    }
-
-    /// Raises the level to the lowest place anything waits for, and makes ready what waits for it. False if nothing waits.
-    fn rise(&mut self, floors: &Floors) -> bool {
-        let mut lowest = None;
-        let timed = self.timed.peek().map(|Reverse((offset, ..))| *offset);
-        loop {
-            let Some(mut top) = self.slices.peek_mut() else { break };
-            let Reverse((floor, slice)) = *top;
-            if lowest.or(timed).is_some_and(|at_most| floor > at_most) {
-                break;
-            }
-            let now = floors.at(slice);
-            if now > floor {
-                *top = Reverse((now, slice));
-                self.moves += 1;
+    fn new(instance: &Instance, order: &[u32]) -> Self {
+        let mut waiting: Vec<Vec<Reverse<u32>>> = vec![Vec::new(); instance.slices];
+        let mut place = vec![NOWHERE; order.len()];
+        let mut follower = vec![NO_ONE; order.len()];
+        let mut latest = vec![NO_ONE; order.len()];
+        for (rank, &i) in order.iter().enumerate() {
+            let i = i as usize;
+            if instance.fixed[i].is_some() {
                 continue;
             }
-            PeekMut::pop(top);
-            lowest = Some(floor);
-            self.open(slice);
-        }
-        while let Some(&Reverse((offset, rank, item))) = self.timed.peek() {
-            if lowest.is_some_and(|lowest| offset > lowest) {
-                break;
+            match std::mem::replace(&mut latest[instance.kin[i] as usize], rank as u32) {
+                NO_ONE => {
+                    place[rank] = instance.first[i];
+                    waiting[instance.first[i] as usize].push(Reverse(rank as u32));
+                }
+                before => follower[before as usize] = rank as u32,
             }
-            lowest = Some(offset);
+        }
+        let first: Vec<u32> =
+            waiting.iter().map(|ranks| ranks.first().map_or(NO_ONE, |Reverse(rank)| *rank)).collect();
+        let waiting = waiting.into_iter().map(BinaryHeap::from).collect();
+        Self { floors: Floors::new(&first), waiting, place, follower, timed: BinaryHeap::new() }
+    }
+
+    /// The level at which an item may lie next, and the first item to look at there.
+    fn next(&self) -> Option<(u64, Look)> {
+        let waits = self.floors.lowest();
+        let timed = self.timed.peek().map(|Reverse(timed)| *timed);
+        let (level, rank) = match (waits, timed) {
+            (Some(waits), Some(timed)) => waits.min(timed),
+            (waits, timed) => waits.or(timed)?,
+        };
+        Some((level, Look { rank, slice: self.place[rank as usize] }))
+    }
+
+    /// Takes an item from where it waits.
+    fn leave(&mut self, look: Look) {
+        if look.slice == NOWHERE {
             self.timed.pop();
-            self.ready.push(Reverse(Look { rank, item, slice: None }));
-        }
-        self.level = lowest.unwrap_or(self.level);
-        lowest.is_some()
-    }
-}
-
-/// Units of work for listing a slice again.
-const MOVE_COST: u64 = 200;
-
-/// Units of work for looking at one item once.
-pub(super) fn look_cost(instance: &Instance) -> u64 {
-    100 * u64::from(instance.slices.ilog2() + 1)
-}
-
-/// A height per slice: set over a range, maximum over a range, both in logarithmic time.
-struct Floors {
-    leaves: usize,
-    /// By node: the maximum over its span.
-    highest: Vec<u64>,
-    /// By node: whether its whole span has one height, so that what is stored below is out of date.
-    level: Vec<bool>,
-    /// By slice: its height.
-    heights: Vec<u64>,
-}
-
-impl Floors {
-    fn new(slices: usize) -> Self {
-        let leaves = slices.next_power_of_two();
-        Self {
-            leaves,
-            highest: vec![0; 2 * leaves],
-            level: vec![false; 2 * leaves],
-            heights: vec![0; slices],
-        }
-    }
-
-    fn set(&mut self, first: u32, last: u32, height: u64) {
-        self.heights[first as usize..last as usize].fill(height);
-        self.set_within(1, (0, self.leaves), (first as usize, last as usize), height);
-    }
-
-    fn set_within(&mut self, node: usize, span: (usize, usize), range: (usize, usize), height: u64) {
-        if range.0 <= span.0 && span.1 <= range.1 {
-            self.highest[node] = height;
-            self.level[node] = true;
             return;
         }
-        if std::mem::take(&mut self.level[node]) {
-            for child in [2 * node, 2 * node + 1] {
-                self.highest[child] = self.highest[node];
-                self.level[child] = true;
-            }
-        }
-        let middle = usize::midpoint(span.0, span.1);
-        if range.0 < middle {
-            self.set_within(2 * node, (span.0, middle), range, height);
-        }
-        if range.1 > middle {
-            self.set_within(2 * node + 1, (middle, span.1), range, height);
-        }
-        self.highest[node] = self.highest[2 * node].max(self.highest[2 * node + 1]);
+        // It was looked at, so it is the first there.
+        self.waiting[look.slice as usize].pop();
+        self.note(look.slice);
     }
 
-    fn at(&self, slice: u32) -> u64 {
-        self.heights[slice as usize]
+    /// Takes an item that was placed from where it waits; the next one like it takes its turn.
+    fn follow(&mut self, look: Look, slice: u32) {
+        let next = self.follower[look.rank as usize];
+        if next == NO_ONE {
+            self.leave(look);
+        } else if look.slice == NOWHERE {
+            self.timed.pop();
+            self.wait(next, slice);
+        } else {
+            self.waiting[look.slice as usize].pop();
+            self.wait(next, look.slice);
+        }
     }
 
-    /// The maximum over `[first, last)` and a slice that has it.
-    fn over(&self, first: u32, last: u32) -> (u64, usize) {
-        self.over_within(1, (0, self.leaves), (first as usize, last as usize))
+    /// Lets an item wait at `slice`.
+    fn wait(&mut self, rank: u32, slice: u32) {
+        self.place[rank as usize] = slice;
+        self.waiting[slice as usize].push(Reverse(rank));
+        self.note(slice);
     }
 
-    fn over_within(&self, node: usize, span: (usize, usize), range: (usize, usize)) -> (u64, usize) {
-        if self.level[node] {
-            return (self.highest[node], span.0.max(range.0));
-        }
-        if range.0 <= span.0 && span.1 <= range.1 {
-            return (self.highest[node], self.slice_of_highest(node, span));
-        }
-        let middle = usize::midpoint(span.0, span.1);
-        if range.1 <= middle {
-            return self.over_within(2 * node, (span.0, middle), range);
-        }
-        if range.0 >= middle {
-            return self.over_within(2 * node + 1, (middle, span.1), range);
-        }
-        let left = self.over_within(2 * node, (span.0, middle), range);
-        let right = self.over_within(2 * node + 1, (middle, span.1), range);
-        if left.0 >= right.0 { left } else { right }
+    /// Lets an item wait for `offset`.
+    fn wait_for(&mut self, rank: u32, offset: u64) {
+        self.place[rank as usize] = NOWHERE;
+        self.timed.push(Reverse((offset, rank)));
     }
 
-    fn slice_of_highest(&self, mut node: usize, span: (usize, usize)) -> usize {
-        let (mut low, mut high) = span;
-        while !self.level[node] && high - low > 1 {
-            let middle = usize::midpoint(low, high);
-            let goes_left = self.highest[2 * node] >= self.highest[2 * node + 1];
-            (low, high) = if goes_left { (low, middle) } else { (middle, high) };
-            node = 2 * node + usize::from(!goes_left);
-        }
-        low
+    fn note(&mut self, slice: u32) {
+        let first = self.waiting[slice as usize].peek().map_or(NO_ONE, |Reverse(rank)| *rank);
+        self.floors.await_at(slice, first);
     }
+}
+
+/// Units of work per item for sorting the items and setting up.
+const SETUP_COST: u64 = 500;
+
+/// Units of work for looking at one item once: more where the floors fit no cache.
+pub(super) fn look_cost(instance: &Instance) -> u64 {
+    130 + (instance.slices as u64 / 128).min(400)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::order::Order;
     use super::super::problem::Item;
     use super::*;
 
     #[test]
-    fn floors_agree_with_an_array() {
-        let mut state = 1u64;
-        let mut draw = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % below
-        };
-        let mut floors = Floors::new(11);
-        let mut array = [0u64; 11];
-        for _ in 0..500 {
-            let first = draw(11) as u32;
-            let last = first + 1 + draw(u64::from(11 - first)) as u32;
-            let range = first as usize..last as usize;
-            let (highest, slice) = floors.over(first, last);
-            assert_eq!(highest, *array[range.clone()].iter().max().expect("not empty"));
-            assert!(range.contains(&slice) && array[slice] == highest);
-            let height = draw(100);
-            floors.set(first, last, height);
-            array[range].fill(height);
-            assert_eq!(floors.at(first), height);
+    fn the_work_grows_with_the_items_not_with_what_they_span() {
+        // Training steps one after the other over weights that stay: activations inside one another, short workspaces.
+        let (steps, layers) = (40, 100);
+        let mut items = Vec::new();
+        for step in 0..steps {
+            let (start, end) = (4 * layers * step, 4 * layers * (step + 1));
+            for layer in 0..layers {
+                let size = 64 * (1 + layer * 7 % 13);
+                items.push(Item::new("weight", 0, 4 * layers * steps, size));
+                items.push(Item::new("activation", start + 2 * layer, end - 2 * layer, 3 * size));
+                items.push(Item::new("workspace", start + 2 * layer, start + 2 * layer + 2, size / 2));
+            }
+        }
+        let instance = Instance::new(&items.iter().collect::<Vec<_>>());
+        for order in [Order::BandNest, Order::BandArea, Order::Size] {
+            let mut budget = Budget::new(u64::MAX, None);
+            assert!(pack(&instance, &order.of(&instance), &mut budget).is_some());
+            let looks = (u64::MAX - budget.left()) / look_cost(&instance);
+            assert!(looks < 12 * items.len() as u64, "{order}: {looks} looks at {} items", items.len());
         }
     }
 

@@ -25,7 +25,7 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
     for (index, item) in problem.items.iter().enumerate() {
         members_of.entry(item.arena).or_default().push(index);
     }
-    let mut budget = Budget::new(work(options.effort), options.time_limit);
+    let mut budget = Budget::new(work(options.effort, problem.items.len()), options.time_limit);
     let arenas = members_of.last_key_value().map_or(0, |(&last, _)| last as usize + 1);
     let placements = vec![Placement::default(); problem.items.len()];
     let mut solution = Solution { placements, arenas: vec![0; arenas] };
@@ -49,9 +49,10 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
 }
 
 /// Units of work, about a nanosecond each.
-fn work(effort: Effort) -> u64 {
+fn work(effort: Effort, items: usize) -> u64 {
     match effort {
-        Effort::Fast => 50_000_000,
+        // Enough for two or three packings, most often.
+        Effort::Fast => 50_000_000.max(8000 * items.saturating_sub(4000) as u64),
         Effort::Balanced => 1_200_000_000,
         Effort::Exact => 60_000_000_000,
     }

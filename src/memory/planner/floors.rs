@@ -1,0 +1,203 @@
+//! The ground that has grown over each slice of time, and who waits where to be placed on it.
+//!
+//! A segment tree over the slices. An item that waits is known by its rank alone. Placing a wide item lifts all slices under
+//! it at once, whoever waits there: nothing is done for each slice or for each item that waits.
+
+/// No one waits.
+pub(super) const NO_ONE: u32 = u32::MAX;
+
+/// What a node knows of its span.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// The highest floor.
+    highest: u64,
+    /// The lowest floor of a slice where someone waits; `u64::MAX` if no one does.
+    lowest: u64,
+    /// First rank of those who wait at a floor of `lowest`.
+    next: u32,
+    /// First rank of all who wait.
+    first: u32,
+    /// Whether the whole span has one floor. Then everything stored below is out of date, save `first`.
+    flat: bool,
+}
+
+impl Node {
+    const EMPTY: Self = Self { highest: 0, lowest: u64::MAX, next: NO_ONE, first: NO_ONE, flat: false };
+
+    /// Gives the whole span the floor `height`.
+    fn flatten(&mut self, height: u64) {
+        self.highest = height;
+        self.flat = true;
+        self.settle();
+    }
+
+    /// Brings a flat node up to date with `first`.
+    fn settle(&mut self) {
+        self.lowest = if self.first == NO_ONE { u64::MAX } else { self.highest };
+        self.next = self.first;
+    }
+}
+
+/// A floor per slice: raised over a range, maximum over a range, and the first who waits at the lowest, all in logarithmic
+/// time.
+#[derive(Clone, Debug)]
+pub(super) struct Floors {
+    leaves: usize,
+    nodes: Vec<Node>,
+}
+
+impl Floors {
+    /// Floors of 0. `first` is the first rank of those who wait at each slice.
+    pub(super) fn new(first: &[u32]) -> Self {
+        let leaves = first.len().next_power_of_two();
+        let mut floors = Self { leaves, nodes: vec![Node::EMPTY; 2 * leaves] };
+        for (slice, &first) in first.iter().enumerate() {
+            let leaf = &mut floors.nodes[leaves + slice];
+            leaf.first = first;
+            leaf.flatten(0);
+        }
+        for node in (1..leaves).rev() {
+            floors.nodes[node].first = floors.nodes[2 * node].first.min(floors.nodes[2 * node + 1].first);
+        }
+        floors.nodes[1].flatten(0);
+        floors
+    }
+
+    /// The lowest floor of a slice where someone waits, and the first rank of those who wait at it.
+    pub(super) fn lowest(&self) -> Option<(u64, u32)> {
+        let root = &self.nodes[1];
+        (root.first != NO_ONE).then_some((root.lowest, root.next))
+    }
+
+    /// Notes who is now the first to wait at `slice`.
+    pub(super) fn await_at(&mut self, slice: u32, first: u32) {
+        let mut at = self.leaves + slice as usize;
+        self.nodes[at].first = first;
+        self.nodes[at].settle();
+        while at > 1 {
+            at /= 2;
+            let (left, right) = (self.nodes[2 * at], self.nodes[2 * at + 1]);
+            let node = &mut self.nodes[at];
+            let before = (node.lowest, node.next, node.first);
+            node.first = left.first.min(right.first);
+            if node.flat {
+                node.settle();
+            } else {
+                (node.lowest, node.next) = lower(&left, &right);
+            }
+            if before == (node.lowest, node.next, node.first) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the slices `[first, last)` the floor `height`.
+    pub(super) fn raise(&mut self, first: u32, last: u32, height: u64) {
+        self.raise_within(1, (0, self.leaves), (first as usize, last as usize), height);
+    }
+
+    fn raise_within(&mut self, at: usize, span: (usize, usize), range: (usize, usize), height: u64) {
+        if range.0 <= span.0 && span.1 <= range.1 {
+            self.nodes[at].flatten(height);
+            return;
+        }
+        if std::mem::take(&mut self.nodes[at].flat) {
+            let height = self.nodes[at].highest;
+            self.nodes[2 * at].flatten(height);
+            self.nodes[2 * at + 1].flatten(height);
+        }
+        let middle = usize::midpoint(span.0, span.1);
+        if range.0 < middle {
+            self.raise_within(2 * at, (span.0, middle), range, height);
+        }
+        if range.1 > middle {
+            self.raise_within(2 * at + 1, (middle, span.1), range, height);
+        }
+        let (left, right) = (self.nodes[2 * at], self.nodes[2 * at + 1]);
+        let node = &mut self.nodes[at];
+        node.highest = left.highest.max(right.highest);
+        (node.lowest, node.next) = lower(&left, &right);
+    }
+
+    /// The highest floor over `[first, last)` and a slice that has it.
+    pub(super) fn highest(&self, first: u32, last: u32) -> (u64, u32) {
+        let (floor, slice) = self.highest_within(1, (0, self.leaves), (first as usize, last as usize));
+        (floor, slice as u32)
+    }
+
+    fn highest_within(&self, at: usize, span: (usize, usize), range: (usize, usize)) -> (u64, usize) {
+        let node = &self.nodes[at];
+        if node.flat {
+            return (node.highest, span.0.max(range.0));
+        }
+        if range.0 <= span.0 && span.1 <= range.1 {
+            return (node.highest, self.slice_of_highest(at, span));
+        }
+        let middle = usize::midpoint(span.0, span.1);
+        if range.1 <= middle {
+            return self.highest_within(2 * at, (span.0, middle), range);
+        }
+        if range.0 >= middle {
+            return self.highest_within(2 * at + 1, (middle, span.1), range);
+        }
+        let left = self.highest_within(2 * at, (span.0, middle), range);
+        let right = self.highest_within(2 * at + 1, (middle, span.1), range);
+        if left.0 >= right.0 { left } else { right }
+    }
+
+    fn slice_of_highest(&self, mut at: usize, span: (usize, usize)) -> usize {
+        let (mut low, mut high) = span;
+        while !self.nodes[at].flat {
+            let middle = usize::midpoint(low, high);
+            let goes_left = self.nodes[2 * at].highest >= self.nodes[2 * at + 1].highest;
+            (low, high) = if goes_left { (low, middle) } else { (middle, high) };
+            at = 2 * at + usize::from(!goes_left);
+        }
+        low
+    }
+}
+
+/// The lower of two nodes' lowest floors, and who is first there.
+fn lower(left: &Node, right: &Node) -> (u64, u32) {
+    match left.lowest.cmp(&right.lowest) {
+        std::cmp::Ordering::Less => (left.lowest, left.next),
+        std::cmp::Ordering::Equal => (left.lowest, left.next.min(right.next)),
+        std::cmp::Ordering::Greater => (right.lowest, right.next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floors_agree_with_an_array() {
+        let mut state = 1u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let mut array = [0u64; 11];
+        let mut waiting = [NO_ONE; 11];
+        waiting[3] = 7;
+        let mut floors = Floors::new(&waiting);
+        for round in 0..1000 {
+            let first = draw(11) as u32;
+            let last = first + 1 + draw(u64::from(11 - first)) as u32;
+            let range = first as usize..last as usize;
+            let (highest, slice) = floors.highest(first, last);
+            assert_eq!(highest, *array[range.clone()].iter().max().expect("not empty"));
+            assert!(range.contains(&(slice as usize)) && array[slice as usize] == highest);
+            let lowest = (0..11).filter(|&s| waiting[s] != NO_ONE).map(|s| (array[s], waiting[s])).min();
+            assert_eq!(floors.lowest(), lowest);
+            if round % 3 == 0 {
+                let height = draw(100);
+                floors.raise(first, last, height);
+                array[range].fill(height);
+            } else {
+                waiting[first as usize] = if draw(2) == 0 { NO_ONE } else { draw(50) as u32 };
+                floors.await_at(first, waiting[first as usize]);
+            }
+        }
+    }
+}
