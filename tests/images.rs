@@ -284,3 +284,35 @@ fn planned_eager_and_computed_again_give_the_same_bits() {
         }
     });
 }
+
+#[test]
+fn parts_along_the_batch_give_the_same_gradients() {
+    let params = Params::new(3);
+    let conv = Conv2d::new(&params.scope("conv"), 2, 8, Window::square(3).padding(1));
+    let other = Conv2d::new(&params.scope("other"), 8, 3, Window::square(3).padding(1));
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [7, 2, 9, 9]).apply(&conv).relu().apply(&other).relu();
+        x.max_pool2d(Window::square(2).stride(2)).square().mean(&[])
+    })
+    .expect("valid");
+    let x = support::noise(1, 7 * 2 * 81, -1.0, 1.0);
+    support::on_each(support::devices(), |device| {
+        let mut gradients = Vec::new();
+        for max_binding in [device.limits().max_binding, 3 * 8 * 81 * 4] {
+            let limits = Limits { max_binding, ..device.limits().clone() };
+            let optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
+            let plan =
+                step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits).expect("it fits");
+            let mut session = Session::with_plans(device, &[&plan], Debug { poison: true }).expect("opens");
+            session.feed("x", &x).expect("x");
+            session.step().expect("a step");
+            let buffers = params.list().into_iter().map(|p| format!("{}.momentum_buffer", p.name()));
+            let read = |name: String| session.parameter(&name).unwrap_or_else(|e| panic!("{name}: {e}"));
+            gradients.push((plan.program.order.len(), buffers.map(read).collect::<Vec<_>>()));
+        }
+        assert!(gradients[0].0 < gradients[1].0, "the second plan is made in parts");
+        for (whole, parts) in gradients[0].1.iter().zip(&gradients[1].1) {
+            near("a gradient in parts", parts, whole, 1e-5);
+        }
+    });
+}

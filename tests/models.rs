@@ -89,6 +89,16 @@ fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
     plan("resnet18", 668, "discrete").expect("it fits, as was said");
 }
 
+#[test]
+fn the_cnn_of_the_benchmark_needs_what_it_promises() {
+    let step = Model::named("cnn", 0).expect("known").train_step(128).expect("valid");
+    let optimizer = Optimizer::named("adam").expect("known");
+    let limits = Limits::named("lavapipe").expect("a preset");
+    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits).expect("it fits");
+    let bytes = plan.footprint().total();
+    assert!(bytes <= 19_000_000, "{bytes} bytes, staging and all");
+}
+
 fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) -> String {
     let params = Params::new(0);
     let w = params.add("w", weight, Init::Constant(0.0));
