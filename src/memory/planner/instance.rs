@@ -76,6 +76,22 @@ impl Instance {
         instance
     }
 
+    /// The same items and, behind them, one that never moves at each of `walls`, one unit high and always there.
+    pub(super) fn with_walls(&self, walls: &[u64]) -> Self {
+        let mut walled = self.clone();
+        for &wall in walls {
+            walled.first.push(0);
+            walled.last.push(self.slices as u32);
+            walled.duration.push(self.duration.iter().copied().max().unwrap_or(1));
+            walled.size.push(self.unit);
+            walled.alignment.push(self.unit);
+            walled.fixed.push(Some(wall));
+        }
+        walled.raise_obstacles();
+        walled.find_kin();
+        walled
+    }
+
     fn raise_obstacles(&mut self) {
         let mut obstacles = Occupancy::new(self.slices);
         for (i, offset) in self.fixed.iter().enumerate() {

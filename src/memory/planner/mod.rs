@@ -15,6 +15,7 @@ mod bound;
 mod budget;
 mod check;
 mod csv;
+mod cut;
 mod error;
 mod exact;
 mod floors;

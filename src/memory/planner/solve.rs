@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::bound::lower_bound;
 use super::budget::Budget;
 use super::check::check;
+use super::cut;
 use super::error::PackError;
 use super::greedy::Layout;
 use super::instance::Instance;
@@ -58,20 +59,46 @@ fn work(effort: Effort, items: usize) -> u64 {
     }
 }
 
-/// Packs what belongs to one arena into as many chunks as the limit makes necessary.
+/// Packs what belongs to one arena into as many chunks as the limit makes necessary: in one line cut along walls, in one
+/// line that goes on in the next chunk where one is full, or dealt out to chunks; the first that meets the goal, or the
+/// lowest.
 fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
+    let Some(limit) = goal.limit.filter(|&limit| instance.is_modest() && goal.bound > limit) else {
+        return line::pack(instance, goal, budget);
+    };
+    let meets = |layout: &Layout| layout.height() <= goal.enough;
+    let split = |layout| Found { layout, method: Method::Split, proved: goal.bound };
+    let cut = pack_cut(instance, limit, goal, budget).map(split);
+    if cut.as_ref().is_some_and(|found| meets(&found.layout)) {
+        return cut;
+    }
     let whole = line::pack(instance, goal, budget);
-    let Some(limit) = goal.limit.filter(|_| instance.is_modest()) else { return whole };
-    if whole.as_ref().is_some_and(|found| found.layout.height() <= goal.enough) {
+    if whole.as_ref().is_some_and(|found| meets(&found.layout)) {
         return whole;
     }
-    match pack_dealt(instance, limit, goal.effort, budget) {
-        Some(layout) if whole.as_ref().is_none_or(|whole| layout.height() < whole.layout.height()) => {
-            let proved = whole.map_or(goal.bound, |whole| whole.proved);
-            Some(Found { layout, method: Method::Split, proved })
-        }
-        _ => whole,
-    }
+    let dealt = pack_dealt(instance, limit, goal.effort, budget).map(split);
+    [cut, whole, dealt].into_iter().flatten().min_by_key(|found| found.layout.height())
+}
+
+/// Units of work for a line with walls.
+const WALLED_WORK: u64 = 250_000_000;
+
+/// Packs one line without a limit, and once more with walls along which it is cut into chunks.
+fn pack_cut(instance: &Instance, limit: u64, goal: Goal, budget: &mut Budget) -> Option<Layout> {
+    let line = line::pack(instance, Goal { limit: None, ..goal }, budget)?;
+    let (walled, walls) = cut::raise_walls(instance, &line.layout, limit)?;
+    let bound = walled.bound()?;
+    // The walls go again, so a line that is higher by no more than them is as good as one at the bound. What then remains is
+    // gaps below the walls, which search seldom closes: a few ten-thousandths are let be.
+    let walls_bytes = instance.unit.saturating_mul(walls.len() as u64);
+    let let_be = if goal.effort == Effort::Exact { 0 } else { goal.bound / 4000 };
+    let enough = bound.max(goal.bound.saturating_add(walls_bytes).saturating_add(let_be));
+    let goal = Goal { bound, enough, limit: None, ..goal };
+    let found = match goal.effort {
+        Effort::Exact => line::pack(&walled, goal, budget)?,
+        Effort::Fast | Effort::Balanced => line::pack(&walled, goal, &mut budget.part(WALLED_WORK))?,
+    };
+    cut::along_walls(instance, &found.layout, &walls, limit)
 }
 
 /// Deals the items out to chunks and packs each chunk on its own. `None` if one of them does not stay within the limit.

@@ -1,0 +1,73 @@
+//! More bytes than one buffer holds: one line is packed and cut where nothing that is alive at the fullest instant crosses,
+//! with a wall at each cut that the other items have to keep clear of.
+
+use std::cmp::Reverse;
+
+use super::greedy::Layout;
+use super::instance::Instance;
+use super::order::live_bytes;
+
+/// The line with a wall at each cut, and the walls' offsets. `None` if an item is fixed, or longer than `limit`.
+pub(super) fn raise_walls(instance: &Instance, line: &Layout, limit: u64) -> Option<(Instance, Vec<u64>)> {
+    if instance.fixed.iter().any(Option::is_some) {
+        return None;
+    }
+    let live = live_bytes(instance);
+    let peak = (0..instance.slices).max_by_key(|&slice| (live[slice], Reverse(slice)))?;
+    let mut ends: Vec<u64> = (0..instance.len())
+        .filter(|&i| instance.span(i).contains(&peak))
+        .map(|i| line.offset[i] + instance.padded(i))
+        .collect();
+    ends.sort_unstable();
+    let (mut walls, mut from, mut reached) = (Vec::new(), 0, 0);
+    for end in ends {
+        if end - from > limit {
+            if reached == from {
+                return None;
+            }
+            // Every wall lifts what is above it.
+            walls.push(reached + instance.unit * walls.len() as u64);
+            from = reached;
+        }
+        reached = end;
+    }
+    Some((instance.with_walls(&walls), walls))
+}
+
+/// The layout of the walled line as one chunk for each part between two walls. `None` if one is higher than `limit`.
+pub(super) fn along_walls(instance: &Instance, line: &Layout, walls: &[u64], limit: u64) -> Option<Layout> {
+    let mut cut = Layout { chunk: Vec::new(), offset: Vec::new(), heights: vec![0; walls.len() + 1] };
+    for i in 0..instance.len() {
+        let chunk = walls.partition_point(|&wall| wall < line.offset[i]);
+        let floor = if chunk == 0 { 0 } else { walls[chunk - 1] + instance.unit };
+        let offset = line.offset[i] - floor;
+        cut.heights[chunk] = cut.heights[chunk].max(offset + instance.size[i]);
+        cut.chunk.push(chunk as u32);
+        cut.offset.push(offset);
+    }
+    cut.heights.iter().all(|&height| height <= limit).then_some(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Item;
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_where_the_fullest_instant_allows() {
+        let items = [
+            Item::new("weights", 0, 9, 6),
+            Item::new("peak", 4, 6, 4),
+            Item::new("early", 0, 4, 3),
+            Item::new("late", 6, 9, 4),
+        ];
+        let instance = Instance::new(&items.iter().collect::<Vec<_>>());
+        let line = Layout { chunk: vec![0; 4], offset: vec![0, 6, 6, 6], heights: vec![10] };
+        let (walled, walls) = raise_walls(&instance, &line, 7).expect("6 bytes fit");
+        assert_eq!((walls.clone(), walled.len()), (vec![6], 5));
+        let lifted = Layout { chunk: vec![0; 5], offset: vec![0, 7, 7, 7, 6], heights: vec![11] };
+        let cut = along_walls(&instance, &lifted, &walls, 7).expect("both parts are low enough");
+        assert_eq!((cut.chunk, cut.offset, cut.heights), (vec![0, 1, 1, 1], vec![0, 0, 0, 0], vec![6, 4]));
+        assert!(raise_walls(&instance, &line, 5).is_none());
+    }
+}
