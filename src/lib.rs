@@ -45,6 +45,7 @@ pub mod plan;
 pub mod random;
 pub mod reference;
 pub mod report;
+mod rewrite;
 pub mod shape;
 #[cfg(feature = "gpu")]
 pub mod train;

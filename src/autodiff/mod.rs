@@ -1,15 +1,8 @@
 //! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the graph it came from.
 
-mod rebuild;
 mod rules;
-mod simplify;
-mod split;
 
 use std::collections::BTreeMap;
-
-pub(crate) use rebuild::rebuild;
-pub(crate) use simplify::{prune, simplify};
-pub(crate) use split::split;
 
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Mode, Node, Op, Phase, Tensor, Trace, ValueId};

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::graph::{Graph, Mode, Params, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
+use crate::rewrite;
 use crate::units::Bytes;
 
 /// What decides a training plan, apart from the model and the limits.
@@ -99,12 +100,12 @@ impl TrainStep {
 
     /// The graph with its backward pass and updates.
     fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
+        let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        let graph = autodiff::prune(trace.finish()?);
-        Ok(if options.rebuild { autodiff::rebuild(graph) } else { graph })
+        let graph = rewrite::prune(trace.finish()?);
+        Ok(if options.rebuild { rewrite::rebuild(graph) } else { graph })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -169,8 +170,8 @@ impl Forward {
             reuse: true,
             guard_bytes: 0,
         };
-        let graph = autodiff::split(autodiff::simplify(self.graph.clone()), limits.max_binding);
-        let graph = autodiff::prune(graph);
+        let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
+        let graph = rewrite::prune(graph);
         Plan::compile(graph, limits, settings)
     }
 }
