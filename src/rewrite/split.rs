@@ -162,9 +162,9 @@ mod tests {
             let x = trace.input("x", [5, 2, 6, 6]).conv2d(&w, None, Window::square(3).padding(1), 1).relu();
             x.max_pool2d(Window::square(2).stride(2)).sum(&[])
         });
-        let graph = crate::autodiff::simplify(graph.unwrap());
+        let graph = crate::rewrite::simplify(graph.unwrap());
         assert_eq!(split(graph.clone(), 5 * 4 * 36 * 4).nodes.len(), graph.nodes.len());
-        let parts = crate::autodiff::prune(split(graph, 2 * 4 * 36 * 4));
+        let parts = crate::rewrite::prune(split(graph, 2 * 4 * 36 * 4));
         let count = |name: &str| parts.nodes.iter().filter(|n| n.op.name() == name).count();
         assert_eq!(["slice", "conv2d", "max_pool2d", "concat", "relu"].map(count), [5, 5, 5, 1, 1]);
         let largest = parts.nodes.iter().flat_map(|n| &n.outputs).map(|id| parts.value(*id).bytes()).max();
