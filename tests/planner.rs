@@ -84,7 +84,13 @@ fn item(sizes: std::ops::Range<u64>, alignments: &'static [u64]) -> impl Strateg
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        // The same problems every time: a run that fails can be run again.
+        rng_seed: proptest::test_runner::RngSeed::Fixed(7),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_packing_is_valid_deterministic_and_not_below_the_bound(
@@ -103,7 +109,8 @@ proptest! {
         items in prop::collection::vec(item(0..40, &[1, 4, 6]), 0..24),
     ) {
         let mut by_size = items.clone();
-        by_size.sort_by_key(|item| (std::cmp::Reverse(item.size), std::cmp::Reverse(item.upper - item.lower)));
+        // The planner's own order among equals: another one may be lower by luck.
+        by_size.sort_by_key(|i| (std::cmp::Reverse(i.size), std::cmp::Reverse(i.upper - i.lower), i.lower));
         let mut places = Vec::new();
         let greedy = by_size.iter().enumerate().map(|(next, item)| {
             let offset = lowest_place(&by_size, &places, next);

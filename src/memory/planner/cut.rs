@@ -7,9 +7,11 @@ use super::greedy::Layout;
 use super::instance::Instance;
 use super::order::live_bytes;
 
-/// The line with a wall at each cut, and the walls' offsets. `None` if an item is fixed, or longer than `limit`.
+/// The line with a wall at each cut, and the walls' offsets. `None` if an item is fixed or longer than `limit`, or if
+/// alignments differ: what is aligned in the line need not be aligned in its chunk.
 pub(super) fn raise_walls(instance: &Instance, line: &Layout, limit: u64) -> Option<(Instance, Vec<u64>)> {
-    if instance.fixed.iter().any(Option::is_some) {
+    let apart = |&alignment: &u64| !instance.unit.is_multiple_of(alignment);
+    if instance.fixed.iter().any(Option::is_some) || instance.alignment.iter().any(apart) {
         return None;
     }
     let live = live_bytes(instance);
@@ -69,5 +71,8 @@ mod tests {
         let cut = along_walls(&instance, &lifted, &walls, 7).expect("both parts are low enough");
         assert_eq!((cut.chunk, cut.offset, cut.heights), (vec![0, 1, 1, 1], vec![0, 0, 0, 0], vec![6, 4]));
         assert!(raise_walls(&instance, &line, 5).is_none());
+        let mixed: Vec<Item> = items.into_iter().zip([1, 2, 3, 4]).map(|(item, a)| item.aligned(a)).collect();
+        let mixed = Instance::new(&mixed.iter().collect::<Vec<_>>());
+        assert!(raise_walls(&mixed, &line, 7).is_none());
     }
 }

@@ -94,10 +94,7 @@ fn pack_cut(instance: &Instance, limit: u64, goal: Goal, budget: &mut Budget) ->
     let let_be = if goal.effort == Effort::Exact { 0 } else { goal.bound / 4000 };
     let enough = bound.max(goal.bound.saturating_add(walls_bytes).saturating_add(let_be));
     let goal = Goal { bound, enough, limit: None, ..goal };
-    let found = match goal.effort {
-        Effort::Exact => line::pack(&walled, goal, budget)?,
-        Effort::Fast | Effort::Balanced => line::pack(&walled, goal, &mut budget.part(WALLED_WORK))?,
-    };
+    let found = line::pack(&walled, goal, &mut budget.part(WALLED_WORK))?;
     cut::along_walls(instance, &found.layout, &walls, limit)
 }
 
