@@ -271,6 +271,15 @@ impl Eager {
     }
 }
 
+impl Drop for Eager {
+    /// As [`Session`](super::Session): what was submitted ends first.
+    fn drop(&mut self) {
+        if let Err(error) = self.ledger.device.wait(None) {
+            log::debug!("closing an eager run: {error}");
+        }
+    }
+}
+
 /// Where the elements of a live storage are.
 fn elements<'a>(
     pool: &'a Pool<Pages>,

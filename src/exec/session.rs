@@ -307,3 +307,12 @@ impl Session {
         Ok(())
     }
 }
+
+impl Drop for Session {
+    /// What was submitted ends first: software adapters crash if the process ends while they still run kernels.
+    fn drop(&mut self) {
+        if let Err(error) = self.wait() {
+            log::debug!("closing a session: {error}");
+        }
+    }
+}
