@@ -1,0 +1,181 @@
+//! Functions of one and of two elements, and how reductions combine them.
+
+/// A function of one element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    /// `y = -x`
+    Neg,
+    /// `y = a x`
+    Scale(f32),
+    /// `y = x + a`
+    Offset(f32),
+    /// `y = eˣ`
+    Exp,
+    /// `y = ln x`
+    Log,
+    /// `y = √x`
+    Sqrt,
+    /// `y = |x|`
+    Abs,
+    /// `y = x²`
+    Square,
+    /// `y = 1/x`
+    Recip,
+    /// `y = min(max(x, lo), hi)`
+    Clamp(f32, f32),
+    /// `y = max(x, 0)`
+    Relu,
+    /// `y = x` where `x > 0`, else `a x`
+    LeakyRelu(f32),
+    /// `y = 1 / (1 + e⁻ˣ)`
+    Sigmoid,
+    /// `y = tanh x`
+    Tanh,
+    /// `y = x Φ(x)`, Φ the normal distribution function by `erf`
+    Gelu,
+    /// `y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`
+    GeluTanh,
+    /// `y = x / (1 + e⁻ˣ)`
+    Silu,
+}
+
+/// What the derivative of a [`Unary`] is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saves {
+    /// A constant factor: nothing is kept.
+    Nothing,
+    /// The input is kept until the backward pass.
+    Input,
+    /// The output is kept, so the input's memory may be reused at once.
+    Output,
+}
+
+impl Unary {
+    /// What the backward pass needs.
+    pub fn saves(self) -> Saves {
+        match self {
+            Self::Neg | Self::Scale(_) | Self::Offset(_) => Saves::Nothing,
+            // A negative slope would make the sign of the output say nothing about the sign of the input.
+            Self::LeakyRelu(slope) if slope < 0.0 => Saves::Input,
+            Self::Exp
+            | Self::Sqrt
+            | Self::Recip
+            | Self::Relu
+            | Self::LeakyRelu(_)
+            | Self::Sigmoid
+            | Self::Tanh => Saves::Output,
+            Self::Log
+            | Self::Abs
+            | Self::Square
+            | Self::Clamp(..)
+            | Self::Gelu
+            | Self::GeluTanh
+            | Self::Silu => Saves::Input,
+        }
+    }
+
+    /// Code that `shaders/prelude/unary.wgsl` switches on, and the function's two constants.
+    pub fn code(self) -> (u32, [f32; 2]) {
+        match self {
+            Self::Neg => (0, [-1.0, 0.0]),
+            Self::Scale(a) => (0, [a, 0.0]),
+            Self::Offset(a) => (1, [a, 0.0]),
+            Self::Exp => (2, [0.0; 2]),
+            Self::Log => (3, [0.0; 2]),
+            Self::Sqrt => (4, [0.0; 2]),
+            Self::Abs => (5, [0.0; 2]),
+            Self::Square => (6, [0.0; 2]),
+            Self::Recip => (7, [0.0; 2]),
+            Self::Clamp(lo, hi) => (8, [lo, hi]),
+            Self::Relu => (9, [0.0; 2]),
+            Self::LeakyRelu(a) => (10, [a, 0.0]),
+            Self::Sigmoid => (11, [0.0; 2]),
+            Self::Tanh => (12, [0.0; 2]),
+            Self::Gelu => (13, [0.0; 2]),
+            Self::GeluTanh => (14, [0.0; 2]),
+            Self::Silu => (15, [0.0; 2]),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Neg => "neg",
+            Self::Scale(_) => "scale",
+            Self::Offset(_) => "offset",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sqrt => "sqrt",
+            Self::Abs => "abs",
+            Self::Square => "square",
+            Self::Recip => "recip",
+            Self::Clamp(..) => "clamp",
+            Self::Relu => "relu",
+            Self::LeakyRelu(_) => "leaky_relu",
+            Self::Sigmoid => "sigmoid",
+            Self::Tanh => "tanh",
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_tanh",
+            Self::Silu => "silu",
+        }
+    }
+}
+
+/// A function of two elements; operands broadcast as in NumPy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a b`
+    Mul,
+    /// `a / b`
+    Div,
+    /// `max(a, b)`
+    Max,
+    /// `min(a, b)`
+    Min,
+    /// 1 where `a = b`, else 0; no gradient
+    Equal,
+    /// 1 where `a > b`, else 0; no gradient
+    Greater,
+    /// Binary cross-entropy of logit `a` and target `b`: `max(a, 0) - a b + ln(1 + e^-|a|)`
+    BceLogits,
+    /// Its derivative in `a`: `σ(a) - b`
+    BceLogitsGrad,
+}
+
+impl Binary {
+    /// Code that `shaders/prelude/binary.wgsl` switches on.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Equal => "equal",
+            Self::Greater => "greater",
+            Self::BceLogits => "bce_logits",
+            Self::BceLogitsGrad => "bce_logits_grad",
+        }
+    }
+}
+
+/// How a reduction combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// `Σ x`
+    Sum,
+    /// `Σ x / n`
+    Mean,
+    /// `max x`
+    Max,
+    /// `Σ x²`
+    SumSquares,
+}

@@ -1,0 +1,39 @@
+//! Settings of the operations on images.
+
+use super::super::window::Window;
+
+/// What a batch norm applies to its result, so that neither it nor its input need be kept for the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `y = x`
+    None,
+    /// `y = max(x, 0)`
+    Relu,
+    /// `y = min(max(x, 0), 6)`; the derivative at 0 and 6 is 0.
+    Relu6,
+}
+
+/// How an image is read between its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resample {
+    /// The pixel at `⌊i h / h'⌋`.
+    Nearest,
+    /// Bilinear, pixels being squares: `(i + ½) h / h' - ½`, not below 0.
+    Bilinear,
+    /// Bilinear with the corner pixels in place: `i (h - 1) / (h' - 1)`.
+    BilinearCorners,
+}
+
+/// What an average is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Averaging {
+    /// A sliding window; padding counts as zeros or, without `count_padding`, not at all.
+    Window {
+        /// The window; its dilation is 1.
+        window: Window,
+        /// Divide by the whole window's size at the edges, too.
+        count_padding: bool,
+    },
+    /// `h' × w'` bins, bin `i` from `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`.
+    Adaptive([usize; 2]),
+}
