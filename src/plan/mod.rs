@@ -56,6 +56,17 @@ struct Settings {
 }
 
 impl Plan {
+    /// Plans a graph that was put together by hand, as it stands: nothing is differentiated and no update is added. With
+    /// an `optimizer`, a run counts as a training step, and the first output is its loss, a scalar.
+    ///
+    /// # Errors
+    /// A tensor that no binding covers.
+    pub fn of_graph(graph: Graph, optimizer: Option<Optimizer>, limits: &Limits) -> Result<Self> {
+        let settings =
+            Settings { optimizer, reorder: true, in_place: true, reuse: true, ..Settings::default() };
+        Self::compile(graph, limits, settings)
+    }
+
     /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
         let program = Self::program(graph, limits, &settings)?;

@@ -1,8 +1,11 @@
-//! `wgrad bench`: a model trained on one synthetic batch.
+//! `wgrad bench`: a model trained on one synthetic batch, or one kernel.
 
 use std::time::Instant;
 
 use serde_json::json;
+
+use crate::cpu_time::cpu_seconds;
+use crate::kernel;
 use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::models::Model;
@@ -23,6 +26,9 @@ pub struct Options {
     /// Part of an adapter's name; the best one by default.
     #[arg(long)]
     adapter: Option<String>,
+    /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
+    #[arg(long)]
+    size: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -32,6 +38,17 @@ pub struct Options {
 const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
+    if let Some(kind) = kernel::Kind::named(&options.network.model) {
+        let (size, adapter) = (options.size.as_deref(), options.adapter.as_deref());
+        return kernel::run(&kernel::Options { kind, size, adapter, json: options.json });
+    }
+    if options.size.is_some() {
+        return Err(Error::Option(format!(
+            "--size belongs to a kernel ({}), not to `{}`",
+            kernel::Kind::names().join(", "),
+            options.network.model
+        )));
+    }
     if options.steps == 0 {
         return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));
     }
@@ -109,12 +126,4 @@ fn synthetic(model: &Model, batch: usize) -> (Vec<f32>, Vec<u32>) {
     let x = (0..(batch * model.inputs) as u64).map(|i| random::uniform(key, i)).collect();
     let y = (0..batch * model.labels).map(|i| (i % model.classes) as u32).collect();
     (x, y)
-}
-
-/// User and system time of this process; `None` where the system does not tell.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Fields 14 and 15 of proc(5), counted behind the parenthesised name; in ticks of 1/100 s.
-    let ticks = |i: usize| stat.rsplit_once(')')?.1.split_whitespace().nth(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / 100.0)
 }
