@@ -150,7 +150,7 @@ impl Eager {
                 let (pool, blocks) = (&self.pool, &self.blocks);
                 let group = record::group(device, launch, uniforms, index, |span: &Span| {
                     let place = elements(pool, blocks, plan, span.storage).expect("operands are alive");
-                    (place.buffer, place.offset, span.bytes)
+                    (place.buffer, place.offset + span.offset, span.bytes)
                 });
                 ready.push(Ready { pipeline: record::pipeline(device, launch)?, group, grid: launch.grid });
             }
@@ -303,5 +303,6 @@ fn value_place<'a>(
     value: ValueId,
 ) -> Result<Place<'a>> {
     let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
-    elements(pool, blocks, plan, storage)
+    let whole = elements(pool, blocks, plan, storage)?;
+    Ok(Place { offset: whole.offset + plan.program.offset_of[value.index()], ..whole })
 }

@@ -28,7 +28,7 @@ impl Program {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
                 let (buffer, offset) = arenas.place(plan, span.storage);
-                (buffer, offset, span.bytes)
+                (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
         }

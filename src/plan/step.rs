@@ -69,22 +69,23 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, reorder: bool| -> Result<(u64, u64)> {
+        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
             let options = PlanOptions { rebuild, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
-                &Settings { in_place, reorder, ..self.settings(&options) },
+                &Settings { in_place, parts, reorder, ..self.settings(&options) },
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (naive, lifetimes) = bound(false, false, false)?;
+        let (naive, lifetimes) = bound(false, false, false, false)?;
         Ok(Savings {
             naive,
             lifetimes,
-            in_place: bound(false, true, false)?.1,
-            order: bound(false, true, true)?.1,
-            rebuild: bound(options.rebuild, true, true)?.1,
+            in_place: bound(false, true, false, false)?.1,
+            views: bound(false, true, true, false)?.1,
+            order: bound(false, true, true, true)?.1,
+            rebuild: bound(options.rebuild, true, true, true)?.1,
         })
     }
 
@@ -114,6 +115,7 @@ impl TrainStep {
             seed: self.seed,
             reorder: true,
             in_place: true,
+            parts: options.reuse && !options.guard,
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
@@ -129,6 +131,8 @@ pub struct Savings {
     pub lifetimes: u64,
     /// And element-wise results take over their operand's memory.
     pub in_place: u64,
+    /// And slices and joins are places in the whole's memory.
+    pub views: u64,
     /// And operations run in the order with the lowest peak.
     pub order: u64,
     /// And cheap results are computed again in the backward pass, if that is on.
@@ -167,6 +171,7 @@ impl Forward {
             seed: self.seed,
             reorder: true,
             in_place: true,
+            parts: true,
             reuse: true,
             guard_bytes: 0,
         };

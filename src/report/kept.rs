@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Op, Phase, ValueId};
+use crate::graph::{Phase, ValueId};
 use crate::plan::Plan;
 
 /// Results of one kind of operation that stay in memory until the backward pass has read them.
@@ -20,12 +20,7 @@ pub struct Kept {
 /// there in any case, are not among them.
 pub fn kept(plan: &Plan) -> Vec<Kept> {
     let program = &plan.program;
-    let mut root: Vec<ValueId> = program.graph.ids().map(|(id, _)| id).collect();
-    for node in &program.graph.nodes {
-        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            root[to.index()] = root[from.index()];
-        }
-    }
+    let root = program.views.roots();
     let backward = program.graph.nodes.iter().filter(|node| node.phase == Phase::Backward);
     let read: BTreeSet<ValueId> = backward.flat_map(|n| &n.inputs).map(|id| root[id.index()]).collect();
     let mut by_op: BTreeMap<&'static str, Kept> = BTreeMap::new();

@@ -115,6 +115,7 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
             "naive_bytes": savings.naive,
             "by_lifetimes_bytes": savings.lifetimes,
             "in_place_bytes": savings.in_place,
+            "views_bytes": savings.views,
             "best_order_bytes": savings.order,
             "rebuild_bytes": savings.rebuild,
         },

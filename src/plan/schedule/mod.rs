@@ -5,11 +5,10 @@ mod dependencies;
 mod improve;
 mod live;
 
-pub(super) use live::roots;
-
 use std::collections::BTreeSet;
 
 use crate::graph::Graph;
+use crate::plan::views::Views;
 use dependencies::Dependencies;
 use live::{Effects, Live};
 
@@ -23,13 +22,13 @@ enum Rule {
 }
 
 /// Positions of `graph.nodes` in the order they run; with `reorder` off, as traced.
-pub(super) fn schedule(graph: &Graph, reorder: bool) -> Vec<usize> {
+pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize> {
     let traced: Vec<usize> = (0..graph.nodes.len()).collect();
     if !reorder {
         return traced;
     }
-    let dependencies = Dependencies::of(graph);
-    let effects = Effects::of(graph);
+    let dependencies = Dependencies::of(graph, views);
+    let effects = Effects::of(graph, views);
     let candidates = [Rule::FreeFirst, Rule::GrowLeast].map(|rule| by_rule(&effects, &dependencies, rule));
     // The first of equals: nearest to what was traced.
     let best = candidates.into_iter().chain([traced]).min_by_key(|order| live::peak(&effects, order));
