@@ -327,7 +327,7 @@ fn replay(name: &str, plan: &Plan) {
                 let from = region.offset + span.offset;
                 let to = from + span.bytes;
                 assert!(
-                    span.offset + span.bytes <= memory.bytes && from % ALIGNMENT == 0,
+                    span.offset + span.bytes <= memory.bytes && from.is_multiple_of(ALIGNMENT),
                     "{what}: a binding beyond its tensor"
                 );
                 let arenas =
