@@ -1,16 +1,19 @@
-//! What the backward pass can have again for one pass over memory is not kept: results of batch norm, ReLU, sums and joins
-//! are computed again from what is kept anyway, by the same kernels on the same bits.
+//! What the backward pass can have again for one pass over memory is not kept: results of norms, activations, dropout, sums
+//! and joins are computed again from what is kept anyway, by the same kernels on the same bits.
 
 use std::collections::BTreeMap;
 
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, Unary, ValueId};
 
-/// Operations that cost one pass over memory.
+/// Operations that cost one pass over memory for their first result; others they may have, such as a row's statistics, are
+/// small and stay.
 fn cheap(op: &Op) -> bool {
     matches!(
         op,
         Op::BatchNorm(_)
-            | Op::Unary(Unary::Relu | Unary::Clamp(..))
+            | Op::RowNorm { .. }
+            | Op::Unary(Unary::Relu | Unary::Clamp(..) | Unary::Gelu | Unary::GeluTanh | Unary::Silu)
+            | Op::Dropout { .. }
             | Op::Binary(Binary::Add)
             | Op::Concat { .. }
             | Op::Slice { .. }
@@ -52,7 +55,7 @@ enum Fate {
 
 struct Rebuild {
     graph: Graph,
-    /// The forward operation that computes each value.
+    /// The forward operation whose first result each value is.
     producer: Vec<Option<usize>>,
     fate: Vec<Fate>,
     /// Values that the backward pass reads and a cheap operation makes: still to be decided.
@@ -68,7 +71,7 @@ impl Rebuild {
         let mut open = vec![false; count];
         for (i, node) in nodes.iter().enumerate() {
             if node.phase == Phase::Forward {
-                node.outputs.iter().for_each(|id| producer[id.index()] = Some(i));
+                node.outputs.iter().take(1).for_each(|id| producer[id.index()] = Some(i));
             }
         }
         let stays = |class: Class| class.is_persistent() || class == Class::Input;
@@ -134,12 +137,18 @@ impl Rebuild {
         for input in &mut node.inputs {
             *input = self.available(*input, nodes, rewritten);
         }
+        node.outputs = nodes[p].outputs.iter().map(|output| self.copy_of(*output)).collect();
+        node.phase = Phase::Backward;
+        let again = node.outputs[0];
+        self.again.insert(id, again);
+        rewritten.push(node);
+        again
+    }
+
+    fn copy_of(&mut self, id: ValueId) -> ValueId {
         let mut value = self.graph.value(id).clone();
         value.name.push_str(".again");
-        let again = ValueId(self.graph.values.len() as u32);
         self.graph.values.push(value);
-        self.again.insert(id, again);
-        rewritten.push(Node { outputs: vec![again], phase: Phase::Backward, ..node });
-        again
+        ValueId(self.graph.values.len() as u32 - 1)
     }
 }
