@@ -4,7 +4,7 @@ use super::ledger::{Ledger, Purpose};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, IGNORE, STEP_SCALARS, ValueId};
+use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
 use crate::plan::STAGING_SLOTS;
 
 /// Element types that can be fed and read: `f32` and `u32`.
@@ -141,15 +141,19 @@ fn check<T: Element>(graph: &Graph, id: ValueId, data: &[T]) -> Result<()> {
         let needed = value.shape.numel();
         return wrong(format!("{} takes {needed} elements, got {}", value.shape, data.len()));
     }
-    if let Some(below) = value.below {
-        let labels: &[u32] = bytemuck::cast_slice(data);
-        if let Some(at) = labels.iter().position(|&label| label >= below && label != IGNORE) {
-            return wrong(format!(
-                "element {at} is {}, but there are {below} classes (0 to {}; u32::MAX is ignored)",
-                labels[at],
-                below.saturating_sub(1)
-            ));
-        }
+    let Some(indices) = value.indices else { return Ok(()) };
+    let words: &[u32] = bytemuck::cast_slice(data);
+    let (below, what, also) = match indices {
+        Indices::Labels(classes) => (classes, "classes", "; u32::MAX is ignored"),
+        Indices::Ids(rows) => (rows, "rows", ""),
+    };
+    let allowed = |word: u32| word < below || (word == IGNORE && matches!(indices, Indices::Labels(_)));
+    match words.iter().position(|&word| !allowed(word)) {
+        Some(at) => wrong(format!(
+            "element {at} is {}, but there are {below} {what} (0 to {}{also})",
+            words[at],
+            below.saturating_sub(1)
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -136,6 +136,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())
         }
+        Op::Embedding
+        | Op::EmbeddingGrad { .. }
+        | Op::RowNorm { .. }
+        | Op::RowNormGrad { .. }
+        | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
         _ => super::infer_images::infer(op, inputs),
     }
 }

@@ -5,11 +5,13 @@ mod draw;
 mod images;
 mod infer;
 mod infer_images;
+mod infer_rows;
 mod losses;
 mod movement;
 mod op;
 mod params;
 mod reductions;
+mod rows;
 mod tensor;
 mod trace;
 mod window;
@@ -19,7 +21,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 pub use images::RunningStats;
-pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, Saves, Unary, Update};
+pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, RowNorm, Saves, Unary, Update};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
@@ -118,8 +120,17 @@ pub struct Value {
     pub dtype: DType,
     /// What its memory is for.
     pub class: Class,
-    /// For an input of class indices: every element must be below this, or [`IGNORE`].
-    pub below: Option<u32>,
+    /// For an input of indices: which ones it may hold.
+    pub indices: Option<Indices>,
+}
+
+/// Which indices an input may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indices {
+    /// Class indices below this, or [`IGNORE`].
+    Labels(u32),
+    /// Row numbers below this.
+    Ids(u32),
 }
 
 impl Value {

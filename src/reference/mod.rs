@@ -14,11 +14,14 @@
 
 mod batch_norm;
 mod elementwise;
+mod embedding;
 mod images;
 mod loss;
 mod matmul;
 mod movement;
+mod norm;
 mod reduce;
+mod rotary;
 mod rows;
 mod special;
 mod update;
@@ -186,6 +189,13 @@ impl<'a> Twin<'a> {
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
             Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
+            Op::Embedding => vec![embedding::embedding(x(0), x(1))],
+            Op::EmbeddingGrad { rows } => {
+                vec![embedding::grad(x(0), x(1), inputs.get(2).copied(), *rows)]
+            }
+            Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
+            Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
+            Op::Rotary { heads, base, back } => vec![rotary::rotary(x(0), *heads, *base, *back)],
             op => self.image(op, &inputs, shape(0)),
         };
         for (id, data) in node.outputs.iter().zip(results) {

@@ -9,6 +9,7 @@ pub mod close;
 pub mod compare;
 pub mod image_cases;
 pub mod random_graph;
+pub mod row_cases;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;

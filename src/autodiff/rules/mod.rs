@@ -6,6 +6,7 @@ mod linear;
 mod loss;
 mod movement;
 mod reduce;
+mod rows;
 
 use crate::graph::{Op, Tensor};
 
@@ -21,6 +22,13 @@ pub(super) struct Site<'a> {
     pub wants: &'a [bool],
     /// For a batch norm: whether its statistics were computed from its input.
     pub training: bool,
+    /// For an operation that [adds onto](adds_onto) it: the gradient that an operand has from elsewhere.
+    pub earlier: Option<Tensor>,
+}
+
+/// The operand whose gradient the operation's rule adds to what is there already, in place.
+pub(super) fn adds_onto(op: &Op) -> Option<usize> {
+    matches!(op, Op::Embedding).then_some(0)
 }
 
 impl Site<'_> {
@@ -57,6 +65,9 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::AvgPool2d(over) => vec![site.want(0, || images::avg_pool2d(site, *over))],
         Op::Resample { mode, .. } => vec![site.want(0, || images::resample(site, *mode))],
         Op::BatchNorm(activation) => images::batch_norm(site, *activation, site.training),
+        Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
+        Op::RowNorm { kind, .. } => rows::norm(site, *kind),
+        Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
         // Integers and constants have no derivative; the rest exist only in backward and update phases.
         Op::Cast(_)
         | Op::LabelShare
@@ -71,6 +82,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::BatchNormGrad { .. }
         | Op::RunningStats { .. }
         | Op::ResampleGrad { .. }
+        | Op::EmbeddingGrad { .. }
+        | Op::RowNormGrad { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

@@ -2,10 +2,12 @@
 
 mod elementwise;
 mod images;
+mod rows;
 mod update;
 
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample};
+pub use rows::RowNorm;
 pub use update::Update;
 
 use super::window::Window;
@@ -179,6 +181,37 @@ pub enum Op {
         /// `h, w`
         size: [usize; 2],
     },
+    /// `table [v, d], ids [..] → y [.., d]`, the rows that the ids name; an id of `v` or more is taken for `v - 1`.
+    Embedding,
+    /// `ids [..], dy [.., d], earlier [v, d]? → dtable [v, d]`: each row the sum of its `dy`, in the order of the ids,
+    /// beside what `earlier` has; over `earlier` where nobody else reads it.
+    EmbeddingGrad {
+        /// `v`
+        rows: usize,
+    },
+    /// `x [.., d], γ [d], β [d]? → γ x̂ + β [.., d], statistics [rows, 2 or 1]`, x̂ being the row normalised; RMS norm has
+    /// no β. The statistics are those of [`RowNorm::statistics`].
+    RowNorm {
+        /// How a row is normalised.
+        kind: RowNorm,
+        /// ε
+        eps: f32,
+    },
+    /// `x [.., d], statistics, γ [d], dy [.., d] → dx [.., d], dγ [d], dβ [d]?`
+    RowNormGrad {
+        /// How a row was normalised.
+        kind: RowNorm,
+    },
+    /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along `s`) are turned
+    /// by `p base^(-2i/d)` radians: rotary position embedding (Su et al. 2021) with Hugging Face's `rotate_half`.
+    Rotary {
+        /// How many heads are turned; the others pass.
+        heads: usize,
+        /// Base of the frequencies.
+        base: f32,
+        /// Turns the other way: the gradient.
+        back: bool,
+    },
 }
 
 /// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
@@ -230,6 +263,12 @@ impl Op {
             Self::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
             Self::Resample { .. } => "upsample_bilinear",
             Self::ResampleGrad { .. } => "upsample_grad",
+            Self::Embedding => "embedding",
+            Self::EmbeddingGrad { .. } => "embedding_grad",
+            Self::RowNorm { kind: RowNorm::Layer, .. } => "layer_norm",
+            Self::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
+            Self::RowNormGrad { .. } => "row_norm_grad",
+            Self::Rotary { .. } => "rotary",
         }
     }
 
@@ -248,8 +287,9 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::Update(_) | Self::RunningStats { .. } => 0,
-            Self::CrossEntropy | Self::MaxPool2d(_) => 2,
-            Self::BatchStats { .. } | Self::BatchNormGrad { .. } => 3,
+            Self::CrossEntropy | Self::MaxPool2d(_) | Self::RowNorm { .. } => 2,
+            Self::RowNormGrad { kind: RowNorm::Rms } => 2,
+            Self::BatchStats { .. } | Self::BatchNormGrad { .. } | Self::RowNormGrad { .. } => 3,
             _ => 1,
         }
     }
