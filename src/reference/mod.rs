@@ -12,6 +12,7 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
+mod attention;
 mod batch_norm;
 mod elementwise;
 mod images;
@@ -23,7 +24,7 @@ mod rows;
 mod special;
 mod update;
 
-pub use elementwise::{dropout_keeps, unary, unary_slope};
+pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
 use crate::error::{Error, Result};
@@ -186,6 +187,8 @@ impl<'a> Twin<'a> {
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
             Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
+            Op::Attention(attend) => attention::attention(&inputs, attend),
+            Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),
         };
         for (id, data) in node.outputs.iter().zip(results) {

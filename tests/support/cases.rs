@@ -83,6 +83,7 @@ pub fn all() -> Vec<Case> {
     list.extend(shared());
     list.extend(losses());
     list.extend(super::image_cases::all());
+    list.extend(super::attention_cases::all());
     list
 }
 
