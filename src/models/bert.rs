@@ -153,5 +153,7 @@ impl Module for Block {
 }
 
 fn norm(params: &Params, width: usize) -> LayerNorm {
-    LayerNorm { eps: 1e-12, ..LayerNorm::new(params, width) }
+    let mut norm = LayerNorm::new(params, width);
+    norm.eps = 1e-12;
+    norm
 }

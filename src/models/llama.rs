@@ -136,5 +136,7 @@ impl Module for Block {
 }
 
 fn norm(params: &Params, config: &LlamaConfig) -> RmsNorm {
-    RmsNorm { eps: config.eps, ..RmsNorm::new(params, config.width) }
+    let mut norm = RmsNorm::new(params, config.width);
+    norm.eps = config.eps;
+    norm
 }

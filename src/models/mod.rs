@@ -202,6 +202,11 @@ impl Model {
         }
     }
 
+    /// Tokens in a sequence; `None` for a model over numbers.
+    pub fn seq(&self) -> Option<usize> {
+        matches!(self.network, Network::Tokens(_)).then_some(self.inputs)
+    }
+
     fn input(&self, trace: &Trace, batch: usize) -> Tensor {
         match &self.network {
             Network::Numbers(..) => trace.input("x", self.input_shape(batch)),

@@ -4,6 +4,7 @@
 //! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod attention_cases;
 pub mod cases;
 pub mod close;
 pub mod compare;

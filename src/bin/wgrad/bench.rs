@@ -73,6 +73,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         let result = json!({
             "model": model.name,
             "batch": options.network.batch,
+            "seq": model.seq(),
             "optimizer": options.optimizer,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
@@ -88,13 +89,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!(
-        "{} · batch {} · {} · {}",
-        model.name,
-        options.network.batch,
-        options.optimizer,
-        device.adapter().name
-    );
+    println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {

@@ -22,6 +22,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// The model and what a step of it takes, as text: `gpt2 · batch 8 · 1024 tokens`.
+    pub fn title(&self, model: &Model) -> String {
+        let seq = model.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
+        format!("{} · batch {}{seq}", model.name, self.batch)
+    }
+
     pub fn model(&self) -> Result<Model> {
         let image = self.image.as_deref().map(size).transpose()?;
         Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes, seq: self.seq })
