@@ -1,17 +1,20 @@
-//! What the backward pass can have again for one pass over memory is not kept: results of batch norm, ReLU, sums and joins
-//! are computed again from what is kept anyway, by the same kernels on the same bits.
+//! What the backward pass can have again for one pass over memory is not kept: results of norms, activation functions,
+//! sums, products, joins and embeddings are computed again from what is kept anyway, by the same kernels on the same bits.
 
 use std::collections::BTreeMap;
 
-use crate::graph::{Binary, Class, Graph, Node, Op, Phase, Unary, ValueId};
+use crate::graph::{Binary, Class, Graph, Node, Op, Phase, ValueId};
 
 /// Operations that cost one pass over memory.
 fn cheap(op: &Op) -> bool {
     matches!(
         op,
         Op::BatchNorm(_)
-            | Op::Unary(Unary::Relu | Unary::Clamp(..))
-            | Op::Binary(Binary::Add)
+            | Op::RowNorm { .. }
+            | Op::Unary(_)
+            | Op::Binary(Binary::Add | Binary::Mul)
+            | Op::Dropout { .. }
+            | Op::Embedding
             | Op::Concat { .. }
             | Op::Slice { .. }
             | Op::Reshape(_)
@@ -79,7 +82,8 @@ impl Rebuild {
         for node in nodes.iter().filter(|node| node.phase != Phase::Forward) {
             for id in &node.inputs {
                 match producer[id.index()] {
-                    Some(p) if cheap(&nodes[p].op) => open[id.index()] = true,
+                    // Statistics beside a first result are small: they are kept.
+                    Some(p) if cheap(&nodes[p].op) && nodes[p].outputs[0] == *id => open[id.index()] = true,
                     _ => fate[id.index()] = Fate::Kept,
                 }
             }
@@ -134,12 +138,16 @@ impl Rebuild {
         for input in &mut node.inputs {
             *input = self.available(*input, nodes, rewritten);
         }
-        let mut value = self.graph.value(id).clone();
-        value.name.push_str(".again");
-        let again = ValueId(self.graph.values.len() as u32);
-        self.graph.values.push(value);
-        self.again.insert(id, again);
-        rewritten.push(Node { outputs: vec![again], phase: Phase::Backward, ..node });
-        again
+        node.phase = Phase::Backward;
+        for output in &mut node.outputs {
+            let mut value = self.graph.value(*output).clone();
+            value.name.push_str(".again");
+            let again = ValueId(self.graph.values.len() as u32);
+            self.graph.values.push(value);
+            self.again.insert(*output, again);
+            *output = again;
+        }
+        rewritten.push(node);
+        self.again[&id]
     }
 }
