@@ -215,6 +215,9 @@ sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 #[path = "images.rs"]
 mod images;
 pub use images::*;
+#[path = "rows.rs"]
+mod rows;
+pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = &[
@@ -293,4 +296,44 @@ pub static ALL: &[&Kernel] = &[
     &MATMUL_CPU_NT,
     &MATMUL_CPU_TN,
     &MATMUL_TILED,
+    &LAYER_NORM[0],
+    &LAYER_NORM[1],
+    &LAYER_NORM[2],
+    &RMS_NORM[0],
+    &RMS_NORM[1],
+    &RMS_NORM[2],
+    &LAYER_NORM_GRAD[0],
+    &LAYER_NORM_GRAD[1],
+    &LAYER_NORM_GRAD[2],
+    &LAYER_NORM_GRAD_IN_PLACE[0],
+    &LAYER_NORM_GRAD_IN_PLACE[1],
+    &LAYER_NORM_GRAD_IN_PLACE[2],
+    &RMS_NORM_GRAD[0],
+    &RMS_NORM_GRAD[1],
+    &RMS_NORM_GRAD[2],
+    &RMS_NORM_GRAD_IN_PLACE[0],
+    &RMS_NORM_GRAD_IN_PLACE[1],
+    &RMS_NORM_GRAD_IN_PLACE[2],
+    &LAYER_NORM_SUMS[0],
+    &LAYER_NORM_SUMS[1],
+    &RMS_NORM_SUMS[0],
+    &RMS_NORM_SUMS[1],
+    &LAYER_NORM_SUMS_END[0],
+    &LAYER_NORM_SUMS_END[1],
+    &RMS_NORM_SUMS_END[0],
+    &RMS_NORM_SUMS_END[1],
+    &EMBEDDING[0],
+    &EMBEDDING[1],
+    &EMBEDDING_SUMS[0],
+    &EMBEDDING_SUMS[1],
+    &ROTARY[0],
+    &ROTARY[1],
+    &ROTARY_IN_PLACE[0],
+    &ROTARY_IN_PLACE[1],
+    &ROTARY_ANGLES,
+    &SORT_START,
+    &SORT_COUNT,
+    &SORT_SCAN,
+    &SORT_BASES,
+    &SORT_MOVE,
 ];

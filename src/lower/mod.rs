@@ -2,12 +2,15 @@
 
 mod conv;
 mod elementwise;
+mod embedding;
 mod grid;
 mod images;
 mod loss;
 mod matmul;
 mod movement;
+mod norm;
 mod reduce;
+mod rotary;
 mod rows;
 mod update;
 
@@ -109,7 +112,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
         Op::Pad { axis, before, .. } => movement::pad(site, *axis, *before),
         Op::Concat { axis } => movement::concat(site, *axis),
-        Op::Copy => movement::copy(site).into(),
+        Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
         Op::Attention(_) | Op::AttentionGrad(_) => {
@@ -128,13 +131,11 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::RunningStats { momentum, unbias } => images::running_stats(site, *momentum, *unbias).into(),
         Op::Resample { mode, .. } => images::resample(site, *mode, false).into(),
         Op::ResampleGrad { mode, .. } => images::resample(site, *mode, true).into(),
-        Op::Embedding
-        | Op::EmbeddingGrad { .. }
-        | Op::RowNorm { .. }
-        | Op::RowNormGrad { .. }
-        | Op::Rotary { .. } => {
-            return Err(Error::Option(format!("{} has no kernel yet", site.op.name())));
-        }
+        Op::Embedding => embedding::embedding(site).into(),
+        Op::EmbeddingGrad { rows } => embedding::grad(site, *rows),
+        Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps).into(),
+        Op::RowNormGrad { kind } => norm::grad(site, *kind),
+        Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
     })
 }
 
