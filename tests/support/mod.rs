@@ -8,6 +8,8 @@ pub mod attention_cases;
 pub mod cases;
 pub mod close;
 pub mod compare;
+#[cfg(feature = "safetensors")]
+pub mod golden;
 pub mod image_cases;
 pub mod random_graph;
 pub mod row_cases;
