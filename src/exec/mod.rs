@@ -23,3 +23,5 @@ mod weights;
 pub use eager::Eager;
 pub use feed::Element;
 pub use session::{Debug, ProgramId, Session};
+#[cfg(feature = "safetensors")]
+pub use weights::read_notes;

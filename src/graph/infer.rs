@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
-use super::op::{Op, Update};
+use super::op::{Attend, Op, Update};
 
 /// Shape and element type of one operand or result.
 pub(super) type Type = (Shape, DType);
@@ -141,6 +141,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::RowNorm { .. }
         | Op::RowNormGrad { .. }
         | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
+        Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         _ => super::infer_images::infer(op, inputs),
     }
 }
@@ -172,6 +173,21 @@ fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
     let mut dims = batch.dims().to_vec();
     dims.extend([m, n]);
     Ok(Shape::try_new(&dims).expect("as many dimensions as the larger operand"))
+}
+
+fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, String> {
+    let own = attend.operands();
+    if let Some((shape, dtype)) = inputs[..own].iter().find(|(_, dtype)| *dtype != DType::F32) {
+        return Err(format!("attention takes f32, got {dtype} {shape}"));
+    }
+    let shapes: Vec<Shape> = inputs[..own].iter().map(|(shape, _)| *shape).collect();
+    let sizes = attend.sizes(&shapes)?;
+    if matches!(op, Op::AttentionGrad(_)) {
+        return Ok(inputs[..own].to_vec());
+    }
+    let o = Shape::from([sizes.batch, sizes.rows, sizes.heads, sizes.size]);
+    let lse = Shape::from([sizes.batch, sizes.heads, sizes.rows]);
+    Ok(vec![(o, DType::F32), (lse, DType::F32)])
 }
 
 fn labelled(inputs: &[Type]) -> Result<(), String> {

@@ -23,6 +23,9 @@ impl Tensor {
     #[must_use]
     pub fn linear_cross_entropy(&self, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
         let at = Location::caller();
+        if [self, weight, labels].iter().any(|operand| operand.id.is_none()) {
+            return Tensor { id: None, ..self.clone() };
+        }
         let rows = self.dim(0);
         if chunks == 0 || chunks > rows.max(1) || self.shape.rank() != 2 || labels.shape != [rows].into() {
             self.trace.complain(

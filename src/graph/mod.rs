@@ -1,6 +1,7 @@
 //! A training step as a list of operations on named values. Nothing here knows a device.
 
 mod arithmetic;
+mod attention;
 mod draw;
 mod images;
 mod infer;
@@ -20,8 +21,12 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use attention::Attention;
 pub use images::RunningStats;
-pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, RowNorm, Saves, Unary, Update};
+pub use op::{
+    Activation, Attend, AttendSizes, Averaging, Binary, IGNORE, MAX_HEAD, Op, Reduction, Resample, RowNorm,
+    Saves, Unary, Update,
+};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

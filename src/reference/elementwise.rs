@@ -127,6 +127,15 @@ pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
     u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
 }
 
+/// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`: four
+/// neighbouring keys share a draw.
+pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
+    let [_, _, _, step, low, high, ..] = scalars;
+    let stream = low ^ key.wrapping_mul(0x9e37_79b9);
+    let drawn = pcg4d([row as u32, (col / 4) as u32, step ^ high, stream])[col % 4];
+    u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
+}
+
 /// Jarzynski & Olano, "Hash Functions for GPU Rendering" (JCGT 2020), section 4.
 fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
     let mut v = seed.map(|x| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));

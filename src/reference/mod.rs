@@ -12,6 +12,7 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
+mod attention;
 mod batch_norm;
 mod elementwise;
 mod embedding;
@@ -26,7 +27,7 @@ mod rows;
 mod special;
 mod update;
 
-pub use elementwise::{dropout_keeps, unary, unary_slope};
+pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
 use crate::error::{Error, Result};
@@ -196,6 +197,8 @@ impl<'a> Twin<'a> {
             Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
             Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
             Op::Rotary { heads, base, back } => vec![rotary::rotary(x(0), *heads, *base, *back)],
+            Op::Attention(attend) => attention::attention(&inputs, attend),
+            Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),
         };
         for (id, data) in node.outputs.iter().zip(results) {

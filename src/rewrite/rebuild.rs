@@ -1,5 +1,5 @@
-//! What the backward pass can have again for one pass over memory is not kept: results of norms, activations, dropout, sums
-//! and joins are computed again from what is kept anyway, by the same kernels on the same bits.
+//! What the backward pass can have again for one pass over memory is not kept: results of norms, activations, dropout, sums,
+//! products, joins and embeddings are computed again from what is kept anyway, by the same kernels on the same bits.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ fn cheap(op: &Op) -> bool {
             | Op::RowNorm { .. }
             | Op::Unary(Unary::Relu | Unary::Clamp(..) | Unary::Gelu | Unary::GeluTanh | Unary::Silu)
             | Op::Dropout { .. }
-            | Op::Binary(Binary::Add)
+            | Op::Embedding
+            | Op::Binary(Binary::Add | Binary::Mul)
             | Op::Concat { .. }
             | Op::Slice { .. }
             | Op::Reshape(_)
@@ -81,8 +82,15 @@ impl Rebuild {
         }
         for node in nodes.iter().filter(|node| node.phase != Phase::Forward) {
             for id in &node.inputs {
-                match producer[id.index()] {
-                    Some(p) if cheap(&nodes[p].op) => open[id.index()] = true,
+                let mut id = *id;
+                let made_by = |id: ValueId| producer[id.index()].map(|p: usize| &nodes[p]);
+                // A view costs nothing: what counts is the value behind it.
+                while let Some(view) = made_by(id).filter(|node| matches!(node.op, Op::Reshape(_))) {
+                    fate[id.index()] = Fate::Rebuilt;
+                    id = view.inputs[0];
+                }
+                match made_by(id) {
+                    Some(node) if cheap(&node.op) => open[id.index()] = true,
                     _ => fate[id.index()] = Fate::Kept,
                 }
             }
@@ -96,13 +104,14 @@ impl Rebuild {
 
     /// Values are decided in the order of the forward pass.
     fn decide(&mut self, id: ValueId, nodes: &[Node]) {
-        let Some(p) = self.producer[id.index()].filter(|_| self.open[id.index()]) else { return };
+        if !self.open[id.index()] {
+            return;
+        }
         let mut leaves = Vec::new();
         self.leaves(id, nodes, &mut leaves);
         let extra: u64 = leaves.iter().map(|leaf| self.graph.value(*leaf).bytes()).sum();
         let own = self.graph.value(id).bytes();
-        let view = matches!(nodes[p].op, Op::Reshape(_));
-        self.fate[id.index()] = if extra < own || view {
+        self.fate[id.index()] = if extra < own {
             leaves.iter().for_each(|leaf| self.fate[leaf.index()] = Fate::Kept);
             Fate::Rebuilt
         } else {

@@ -84,6 +84,7 @@ pub fn all() -> Vec<Case> {
     list.extend(losses());
     list.extend(super::image_cases::all());
     list.extend(super::row_cases::all());
+    list.extend(super::attention_cases::all());
     list
 }
 

@@ -1,5 +1,6 @@
 //! One rule for each operation: the vector-Jacobian product, and with it what the backward pass keeps alive.
 
+mod attention;
 mod elementwise;
 mod images;
 mod linear;
@@ -59,6 +60,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Pad { axis, before, .. } => vec![site.want(0, || movement::pad(site, *axis, *before))],
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
+        Op::Attention(attend) => attention::attention(site, *attend),
         Op::Conv2d { window, groups } => images::conv2d(site, *window, *groups),
         Op::Conv2dInput { window, groups, .. } => images::conv2d_input(site, *window, *groups),
         Op::MaxPool2d(window) => vec![site.want(0, || images::max_pool2d(site, *window))],
@@ -75,6 +77,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::UnaryGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
+        | Op::AttentionGrad(_)
         | Op::Conv2dWeight { .. }
         | Op::MaxPool2dGrad { .. }
         | Op::AvgPool2dGrad { .. }

@@ -8,7 +8,7 @@ use crate::cpu_time::cpu_seconds;
 use crate::kernel;
 use wgrad::device::Device;
 use wgrad::exec::Session;
-use wgrad::models::Model;
+use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
 use wgrad::{Bytes, Error, Result, random};
@@ -61,10 +61,14 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, device.limits())?;
     let mut session = Session::new(&device, &plan)?;
-    let (x, y) = synthetic(&model, options.network.batch);
+    let inputs = synthetic(step.graph());
     let train = |session: &mut Session| -> Result<f32> {
-        session.feed("x", &x)?;
-        session.feed("y", &y)?;
+        for (name, data) in &inputs {
+            match data {
+                Synthetic::Numbers(data) => session.feed(name, data)?,
+                Synthetic::Indices(data) => session.feed(name, data)?,
+            }
+        }
         session.step()?;
         session.loss()
     };
@@ -86,6 +90,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         let result = json!({
             "model": model.name,
             "batch": options.network.batch,
+            "seq": model.seq(),
             "optimizer": options.optimizer,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
@@ -101,13 +106,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!(
-        "{} · batch {} · {} · {}",
-        model.name,
-        options.network.batch,
-        options.optimizer,
-        device.adapter().name
-    );
+    println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {
@@ -121,9 +120,23 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     Ok(())
 }
 
-fn synthetic(model: &Model, batch: usize) -> (Vec<f32>, Vec<u32>) {
-    let key = random::key(0, "bench");
-    let x = (0..(batch * model.inputs) as u64).map(|i| random::uniform(key, i)).collect();
-    let y = (0..batch * model.labels).map(|i| (i % model.classes) as u32).collect();
-    (x, y)
+/// Something to feed for an input: numbers in [0, 1), or indices that it allows.
+enum Synthetic {
+    Numbers(Vec<f32>),
+    Indices(Vec<u32>),
+}
+
+fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
+    let one = |value: &Value| {
+        let key = random::key(0, &format!("bench {}", value.name));
+        let elements = 0..value.shape.numel();
+        let data = match value.indices {
+            Some(Indices::Labels(below) | Indices::Ids(below)) => Synthetic::Indices(
+                elements.map(|i| (random::bits(key, i) % u64::from(below.max(1))) as u32).collect(),
+            ),
+            None => Synthetic::Numbers(elements.map(|i| random::uniform(key, i)).collect()),
+        };
+        (value.name.clone(), data)
+    };
+    graph.inputs().map(|(_, value)| value).filter(|value| value.name != STEP_SCALARS).map(one).collect()
 }

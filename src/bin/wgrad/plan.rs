@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use wgrad::limits::Limits;
 use wgrad::memory::planner::write_problem;
+use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Savings};
 use wgrad::{Bytes, Error, Result, report};
@@ -43,7 +44,7 @@ pub fn run(options: &Options) -> Result<()> {
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
     if let Some(path) = &options.svg {
-        let title = format!("{}, batch {}, {}", model.name, options.network.batch, options.optimizer);
+        let title = format!("{} · {}", options.network.title(&model), options.optimizer).replace(" · ", ", ");
         write(path, report::picture(&plan, &title).as_bytes())?;
     }
     if let Some(path) = &options.export_problem {
@@ -52,12 +53,9 @@ pub fn run(options: &Options) -> Result<()> {
         write(path, &csv)?;
     }
     if options.json {
-        println!("{}", to_json(options, &plan, &savings));
+        println!("{}", to_json(options, &model, &plan, &savings));
     } else {
-        println!(
-            "{} · batch {} · {} · {}\n",
-            model.name, options.network.batch, options.optimizer, plan.limits
-        );
+        println!("{} · {} · {}\n", options.network.title(&model), options.optimizer, plan.limits);
         print!("{}", report::Estimate::of(&plan).with_savings(savings));
         println!("\nkept for the backward pass");
         for report::Kept { op, tensors, bytes } in report::kept(&plan) {
@@ -75,7 +73,7 @@ fn unwritten(path: &Path, error: &std::io::Error) -> Error {
     Error::Data { what: path.display().to_string(), message: error.to_string() }
 }
 
-fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
+fn to_json(options: &Options, model: &Model, plan: &Plan, savings: &Savings) -> Value {
     let classes: Map<String, Value> = plan
         .class_bytes()
         .into_iter()
@@ -106,6 +104,8 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
     json!({
         "model": options.network.model,
         "batch": options.network.batch,
+        "seq": model.seq(),
+        "parameters": model.params().count(),
         "optimizer": options.optimizer,
         "limits": options.limits,
         "naive_bytes": plan.naive_bytes(),

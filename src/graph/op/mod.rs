@@ -1,10 +1,12 @@
 //! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
 
+mod attention;
 mod elementwise;
 mod images;
 mod rows;
 mod update;
 
+pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample};
 pub use rows::RowNorm;
@@ -104,6 +106,11 @@ pub enum Op {
     },
     /// Changes its inputs in place; no outputs.
     Update(Update),
+    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
+    /// `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
+    Attention(Attend),
+    /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
+    AttentionGrad(Attend),
     /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as PyTorch's.
     Conv2d {
         /// The sliding kernel.
@@ -249,6 +256,8 @@ impl Op {
             Self::Update(Update::Momentum { .. }) => "momentum",
             Self::Update(Update::Adam { decoupled: false, .. }) => "adam",
             Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
+            Self::Attention(_) => "attention",
+            Self::AttentionGrad(_) => "attention_grad",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dInput { .. } => "conv2d_input",
             Self::Conv2dWeight { .. } => "conv2d_weight",
@@ -287,7 +296,8 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::Update(_) | Self::RunningStats { .. } => 0,
-            Self::CrossEntropy | Self::MaxPool2d(_) | Self::RowNorm { .. } => 2,
+            Self::CrossEntropy | Self::MaxPool2d(_) | Self::Attention(_) | Self::RowNorm { .. } => 2,
+            Self::AttentionGrad(attend) => attend.operands(),
             Self::RowNormGrad { kind: RowNorm::Rms } => 2,
             Self::BatchStats { .. } | Self::BatchNormGrad { .. } | Self::RowNormGrad { .. } => 3,
             _ => 1,
