@@ -123,9 +123,9 @@ pub struct Value {
 }
 
 impl Value {
-    /// Bytes of the elements, without padding.
+    /// Bytes of the elements: whole words, without further padding.
     pub fn bytes(&self) -> u64 {
-        self.shape.numel().saturating_mul(self.dtype.size())
+        self.dtype.bytes(self.shape.numel())
     }
 }
 
