@@ -54,6 +54,47 @@ impl fmt::Display for DType {
     }
 }
 
+/// In how many bits a training step keeps activations for its backward pass. Arithmetic, sums, weights, gradients,
+/// statistics and optimizer state are `f32` in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// 32.
+    #[default]
+    F32,
+    /// 16, as [`DType::F16`].
+    F16,
+    /// 16, as [`DType::BF16`].
+    Bf16,
+}
+
+impl Precision {
+    /// Every precision, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// How activations are stored; `None` for as they are computed.
+    pub const fn storage(self) -> Option<DType> {
+        match self {
+            Self::F32 => None,
+            Self::F16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::BF16),
+        }
+    }
+
+    /// The lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The precision of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.name() == name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,10 @@ pub(super) fn copy(site: &Site) -> Launch<Operand> {
     let words = site.inputs[0].1.bytes(site.output().numel()) / 4;
     let dims = if site.inputs[0].1.is_half() { Shape::from([words as usize]) } else { site.output() };
     let (from_strides, to_strides) = (dims.strides(), dims.strides());
-    moved(site, &Move { from: Operand::Input(0), from_offset: 0, from_strides, to_offset: 0, to_strides, dims })
+    moved(
+        site,
+        &Move { from: Operand::Input(0), from_offset: 0, from_strides, to_offset: 0, to_strides, dims },
+    )
 }
 
 pub(super) fn permute(site: &Site, perm: &[usize]) -> Launch<Operand> {

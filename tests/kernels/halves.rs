@@ -113,7 +113,8 @@ fn any_length_agrees_with_the_twin() {
         compare(device, limits, |trace: &Trace, batch| {
             for n in SIZES {
                 let mut data = noise(n as u64, n, -3.0, 3.0);
-                for (x, nasty) in data.iter_mut().zip([1e-7, -7e4, 65_519.0, 3e-8, 1e38, -1e-30, 0.0, 6.1e-5]) {
+                for (x, nasty) in data.iter_mut().zip([1e-7, -7e4, 65_519.0, 3e-8, 1e38, -1e-30, 0.0, 6.1e-5])
+                {
                     *x = nasty;
                 }
                 let x = batch.input(trace, [n], data);

@@ -42,7 +42,10 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         Some(name) => Device::by_name(name)?,
         None => Device::new()?,
     };
-    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, device.limits())?;
+    let plan = step.plan(
+        &PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() },
+        device.limits(),
+    )?;
     let mut session = Session::new(&device, &plan)?;
     let (x, y) = synthetic(&model, options.network.batch);
     let train = |session: &mut Session| -> Result<f32> {
@@ -70,6 +73,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "model": model.name,
             "batch": options.network.batch,
             "optimizer": options.optimizer,
+            "precision": options.network.precision,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "steps": options.steps,
