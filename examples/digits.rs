@@ -17,10 +17,13 @@ use wgrad::{Bytes, Error, Result, report};
 const HELP: &str = "\
 Trains a 64-128-64-10 network on the UCI handwritten digits.
 
-usage: digits [--epochs N] [--batch N] [--adapter NAME] [--save FILE]
+usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr RATE] [--adapter NAME] [--save FILE]
 
   --epochs N      passes over the training images (30)
   --batch N       images per step (32)
+  --precision P   f32, f16 or bf16: how activations wait for the backward pass (f32)
+  --optimizer NAME  with its default settings, but for the rate (adamw)
+  --lr RATE       learning rate (0.004)
   --adapter NAME  part of an adapter's name; the best one by default
   --save FILE     write parameters and optimizer state there after each epoch (safetensors)";
 

@@ -178,7 +178,11 @@ impl Eager {
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
-        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+        let mut data: Vec<T> =
+            self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
+        // Elements of 16 bits come in whole words.
+        data.truncate(self.plan.graph().value(outputs[i].1).shape.numel() as usize);
+        Ok(data)
     }
 
     /// A parameter or optimizer state by name.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
 use crate::plan::STAGING_SLOTS;
 
-/// Element types that can be fed and read: `f32` and `u32`.
+/// Element types that can be fed and read: `f32`, `u32`, and the 16-bit formats of the crate `half`.
 pub trait Element: bytemuck::Pod {
     /// The element type on the device.
     const DTYPE: DType;
@@ -19,6 +19,14 @@ impl Element for f32 {
 
 impl Element for u32 {
     const DTYPE: DType = DType::U32;
+}
+
+impl Element for half::f16 {
+    const DTYPE: DType = DType::F16;
+}
+
+impl Element for half::bf16 {
+    const DTYPE: DType = DType::BF16;
 }
 
 /// A staging buffer, mapped while the host writes it.
@@ -125,7 +133,8 @@ impl Slot {
             .buffer
             .get_mapped_range_mut(..)
             .map_err(|e| Error::Device { what: "to write an input".to_owned(), message: e.to_string() })?;
-        view.copy_from_slice(bytes);
+        // An odd number of 16-bit elements leaves half a word.
+        view.slice(..bytes.len()).copy_from_slice(bytes);
         Ok(())
     }
 }

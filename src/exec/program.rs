@@ -90,6 +90,10 @@ impl Program {
         let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         self.readbacks[i].submitted(device, slot, 0, submission);
-        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+        let mut data: Vec<T> =
+            self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
+        // Elements of 16 bits come in whole words.
+        data.truncate(self.plan.graph().value(id).shape.numel() as usize);
+        Ok(data)
     }
 }

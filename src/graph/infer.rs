@@ -15,6 +15,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
+    if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
+        return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
+    }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
@@ -122,7 +125,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             }
         }
         Op::Concat { axis } => concat(inputs, *axis),
-        Op::Cast(to) => Ok(vec![(shape(0), *to)]),
+        Op::Cast(to) => match (inputs[0].1, *to) {
+            (F32, _) | (_, F32) => Ok(vec![(shape(0), *to)]),
+            (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
+        },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update(update) => {
@@ -144,6 +150,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         _ => super::infer_images::infer(op, inputs),
     }
+}
+
+/// Works on the words that hold two elements of 16 bits each.
+fn stays_packed(op: &Op) -> bool {
+    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy)
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {

@@ -139,9 +139,9 @@ pub enum Indices {
 }
 
 impl Value {
-    /// Bytes of the elements, without padding.
+    /// Bytes of the elements: whole words, without further padding.
     pub fn bytes(&self) -> u64 {
-        self.shape.numel().saturating_mul(self.dtype.size())
+        self.dtype.bytes(self.shape.numel())
     }
 }
 

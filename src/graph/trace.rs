@@ -114,6 +114,12 @@ impl Trace {
         self.declare(name, shape.into(), DType::F32, None, Location::caller())
     }
 
+    /// Declares an input of another element type, such as images in 16 bits; [`Tensor::cast`] makes it `f32`.
+    #[track_caller]
+    pub fn input_of(&self, dtype: DType, name: &str, shape: impl Into<Shape>) -> Tensor {
+        self.declare(name, shape.into(), dtype, None, Location::caller())
+    }
+
     /// Declares a `u32` input of class indices, each below `classes` or [`IGNORE`](super::IGNORE); the host is told
     /// when it feeds others.
     #[track_caller]

@@ -215,6 +215,30 @@ sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 #[path = "attention.rs"]
 mod attention;
 pub use attention::*;
+/// `shaders/half_pack.wgsl` and `shaders/half_unpack.wgsl` for one format.
+macro_rules! halves {
+    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:literal) => {
+        /// 16 bits from 32.
+        pub static $pack: Kernel = Kernel {
+            name: $pack_name,
+            parts: &[GRID, wgsl!($format), wgsl!("half_pack")],
+            slots: &[1, 2],
+            workgroup: 64,
+            variants: NONE,
+        };
+        /// 32 bits from 16.
+        pub static $unpack: Kernel = Kernel {
+            name: $unpack_name,
+            parts: &[GRID, wgsl!($format), wgsl!("half_unpack")],
+            slots: &[1, 2],
+            workgroup: 64,
+            variants: NONE,
+        };
+    };
+}
+
+halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", "prelude/half_f16");
+halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", "prelude/half_bf16");
 
 #[path = "images.rs"]
 mod images;
@@ -306,6 +330,10 @@ static MOST: &[&Kernel] = &[
     &COPY,
     &FILL,
     &CAST,
+    &PACK_F16,
+    &UNPACK_F16,
+    &PACK_BF16,
+    &UNPACK_BF16,
     &REDUCE,
     &SGD,
     &MOMENTUM,

@@ -36,7 +36,13 @@ fn whole(site: &Site, from: usize, from_strides: Vec<u64>, from_offset: u64) -> 
 
 /// The output as a copy of an input.
 pub(super) fn copy(site: &Site, input: usize) -> Launch<Operand> {
-    whole(site, input, site.output().strides(), 0)
+    // Bits, not numbers: what comes in pairs is copied by the word.
+    let dtype = site.inputs[input].1;
+    let words = dtype.bytes(site.output().numel()) / 4;
+    let dims = if dtype.is_half() { Shape::from([words as usize]) } else { site.output() };
+    let (from_strides, to_strides) = (dims.strides(), dims.strides());
+    let from = Operand::Input(input);
+    moved(site, &Move { from, from_offset: 0, from_strides, to_offset: 0, to_strides, dims })
 }
 
 pub(super) fn permute(site: &Site, perm: &[usize]) -> Launch<Operand> {

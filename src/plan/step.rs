@@ -2,6 +2,7 @@
 
 use super::{Plan, Settings};
 use crate::autodiff;
+use crate::dtype::Precision;
 use crate::error::Result;
 use crate::graph::{Graph, Mode, Params, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
@@ -26,6 +27,8 @@ pub struct PlanOptions {
     /// Whether results of batch norm, ReLU, sums and joins are computed again in the backward pass where that saves
     /// memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
+    /// In how many bits activations wait for the backward pass.
+    pub precision: Precision,
 }
 
 impl Default for PlanOptions {
@@ -38,6 +41,7 @@ impl Default for PlanOptions {
             reuse: true,
             guard: false,
             rebuild: true,
+            precision: Precision::F32,
         }
     }
 }
@@ -106,7 +110,11 @@ impl TrainStep {
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::prune(trace.finish()?);
-        Ok(if options.rebuild { rewrite::rebuild(graph) } else { graph })
+        let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
+        Ok(match options.precision.storage() {
+            Some(dtype) => rewrite::half(graph, dtype),
+            None => graph,
+        })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {

@@ -124,12 +124,15 @@ impl Views {
     }
 }
 
-/// The first byte of a part from `start` on along `axis`, if its elements follow each other, a binding can begin there,
-/// and what kernels touch behind it belongs to nobody else.
+/// The first byte of a part from `start` on along `axis`, if its elements follow each other word by word, a binding can
+/// begin there, and what kernels touch behind it belongs to nobody else.
 fn place(whole: &Value, part: &Value, axis: usize, start: usize) -> Option<u64> {
     let outer: usize = whole.shape.dims()[..axis].iter().product();
     let row = part.bytes().checked_div(part.shape.dims()[axis] as u64)?;
     let offset = row * start as u64;
-    let fits = outer == 1 && offset.is_multiple_of(ALIGNMENT) && part.bytes().is_multiple_of(PADDING);
+    let fits = outer == 1
+        && !whole.dtype.is_half()
+        && offset.is_multiple_of(ALIGNMENT)
+        && part.bytes().is_multiple_of(PADDING);
     (fits && part.bytes() > 0).then_some(offset)
 }

@@ -117,7 +117,29 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
         // `as` truncates, saturates, and makes 0 of NaN.
         DType::U32 => x.data.iter().map(|&v| f64::from(v as u32)).collect(),
         DType::F32 => x.data.iter().map(|&v| f64::from(v as f32)).collect(),
+        DType::F16 => x.data.iter().map(|&v| to_format(v, 10, -14, 65_504.0)).collect(),
+        DType::BF16 => x.data.iter().map(|&v| to_format(v, 7, -126, BF16_MAX)).collect(),
     }
+}
+
+/// `(2 - 2⁻⁷) 2¹²⁷`
+const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
+
+/// The nearest number with `digits` binary digits behind the first, ties to even, in a format whose smallest normal
+/// number is `2^lowest`; `largest` where it would be more. Every step is exact in `f64`, but for the rounding asked for.
+fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
+    if v.is_nan() {
+        return v;
+    }
+    let limited = v.clamp(-2.0 * largest, 2.0 * largest);
+    let exponent = if limited == 0.0 { lowest } else { exponent(limited).max(lowest) };
+    let step = 2f64.powi(exponent - digits);
+    ((limited / step).round_ties_even() * step).clamp(-largest, largest)
+}
+
+/// `⌊log₂ |v|⌋` of a number that is normal in `f64`.
+fn exponent(v: f64) -> i32 {
+    (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
 /// Whether dropout with chance `p` keeps element `i`, for the words of the step's scalars.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Phase, ValueId};
+use crate::graph::{Graph, Node, Op, Phase, ValueId};
 use crate::plan::Plan;
 
 /// Results of one kind of operation that stay in memory until the backward pass has read them.
@@ -16,8 +16,8 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Forward results that the backward pass reads, by operation, the most bytes first. Inputs and parameters, which are
-/// there in any case, are not among them.
+/// Forward results that the backward pass reads, by operation, the most bytes first; what is kept in 16 bits counts as
+/// that, under the operation that computed it. Inputs and parameters, which are there in any case, are not among them.
 pub fn kept(plan: &Plan) -> Vec<Kept> {
     let program = &plan.program;
     let root = program.views.roots();
@@ -27,7 +27,7 @@ pub fn kept(plan: &Plan) -> Vec<Kept> {
     for node in program.graph.nodes.iter().filter(|node| node.phase == Phase::Forward) {
         for id in node.outputs.iter().filter(|id| read.contains(id)) {
             let Some((_, storage)) = program.storage(*id) else { continue };
-            let op = node.op.name();
+            let op = computed_by(&program.graph, node, &root);
             let kept = by_op.entry(op).or_insert(Kept { op, tensors: 0, bytes: 0 });
             kept.tensors += 1;
             kept.bytes += storage.bytes;
@@ -36,4 +36,17 @@ pub fn kept(plan: &Plan) -> Vec<Kept> {
     let mut list: Vec<Kept> = by_op.into_values().collect();
     list.sort_by_key(|kept| (std::cmp::Reverse(kept.bytes), kept.op));
     list
+}
+
+/// Bytes of all of them together.
+pub fn kept_bytes(plan: &Plan) -> u64 {
+    kept(plan).iter().map(|kept| kept.bytes).sum()
+}
+
+/// The name of a node's operation, or of the one whose result it only stores in another type.
+fn computed_by(graph: &Graph, node: &Node, root: &[ValueId]) -> &'static str {
+    let packs = matches!(node.op, Op::Cast(dtype) if dtype.is_half());
+    let from = packs.then(|| root[node.inputs[0].index()]);
+    let producer = from.and_then(|from| graph.nodes.iter().find(|other| other.outputs.contains(&from)));
+    producer.unwrap_or(node).op.name()
 }

@@ -6,6 +6,6 @@ mod picture;
 mod tensors;
 
 pub use estimate::Estimate;
-pub use kept::{Kept, kept};
+pub use kept::{Kept, kept, kept_bytes};
 pub use picture::picture;
 pub use tensors::{TensorReport, tensors};

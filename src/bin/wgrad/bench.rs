@@ -59,7 +59,10 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         Some(name) => Device::by_name(name)?,
         None => Device::new()?,
     };
-    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, device.limits())?;
+    let plan = step.plan(
+        &PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() },
+        device.limits(),
+    )?;
     let mut session = Session::new(&device, &plan)?;
     let inputs = synthetic(step.graph());
     let train = |session: &mut Session| -> Result<f32> {
@@ -92,6 +95,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "batch": options.network.batch,
             "seq": model.seq(),
             "optimizer": options.optimizer,
+            "precision": options.network.precision,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "steps": options.steps,

@@ -1,5 +1,6 @@
 //! Which model, for which inputs and classes: what `plan` and `bench` have in common.
 
+use wgrad::dtype::Precision;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
@@ -19,6 +20,9 @@ pub struct Options {
     /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
     #[arg(long)]
     pub seq: Option<usize>,
+    /// In how many bits activations wait for the backward pass: f32, f16 or bf16.
+    #[arg(long, default_value = "f32")]
+    pub precision: String,
 }
 
 impl Options {
@@ -26,6 +30,14 @@ impl Options {
     pub fn title(&self, model: &Model) -> String {
         let seq = model.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
         format!("{} · batch {}{seq}", model.name, self.batch)
+    }
+
+    pub fn precision(&self) -> Result<Precision> {
+        Precision::named(&self.precision).ok_or_else(|| Error::Unknown {
+            kind: "precision",
+            name: self.precision.clone(),
+            known: Precision::ALL.map(|precision| precision.name().to_owned()).to_vec(),
+        })
     }
 
     pub fn model(&self) -> Result<Model> {

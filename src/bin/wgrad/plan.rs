@@ -40,7 +40,8 @@ pub fn run(options: &Options) -> Result<()> {
         known: Limits::NAMES.map(str::to_owned).to_vec(),
     })?;
     let step = model.train_step(options.network.batch)?;
-    let settings = PlanOptions { optimizer, ..PlanOptions::default() };
+    let settings =
+        PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() };
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
     if let Some(path) = &options.svg {
@@ -107,6 +108,7 @@ fn to_json(options: &Options, model: &Model, plan: &Plan, savings: &Savings) -> 
         "seq": model.seq(),
         "parameters": model.params().count(),
         "optimizer": options.optimizer,
+        "precision": options.network.precision,
         "limits": options.limits,
         "naive_bytes": plan.naive_bytes(),
         "lower_bound_bytes": plan.lower_bound_bytes(),
@@ -132,6 +134,7 @@ fn to_json(options: &Options, model: &Model, plan: &Plan, savings: &Savings) -> 
         },
         "operations": plan.program.order.len(),
         "dispatches": plan.program.launches.len(),
+        "kept_bytes": report::kept_bytes(plan),
         "kept": report::kept(plan).iter().map(|k| json!({ "op": k.op, "tensors": k.tensors, "bytes": k.bytes })).collect::<Vec<_>>(),
         "hash": format!("{:016x}", plan.hash()),
         "tensors": tensors,

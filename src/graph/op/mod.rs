@@ -86,7 +86,8 @@ pub enum Op {
         /// Which dimension.
         axis: usize,
     },
-    /// `x → x` in another element type; `f32 → u32` truncates and saturates.
+    /// `x → x` in another element type. `f32 → u32` truncates and saturates. `f32 → f16, bf16` rounds to nearest, ties to
+    /// even; what is larger than the largest number, infinities too, becomes that number; NaN stays NaN.
     Cast(DType),
     /// `x → x` in memory of its own.
     Copy,
