@@ -5,7 +5,7 @@ use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::{Plan, PlanOptions};
-use wgrad::report::{Estimate, picture, tensors};
+use wgrad::report::{Estimate, Panel, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -66,14 +66,48 @@ fn classes_at_the_peak_add_up_to_the_lower_bound() {
 }
 
 #[test]
-fn the_picture_is_the_same_text_every_time_and_has_every_storage() {
-    let (one, two) = (picture(&plan(), "a < b & c"), picture(&plan(), "a < b & c"));
-    assert_eq!(one, two);
+fn the_picture_is_the_same_text_every_time_and_tells_of_tensors() {
+    let draw = || picture(&[Panel { name: "planned", plan: &plan() }], "a < b & c");
+    let (one, plan) = (draw(), plan());
+    assert_eq!(one, draw());
     assert!(one.starts_with("<svg ") && one.ends_with("</svg>\n"));
     assert!(one.contains("a &lt; b &amp; c"));
-    assert!(!one.contains("http") || one.matches("http").count() == one.matches("http://www.w3.org").count());
-    for storage in &plan().program.storages {
-        assert!(one.contains(&format!("<title>{}: ", storage.name)), "{} is missing", storage.name);
+    assert_eq!(one.matches("http").count(), one.matches("http://www.w3.org").count());
+    // A pixel is 30 KiB: what is larger has a text, what is smaller is a part of a path.
+    let large: Vec<_> = tensors(&plan).into_iter().filter(|t| t.bytes > 100 << 10).collect();
+    assert!(large.len() > 5);
+    for tensor in &large {
+        let text = format!("<title>{}: {} f32, {}", tensor.name, tensor.shape, Bytes(tensor.bytes));
+        assert!(one.contains(&text), "{} is missing", tensor.name);
     }
     assert_eq!(one.matches("<title>").count(), one.matches("</title>").count());
+    assert!(one.contains(&plan.peak.at) && !one.contains("NaN") && !one.contains("inf\""));
+}
+
+#[test]
+fn a_network_drawn_twice_side_by_side_is_small_enough_for_a_readme() {
+    let step = Model::named("resnet50", 0).unwrap().train_step(64).unwrap();
+    let (options, limits) = (PlanOptions::default(), Limits::named("nvidia").unwrap());
+    let (naive, planned) =
+        (step.plan_naive(&options, &limits).unwrap(), step.plan(&options, &limits).unwrap());
+    assert_eq!(naive.peak_bytes(), step.savings(&options, &limits).unwrap().naive);
+    let panels = [Panel { name: "naive", plan: &naive }, Panel { name: "planned", plan: &planned }];
+    let (svg, html) = (picture(&panels, "resnet50"), page(&panels, "resnet50"));
+    assert!(svg.len() < 400_000 && html.len() < 400_000, "{} and {} bytes", svg.len(), html.len());
+    for text in ["naive: ", "planned: ", "computed again", "layer3"] {
+        assert!(svg.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    let all = tensors(&plan);
+    assert!(all.iter().any(|t| t.again));
+    assert!(all.iter().all(|t| t.again == t.name.contains(".again") || t.class == Class::Workspace));
+    let of = |name: &str| all.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!((of("fc.weight").layer.as_str(), of("fc.weight").op), ("fc", ""));
+    assert_eq!(of("fc.weight.exp_avg").layer, "fc");
+    assert_eq!((of("conv1.conv2d").layer.as_str(), of("conv1.conv2d").op), ("conv1", "conv2d"));
 }

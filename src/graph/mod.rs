@@ -120,6 +120,8 @@ pub struct Value {
     pub class: Class,
     /// For an input of class indices: every element must be below this, or [`IGNORE`].
     pub below: Option<u32>,
+    /// Computed a second time in the backward pass, instead of being kept from the forward pass.
+    pub again: bool,
 }
 
 impl Value {

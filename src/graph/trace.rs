@@ -277,7 +277,7 @@ impl State {
         let count = self.names.entry(name.clone()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { name } else { format!("{name}.{count}") };
-        self.graph.values.push(Value { name, shape, dtype, class, below });
+        self.graph.values.push(Value { name, shape, dtype, class, below, again: false });
         id
     }
 }

@@ -136,6 +136,7 @@ impl Rebuild {
         }
         let mut value = self.graph.value(id).clone();
         value.name.push_str(".again");
+        value.again = true;
         let again = ValueId(self.graph.values.len() as u32);
         self.graph.values.push(value);
         self.again.insert(id, again);

@@ -19,9 +19,12 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
-    /// Draw the plan, address over time, into this SVG file.
+    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
     #[arg(long, value_name = "FILE")]
     export_problem: Option<PathBuf>,
@@ -42,9 +45,17 @@ pub fn run(options: &Options) -> Result<()> {
     let settings = PlanOptions { optimizer, ..PlanOptions::default() };
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
-    if let Some(path) = &options.svg {
+    if options.svg.is_some() || options.html.is_some() {
         let title = format!("{}, batch {}, {}", model.name, options.network.batch, options.optimizer);
-        write(path, report::picture(&plan, &title).as_bytes())?;
+        let naive = step.plan_naive(&settings, &limits)?;
+        let panels =
+            [report::Panel { name: "naive", plan: &naive }, report::Panel { name: "planned", plan: &plan }];
+        if let Some(path) = &options.svg {
+            write(path, report::picture(&panels, &title).as_bytes())?;
+        }
+        if let Some(path) = &options.html {
+            write(path, report::page(&panels, &title).as_bytes())?;
+        }
     }
     if let Some(path) = &options.export_problem {
         let mut csv = Vec::new();
