@@ -1,6 +1,7 @@
 //! A training step as a list of operations on named values. Nothing here knows a device.
 
 mod arithmetic;
+mod cost;
 mod draw;
 mod images;
 mod infer;
@@ -18,6 +19,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, Saves, Unary, Update};
 pub use params::{Init, Param, Params};
