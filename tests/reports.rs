@@ -5,7 +5,7 @@ use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::{Plan, PlanOptions};
-use wgrad::report::{Estimate, Panel, page, picture, tensors};
+use wgrad::report::{Estimate, Panel, kept, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -30,6 +30,44 @@ fn the_estimate_shows_every_figure_of_the_plan() {
     figure("total", plan.footprint().total());
     assert!(text.contains(&plan.peak.at));
     assert!(text.lines().all(|line| line.len() <= 110 && line.trim_end() == line), "{text}");
+}
+
+/// The texts themselves, as people see them. `INSTA_UPDATE=always cargo test --test reports` takes new ones over.
+#[test]
+fn tables_look_as_they_did() {
+    let plan = plan();
+    insta::assert_snapshot!("estimate", plan.estimate().with_batch(128));
+    insta::assert_snapshot!("summary", plan.summary());
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    insta::assert_snapshot!("summary_to_depth_1", plan.summary_to_depth(1));
+    insta::assert_snapshot!("estimate_json", plan.estimate().with_batch(8).json());
+}
+
+#[test]
+fn a_summary_adds_up_to_the_plan() {
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    let (all, coarse) = (plan.summary(), plan.summary_to_depth(1));
+    assert!(all.layers.len() > 20 && coarse.layers.len() < 12);
+    assert_eq!(all.total(), coarse.total());
+    let total = all.total();
+    assert_eq!(total.parameters, plan.graph().parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
+    assert_eq!(total.kept, kept(&plan).iter().map(|k| k.bytes).sum::<u64>());
+    assert_eq!(total.forward_flops + total.backward_flops, plan.graph().total_cost().flops);
+    let fc = all.layers.iter().find(|l| l.layer == "fc").unwrap();
+    assert_eq!((fc.parameters, fc.output.unwrap().dims()), (513_000, &[8, 1000][..]));
+    // 2 · 8 · 512 · 1000 for the product, and a sum for the bias.
+    assert_eq!(fc.forward_flops, 2 * 8 * 512 * 1000 + 8 * 1000);
+}
+
+#[test]
+fn headroom_is_a_share_of_the_card() {
+    let (plan, total) = (plan(), plan().footprint().total());
+    assert_eq!(plan.estimate().card_bytes(), (total as f64 / 0.85).ceil() as u64);
+    assert_eq!(plan.estimate().with_headroom(0.0).card_bytes(), total);
+    assert!(plan.estimate().with_headroom(f64::NAN).to_string().contains("15 % free"));
+    assert_eq!(plan.estimate().with_batch(128).per_sample_bytes(), Some(plan.footprint().step.div_ceil(128)));
 }
 
 #[test]

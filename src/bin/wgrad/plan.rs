@@ -28,6 +28,12 @@ pub struct Options {
     /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
     #[arg(long, value_name = "FILE")]
     export_problem: Option<PathBuf>,
+    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
+    #[arg(long)]
+    summary: bool,
+    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
+    #[arg(long, value_name = "PARTS")]
+    depth: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -62,14 +68,21 @@ pub fn run(options: &Options) -> Result<()> {
         write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
         write(path, &csv)?;
     }
-    if options.json {
+    if options.summary {
+        let summary = options.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));
+        if options.json {
+            println!("{}", summary.json());
+        } else {
+            print!("{summary}");
+        }
+    } else if options.json {
         println!("{}", to_json(options, &plan, &savings));
     } else {
         println!(
             "{} · batch {} · {} · {}\n",
             model.name, options.network.batch, options.optimizer, plan.limits
         );
-        print!("{}", report::Estimate::of(&plan).with_savings(savings));
+        print!("{}", plan.estimate().with_savings(savings).with_batch(options.network.batch));
         println!("\nkept for the backward pass");
         for report::Kept { op, tensors, bytes } in report::kept(&plan) {
             println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::json::Json;
 use super::palette::{AGAIN, look};
 use super::picture::Panel;
 use super::scene::{Band, Block, Scene};
 use crate::graph::Class;
+use crate::json::Json;
 
 const SCRIPTS: [&str; 3] = [include_str!("data.js"), include_str!("draw.js"), include_str!("main.js")];
 

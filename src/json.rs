@@ -1,4 +1,4 @@
-//! JSON text, written without a library: what pages, traces and metrics of this crate are made of.
+//! JSON text, written without a library: what pages, traces and metrics are made of.
 
 use std::fmt;
 
