@@ -34,6 +34,7 @@ pub mod error;
 #[cfg(feature = "gpu")]
 pub mod exec;
 pub mod graph;
+pub mod json;
 pub mod kernels;
 pub mod limits;
 pub mod lower;

@@ -1,4 +1,5 @@
-//! Bytes: one unit rule for the whole crate. Counts are `u64`; text is in binary units (KiB, MiB, GiB).
+//! Bytes: one unit rule for the whole crate. Counts are `u64`; text is in binary units (KiB, MiB, GiB). What is no bytes is
+//! printed with decimal prefixes.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -71,6 +72,32 @@ impl std::iter::Sum for Bytes {
     }
 }
 
+/// A number of things, such as parameters or operations. `Display` prints decimal prefixes: `25.6 M`.
+///
+/// ```
+/// use wgrad::units::Count;
+/// assert_eq!(Count(25_557_032).to_string(), "25.6 M");
+/// assert_eq!(Count(640).to_string(), "640");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Count(pub u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const PREFIXES: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
+        if self.0 < 1000 {
+            return f.pad(&self.0.to_string());
+        }
+        let (mut value, mut prefix) = (self.0 as f64 / 1000.0, 0);
+        // 999.95 would print as "1000.0" of the smaller prefix.
+        while value >= 999.95 && prefix + 1 < PREFIXES.len() {
+            value /= 1000.0;
+            prefix += 1;
+        }
+        f.pad(&format!("{value:.1} {}", PREFIXES[prefix]))
+    }
+}
+
 /// The smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must not be 0.
 pub const fn align_up(n: u64, align: u64) -> Option<u64> {
     n.checked_next_multiple_of(align)
@@ -94,6 +121,14 @@ mod tests {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
         assert_eq!(format!("{:>10}", Bytes(5)), "       5 B");
+    }
+
+    #[test]
+    fn counts_have_decimal_prefixes() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1.0 k"), (999_950, "1.0 M"), (u64::MAX, "18.4 E")];
+        for (count, text) in cases {
+            assert_eq!(Count(count).to_string(), text);
+        }
     }
 
     #[test]

@@ -57,6 +57,7 @@ const RULES: &[Rule] = &[
     never!("units": "crate::" "wgpu"),
     never!("dtype": "crate::" "wgpu"),
     never!("shape": "crate::" "wgpu"),
+    never!("json": "crate::" "wgpu"),
     never!("random": "crate::" "wgpu"),
     // The one error enum wraps those of the pure rooms.
     never!("error": "graph" "kernels" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "data" "train" "reference" "wgpu"),

@@ -5,7 +5,7 @@ use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::{Plan, PlanOptions};
-use wgrad::report::{Estimate, picture, tensors};
+use wgrad::report::{Estimate, Panel, kept, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -30,6 +30,44 @@ fn the_estimate_shows_every_figure_of_the_plan() {
     figure("total", plan.footprint().total());
     assert!(text.contains(&plan.peak.at));
     assert!(text.lines().all(|line| line.len() <= 110 && line.trim_end() == line), "{text}");
+}
+
+/// The texts themselves, as people see them. `INSTA_UPDATE=always cargo test --test reports` takes new ones over.
+#[test]
+fn tables_look_as_they_did() {
+    let plan = plan();
+    insta::assert_snapshot!("estimate", plan.estimate().with_batch(128));
+    insta::assert_snapshot!("summary", plan.summary());
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    insta::assert_snapshot!("summary_to_depth_1", plan.summary_to_depth(1));
+    insta::assert_snapshot!("estimate_json", plan.estimate().with_batch(8).json());
+}
+
+#[test]
+fn a_summary_adds_up_to_the_plan() {
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    let (all, coarse) = (plan.summary(), plan.summary_to_depth(1));
+    assert!(all.layers.len() > 20 && coarse.layers.len() < 12);
+    assert_eq!(all.total(), coarse.total());
+    let total = all.total();
+    assert_eq!(total.parameters, plan.graph().parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
+    assert_eq!(total.kept, kept(&plan).iter().map(|k| k.bytes).sum::<u64>());
+    assert_eq!(total.forward_flops + total.backward_flops, plan.graph().total_cost().flops);
+    let fc = all.layers.iter().find(|l| l.layer == "fc").unwrap();
+    assert_eq!((fc.parameters, fc.output.unwrap().dims()), (513_000, &[8, 1000][..]));
+    // 2 · 8 · 512 · 1000 for the product, and a sum for the bias.
+    assert_eq!(fc.forward_flops, 2 * 8 * 512 * 1000 + 8 * 1000);
+}
+
+#[test]
+fn headroom_is_a_share_of_the_card() {
+    let (plan, total) = (plan(), plan().footprint().total());
+    assert_eq!(plan.estimate().card_bytes(), (total as f64 / 0.85).ceil() as u64);
+    assert_eq!(plan.estimate().with_headroom(0.0).card_bytes(), total);
+    assert!(plan.estimate().with_headroom(f64::NAN).to_string().contains("15 % free"));
+    assert_eq!(plan.estimate().with_batch(128).per_sample_bytes(), Some(plan.footprint().step.div_ceil(128)));
 }
 
 #[test]
@@ -66,14 +104,48 @@ fn classes_at_the_peak_add_up_to_the_lower_bound() {
 }
 
 #[test]
-fn the_picture_is_the_same_text_every_time_and_has_every_storage() {
-    let (one, two) = (picture(&plan(), "a < b & c"), picture(&plan(), "a < b & c"));
-    assert_eq!(one, two);
+fn the_picture_is_the_same_text_every_time_and_tells_of_tensors() {
+    let draw = || picture(&[Panel { name: "planned", plan: &plan() }], "a < b & c");
+    let (one, plan) = (draw(), plan());
+    assert_eq!(one, draw());
     assert!(one.starts_with("<svg ") && one.ends_with("</svg>\n"));
     assert!(one.contains("a &lt; b &amp; c"));
-    assert!(!one.contains("http") || one.matches("http").count() == one.matches("http://www.w3.org").count());
-    for storage in &plan().program.storages {
-        assert!(one.contains(&format!("<title>{}: ", storage.name)), "{} is missing", storage.name);
+    assert_eq!(one.matches("http").count(), one.matches("http://www.w3.org").count());
+    // A pixel is 30 KiB: what is larger has a text, what is smaller is a part of a path.
+    let large: Vec<_> = tensors(&plan).into_iter().filter(|t| t.bytes > 100 << 10).collect();
+    assert!(large.len() > 5);
+    for tensor in &large {
+        let text = format!("<title>{}: {} f32, {}", tensor.name, tensor.shape, Bytes(tensor.bytes));
+        assert!(one.contains(&text), "{} is missing", tensor.name);
     }
     assert_eq!(one.matches("<title>").count(), one.matches("</title>").count());
+    assert!(one.contains(&plan.peak.at) && !one.contains("NaN") && !one.contains("inf\""));
+}
+
+#[test]
+fn a_network_drawn_twice_side_by_side_is_small_enough_for_a_readme() {
+    let step = Model::named("resnet50", 0).unwrap().train_step(64).unwrap();
+    let (options, limits) = (PlanOptions::default(), Limits::named("nvidia").unwrap());
+    let (naive, planned) =
+        (step.plan_naive(&options, &limits).unwrap(), step.plan(&options, &limits).unwrap());
+    assert_eq!(naive.peak_bytes(), step.savings(&options, &limits).unwrap().naive);
+    let panels = [Panel { name: "naive", plan: &naive }, Panel { name: "planned", plan: &planned }];
+    let (svg, html) = (picture(&panels, "resnet50"), page(&panels, "resnet50"));
+    assert!(svg.len() < 400_000 && html.len() < 400_000, "{} and {} bytes", svg.len(), html.len());
+    for text in ["naive: ", "planned: ", "computed again", "layer3"] {
+        assert!(svg.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
+    let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    let all = tensors(&plan);
+    assert!(all.iter().any(|t| t.again));
+    assert!(all.iter().all(|t| t.again == t.name.contains(".again") || t.class == Class::Workspace));
+    let of = |name: &str| all.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!((of("fc.weight").layer.as_str(), of("fc.weight").op), ("fc", ""));
+    assert_eq!(of("fc.weight.exp_avg").layer, "fc");
+    assert_eq!((of("conv1.conv2d").layer.as_str(), of("conv1.conv2d").op), ("conv1", "conv2d"));
 }

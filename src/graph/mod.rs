@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod attention;
+mod cost;
 mod draw;
 mod images;
 mod infer;
@@ -22,6 +23,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 pub use attention::Attention;
+pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
     Activation, Attend, AttendSizes, Averaging, Binary, IGNORE, MAX_HEAD, Op, Reduction, Resample, RowNorm,
@@ -127,6 +129,8 @@ pub struct Value {
     pub class: Class,
     /// For an input of indices: which ones it may hold.
     pub indices: Option<Indices>,
+    /// Computed a second time in the backward pass, instead of being kept from the forward pass.
+    pub again: bool,
 }
 
 /// Which indices an input may hold.

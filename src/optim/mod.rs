@@ -181,7 +181,7 @@ impl Optimizer {
     }
 
     /// Names of the state beside each parameter, as PyTorch's state dictionaries have them.
-    fn states(&self) -> &'static [&'static str] {
+    pub fn states(&self) -> &'static [&'static str] {
         match self {
             Self::Sgd(sgd) if sgd.momentum == 0.0 => &[],
             Self::Sgd(_) => &["momentum_buffer"],

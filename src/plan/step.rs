@@ -103,6 +103,17 @@ impl TrainStep {
         plan.check_budget(options.budget, "the training step")
     }
 
+    /// The same step with nothing saved: operations run as traced, nothing is computed again, and every tensor has memory
+    /// of its own. What other plans are compared with; no budget is checked.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`].
+    pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let options = PlanOptions { rebuild: false, reuse: false, ..*options };
+        let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
+        Plan::compile(self.training_graph(&options, limits)?, limits, settings)
+    }
+
     /// The graph with its backward pass and updates.
     fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);

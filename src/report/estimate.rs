@@ -2,40 +2,150 @@
 
 use std::fmt;
 
+use super::kept::kept_values;
+use super::table::Table;
+use super::tensors::{TensorReport, tensors};
 use crate::graph::Class;
+use crate::json::Json;
 use crate::plan::{Footprint, Plan, Savings};
 use crate::units::Bytes;
+
+/// The share of a card that should stay free, for the driver, the desktop and what else uses it.
+pub const HEADROOM: f64 = 0.15;
+
+/// Tensors named as the largest at the peak.
+const LARGEST: usize = 5;
 
 /// What a plan needs, as a table for people.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    classes: Vec<(Class, u64)>,
+    classes: Vec<(Class, u64, String)>,
     naive: u64,
     lower_bound: u64,
     peak: u64,
     peak_at: String,
+    largest: Vec<TensorReport>,
     footprint: Footprint,
     savings: Option<Savings>,
+    batch: Option<usize>,
+    headroom: f64,
+}
+
+impl Plan {
+    /// What the plan needs, class by class.
+    pub fn estimate(&self) -> Estimate {
+        Estimate::of(self)
+    }
 }
 
 impl Estimate {
     /// The estimate of a plan.
     pub fn of(plan: &Plan) -> Self {
+        let all = tensors(plan);
+        let at = plan.peak.position;
+        let mut largest: Vec<_> = all.iter().filter(|t| t.first <= at && at <= t.last).cloned().collect();
+        largest.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
+        largest.truncate(LARGEST);
+        let classes = plan.class_bytes().map(|(class, bytes)| (class, bytes, note(plan, class, &all)));
         Self {
-            classes: plan.class_bytes().to_vec(),
+            classes: classes.to_vec(),
             naive: plan.naive_bytes(),
             lower_bound: plan.lower_bound_bytes(),
             peak: plan.peak_bytes(),
             peak_at: plan.peak.at.clone(),
+            largest,
             footprint: plan.footprint(),
             savings: None,
+            batch: None,
+            headroom: HEADROOM,
         }
     }
 
     /// Adds what each way of saving memory bought.
     #[must_use]
     pub fn with_savings(self, savings: Savings) -> Self {
-        Self { savings: Some(savings), ..self }
+        Self { naive: savings.naive, savings: Some(savings), ..self }
+    }
+
+    /// Adds what each of the step's `batch` samples takes of the step's memory.
+    #[must_use]
+    pub fn with_batch(self, batch: usize) -> Self {
+        Self { batch: Some(batch.max(1)), ..self }
+    }
+
+    /// Says for another share of the card how large it has to be; [`HEADROOM`] without. Shares are taken as from 0 to 0.9.
+    #[must_use]
+    pub fn with_headroom(self, share: f64) -> Self {
+        Self { headroom: if share.is_finite() { share.clamp(0.0, 0.9) } else { HEADROOM }, ..self }
+    }
+
+    /// Bytes of memory that a card should have, so that the headroom stays free.
+    pub fn card_bytes(&self) -> u64 {
+        (self.footprint.total() as f64 / (1.0 - self.headroom)).ceil() as u64
+    }
+
+    /// Bytes within the step for each sample of the batch, if that is known.
+    pub fn per_sample_bytes(&self) -> Option<u64> {
+        self.batch.map(|batch| self.footprint.step.div_ceil(batch as u64))
+    }
+
+    /// All of it as data.
+    pub fn json(&self) -> Json {
+        let class = |(class, bytes, note): &(Class, u64, String)| {
+            Json::object([
+                ("class", class.name().into()),
+                ("bytes", (*bytes).into()),
+                ("share", self.share(*bytes).into()),
+                ("note", note.as_str().into()),
+            ])
+        };
+        let tensor = |t: &TensorReport| {
+            let (name, class) = (t.name.as_str(), t.class.name());
+            Json::object([("name", name.into()), ("class", class.into()), ("bytes", t.bytes.into())])
+        };
+        let own = &self.footprint;
+        Json::object([
+            ("peak_at", self.peak_at.as_str().into()),
+            ("classes", Json::List(self.classes.iter().map(class).collect())),
+            ("largest", Json::List(self.largest.iter().map(tensor).collect())),
+            ("naive_bytes", self.naive.into()),
+            ("planned_bytes", self.peak.into()),
+            ("lower_bound_bytes", self.lower_bound.into()),
+            ("device_bytes", own.total().into()),
+            ("per_sample_bytes", self.per_sample_bytes().into()),
+            ("headroom", self.headroom.into()),
+            ("card_bytes", self.card_bytes().into()),
+        ])
+    }
+
+    fn share(&self, bytes: u64) -> f64 {
+        let alive: u64 = self.classes.iter().map(|(_, bytes, _)| bytes).sum();
+        bytes as f64 / alive.max(1) as f64
+    }
+}
+
+/// What a reader should know of a class's bytes.
+fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
+    let of = || all.iter().filter(|t| t.class == class);
+    match class {
+        Class::Parameter | Class::Input => format!("{} tensors", of().count()),
+        Class::Optimizer => plan.optimizer.map_or(String::new(), |o| o.states().join(", ")),
+        Class::Gradient => match of().map(|t| t.bytes).max() {
+            Some(bytes) => format!("each gone after its update; the largest is {}", Bytes(bytes)),
+            None => String::new(),
+        },
+        Class::Activation => {
+            let kept: u64 = kept_values(plan).map(|(_, storage)| storage.bytes).sum();
+            let again: u64 = of().filter(|t| t.again).map(|t| t.bytes).sum();
+            match (kept, again) {
+                (0, 0) => String::new(),
+                (kept, 0) => format!("{} kept for the backward pass", Bytes(kept)),
+                (kept, again) => {
+                    format!("{} kept for the backward pass, {} computed again", Bytes(kept), Bytes(again))
+                }
+            }
+        }
+        Class::Workspace => "scratch of the operation".to_owned(),
     }
 }
 
@@ -46,12 +156,17 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, bytes: u64, note: &str) -> fmt::R
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let alive: u64 = self.classes.iter().map(|(_, bytes)| bytes).sum();
         writeln!(f, "alive at the peak: {}", self.peak_at)?;
-        for (class, bytes) in &self.classes {
-            let share = 100.0 * *bytes as f64 / alive.max(1) as f64;
-            row(f, class.name(), *bytes, &format!("{share:>5.1} %"))?;
+        for (class, bytes, note) in &self.classes {
+            let share = 100.0 * self.share(*bytes);
+            row(f, class.name(), *bytes, format!("{share:>5.1} %  {note}").trim_end())?;
         }
+        writeln!(f, "\nlargest there")?;
+        let mut table = Table::new(&[("tensor", true), ("shape", true), ("bytes", false), ("class", true)]);
+        for t in &self.largest {
+            table.row([t.name.clone(), t.shape.to_string(), Bytes(t.bytes).to_string(), t.class.to_string()]);
+        }
+        f.write_str(&table.lines())?;
         writeln!(f, "\narenas")?;
         row(f, "naive", self.naive, "every tensor alive for the whole step")?;
         if let Some(savings) = &self.savings {
@@ -64,6 +179,9 @@ impl fmt::Display for Estimate {
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
         row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;
         row(f, "lower bound", self.lower_bound, "the most that is alive at once")?;
+        if let Some(bytes) = self.per_sample_bytes() {
+            row(f, "per sample", bytes, "of what lives within the step, by the batch")?;
+        }
         let own = &self.footprint;
         writeln!(f, "\ncreated on the device")?;
         row(f, "arenas", own.persistent + own.step, "")?;
@@ -71,6 +189,11 @@ impl fmt::Display for Estimate {
         row(f, "transfer", own.transfer, "for reading and writing parameters")?;
         row(f, "uniforms", own.uniforms, "")?;
         row(f, "readback", own.readback, "")?;
-        row(f, "total", own.total(), "")
+        row(f, "total", own.total(), "")?;
+        let (share, card) = (100.0 * self.headroom, Bytes(self.card_bytes()));
+        writeln!(
+            f,
+            "\nA card of {card} runs this and keeps {share:.0} % free for the driver and other programs."
+        )
     }
 }

@@ -1,202 +1,308 @@
-//! The picture of a plan: address over time, each storage a rectangle, as one deterministic SVG.
+//! The picture of plans: address over time, each tensor a rectangle, as one deterministic SVG.
 
-use std::fmt::Write;
+use std::fmt::{Arguments, Write};
 
-use crate::graph::{Class, Phase};
-use crate::plan::{Plan, Storage};
+use super::palette::{AGAIN, look};
+use super::scene::{Band, Block, Scene};
+use crate::graph::Class;
+use crate::plan::Plan;
 use crate::units::Bytes;
 
 const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 78.0;
-const TOP: f64 = 76.0;
 const RIGHT: f64 = 16.0;
-const BOTTOM: f64 = 46.0;
+/// Where the large panel lies.
+const TOP: f64 = 92.0;
+const FLOOR: f64 = 430.0;
+/// Height of the large panel's bands, and of the row of small panels.
+const BANDS: f64 = 56.0;
+const SMALL: f64 = 150.0;
+/// Rectangles lower than this many pixels are drawn together, without a text of their own.
+const TEXT_FROM: f64 = 0.8;
 
-/// Fill and pen of each class: told apart by lightness as well as by hue (Okabe & Ito's palette).
-fn colours(class: Class) -> (&'static str, &'static str) {
-    match class {
-        Class::Parameter => ("#0072b2", "#ffffff"),
-        Class::Optimizer => ("#56b4e9", "#000000"),
-        Class::Activation => ("#f0e442", "#000000"),
-        Class::Gradient => ("#d55e00", "#ffffff"),
-        Class::Workspace => ("#999999", "#000000"),
-        Class::Input => ("#009e73", "#ffffff"),
-    }
+/// A plan with the name it goes by beside others: `naive`, `planned`.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<'a> {
+    /// What sets it apart from the others.
+    pub name: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
 }
 
-/// Draws a plan. Time runs to the right, one operation a unit; addresses run upwards, arenas on top of each other, what
-/// lives from step to step at the bottom. The dark line is the number of bytes alive, its highest point the lower bound.
+/// Draws plans. The last one is drawn large: time runs to the right, one operation a unit; addresses run upwards, arenas
+/// on top of each other, what lives from step to step at the bottom; hatched is memory that nothing uses. The dark line is
+/// the number of bytes alive, its highest point the lower bound. Where there are several plans, all of them stand below,
+/// side by side at one scale.
 ///
-/// Hovering over a rectangle tells name, bytes, lifetime and place. Text only; no network, no scripts.
-pub fn picture(plan: &Plan, title: &str) -> String {
-    let mut drawing = Drawing::new(plan);
-    drawing.frame(plan, title);
-    for (i, storage) in plan.program.storages.iter().enumerate() {
-        drawing.storage(plan, i, storage);
+/// Hovering over a rectangle tells what it is. Text only; no network, no scripts; light or dark as the reader likes.
+pub fn picture(panels: &[Panel<'_>], title: &str) -> String {
+    let scenes: Vec<Scene<'_>> = panels.iter().map(|panel| Scene::of(panel.plan)).collect();
+    let Some(main) = scenes.last() else { return String::new() };
+    let below = if panels.len() > 1 { SMALL + 52.0 } else { 0.0 };
+    let mut svg = Svg { out: String::new(), height: FLOOR + BANDS + 18.0 + below };
+    svg.head(main, title);
+    let frame =
+        Frame { left: LEFT, right: WIDTH - RIGHT, top: TOP, floor: FLOOR, end: main.end, total: main.total };
+    svg.axes(&frame);
+    svg.ground(&frame);
+    svg.blocks(main, &frame, true);
+    svg.bands(&main.phases, &frame, FLOOR + 6.0);
+    svg.bands(&main.layers, &frame, FLOOR + 24.0);
+    svg.text((LEFT + frame.right) / 2.0, FLOOR + BANDS, "middle", "soft", "operations in their order");
+    svg.live_line(main, &frame);
+    svg.peak(main, &frame);
+    if panels.len() > 1 {
+        svg.side_by_side(panels, &scenes);
     }
-    drawing.live_line(plan);
-    drawing.out.push_str("</svg>\n");
-    drawing.out
+    svg.out.push_str("</svg>\n");
+    svg.out
 }
 
-struct Drawing {
-    out: String,
-    /// First address of each arena when all are stacked, in the order of `Layout::arenas`.
-    bases: Vec<u64>,
-    total: u64,
+/// A part of the drawing, and the times and addresses it shows.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    floor: f64,
     end: usize,
+    total: u64,
 }
 
-impl Drawing {
-    fn new(plan: &Plan) -> Self {
-        let mut total = 0;
-        let mut bases = Vec::new();
-        for (_, bytes) in plan.layout.arenas() {
-            bases.push(total);
-            total += bytes;
-        }
-        Self { out: String::new(), bases, total: total.max(1), end: plan.program.order.len().max(1) }
-    }
-
+impl Frame {
     fn x(&self, position: usize) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * position.min(self.end) as f64 / self.end as f64
+        self.left + (self.right - self.left) * position.min(self.end) as f64 / self.end as f64
     }
 
     fn y(&self, address: u64) -> f64 {
-        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * address as f64 / self.total as f64
+        self.floor - (self.floor - self.top) * address as f64 / self.total as f64
     }
+}
 
-    fn base(&self, plan: &Plan, storage: usize) -> u64 {
-        let arena = plan.layout.regions[storage].arena;
-        let index = plan.layout.arenas().position(|(other, _)| other == arena);
-        index.map_or(0, |i| self.bases[i])
-    }
+struct Svg {
+    out: String,
+    height: f64,
+}
 
+impl Svg {
     /// A line of SVG. Writing to a string cannot fail.
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+    fn line(&mut self, text: Arguments<'_>) {
         let _ = self.out.write_fmt(text);
         self.out.push('\n');
     }
 
-    fn frame(&mut self, plan: &Plan, title: &str) {
+    fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+        let text = escape(text);
         self.line(format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
-             height=\"{HEIGHT}\" font-family=\"system-ui,sans-serif\" font-size=\"12\">"
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>"
         ));
-        self.line(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
-        let (title, planned) = (escape(title), Bytes(plan.peak_bytes()));
-        self.line(format_args!(
-            "<text x=\"{LEFT}\" y=\"20\" font-size=\"15\" fill=\"#000\">{title}: {planned} planned</text>"
-        ));
-        for (i, class) in Class::ALL.into_iter().enumerate() {
-            let x = LEFT + 118.0 * i as f64;
-            let (fill, _) = colours(class);
-            self.line(format_args!("<rect x=\"{x}\" y=\"34\" width=\"12\" height=\"12\" fill=\"{fill}\"/>"));
-            self.line(format_args!("<text x=\"{}\" y=\"44\" fill=\"#000\">{class}</text>", x + 18.0));
-        }
-        for step in 0..=4u64 {
-            let address = self.total / 4 * step;
-            let (y, right) = (self.y(address), WIDTH - RIGHT);
-            self.line(format_args!("<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>"));
-            let label = Bytes(address);
-            self.line(format_args!(
-                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#444\">{label}</text>",
-                LEFT - 6.0,
-                y + 4.0
-            ));
-        }
-        self.phases(plan);
     }
 
-    /// Bands under the axis: which operations belong to which part of the step.
-    fn phases(&mut self, plan: &Plan) {
-        let phase_at = |position: usize| plan.graph().nodes[plan.program.order[position]].phase;
-        let mut from = 0;
-        for position in 1..=plan.program.order.len() {
-            if position < plan.program.order.len() && phase_at(position) == phase_at(from) {
-                continue;
+    fn head(&mut self, main: &Scene<'_>, title: &str) {
+        let height = self.height;
+        self.line(format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+             height=\"{height}\" font-family=\"system-ui,sans-serif\" font-size=\"12\">"
+        ));
+        self.line(format_args!("<style>{STYLE}</style>\n<defs>"));
+        for class in Class::ALL {
+            let look = look(class);
+            self.pattern(class.name(), look.fill, look.pattern, look.pen, "0.5");
+        }
+        self.pattern("again", "none", AGAIN, "#000000", "0.6");
+        self.line(format_args!(
+            "<pattern id=\"hole\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\"><rect width=\"6\" height=\"6\" \
+             class=\"paper\"/><path d=\"M-1 7L7 -1\" class=\"hatch\"/></pattern>\n</defs>"
+        ));
+        self.line(format_args!("<rect width=\"100%\" height=\"100%\" class=\"paper\"/>"));
+        let planned = Bytes(main.plan.peak_bytes());
+        self.line(format_args!(
+            "<text x=\"{LEFT}\" y=\"22\" font-size=\"15\" class=\"ink\">{}: {planned} planned</text>",
+            escape(title)
+        ));
+        self.legend(main);
+    }
+
+    fn pattern(&mut self, id: &str, fill: &str, path: &str, pen: &str, opacity: &str) {
+        self.line(format_args!(
+            "<pattern id=\"{id}\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\"><rect width=\"8\" height=\"8\" \
+             fill=\"{fill}\"/><path d=\"{path}\" stroke=\"{pen}\" stroke-opacity=\"{opacity}\" fill=\"none\"/></pattern>"
+        ));
+    }
+
+    fn legend(&mut self, main: &Scene<'_>) {
+        let classes = Class::ALL.map(|class| (class.name(), class.name()));
+        let again = main.blocks.iter().any(|block| block.tensor.again);
+        let more = [("again", "computed again"), ("hole", "hole")];
+        let more = more.into_iter().filter(|(id, _)| *id != "again" || again);
+        let mut x = LEFT;
+        for (id, label) in classes.into_iter().chain(more) {
+            if id == "again" {
+                self.line(format_args!(
+                    "<rect x=\"{x}\" y=\"36\" width=\"14\" height=\"14\" fill=\"url(#activations)\"/>"
+                ));
             }
-            let phase: Phase = phase_at(from);
-            let shade = match phase {
-                Phase::Forward => "#e8e8e8",
-                Phase::Backward => "#c8c8c8",
-                Phase::Update => "#888888",
-            };
-            let (x, w) = (self.x(from), self.x(position) - self.x(from));
-            let y = HEIGHT - BOTTOM + 6.0;
-            let name = phase.name();
             self.line(format_args!(
-                "<rect x=\"{x:.1}\" y=\"{y}\" width=\"{w:.1}\" height=\"14\" fill=\"{shade}\"><title>{name}</title></rect>"
+                "<rect x=\"{x}\" y=\"36\" width=\"14\" height=\"14\" fill=\"url(#{id})\" class=\"edge\"/>"
             ));
-            if w > 60.0 {
+            self.text(x + 19.0, 47.0, "start", "ink", label);
+            x += 36.0 + 6.6 * label.len() as f64;
+        }
+        self.line(format_args!("<path d=\"M{x} 43h18\" class=\"live\"/>"));
+        self.text(x + 23.0, 47.0, "start", "ink", "bytes alive");
+    }
+
+    fn axes(&mut self, frame: &Frame) {
+        for step in 0..=4u64 {
+            let address = frame.total / 4 * step;
+            let y = frame.y(address);
+            self.line(format_args!("<path d=\"M{LEFT} {y:.1}H{}\" class=\"rule\"/>", frame.right));
+            self.text(LEFT - 6.0, y + 4.0, "end", "soft", &Bytes(address).to_string());
+        }
+    }
+
+    /// All memory of the plan, as if nothing were in it: what blocks leave uncovered are holes.
+    fn ground(&mut self, frame: &Frame) {
+        let (x, y) = (frame.left, frame.y(frame.total));
+        let (w, h) = (frame.right - x, frame.floor - y);
+        self.line(format_args!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" fill=\"url(#hole)\"/>"
+        ));
+    }
+
+    /// Rectangles, class by class; small ones of a class as one path.
+    fn blocks(&mut self, scene: &Scene<'_>, frame: &Frame, texts: bool) {
+        for class in Class::ALL {
+            let name = class.name();
+            let of_class = || scene.blocks.iter().filter(|block| block.tensor.class == class);
+            let large = |block: &Block| texts && rectangle(block, frame).3 >= TEXT_FROM;
+            self.line(format_args!("<g fill=\"url(#{name})\" class=\"edge\">"));
+            let small: String = of_class().filter(|block| !large(block)).map(|b| outline(b, frame)).collect();
+            if !small.is_empty() {
+                self.line(format_args!("<path d=\"{small}\" stroke=\"none\"/>"));
+            }
+            for block in of_class().filter(|block| large(block)) {
+                let (x, y, w, h) = rectangle(block, frame);
+                let told = escape(&tell(block));
+                self.line(format_args!(
+                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\"><title>{told}</title></rect>"
+                ));
+            }
+            self.line(format_args!("</g>"));
+        }
+        let again = scene.blocks.iter().filter(|block| block.tensor.again);
+        let again: String = again.map(|block| outline(block, frame)).collect();
+        if !again.is_empty() {
+            self.line(format_args!("<path d=\"{again}\" fill=\"url(#again)\" pointer-events=\"none\"/>"));
+        }
+        for block in scene.blocks.iter().filter(|_| texts) {
+            let (x, y, w, h) = rectangle(block, frame);
+            let name = escape(&block.tensor.name);
+            if h > 13.0 && w > 6.6 * name.chars().count() as f64 + 8.0 {
+                let (pen, fill) = (look(block.tensor.class).pen, look(block.tensor.class).fill);
+                let (tx, ty) = (x + 5.0, y + h / 2.0 + 4.0);
+                self.line(format_args!(
+                    "<text x=\"{tx:.1}\" y=\"{ty:.1}\" font-size=\"11\" fill=\"{pen}\" stroke=\"{fill}\" stroke-width=\"3\" \
+                     paint-order=\"stroke\" pointer-events=\"none\">{name}</text>"
+                ));
+            }
+        }
+    }
+
+    fn bands(&mut self, bands: &[Band], frame: &Frame, y: f64) {
+        for (i, Band { name, from, until }) in bands.iter().enumerate() {
+            let (x, w) = (frame.x(*from), frame.x(*until) - frame.x(*from));
+            let (shade, name) = (if i % 2 == 0 { "even" } else { "odd" }, escape(name));
+            self.line(format_args!(
+                "<rect x=\"{x:.1}\" y=\"{y}\" width=\"{w:.1}\" height=\"14\" class=\"{shade}\"><title>{name}</title></rect>"
+            ));
+            if w > 6.4 * name.len() as f64 + 4.0 {
                 let middle = x + w / 2.0;
                 self.line(format_args!(
-                    "<text x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\" fill=\"#000\">{name}</text>",
+                    "<text x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\" class=\"ink\">{name}</text>",
                     y + 11.0
                 ));
             }
-            from = position;
-        }
-        let (x, y) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0);
-        self.line(format_args!(
-            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#444\">operations in their order</text>"
-        ));
-    }
-
-    fn storage(&mut self, plan: &Plan, index: usize, storage: &Storage) {
-        let offset = plan.layout.regions[index].offset;
-        let address = self.base(plan, index) + offset;
-        let (first, last) =
-            if storage.persistent { (0, self.end) } else { (storage.first, storage.last + 1) };
-        // Where another class of value takes over, the colour changes.
-        let mut from = first;
-        let changes = storage.tenants.iter().skip(1).map(|(at, _)| *at).chain([last]);
-        for until in changes {
-            let (x, w) = (self.x(from), self.x(until) - self.x(from));
-            let (y, h) = (self.y(address + storage.bytes), self.y(address) - self.y(address + storage.bytes));
-            if w > 0.0 {
-                let class = storage.class_at(from);
-                let (fill, pen) = colours(class);
-                let (name, bytes) = (escape(&storage.name), Bytes(storage.bytes));
-                self.line(format_args!(
-                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" fill=\"{fill}\" stroke=\"#fff\" \
-                     stroke-width=\".5\"><title>{name}: {bytes}, {class}, operations {from} to {}, offset {offset}</title></rect>",
-                    until - 1
-                ));
-                if h > 13.0 && w > 7.0 * name.len() as f64 {
-                    let (tx, ty) = (x + 4.0, y + h / 2.0 + 4.0);
-                    self.line(format_args!(
-                        "<text x=\"{tx:.1}\" y=\"{ty:.1}\" font-size=\"11\" fill=\"{pen}\" pointer-events=\"none\">{name}</text>"
-                    ));
-                }
-            }
-            from = until;
         }
     }
 
-    /// Bytes alive at each operation, and the fullest one.
-    fn live_line(&mut self, plan: &Plan) {
-        let live = |position: usize| -> u64 {
-            plan.program.storages.iter().filter(|s| s.alive_at(position)).map(|s| s.bytes).sum()
-        };
+    fn live_line(&mut self, scene: &Scene<'_>, frame: &Frame) {
         let mut path = String::new();
-        for position in 0..plan.program.order.len() {
-            let (x0, x1, y) = (self.x(position), self.x(position + 1), self.y(live(position)));
+        for (position, live) in scene.live.iter().enumerate() {
             let letter = if position == 0 { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{x0:.1} {y:.1}H{x1:.1}");
+            let (x, until, y) = (frame.x(position), frame.x(position + 1), frame.y(*live));
+            let _ = write!(path, "{letter}{x:.1} {y:.1}H{until:.1}");
         }
-        self.line(format_args!("<path d=\"{path}\" fill=\"none\" stroke=\"#000\" stroke-width=\"1.5\"/>"));
-        let peak = plan.peak.position;
-        let (x, y) = ((self.x(peak) + self.x(peak + 1)) / 2.0, self.y(live(peak)));
-        self.line(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#000\"/>"));
-        let (anchor, tx) = if x > WIDTH / 2.0 { ("end", x - 8.0) } else { ("start", x + 8.0) };
-        let text = format!("peak {}, lower bound {}", Bytes(live(peak)), Bytes(plan.lower_bound_bytes()));
-        self.line(format_args!(
-            "<text x=\"{tx:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" fill=\"#000\">{text}</text>",
-            y - 7.0
-        ));
+        self.line(format_args!("<path d=\"{path}\" class=\"halo\"/><path d=\"{path}\" class=\"live\"/>"));
     }
+
+    /// The fullest moment, and the least that any packing needs.
+    fn peak(&mut self, scene: &Scene<'_>, frame: &Frame) {
+        let (peak, live) = (&scene.plan.peak, scene.peak_live());
+        let (y, x) = (frame.y(live), (frame.x(peak.position) + frame.x(peak.position + 1)) / 2.0);
+        let (left, right, top, floor) = (frame.left, frame.right, frame.top - 10.0, frame.floor);
+        self.line(format_args!("<path d=\"M{left} {y:.1}H{right}M{x:.1} {top}V{floor}\" class=\"bound\"/>"));
+        self.line(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" class=\"dot\"/>"));
+        let told = format!("peak and lower bound {} at {}", Bytes(live), peak.at);
+        let wide = 6.4 * told.chars().count() as f64;
+        self.text((x - 4.0).min(right - wide).max(left), top - 4.0, "start", "ink", &told);
+    }
+
+    /// Every plan at the scale of the largest.
+    fn side_by_side(&mut self, panels: &[Panel<'_>], scenes: &[Scene<'_>]) {
+        let most = scenes.iter().map(|scene| scene.total).max().unwrap_or(1);
+        let gap = 24.0;
+        let width = (WIDTH - LEFT - RIGHT + gap) / panels.len() as f64 - gap;
+        let floor = self.height - 12.0;
+        for (i, (panel, scene)) in panels.iter().zip(scenes).enumerate() {
+            let left = LEFT + i as f64 * (width + gap);
+            let top = floor - SMALL * scene.total as f64 / most as f64;
+            let frame = Frame { left, right: left + width, top, floor, end: scene.end, total: scene.total };
+            self.ground(&frame);
+            self.blocks(scene, &frame, false);
+            let told = format!("{}: {}", panel.name, Bytes(panel.plan.peak_bytes()));
+            self.text(left, floor - SMALL - 8.0, "start", "ink", &told);
+        }
+        self.text(LEFT - 6.0, floor - SMALL + 8.0, "end", "soft", &Bytes(most).to_string());
+    }
+}
+
+const STYLE: &str = ".paper{fill:#fff}.ink{fill:#000}.soft{fill:#444}.rule{stroke:#ddd}.hatch{stroke:#ccc}\
+    .edge{stroke:#fff;stroke-width:.5}.even{fill:#d8d8d8}.odd{fill:#efefef}.dot{fill:#000;stroke:#fff}\
+    .live{fill:none;stroke:#000;stroke-width:1.6}.halo{fill:none;stroke:#fff;stroke-width:3.6;stroke-opacity:.8}\
+    .bound{stroke:#000;stroke-dasharray:5 3}\
+    @media(prefers-color-scheme:dark){.paper{fill:#161616}.ink{fill:#f2f2f2}.soft{fill:#bbb}.rule{stroke:#333}\
+    .hatch{stroke:#3c3c3c}.edge{stroke:#161616}.even{fill:#444}.odd{fill:#303030}.dot{fill:#fff;stroke:#000}\
+    .live{stroke:#fff}.halo{stroke:#000}.bound{stroke:#fff}}";
+
+/// Left, top, width and height.
+fn rectangle(block: &Block, frame: &Frame) -> (f64, f64, f64, f64) {
+    let (x, y) = (frame.x(block.from), frame.y(block.address + block.tensor.bytes));
+    (x, y, frame.x(block.until) - x, frame.y(block.address) - y)
+}
+
+/// The rectangle as a path.
+fn outline(block: &Block, frame: &Frame) -> String {
+    let (x, y, w, h) = rectangle(block, frame);
+    format!("M{x:.1} {y:.1}h{w:.1}v{:.2}h-{w:.1}z", h.max(0.02))
+}
+
+/// What a reader wants to know of a tensor.
+fn tell(block: &Block) -> String {
+    let t = &block.tensor;
+    let layer = if t.layer.is_empty() { String::new() } else { format!(", layer {}", t.layer) };
+    let again = if t.again { ", computed again" } else { "" };
+    format!(
+        "{}: {} {}, {}, {}{layer}, operations {} to {}, {} at {}{again}",
+        t.name,
+        t.shape,
+        t.dtype,
+        Bytes(t.bytes),
+        t.class,
+        block.from,
+        block.until.saturating_sub(1),
+        t.region.arena,
+        t.region.offset
+    )
 }
 
 fn escape(text: &str) -> String {

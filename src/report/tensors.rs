@@ -1,7 +1,7 @@
 //! Every tensor of a plan: what it is, when it lives, where it lies.
 
 use crate::dtype::DType;
-use crate::graph::{Class, ValueId};
+use crate::graph::{Class, Value, ValueId};
 use crate::plan::{Plan, Region, Storage, StorageId};
 use crate::shape::Shape;
 
@@ -16,6 +16,12 @@ pub struct TensorReport {
     pub dtype: DType,
     /// What its memory is for.
     pub class: Class,
+    /// Path of the layer that computes it, or that a parameter belongs to; empty outside of any.
+    pub layer: String,
+    /// Name of the operation that computes it; empty for parameters, state and inputs.
+    pub op: &'static str,
+    /// Whether it is computed a second time in the backward pass, instead of being kept.
+    pub again: bool,
     /// Bytes of its region, padding included.
     pub bytes: u64,
     /// Position in the order of operations at which it is first written.
@@ -35,11 +41,13 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     let program = &plan.program;
     let end = program.order.len();
     let (mut born, mut read) = (vec![0; program.graph.values.len()], vec![0; program.graph.values.len()]);
+    let mut maker = vec![None; program.graph.values.len()];
     for (position, &n) in program.order.iter().enumerate() {
         let node = &program.graph.nodes[n];
         for id in &node.outputs {
             born[id.index()] = position;
             read[id.index()] = position;
+            maker[id.index()] = Some(node);
         }
         for id in &node.inputs {
             read[id.index()] = position;
@@ -59,11 +67,15 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     let mut list: Vec<TensorReport> = Vec::new();
     for (id, value) in program.graph.ids().filter(|(id, _)| !program.views.is_view(*id)) {
         let Some((storage, memory)) = program.storage(id) else { continue };
+        let made = maker[id.index()];
         list.push(TensorReport {
             name: value.name.clone(),
             shape: value.shape,
             dtype: value.dtype,
             class: value.class,
+            layer: made.map_or_else(|| owner(value), |node| node.layer.to_string()),
+            op: made.map_or("", |node| node.op.name()),
+            again: value.again,
             bytes: memory.bytes,
             first: born[id.index()],
             last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
@@ -72,11 +84,15 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     }
     for (storage, region) in program.storages.iter().zip(&plan.layout.regions) {
         if storage.class_at(storage.first) == Class::Workspace {
+            let node = program.order.get(storage.first).map(|&n| &program.graph.nodes[n]);
             list.push(TensorReport {
                 name: storage.name.clone(),
                 shape: Shape::from([storage.used_bytes as usize / 4]),
                 dtype: DType::F32,
                 class: Class::Workspace,
+                layer: node.map_or_else(String::new, |node| node.layer.to_string()),
+                op: node.map_or("", |node| node.op.name()),
+                again: false,
                 bytes: storage.bytes,
                 first: storage.first,
                 last: storage.last,
@@ -91,6 +107,16 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
 fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {
     let Region { arena, offset } = plan.layout.regions[storage.0 as usize];
     Region { arena, offset: offset + plan.program.offset_of[id.index()] }
+}
+
+/// The layer of a value that no operation computes: `fc1` of `fc1.weight` and of `fc1.weight.exp_avg`.
+fn owner(value: &Value) -> String {
+    let path = match value.class {
+        Class::Parameter => value.name.rsplit_once('.'),
+        Class::Optimizer => value.name.rsplit_once('.').and_then(|(param, _)| param.rsplit_once('.')),
+        _ => None,
+    };
+    path.map_or_else(String::new, |(layer, _)| layer.to_owned())
 }
 
 /// The last position before another tenant moves in.

@@ -157,6 +157,7 @@ impl Rebuild {
     fn copy_of(&mut self, id: ValueId) -> ValueId {
         let mut value = self.graph.value(id).clone();
         value.name.push_str(".again");
+        value.again = true;
         self.graph.values.push(value);
         ValueId(self.graph.values.len() as u32 - 1)
     }

@@ -20,12 +20,21 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
-    /// Draw the plan, address over time, into this SVG file.
+    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
     #[arg(long, value_name = "FILE")]
     export_problem: Option<PathBuf>,
+    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
+    #[arg(long)]
+    summary: bool,
+    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
+    #[arg(long, value_name = "PARTS")]
+    depth: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -44,20 +53,36 @@ pub fn run(options: &Options) -> Result<()> {
         PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() };
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
-    if let Some(path) = &options.svg {
-        let title = format!("{} · {}", options.network.title(&model), options.optimizer).replace(" · ", ", ");
-        write(path, report::picture(&plan, &title).as_bytes())?;
+    let title = format!("{} · {}", options.network.title(&model), options.optimizer);
+    if options.svg.is_some() || options.html.is_some() {
+        let title = title.replace(" · ", ", ");
+        let naive = step.plan_naive(&settings, &limits)?;
+        let panels =
+            [report::Panel { name: "naive", plan: &naive }, report::Panel { name: "planned", plan: &plan }];
+        if let Some(path) = &options.svg {
+            write(path, report::picture(&panels, &title).as_bytes())?;
+        }
+        if let Some(path) = &options.html {
+            write(path, report::page(&panels, &title).as_bytes())?;
+        }
     }
     if let Some(path) = &options.export_problem {
         let mut csv = Vec::new();
         write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
         write(path, &csv)?;
     }
-    if options.json {
+    if options.summary {
+        let summary = options.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));
+        if options.json {
+            println!("{}", summary.json());
+        } else {
+            print!("{summary}");
+        }
+    } else if options.json {
         println!("{}", to_json(options, &model, &plan, &savings));
     } else {
-        println!("{} · {} · {}\n", options.network.title(&model), options.optimizer, plan.limits);
-        print!("{}", report::Estimate::of(&plan).with_savings(savings));
+        println!("{title} · {}\n", plan.limits);
+        print!("{}", plan.estimate().with_savings(savings).with_batch(options.network.batch));
         println!("\nkept for the backward pass");
         for report::Kept { op, tensors, bytes } in report::kept(&plan) {
             println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());

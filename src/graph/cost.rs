@@ -1,0 +1,222 @@
+//! What an operation costs on paper: floating-point operations, bytes moved, and the time of both under a roofline.
+
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+use super::{Averaging, Graph, Node, Op, Update, Window};
+use crate::shape::Shape;
+
+/// Arithmetic and traffic of one operation or of many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Floating-point operations; a multiplication with its addition counts as two.
+    pub flops: u64,
+    /// Bytes read and written, each tensor once for each pass over it; caches are not counted on.
+    pub bytes: u64,
+}
+
+impl Add for Cost {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { flops: self.flops.saturating_add(other.flops), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), Add::add)
+    }
+}
+
+/// A device as two rates. An operation takes as long as the slower of its arithmetic and its traffic (Williams, Waterman
+/// & Patterson 2009). Fractions of time depend on the ratio of the two alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roofline {
+    /// Floating-point operations per second.
+    pub flops_per_s: f64,
+    /// Bytes to and from memory per second.
+    pub bytes_per_s: f64,
+}
+
+impl Default for Roofline {
+    /// 9.3 TFLOP/s and 732 GB/s: the data sheet of a Tesla P100 with 16 GB, the class of card that fills up at the batches
+    /// of memory papers (ResNet-50 at 184 takes 15 GB there).
+    fn default() -> Self {
+        Self { flops_per_s: 9.3e12, bytes_per_s: 732e9 }
+    }
+}
+
+impl Roofline {
+    /// Modelled seconds of one operation.
+    pub fn seconds(&self, cost: Cost) -> f64 {
+        (cost.flops as f64 / self.flops_per_s).max(cost.bytes as f64 / self.bytes_per_s)
+    }
+}
+
+impl Graph {
+    /// The cost of one operation of this graph. Views cost nothing.
+    pub fn cost(&self, node: &Node) -> Cost {
+        if matches!(node.op, Op::Reshape(_)) {
+            return Cost::default();
+        }
+        let bytes = |ids: &[super::ValueId]| ids.iter().map(|id| self.value(*id).bytes()).sum::<u64>();
+        let (read, written) = (bytes(&node.inputs), bytes(&node.outputs));
+        let shape = |ids: &[super::ValueId], i: usize| ids.get(i).map(|id| self.value(*id).shape);
+        let first = shape(&node.inputs, 0).unwrap_or(Shape::from([]));
+        let result = shape(&node.outputs, 0).unwrap_or(first);
+        Cost {
+            flops: flops(&node.op, first, shape(&node.inputs, 1), result),
+            bytes: traffic(node, read, written, self),
+        }
+    }
+
+    /// The cost of all operations together.
+    pub fn total_cost(&self) -> Cost {
+        self.nodes.iter().map(|node| self.cost(node)).sum()
+    }
+
+    /// Modelled seconds of all operations, one after the other.
+    pub fn seconds(&self, roofline: &Roofline) -> f64 {
+        self.nodes.iter().map(|node| roofline.seconds(self.cost(node))).sum()
+    }
+}
+
+/// Products and sums of a convolution with result `y` and weight `w [o, c/g, kh, kw]`.
+fn convolution(y: u64, w: Shape) -> u64 {
+    let taps: u64 = w.dims().iter().skip(1).map(|&dim| dim as u64).product();
+    2 * y * taps
+}
+
+fn window_taps(over: &Averaging, image: Shape, pooled: Shape) -> u64 {
+    match over {
+        Averaging::Window { window, .. } => window.taps() as u64,
+        // Bins cover the image once, or a little more where they overlap.
+        Averaging::Adaptive(_) => image.numel().div_ceil(pooled.numel().max(1)),
+    }
+}
+
+/// `first` and `second` are the operands' shapes, `result` the first result's, or the first operand's where there is none.
+fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
+    let second = second.unwrap_or(Shape::from([]));
+    let taps = |window: &Window| window.taps() as u64;
+    let n = result.numel();
+    match op {
+        Op::MatMul { ta, .. } => {
+            let dims = first.dims();
+            let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
+            2 * n * depth.map_or(1, |i| dims[i] as u64)
+        }
+        Op::Conv2d { .. } => convolution(n, second),
+        Op::Conv2dInput { .. } => convolution(first.numel(), second),
+        Op::Conv2dWeight { .. } => convolution(second.numel(), result),
+        Op::MaxPool2d(window) => n * taps(window),
+        Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),
+        Op::AvgPool2d(over) => n * window_taps(over, first, result),
+        Op::AvgPool2dGrad { over, .. } => first.numel() * window_taps(over, result, first),
+        Op::Resample { .. } => 8 * n,
+        Op::ResampleGrad { .. } => 8 * first.numel(),
+        Op::Reduce { .. } | Op::LabelShare => first.numel(),
+        Op::BatchStats { .. } => 4 * first.numel(),
+        Op::BatchNorm(_) => 4 * n,
+        Op::BatchNormGrad { .. } => 16 * n,
+        Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
+        Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
+        Op::Dropout { .. } => 8 * n,
+        Op::Update(Update::Sgd { .. }) => 4 * first.numel(),
+        Op::Update(Update::Momentum { .. }) => 6 * first.numel(),
+        Op::Update(_) => 16 * first.numel(),
+        Op::RunningStats { .. } => 8 * first.numel(),
+        // What only moves elements computes nothing; the rest is counted as one operation each.
+        Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Expand(_)
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. }
+        | Op::Copy
+        | Op::Cast(_)
+        | Op::Fill { .. } => 0,
+        _ => n,
+    }
+}
+
+fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {
+    match node.op {
+        // Only the part that is taken is read.
+        Op::Slice { .. } => 2 * written,
+        // Image and gradient are read for the sums, and once more for the result.
+        Op::BatchNormGrad { .. } => 2 * read + written,
+        // What is changed in place is written as well.
+        _ => {
+            let changed = node.op.mutates().iter().map(|&i| graph.value(node.inputs[i]).bytes());
+            read + written + changed.sum::<u64>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Init, Mode, Params, Trace};
+
+    fn cost_of(name: &str, graph: &Graph) -> Cost {
+        let node = graph.nodes.iter().find(|node| node.op.name() == name);
+        graph.cost(node.unwrap_or_else(|| panic!("no {name}")))
+    }
+
+    #[test]
+    fn products_and_convolutions_count_two_for_each_pair() {
+        let params = Params::new(0);
+        let weight = params.add("w", [8, 3, 3, 3], Init::Constant(0.0));
+        let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+            let x = trace.input("x", [2, 3, 10, 10]);
+            let y = x.conv2d(&trace.param(&weight), None, Window::square(3), 1);
+            let flat = y.reshape([2, 8 * 64]).relu();
+            flat.matmul_transposed(&flat.exp(), false, true).sum(&[])
+        })
+        .expect("valid");
+        let floats = |n: u64| 4 * n;
+        let conv = Cost { flops: 2 * 2 * 8 * 64 * 27, bytes: floats(600 + 216 + 1024) };
+        assert_eq!(cost_of("conv2d", &graph), conv);
+        assert_eq!(
+            cost_of("matmul", &graph),
+            Cost { flops: 2 * 2 * 2 * 512, bytes: floats(1024 + 1024 + 4) }
+        );
+        assert_eq!(cost_of("relu", &graph), Cost { flops: 1024, bytes: floats(2048) });
+        assert_eq!(cost_of("reshape", &graph), Cost::default());
+    }
+
+    /// Each of the two gradients of a convolution does as many products as the convolution itself.
+    #[test]
+    fn gradients_of_a_convolution_cost_what_it_costs() {
+        let params = Params::new(0);
+        let weights = params.add("w", [4, 3, 3, 3], Init::Constant(0.0));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let w = trace.param(&weights);
+            let x = trace.input("x", [2, 3, 9, 9]).mul(&w.sum(&[]));
+            x.conv2d(&w, None, Window::square(3).stride(2), 1).square().sum(&[])
+        })
+        .expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = crate::autodiff::differentiate(graph, loss).expect("a scalar");
+        drop(gradients);
+        let graph = trace.finish().expect("valid");
+        let [forward, input, weight] =
+            ["conv2d", "conv2d_input", "conv2d_weight"].map(|name| cost_of(name, &graph).flops);
+        assert_eq!(forward, 2 * 2 * 4 * 16 * 27);
+        assert_eq!([input, weight], [forward; 2]);
+    }
+
+    #[test]
+    fn the_slower_of_the_two_decides() {
+        let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0 };
+        assert_eq!(device.seconds(Cost { flops: 20, bytes: 100 }), 2.0);
+        assert_eq!(device.seconds(Cost { flops: 20, bytes: 400 }), 4.0);
+    }
+}
