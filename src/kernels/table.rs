@@ -212,6 +212,10 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
+#[path = "attention.rs"]
+mod attention;
+pub use attention::*;
+
 #[path = "images.rs"]
 mod images;
 pub use images::*;
@@ -220,7 +224,26 @@ mod rows;
 pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
-pub static ALL: &[&Kernel] = &[
+pub static ALL: &[&Kernel] = {
+    static JOINED: [&Kernel; MOST.len() + attention::KERNELS.len()] = join(MOST, &attention::KERNELS);
+    &JOINED
+};
+
+const fn join<const N: usize>(
+    a: &'static [&'static Kernel],
+    b: &'static [&'static Kernel],
+) -> [&'static Kernel; N] {
+    let mut all = [a[0]; N];
+    let mut i = 1;
+    while i < N {
+        all[i] = if i < a.len() { a[i] } else { b[i - a.len()] };
+        i += 1;
+    }
+    all
+}
+
+/// All but those of attention.
+static MOST: &[&Kernel] = &[
     &CONV_PACK,
     &CONV_PACK_BIAS,
     &CONV_DIRECT,

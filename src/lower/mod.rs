@@ -1,5 +1,6 @@
 //! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod embedding;
@@ -115,9 +116,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
-        Op::Attention(_) | Op::AttentionGrad(_) => {
-            return Err(Error::Internal("attention is not lowered yet".to_owned()));
-        }
+        Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
         Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
         Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),
