@@ -2,12 +2,14 @@
 //!
 //! `cargo run --release --example digits` reaches 97 % and more on the fifth of the images that it never trains on.
 
+mod support;
+
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
+use support::Arguments;
 use wgrad::data::{Dataset, Loader, Table};
-use wgrad::device::Device;
 use wgrad::models::Model;
 use wgrad::optim::{AdamW, Schedule};
 use wgrad::plan::PlanOptions;
@@ -30,32 +32,21 @@ usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr 
 const DATA: &[u8] = include_bytes!("data/digits.csv.gz");
 
 fn main() -> std::process::ExitCode {
-    match run() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 fn run() -> Result<()> {
-    let Some(arguments) = Arguments::parse()? else {
-        println!("{HELP}");
-        return Ok(());
-    };
+    let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
+    let (epochs, batch) = (arguments.number("--epochs", 30u64)?, arguments.number("--batch", 32)?);
     let start = Instant::now();
-    let device = match &arguments.adapter {
-        Some(name) => Device::by_name(name)?,
-        None => Device::new()?,
-    };
+    let device = arguments.device()?;
     println!("{device}");
     let (train, test) = digits()?.split(0.8, 0);
     println!("{} images to train on, {} to test on\n", train.len(), test.len());
 
     let model = Model::named("digits", 0)?;
-    let loader = Loader::new(Arc::new(train), arguments.batch)?.shuffled(0);
-    let total = arguments.epochs * loader.batches() as u64;
+    let loader = Loader::new(Arc::new(train), batch)?.shuffled(0);
+    let total = epochs * loader.batches() as u64;
     let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
     let options = TrainOptions {
         plan: PlanOptions { optimizer, ..PlanOptions::default() },
@@ -63,16 +54,16 @@ fn run() -> Result<()> {
     };
     let mut trainer = Trainer::new(&device, &model, loader, &options)?;
     let mut progress = ProgressLine::default();
-    let mut checkpoint = arguments.save.map(|path| Checkpoint { path: path.into(), every: 1 });
+    let mut checkpoint = arguments.text("--save").map(|path| Checkpoint { path: path.into(), every: 1 });
     let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress];
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
-    let end = trainer.fit(arguments.epochs, Some(&test), &mut callbacks)?;
+    let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
 
     let accuracy = end.accuracy.unwrap_or_default();
     println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
     let created = trainer.session().device_bytes();
     let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
-    print!("a step of {} images; {}", arguments.batch, report::Estimate::of(plan));
+    print!("a step of {} images; {}", batch, report::Estimate::of(plan));
     println!(
         "\nthe session, with its evaluation and smaller last batch, created {} on the device",
         Bytes(created)
@@ -87,35 +78,4 @@ fn digits() -> Result<Table> {
         .read_to_string(&mut text)
         .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
     Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
-}
-
-struct Arguments {
-    epochs: u64,
-    batch: usize,
-    adapter: Option<String>,
-    save: Option<String>,
-}
-
-impl Arguments {
-    /// `None` if help was asked for.
-    fn parse() -> Result<Option<Self>> {
-        let mut parsed = Self { epochs: 30, batch: 32, adapter: None, save: None };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            if word == "--help" || word == "-h" {
-                return Ok(None);
-            }
-            let value =
-                words.next().ok_or_else(|| Error::Option(format!("{word} needs a value\n\n{HELP}")))?;
-            let number = || value.parse().map_err(|_| Error::Option(format!("{word} {value}: not a number")));
-            match word.as_str() {
-                "--epochs" => parsed.epochs = number()?,
-                "--batch" => parsed.batch = number()? as usize,
-                "--adapter" => parsed.adapter = Some(value),
-                "--save" => parsed.save = Some(value),
-                _ => return Err(Error::Option(format!("there is no option {word}\n\n{HELP}"))),
-            }
-        }
-        Ok(Some(parsed))
-    }
 }
