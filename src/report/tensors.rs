@@ -1,7 +1,7 @@
 //! Every tensor of a plan: what it is, when it lives, where it lies.
 
 use crate::dtype::DType;
-use crate::graph::{Class, Op, Value};
+use crate::graph::{Class, Op};
 use crate::plan::{Plan, Region, Storage};
 use crate::shape::Shape;
 
@@ -74,7 +74,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             shape: value.shape,
             dtype: value.dtype,
             class: value.class,
-            layer: made.map_or_else(|| owner(value), |node| node.layer.to_string()),
+            layer: made.map_or_else(|| value.class.owner(&value.name), |node| &node.layer).to_owned(),
             op: made.map_or("", |node| node.op.name()),
             again: value.again,
             bytes: memory.bytes,
@@ -103,16 +103,6 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     }
     list.sort_by_key(|t| (t.first, t.class == Class::Workspace));
     list
-}
-
-/// The layer of a value that no operation computes: `fc1` of `fc1.weight` and of `fc1.weight.exp_avg`.
-fn owner(value: &Value) -> String {
-    let path = match value.class {
-        Class::Parameter => value.name.rsplit_once('.'),
-        Class::Optimizer => value.name.rsplit_once('.').and_then(|(param, _)| param.rsplit_once('.')),
-        _ => None,
-    };
-    path.map_or_else(String::new, |(layer, _)| layer.to_owned())
 }
 
 /// The last position before another tenant moves in.

@@ -1,10 +1,11 @@
 //! `wgrad bench`: a model trained on one synthetic batch.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
 use wgrad::device::Device;
-use wgrad::exec::Session;
+use wgrad::exec::{ProgramId, Session};
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
@@ -23,6 +24,15 @@ pub struct Options {
     /// Part of an adapter's name; the best one by default.
     #[arg(long)]
     adapter: Option<String>,
+    /// Time each kernel of one more step by the device's clock, and print a table.
+    #[arg(long)]
+    profile: bool,
+    /// Write that step as a trace for <https://ui.perfetto.dev>, with bytes alive as counters.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print the session's memory statistics in PyTorch's layout.
+    #[arg(long)]
+    memory: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -64,9 +74,15 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
+    let profile =
+        if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
+    if let (Some(path), Some(profile)) = (&options.trace, &profile) {
+        std::fs::write(path, profile.chrome_trace().to_string())
+            .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
+    }
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
     if options.json {
-        let result = json!({
+        let mut result = json!({
             "model": model.name,
             "batch": options.network.batch,
             "optimizer": options.optimizer,
@@ -81,6 +97,12 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
+        if let (true, Some(profile)) = (options.profile, &profile) {
+            result["kernels"] = data(&profile.json())?;
+        }
+        if options.memory {
+            result["memory"] = data(&session.memory_stats().json())?;
+        }
         println!("{result}");
         return Ok(());
     }
@@ -101,7 +123,18 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
+    if let (true, Some(profile)) = (options.profile, &profile) {
+        print!("\n{profile}");
+    }
+    if options.memory {
+        print!("\n{}", session.memory_stats());
+    }
     Ok(())
+}
+
+/// The library's JSON as a part of the program's.
+fn data(json: &wgrad::json::Json) -> Result<serde_json::Value> {
+    serde_json::from_str(&json.to_string()).map_err(|e| Error::Internal(e.to_string()))
 }
 
 fn synthetic(model: &Model, batch: usize) -> (Vec<f32>, Vec<u32>) {
