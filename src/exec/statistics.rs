@@ -262,6 +262,11 @@ impl Eager {
         self.by_layer.reset_peaks();
     }
 
+    /// Names and bytes of all that is alive, for a [`Monitor`](crate::train::Monitor) at the end of an epoch.
+    pub fn live(&self) -> Vec<(String, u64)> {
+        self.pool.live().map(|live| (live.name.to_string(), live.block.size)).collect()
+    }
+
     /// Pages, live tensors and the events kept, as a snapshot for <https://pytorch.org/memory_viz>.
     pub fn dump(&self) -> crate::memory::Dump {
         self.pool.dump()

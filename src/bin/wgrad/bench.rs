@@ -9,6 +9,7 @@ use wgrad::exec::{ProgramId, Session};
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
+use wgrad::train::Meter;
 use wgrad::{Bytes, Error, Result, random};
 
 #[derive(clap::Args)]
@@ -33,6 +34,9 @@ pub struct Options {
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
+    /// No progress line.
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -68,9 +72,12 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     }
     let (timed, cpu) = (Instant::now(), cpu_seconds());
     let mut loss_last = loss_first;
-    for _ in 0..options.steps {
+    let mut meter = Meter::new("bench", options.steps.into(), options.quiet);
+    for i in 0..options.steps {
         loss_last = train(&mut session)?;
+        meter.done(u64::from(i) + 1);
     }
+    drop(meter);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
