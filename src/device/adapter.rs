@@ -127,9 +127,10 @@ impl fmt::Display for Adapter {
     }
 }
 
-/// What kernels make use of, of what the adapter has.
+/// What kernels and profiles make use of, of what the adapter has.
 pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
-    available & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16)
+    use wgpu::Features;
+    available & (Features::SUBGROUP | Features::SHADER_F16 | Features::TIMESTAMP_QUERY)
 }
 
 /// Every adapter, best first.

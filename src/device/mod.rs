@@ -2,6 +2,7 @@
 
 mod adapter;
 mod buffers;
+mod driver;
 mod mapping;
 mod pipelines;
 
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
+pub use driver::DriverMemory;
 pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
 

@@ -13,11 +13,11 @@ use super::transfer::{Place, Transfer};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Class, ValueId};
-use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request};
+use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
 use crate::plan::{Plan, Span, StorageId, TRANSFER_BYTES};
 
 /// Pages of a pool as buffers on a device.
-struct Pages {
+pub(super) struct Pages {
     ledger: Ledger,
 }
 
@@ -33,10 +33,13 @@ impl Backing for Pages {
 /// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
 pub struct Eager {
     plan: Arc<Plan>,
-    ledger: Ledger,
-    pool: Pool<Pages>,
+    pub(super) ledger: Ledger,
+    pub(super) pool: Pool<Pages>,
     /// The block of each storage that is alive.
     blocks: Vec<Option<Block>>,
+    /// Bytes of live blocks by the class and by the layer of their first value.
+    pub(super) by_class: Tally,
+    pub(super) by_layer: Tally,
     uniforms: Option<wgpu::Buffer>,
     feeds: Feeds,
     readbacks: Vec<Readback>,
@@ -62,7 +65,20 @@ impl Eager {
         let blocks = vec![None; plan.program.storages.len()];
         let clock = Clock::default();
         let plan = Arc::new(plan.clone());
-        let mut eager = Self { plan, ledger, pool, blocks, uniforms, feeds, readbacks, transfer, clock };
+        let (by_class, by_layer) = (Tally::default(), Tally::default());
+        let mut eager = Self {
+            plan,
+            ledger,
+            pool,
+            blocks,
+            by_class,
+            by_layer,
+            uniforms,
+            feeds,
+            readbacks,
+            transfer,
+            clock,
+        };
         eager.start()?;
         Ok(eager)
     }
@@ -213,8 +229,10 @@ impl Eager {
         }
         device.wgpu_queue().submit([encoder.finish()]);
         for Move { from, to } in moves {
-            if let Some(block) = self.blocks.iter_mut().find(|block| **block == Some(from)) {
-                *block = Some(to);
+            if let Some(i) = self.blocks.iter().position(|block| *block == Some(from)) {
+                self.count_out(i, from.size);
+                self.count_in(i, to.size);
+                self.blocks[i] = Some(to);
             }
             self.pool.free(from)?;
         }
@@ -262,14 +280,31 @@ impl Eager {
         if self.blocks[storage].is_none() {
             let wanted = &self.plan.program.storages[storage];
             let class = wanted.class_at(wanted.first).name();
-            self.blocks[storage] = Some(self.pool.alloc(Request::new(wanted.bytes, &wanted.name, class))?);
+            let block = self.pool.alloc(Request::new(wanted.bytes, &wanted.name, class))?;
+            self.count_in(storage, block.size);
+            self.blocks[storage] = Some(block);
         }
         Ok(())
     }
 
+    fn count_in(&mut self, storage: usize, bytes: u64) {
+        let of = &self.plan.program.storages[storage];
+        self.by_class.of(of.class_at(of.first).name()).add(bytes);
+        self.by_layer.of(self.plan.program.layer_of(storage)).add(bytes);
+    }
+
+    fn count_out(&mut self, storage: usize, bytes: u64) {
+        let of = &self.plan.program.storages[storage];
+        self.by_class.of(of.class_at(of.first).name()).sub(bytes);
+        self.by_layer.of(self.plan.program.layer_of(storage)).sub(bytes);
+    }
+
     fn give_back(&mut self, storage: usize) -> Result<()> {
         match self.blocks[storage].take() {
-            Some(block) => Ok(self.pool.free(block)?),
+            Some(block) => {
+                self.count_out(storage, block.size);
+                Ok(self.pool.free(block)?)
+            }
             None => Ok(()),
         }
     }

@@ -12,16 +12,21 @@ mod feed;
 mod ledger;
 mod parameters;
 mod poison;
+mod profile;
 mod program;
 mod readback;
 mod record;
 mod session;
+mod statistics;
+mod timers;
 mod transfer;
 #[cfg(feature = "safetensors")]
 mod weights;
 
 pub use eager::Eager;
 pub use feed::Element;
+pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use session::{Debug, ProgramId, Session};
+pub use statistics::RunStats;
 #[cfg(feature = "safetensors")]
 pub use weights::read_notes;

@@ -7,6 +7,7 @@ use super::feed::{Element, Feeds};
 use super::ledger::Ledger;
 use super::readback::Readback;
 use super::record::{self, Ready};
+use super::timers::Timers;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Span, readback_slots};
@@ -51,10 +52,19 @@ impl Program {
         &mut self.readbacks[0]
     }
 
-    /// Records inputs and dispatches.
-    pub(super) fn record(&mut self, encoder: &mut wgpu::CommandEncoder, arenas: &Arenas) -> Result<()> {
+    /// Records inputs and dispatches, with timers if there are any.
+    pub(super) fn record(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        arenas: &Arenas,
+        timers: Option<&Timers>,
+    ) -> Result<()> {
         let plan = &self.plan;
         self.feeds.record(encoder, |value| arenas.place_of(plan, value))?;
+        if let Some(timers) = timers {
+            timers.encode(encoder, &self.launches);
+            return Ok(());
+        }
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         record::encode(&mut pass, &self.launches);
         Ok(())

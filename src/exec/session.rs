@@ -9,6 +9,8 @@ use super::feed::Element;
 use super::ledger::Ledger;
 use super::poison::Poison;
 use super::program::Program;
+use super::statistics::History;
+use super::timers::Timers;
 use super::transfer::Transfer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -38,6 +40,7 @@ pub struct Session {
     pub(super) keeper: usize,
     pub(super) transfer: Option<Transfer>,
     footprint: Footprint,
+    pub(super) history: History,
     clock: Clock,
     loss_interval: u64,
     last_loss: Option<f32>,
@@ -95,6 +98,7 @@ impl Session {
             keeper,
             transfer,
             footprint,
+            history: History::of(plans.len()),
             clock: Clock::default(),
             loss_interval: 1,
             last_loss: None,
@@ -138,6 +142,17 @@ impl Session {
     /// # Errors
     /// As [`Session::step`].
     pub fn run(&mut self, id: ProgramId) -> Result<()> {
+        self.run_with(id, None)
+    }
+
+    /// As [`Session::run`], with the times of each dispatch: start and end in nanoseconds.
+    pub(super) fn run_timed(&mut self, id: ProgramId) -> Result<Vec<(f64, f64)>> {
+        let timers = Timers::new(&self.ledger.device, self.plan(id)?.program.launches.len())?;
+        self.run_with(id, Some(&timers))?;
+        timers.read(&self.ledger.device)
+    }
+
+    fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         self.known(id)?;
         let device = &self.ledger.device;
         let program = &mut self.programs[id.0];
@@ -152,7 +167,7 @@ impl Session {
         if let Some(poison) = &self.poison {
             poison.record(&mut encoder);
         }
-        program.record(&mut encoder, &self.arenas)?;
+        program.record(&mut encoder, &self.arenas, timers)?;
         let slot = reads_loss.then(|| program.record_loss(&mut encoder, &self.arenas));
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         program.feeds.submitted(&submission);
@@ -161,6 +176,7 @@ impl Session {
             arrived.extend(program.loss_ring().arrived(device)?);
         }
         self.clock.steps += u64::from(program.trains());
+        self.history.ran(id.0);
         self.note(arrived)
     }
 

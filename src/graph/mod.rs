@@ -82,6 +82,16 @@ impl Class {
         }
     }
 
+    /// The layer of a value of this class that no operation computes: `fc1` of `fc1.weight` and of `fc1.weight.exp_avg`.
+    pub fn owner(self, name: &str) -> &str {
+        let path = match self {
+            Self::Parameter => name.rsplit_once('.'),
+            Self::Optimizer => name.rsplit_once('.').and_then(|(param, _)| param.rsplit_once('.')),
+            _ => None,
+        };
+        path.map_or("", |(layer, _)| layer)
+    }
+
     /// Lives from step to step.
     pub const fn is_persistent(self) -> bool {
         matches!(self, Self::Parameter | Self::Optimizer)

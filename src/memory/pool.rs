@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::handle::{Handle, Slots};
 use super::strategy::{Allocation, Span, Strategy};
 use super::{Action, AllocError, AllocEvent, Backing, Block, EventLog, LiveBlock, MemoryStats, OutOfMemory};
-use super::{PageInfo, PoolOptions, Request};
+use super::{Dump, DumpBlock, DumpSegment, Label, PageInfo, PoolOptions, Request};
 use crate::units::{Bytes, align_up};
 
 #[derive(Debug)]
@@ -193,6 +193,23 @@ impl<B: Backing> Pool<B> {
     /// The event log.
     pub fn log(&self) -> &EventLog {
         &self.log
+    }
+
+    /// Pages, live blocks and the events that the log kept, as a snapshot that PyTorch's memory viewer opens.
+    pub fn dump(&self) -> Dump {
+        let segment = |page: PageInfo| DumpSegment { page: page.page, size: page.bytes, live: Vec::new() };
+        let mut segments: Vec<DumpSegment> = self.pages().map(segment).collect();
+        for live in self.live() {
+            let label = Label { file: live.class.to_string(), line: 0, name: live.name.to_string() };
+            let Block { page, offset, size, .. } = live.block;
+            let block = DumpBlock { offset, size, requested: live.requested, label };
+            if let Some(segment) = segments.iter_mut().find(|segment| segment.page == page) {
+                segment.live.push(block);
+            }
+        }
+        let mut dump = Dump::new(segments);
+        self.log.events().for_each(|event| dump.pool_event(event));
+        dump
     }
 
     /// The strategy, for reports about holes.

@@ -1,5 +1,7 @@
 //! What a pool knows about itself, under PyTorch's names.
 
+use std::collections::BTreeMap;
+
 /// One number over time, as in PyTorch's `memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -14,20 +16,48 @@ pub struct Stat {
 }
 
 impl Stat {
-    pub(super) fn add(&mut self, n: u64) {
+    /// Grows by `n`.
+    pub fn add(&mut self, n: u64) {
         self.current += n;
         self.peak = self.peak.max(self.current);
         self.allocated += n;
     }
 
-    pub(super) fn sub(&mut self, n: u64) {
+    /// Shrinks by `n`, which must not be more than there is.
+    pub fn sub(&mut self, n: u64) {
         self.current -= n;
         self.freed += n;
     }
 
     /// Moves to a value that is derived from others.
-    pub(super) fn set(&mut self, n: u64) {
+    pub fn set(&mut self, n: u64) {
         if n >= self.current { self.add(n - self.current) } else { self.sub(self.current - n) }
+    }
+}
+
+/// The same number for each of several labels, such as classes or layers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(BTreeMap<String, Stat>);
+
+impl Tally {
+    /// The number of a label, which starts from 0.
+    pub fn of(&mut self, label: &str) -> &mut Stat {
+        self.0.entry(label.to_owned()).or_default()
+    }
+
+    /// Labels and numbers, by label.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Stat)> {
+        self.0.iter().map(|(label, stat)| (label.as_str(), stat))
+    }
+
+    /// The number of a label, if it ever had one.
+    pub fn get(&self, label: &str) -> Option<&Stat> {
+        self.0.get(label)
+    }
+
+    /// Starts the peaks again from the present values.
+    pub fn reset_peaks(&mut self) {
+        self.0.values_mut().for_each(|stat| stat.peak = stat.current);
     }
 }
 

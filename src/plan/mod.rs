@@ -1,6 +1,7 @@
 //! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
 //! which bytes.
 
+mod dump;
 mod footprint;
 mod layout;
 mod peak;

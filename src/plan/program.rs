@@ -131,6 +131,16 @@ impl Program {
         Some((storage, &self.storages[storage.0 as usize]))
     }
 
+    /// Path of the layer that a storage's first value belongs to; empty outside of any.
+    pub fn layer_of(&self, storage: usize) -> &str {
+        let of = &self.storages[storage];
+        let class = of.class_at(of.first);
+        match self.order.get(of.first) {
+            Some(&node) if !of.persistent && class != Class::Input => &self.graph.nodes[node].layer,
+            _ => class.owner(&of.name),
+        }
+    }
+
     /// Parameters first, used or not, so that every program over the same parameters places them alike.
     fn add_persistent(&mut self, limits: &Limits) -> Result<()> {
         let mut by_name: BTreeMap<String, ValueId> = BTreeMap::new();

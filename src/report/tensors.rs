@@ -1,7 +1,8 @@
 //! Every tensor of a plan: what it is, when it lives, where it lies.
 
 use crate::dtype::DType;
-use crate::graph::{Class, Value, ValueId};
+use crate::graph::{Class, ValueId};
+use crate::limits::ALIGNMENT;
 use crate::plan::{Plan, Region, Storage, StorageId};
 use crate::shape::Shape;
 
@@ -73,10 +74,10 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             shape: value.shape,
             dtype: value.dtype,
             class: value.class,
-            layer: made.map_or_else(|| owner(value), |node| node.layer.to_string()),
+            layer: made.map_or_else(|| value.class.owner(&value.name), |node| &node.layer).to_owned(),
             op: made.map_or("", |node| node.op.name()),
             again: value.again,
-            bytes: memory.bytes,
+            bytes: own_bytes(plan, id, memory),
             first: born[id.index()],
             last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
             region: region(plan, id, storage),
@@ -104,19 +105,17 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     list
 }
 
+/// All of its storage, unless it took over the memory of a part.
+fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
+    match plan.program.offset_of[id.index()] {
+        0 => memory.bytes,
+        _ => plan.graph().value(id).bytes().next_multiple_of(ALIGNMENT),
+    }
+}
+
 fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {
     let Region { arena, offset } = plan.layout.regions[storage.0 as usize];
     Region { arena, offset: offset + plan.program.offset_of[id.index()] }
-}
-
-/// The layer of a value that no operation computes: `fc1` of `fc1.weight` and of `fc1.weight.exp_avg`.
-fn owner(value: &Value) -> String {
-    let path = match value.class {
-        Class::Parameter => value.name.rsplit_once('.'),
-        Class::Optimizer => value.name.rsplit_once('.').and_then(|(param, _)| param.rsplit_once('.')),
-        _ => None,
-    };
-    path.map_or_else(String::new, |(layer, _)| layer.to_owned())
 }
 
 /// The last position before another tenant moves in.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::Session;
 
 /// Where a run stands after a step.
@@ -56,6 +56,9 @@ pub trait Callback {
     fn on_epoch(&mut self, _epoch: &Epoch, _session: &mut Session) -> Result<()> {
         Ok(())
     }
+
+    /// When the run ends with an error, before [`Callback::on_end`].
+    fn on_error(&mut self, _error: &Error, _session: &mut Session) {}
 
     /// When the run is over, with an error or without.
     fn on_end(&mut self) {}

@@ -3,11 +3,17 @@
 mod callback;
 #[cfg(feature = "safetensors")]
 mod checkpoint;
+mod failure;
+mod metrics;
+mod monitor;
 mod progress;
+mod tensorboard;
 mod trainer;
 
 pub use callback::{Callback, Epoch, StepProgress};
 #[cfg(feature = "safetensors")]
 pub use checkpoint::Checkpoint;
-pub use progress::ProgressLine;
+pub use metrics::Metrics;
+pub use monitor::{Alert, Monitor, MonitorOptions};
+pub use progress::{Meter, ProgressLine};
 pub use trainer::{Classifier, TrainOptions, Trainer};

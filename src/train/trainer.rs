@@ -95,6 +95,9 @@ impl Trainer {
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
         let result = self.run_epochs(epochs, test, callbacks);
+        if let Err(error) = &result {
+            callbacks.iter_mut().for_each(|callback| callback.on_error(error, &mut self.session));
+        }
         callbacks.iter_mut().for_each(|callback| callback.on_end());
         result
     }

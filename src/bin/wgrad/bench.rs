@@ -1,5 +1,6 @@
 //! `wgrad bench`: a model trained on one synthetic batch, or one kernel.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
@@ -7,10 +8,11 @@ use serde_json::json;
 use crate::cpu_time::cpu_seconds;
 use crate::kernel;
 use wgrad::device::Device;
-use wgrad::exec::Session;
+use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
+use wgrad::train::Meter;
 use wgrad::{Bytes, Error, Result, random};
 
 #[derive(clap::Args)]
@@ -29,6 +31,18 @@ pub struct Options {
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
+    /// Time each kernel of one more step by the device's clock, and print a table.
+    #[arg(long)]
+    profile: bool,
+    /// Write that step as a trace for <https://ui.perfetto.dev>, with bytes alive as counters.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print the session's memory statistics in PyTorch's layout.
+    #[arg(long)]
+    memory: bool,
+    /// No progress line.
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -82,15 +96,24 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     }
     let (timed, cpu) = (Instant::now(), cpu_seconds());
     let mut loss_last = loss_first;
-    for _ in 0..options.steps {
+    let mut meter = Meter::new("bench", options.steps.into(), options.quiet);
+    for i in 0..options.steps {
         loss_last = train(&mut session)?;
+        meter.done(u64::from(i) + 1);
     }
+    drop(meter);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
+    let profile =
+        if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
+    if let (Some(path), Some(profile)) = (&options.trace, &profile) {
+        std::fs::write(path, profile.chrome_trace().to_string())
+            .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
+    }
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
     if options.json {
-        let result = json!({
+        let mut result = json!({
             "model": model.name,
             "batch": options.network.batch,
             "seq": model.seq(),
@@ -107,6 +130,12 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
+        if let (true, Some(profile)) = (options.profile, &profile) {
+            result["kernels"] = data(&profile.json())?;
+        }
+        if options.memory {
+            result["memory"] = data(&session.memory_stats().json())?;
+        }
         println!("{result}");
         return Ok(());
     }
@@ -121,7 +150,18 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
+    if let (true, Some(profile)) = (options.profile, &profile) {
+        print!("\n{profile}");
+    }
+    if options.memory {
+        print!("\n{}", session.memory_stats());
+    }
     Ok(())
+}
+
+/// The library's JSON as a part of the program's.
+fn data(json: &wgrad::json::Json) -> Result<serde_json::Value> {
+    serde_json::from_str(&json.to_string()).map_err(|e| Error::Internal(e.to_string()))
 }
 
 /// Something to feed for an input: numbers in [0, 1), or indices that it allows.

@@ -26,6 +26,9 @@ pub struct Options {
     /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the step as a memory snapshot into this file, for <https://pytorch.org/memory_viz>.
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
     /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
     #[arg(long, value_name = "FILE")]
     export_problem: Option<PathBuf>,
@@ -65,6 +68,9 @@ pub fn run(options: &Options) -> Result<()> {
         if let Some(path) = &options.html {
             write(path, report::page(&panels, &title).as_bytes())?;
         }
+    }
+    if let Some(path) = &options.snapshot {
+        write(path, &plan.dump().pickle())?;
     }
     if let Some(path) = &options.export_problem {
         let mut csv = Vec::new();

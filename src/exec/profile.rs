@@ -1,0 +1,238 @@
+//! One run of a plan, dispatch by dispatch: how long each took on the device, as a table and as a trace.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{ProgramId, Session};
+use crate::error::Result;
+use crate::graph::Class;
+use crate::json::Json;
+use crate::plan::Plan;
+use crate::units::Bytes;
+
+/// A dispatch and its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelSpan {
+    /// Name of the kernel.
+    pub kernel: &'static str,
+    /// Name of the operation.
+    pub op: &'static str,
+    /// Path of the layer, empty outside of any.
+    pub layer: String,
+    /// Part of the step.
+    pub phase: &'static str,
+    /// Position in the order of operations.
+    pub position: usize,
+    /// Nanoseconds since the step's first dispatch began.
+    pub start_ns: f64,
+    /// Nanoseconds on the device.
+    pub ns: f64,
+    /// Bytes of the memory it binds: read, written or both.
+    pub bytes: u64,
+    /// The operation's floating-point operations, by [`Graph::cost`](crate::graph::Graph::cost). An operation of several
+    /// dispatches has them at the longest.
+    pub flops: u64,
+}
+
+/// Everything that ran in one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Dispatches in the order they ran.
+    pub spans: Vec<KernelSpan>,
+    /// Bytes alive at each position in the order of operations, for each of [`Class::ALL`].
+    alive: Vec<[u64; 6]>,
+}
+
+/// Dispatches of one kernel together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KernelTotal {
+    /// Number of dispatches.
+    pub calls: usize,
+    /// Nanoseconds on the device.
+    pub ns: f64,
+    /// Bytes bound.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+impl Session {
+    /// Runs a plan once, as [`Session::run`] does, with each dispatch in a pass of its own between two timestamps of the
+    /// device. Results are the same; the step takes a little longer, and for its time two small buffers exist beside the
+    /// session's own.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; [`Error::Option`](crate::Error::Option) on adapters without timestamp queries.
+    pub fn profile(&mut self, id: ProgramId) -> Result<Profile> {
+        let plan = self.plan(id)?.clone();
+        let times = self.run_timed(id)?;
+        Ok(Profile::of(&plan, &times))
+    }
+}
+
+impl Profile {
+    fn of(plan: &Plan, times: &[(f64, f64)]) -> Self {
+        let program = &plan.program;
+        let mut spans: Vec<KernelSpan> = Vec::new();
+        for ((launch, position), (start, end)) in program.launches.iter().zip(times) {
+            let node = &program.graph.nodes[program.order[*position]];
+            spans.push(KernelSpan {
+                kernel: launch.kernel.name,
+                op: node.op.name(),
+                layer: node.layer.to_string(),
+                phase: node.phase.name(),
+                position: *position,
+                start_ns: *start,
+                ns: end - start,
+                bytes: launch.memory.iter().map(|span| span.bytes).sum(),
+                flops: 0,
+            });
+        }
+        for group in spans.chunk_by_mut(|a, b| a.position == b.position) {
+            let node = &program.graph.nodes[program.order[group[0].position]];
+            if let Some(longest) = group.iter_mut().max_by(|a, b| a.ns.total_cmp(&b.ns)) {
+                longest.flops = program.graph.cost(node).flops;
+            }
+        }
+        Self { spans, alive: alive(plan) }
+    }
+
+    /// Nanoseconds of all dispatches together.
+    pub fn total_ns(&self) -> f64 {
+        self.spans.iter().map(|span| span.ns).sum()
+    }
+
+    /// Each kernel's dispatches together, the longest first.
+    pub fn kernels(&self) -> Vec<(&'static str, KernelTotal)> {
+        let mut by_name: BTreeMap<&'static str, KernelTotal> = BTreeMap::new();
+        for span in &self.spans {
+            let total = by_name.entry(span.kernel).or_default();
+            total.calls += 1;
+            total.ns += span.ns;
+            total.bytes += span.bytes;
+            total.flops += span.flops;
+        }
+        let mut list: Vec<_> = by_name.into_iter().collect();
+        list.sort_by(|a, b| b.1.ns.total_cmp(&a.1.ns));
+        list
+    }
+
+    /// The table as data.
+    pub fn json(&self) -> Json {
+        let row = |(name, k): &(&'static str, KernelTotal)| {
+            Json::object([
+                ("kernel", (*name).into()),
+                ("calls", k.calls.into()),
+                ("total_ns", k.ns.into()),
+                ("share", (k.ns / self.total_ns().max(1.0)).into()),
+                ("bytes", k.bytes.into()),
+                ("flops", k.flops.into()),
+                ("gb_per_s", rate(k.bytes, k.ns).into()),
+                ("gflop_per_s", rate(k.flops, k.ns).into()),
+            ])
+        };
+        Json::List(self.kernels().iter().map(row).collect())
+    }
+
+    /// The step as a trace for <https://ui.perfetto.dev> or `chrome://tracing`: a span for each dispatch, and the bytes
+    /// alive as counters.
+    pub fn chrome_trace(&self) -> Json {
+        let name = |kind: &str, name: &str| {
+            Json::object([
+                ("ph", "M".into()),
+                ("name", kind.into()),
+                ("pid", 1u64.into()),
+                ("tid", 1u64.into()),
+                ("args", Json::object([("name", Json::from(name))])),
+            ])
+        };
+        let mut events = vec![name("process_name", "wgrad"), name("thread_name", "device")];
+        let mut counted = None;
+        for span in &self.spans {
+            if counted != Some(span.position) {
+                counted = Some(span.position);
+                let classes = Class::ALL.iter().zip(&self.alive[span.position]);
+                events.push(Json::object([
+                    ("ph", "C".into()),
+                    ("name", "bytes alive".into()),
+                    ("pid", 1u64.into()),
+                    ("ts", (span.start_ns / 1e3).into()),
+                    ("args", Json::object(classes.map(|(class, bytes)| (class.name(), (*bytes).into())))),
+                ]));
+            }
+            events.push(Json::object([
+                ("ph", "X".into()),
+                ("name", span.kernel.into()),
+                ("cat", span.phase.into()),
+                ("pid", 1u64.into()),
+                ("tid", 1u64.into()),
+                ("ts", (span.start_ns / 1e3).into()),
+                ("dur", (span.ns / 1e3).into()),
+                (
+                    "args",
+                    Json::object([
+                        ("op", span.op.into()),
+                        ("layer", span.layer.as_str().into()),
+                        ("bytes", span.bytes.into()),
+                        ("flops", span.flops.into()),
+                    ]),
+                ),
+            ]));
+        }
+        Json::object([("traceEvents", Json::List(events)), ("displayTimeUnit", "ms".into())])
+    }
+}
+
+/// Units of 10⁹ a second: a count per nanosecond.
+fn rate(count: u64, ns: f64) -> f64 {
+    if ns > 0.0 { count as f64 / ns } else { 0.0 }
+}
+
+/// Bytes of each class alive at each position.
+fn alive(plan: &Plan) -> Vec<[u64; 6]> {
+    let end = plan.program.order.len();
+    let class_index = |class: Class| Class::ALL.iter().position(|other| *other == class).unwrap_or(0);
+    let mut change = vec![[0i128; 6]; end + 2];
+    for storage in &plan.program.storages {
+        let (first, last) =
+            if storage.persistent { (0, end) } else { (storage.first, storage.last.min(end)) };
+        let starts = storage.tenants.iter().map(|(from, class)| ((*from).max(first), *class));
+        let ends = storage.tenants.iter().skip(1).map(|(from, _)| *from).chain([last + 1]);
+        for ((from, class), until) in starts.zip(ends) {
+            change[from][class_index(class)] += i128::from(storage.bytes);
+            change[until][class_index(class)] -= i128::from(storage.bytes);
+        }
+    }
+    let mut now = [0i128; 6];
+    let step = |delta: &[i128; 6]| {
+        now.iter_mut().zip(delta).for_each(|(sum, delta)| *sum += delta);
+        now.map(|bytes| u64::try_from(bytes).unwrap_or(0))
+    };
+    change[..=end].iter().map(step).collect()
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels = self.kernels();
+        let wide = kernels.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(6);
+        writeln!(
+            f,
+            "  {:<wide$} {:>6} {:>11} {:>7} {:>11} {:>8} {:>9}",
+            "kernel", "calls", "total ms", "share", "bytes", "GB/s", "GFLOP/s"
+        )?;
+        for (name, k) in &kernels {
+            let share = 100.0 * k.ns / self.total_ns().max(1.0);
+            let bytes = Bytes(k.bytes).to_string();
+            let flops = if k.flops == 0 { "–".to_owned() } else { format!("{:.1}", rate(k.flops, k.ns)) };
+            writeln!(
+                f,
+                "  {name:<wide$} {:>6} {:>11.3} {share:>5.1} % {bytes:>11} {:>8.2} {flops:>9}",
+                k.calls,
+                k.ns / 1e6,
+                rate(k.bytes, k.ns)
+            )?;
+        }
+        let total = self.total_ns() / 1e6;
+        writeln!(f, "  {:<wide$} {:>6} {total:>11.3}", "total", self.spans.len())
+    }
+}

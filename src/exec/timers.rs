@@ -1,0 +1,88 @@
+//! Timestamps of dispatches: each runs in a pass of its own, between two ticks of the device's clock.
+
+use super::ledger::{Ledger, Purpose};
+use super::record::{self, Ready};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Dispatches that one query set times: two timestamps each.
+const CHUNK: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
+
+/// Query sets for a number of dispatches, and the buffers through which the ticks come back. They exist for one run,
+/// beside the session's own buffers.
+pub(super) struct Timers {
+    sets: Vec<wgpu::QuerySet>,
+    resolved: wgpu::Buffer,
+    download: wgpu::Buffer,
+    count: usize,
+    period: f64,
+}
+
+impl Timers {
+    /// # Errors
+    /// [`Error::Option`] where the adapter cannot time passes, or there is nothing to time.
+    pub(super) fn new(device: &Device, count: usize) -> Result<Self> {
+        let Some(period) = device.timestamp_period() else {
+            let name = &device.adapter().name;
+            return Err(Error::Option(format!(
+                "`{name}` has no timestamp queries, so kernels cannot be timed"
+            )));
+        };
+        if count == 0 {
+            return Err(Error::Option("the plan has no dispatches to time".to_owned()));
+        }
+        let set = |first: usize| {
+            device.wgpu_device().create_query_set(&wgpu::QuerySetDescriptor {
+                label: Some("timers"),
+                ty: wgpu::QueryType::Timestamp,
+                count: 2 * (count - first).min(CHUNK) as u32,
+            })
+        };
+        let sets = (0..count).step_by(CHUNK).map(set).collect();
+        let bytes = 16 * count as u64;
+        let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
+        let resolved = device.buffer("timestamps", bytes, usage, false, 0)?;
+        let download = Ledger::new(device).create("timestamps read", bytes, Purpose::Download)?;
+        Ok(Self { sets, resolved, download, count, period: f64::from(period) })
+    }
+
+    /// Encodes each dispatch in a pass of its own, and the copy of their times.
+    pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder, launches: &[Ready]) {
+        for (i, launch) in launches.iter().enumerate() {
+            let at = 2 * (i % CHUNK) as u32;
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                label: None,
+                timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
+                    query_set: &self.sets[i / CHUNK],
+                    beginning_of_pass_write_index: Some(at),
+                    end_of_pass_write_index: Some(at + 1),
+                }),
+            });
+            record::encode(&mut pass, [launch]);
+        }
+        for (i, set) in self.sets.iter().enumerate() {
+            let first = i * CHUNK;
+            let queries = 2 * (self.count - first).min(CHUNK) as u32;
+            encoder.resolve_query_set(set, 0..queries, &self.resolved, 16 * first as u64);
+        }
+        encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.download, 0, 16 * self.count as u64);
+    }
+
+    /// Start and end of each dispatch, in nanoseconds since the first one's start. Waits for them.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`], [`Error::Device`].
+    pub(super) fn read(&self, device: &Device) -> Result<Vec<(f64, f64)>> {
+        device.map(&self.download, wgpu::MapMode::Read, .., None).wait(device)?;
+        let view = self
+            .download
+            .get_mapped_range(..)
+            .map_err(|e| Error::Device { what: "to read timestamps".to_owned(), message: e.to_string() })?;
+        let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&view);
+        drop(view);
+        self.download.unmap();
+        let start = ticks.first().copied().unwrap_or(0);
+        let ns = |tick: u64| tick.saturating_sub(start) as f64 * self.period;
+        Ok(ticks.chunks_exact(2).map(|pair| (ns(pair[0]), ns(pair[1].max(pair[0])))).collect())
+    }
+}

@@ -1,0 +1,60 @@
+//! A plan as a memory snapshot: one step, as PyTorch's viewer would show it.
+
+use super::{Arena, Plan};
+use crate::memory::{Action, Dump, DumpBlock, DumpSegment, Label};
+
+impl Plan {
+    /// The step as a snapshot for <https://pytorch.org/memory_viz>: every arena a segment, every tensor allocated where it
+    /// is first written and freed after its last use, and what is alive after the step. [`Dump::pickle`] is the file.
+    pub fn dump(&self) -> Dump {
+        let arenas: Vec<(Arena, u64)> = self.layout.arenas().collect();
+        let page = |arena: Arena| arenas.iter().position(|(other, _)| *other == arena).unwrap_or(0) as u32;
+        let end = self.program.order.len();
+        let mut born = vec![Vec::new(); end + 1];
+        let mut dead = vec![Vec::new(); end + 1];
+        let mut segments: Vec<DumpSegment> = (0..)
+            .zip(&arenas)
+            .map(|(page, (_, size))| DumpSegment { page, size: *size, live: Vec::new() })
+            .collect();
+        for (i, storage) in self.program.storages.iter().enumerate() {
+            let first = if storage.persistent { 0 } else { storage.first };
+            born[first].push(i);
+            let stays = storage.persistent || storage.last >= end;
+            if !stays {
+                dead[storage.last].push(i);
+                continue;
+            }
+            let region = self.layout.regions[i];
+            segments[page(region.arena) as usize].live.push(DumpBlock {
+                offset: region.offset,
+                size: storage.bytes,
+                requested: storage.used_bytes,
+                label: self.label(i),
+            });
+        }
+        let mut dump = Dump::new(segments);
+        for (number, (arena, bytes)) in (0..).zip(&arenas) {
+            let label = Label { name: arena.to_string(), ..Label::default() };
+            dump.event(Action::PageAlloc, (number, 0, *bytes), label);
+        }
+        for position in 0..=end {
+            let groups = [(Action::Alloc, &born[position]), (Action::Free, &dead[position])];
+            for (action, list) in groups {
+                for &i in list {
+                    let (region, storage) = (self.layout.regions[i], &self.program.storages[i]);
+                    let place = (page(region.arena), region.offset, storage.used_bytes);
+                    dump.event(action, place, self.label(i));
+                }
+            }
+        }
+        dump
+    }
+
+    fn label(&self, storage: usize) -> Label {
+        let of = &self.program.storages[storage];
+        let layer = self.program.layer_of(storage);
+        let class = of.class_at(of.first).name();
+        let file = if layer.is_empty() { class.to_owned() } else { format!("{layer} ({class})") };
+        Label { file, line: of.first as u64, name: of.name.clone() }
+    }
+}
