@@ -27,7 +27,7 @@ enum Command {
     Adapters(adapters::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
-    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, elementwise or adamw.
+    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, layer-norm, attention, elementwise or adamw.
     Bench(bench::Options),
     /// Packs buffers with known lifetimes into as few bytes as possible.
     Pack(pack::PackArgs),
