@@ -1,6 +1,26 @@
 //! The trait behind which every strategy stands, and the list of strategies by name.
 
-use super::{AllocError, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, SizeClasses, Whole};
+mod bins;
+mod buddy;
+mod bump;
+mod caching;
+mod free_list;
+mod handle;
+mod size_classes;
+mod tiling;
+mod whole;
+
+pub use bins::Bins;
+pub use buddy::Buddy;
+pub use bump::{Bump, Mark};
+pub use caching::Caching;
+pub use free_list::{Fit, FreeList};
+pub use handle::Handle;
+pub(super) use handle::Slots;
+pub use size_classes::SizeClasses;
+pub use whole::Whole;
+
+use super::AllocError;
 use crate::units::Bytes;
 
 /// A part of a page, in bytes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::event::{Action, AllocEvent};
+use crate::memory::event::{Action, AllocEvent};
 
 /// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ mod planned;
 use std::time::Instant;
 
 use super::trace::{Step, Trace};
-use super::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
+use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
 
 /// Where a contender's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

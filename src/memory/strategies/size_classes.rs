@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::handle::{Handle, Slots};
-use super::strategy::{Allocation, Span, Strategy, pad};
-use super::{AllocError, Fit, FreeList};
+use super::{Allocation, Span, Strategy, pad};
+use super::{Fit, FreeList};
+use crate::memory::AllocError;
 
 /// Slots per slab at most: one bit of a `u64` each.
 const SLOTS: u64 = 64;

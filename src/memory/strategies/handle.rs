@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::AllocError;
+use crate::memory::AllocError;
 
 /// Names one live block of one allocator. Copyable; refused by [`free`](super::Strategy::free) once its block is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ impl Owner {
 
 /// A table of live values with a handle each; slots are reused, handles are not.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(in crate::memory) struct Slots<T> {
     owner: Owner,
     entries: Vec<Entry<T>>,
     vacant: Vec<u32>,
@@ -38,15 +38,15 @@ struct Entry<T> {
 }
 
 impl<T> Slots<T> {
-    pub(super) fn new() -> Self {
+    pub(in crate::memory) fn new() -> Self {
         Self { owner: Owner::new(), entries: Vec::new(), vacant: Vec::new() }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::memory) fn len(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }
 
-    pub(super) fn insert(&mut self, value: T) -> Handle {
+    pub(in crate::memory) fn insert(&mut self, value: T) -> Handle {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Entry { generation: 0, value: None });
             (self.entries.len() - 1) as u32
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
         }
     }
 
-    pub(super) fn remove(&mut self, handle: Handle) -> Result<T, AllocError> {
+    pub(in crate::memory) fn remove(&mut self, handle: Handle) -> Result<T, AllocError> {
         let index = self.index(handle)?;
         let entry = &mut self.entries[index];
         entry.generation = entry.generation.wrapping_add(1);
@@ -76,7 +76,7 @@ impl<T> Slots<T> {
     }
 
     /// Live values in slot order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+    pub(in crate::memory) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.entries.iter().enumerate().filter_map(|(slot, entry)| {
             let handle = Handle { owner: self.owner, slot: slot as u32, generation: entry.generation };
             entry.value.as_ref().map(|value| (handle, value))

@@ -2,7 +2,7 @@
 //!
 //! The viewer knows few opcodes, so only those are written: numbers of 1, 4 and 8 bytes, strings, lists, dicts.
 
-use super::event::{Action, AllocEvent};
+use crate::memory::event::{Action, AllocEvent};
 
 /// What a block is, in place of Python's stack: the viewer shows `filename:line:name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Dump {
     }
 
     /// Adds an event of a pool.
-    pub(super) fn pool_event(&mut self, event: &AllocEvent) {
+    pub(in crate::memory) fn pool_event(&mut self, event: &AllocEvent) {
         let label = Label { file: event.class.to_string(), line: event.t, name: event.name.to_string() };
         let size = if event.action == Action::Alloc || event.action == Action::Free {
             event.requested

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::AllocError;
 use super::handle::{Handle, Owner};
-use super::strategy::{Allocation, Span, Strategy, align_up, check_granule, no_space, pad};
+use super::{Allocation, Span, Strategy, align_up, check_granule, no_space, pad};
+use crate::memory::AllocError;
 
 /// A stack of blocks over one or more pages. A block freed below the top is reclaimed when it becomes the top.
 ///

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::AllocError;
 use super::handle::{Handle, Owner};
-use super::strategy::{Allocation, Padded, Span, Strategy, align_up, check_granule, no_space, pad};
+use super::{Allocation, Padded, Span, Strategy, align_up, check_granule, no_space, pad};
+use crate::memory::AllocError;
 
 /// The slot that stands for no tile. A tile does lie there, which holds nothing and counts as handed out: links to no tile
 /// can be followed and written like others, without a branch that a processor would mispredict half the time.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::AllocError;
 use super::handle::{Handle, Slots};
-use super::strategy::{Allocation, Span, Strategy, check_granule, no_space, pad};
+use super::{Allocation, Span, Strategy, check_granule, no_space, pad};
+use crate::memory::AllocError;
 
 /// Hands out powers of two times the granule, so that up to half of a block may be padding. A page that is no power of
 /// two is cut into powers of two, the largest first.

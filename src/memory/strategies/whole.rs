@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::AllocError;
 use super::handle::{Handle, Slots};
-use super::strategy::{Allocation, Span, Strategy, check_granule, no_space, pad};
+use super::{Allocation, Span, Strategy, check_granule, no_space, pad};
+use crate::memory::AllocError;
 
 /// Hands out the smallest free page that is large enough, all of it.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The offline planner among the contenders.
 
-use super::super::PoolOptions;
-use super::super::planner::{Item, Options, PackError, Problem, solve};
 use super::super::trace::Trace;
 use super::{Outcome, Placed, ratio};
+use crate::memory::PoolOptions;
+use crate::memory::planner::{Item, Options, PackError, Problem, solve};
 
 /// The planner's places for the blocks of the trace, aligned as in a pool, and the height of its plan. With `capacity`
 /// it stops at the first plan that fits.

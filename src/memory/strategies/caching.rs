@@ -4,10 +4,11 @@
 //! by best fit; a large block keeps a remainder of up to 1 MiB instead of splitting it off. Segment sizes are
 //! [`Growth::Segments`](super::Growth::Segments); [`PoolOptions::pytorch`](super::PoolOptions::pytorch) joins the two.
 
-use super::growth::SMALL_BLOCK;
 use super::handle::Handle;
-use super::strategy::{Allocation, Span, Strategy, check_granule, pad};
-use super::{AllocError, Fit, FreeList};
+use super::{Allocation, Span, Strategy, check_granule, pad};
+use super::{Fit, FreeList};
+use crate::memory::AllocError;
+use crate::memory::growth::SMALL_BLOCK;
 
 const GRANULE: u64 = 512;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::AllocError;
-use super::strategy::Padded;
+use super::Padded;
 use super::tiling::{End, FreeIndex, Tile, Tiling};
+use crate::memory::AllocError;
 
 /// Which hole a block takes. Holes are ordered by page, then offset; equal candidates: the lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

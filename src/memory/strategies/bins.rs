@@ -4,9 +4,9 @@
 //! masks); here with `u64` bytes, any alignment, 32 classes per octave, and a bounded look into the class below, which
 //! saves most of what rounding up to the next class would waste.
 
-use super::AllocError;
-use super::strategy::Padded;
+use super::Padded;
 use super::tiling::{End, FreeIndex, NONE, Tile, Tiling};
+use crate::memory::AllocError;
 
 const MANTISSA_BITS: u32 = 5;
 const PER_OCTAVE: usize = 1 << MANTISSA_BITS;
