@@ -123,9 +123,10 @@ pub enum Error {
 
     /// The device refused to create a buffer.
     #[error(
-        "out of device memory creating `{name}` of {} ({} created before it): {message}\n\
+        "out of device memory creating `{name}` of {} ({} created before it){}: {message}\n\
          help: set `PlanOptions::budget` to what the device has, and plan again with a smaller batch",
-        Bytes(*bytes), Bytes(*created)
+        Bytes(*bytes), Bytes(*created),
+        if holds.is_empty() { String::new() } else { format!("; it would hold {holds}") }
     )]
     OutOfMemory {
         /// Which buffer.
@@ -134,7 +135,9 @@ pub enum Error {
         bytes: u64,
         /// Bytes created before it.
         created: u64,
-        /// The driver's words.
+        /// The largest tensors that it is for, with the operation and layer where most of it is needed.
+        holds: String,
+        /// The driver's words, or those of the device's budget.
         message: String,
     },
 

@@ -1,6 +1,7 @@
 //! Parameters on their way to and from the device, in pieces through two small buffers.
 
 use super::ledger::{Ledger, Purpose};
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 
 /// A place in an arena.
@@ -13,9 +14,9 @@ pub(super) struct Place<'a> {
 
 /// Two buffers of equal size, one for each direction.
 pub(super) struct Transfer {
-    up: wgpu::Buffer,
+    up: Buffer,
     up_mapped: bool,
-    down: wgpu::Buffer,
+    down: Buffer,
     piece: u64,
 }
 

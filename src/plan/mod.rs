@@ -179,7 +179,7 @@ impl Plan {
     }
 
     /// The largest storages alive at the peak, as text.
-    fn largest_at_peak(&self, count: usize) -> String {
+    pub(crate) fn largest_at_peak(&self, count: usize) -> String {
         let mut alive: Vec<&Storage> =
             self.program.storages.iter().filter(|s| s.alive_at(self.peak.position)).collect();
         alive.sort_by_key(|s| std::cmp::Reverse(s.bytes));
