@@ -7,6 +7,8 @@
 pub mod cases;
 pub mod close;
 pub mod compare;
+#[cfg(feature = "safetensors")]
+pub mod golden;
 pub mod image_cases;
 pub mod random_graph;
 pub mod row_cases;
