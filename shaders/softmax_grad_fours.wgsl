@@ -22,7 +22,10 @@ fn term(i: u32) -> vec4<f32> {
 fn result(i: u32, total: f32) -> vec4<f32> {
     let dy = x_at(i);
     let own = s[i];
-    return select(own * (dy - total), dy - exp(own) * total, vec4(LOG));
+    if (LOG) {
+        return dy - exp(own) * total;
+    }
+    return own * (dy - total);
 }
 
 @compute @workgroup_size(8)
