@@ -149,15 +149,14 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
         if (told) {
             b0 = near[128u + y]; b1 = near[136u + y]; a0 = near[144u + y]; a1 = near[152u + y];
         }
-        let row = own0 + y * 4u;
-        store(to, row, quad + x, l0, r0, b0.x, a0.x);
-        store(to, row + 1u, quad + x, l1, r1, b0.y, a0.y);
-        store(to, row + 2u, quad + x, l2, r2, b0.z, a0.z);
-        store(to, row + 3u, quad + x, l3, r3, b0.w, a0.w);
-        store(to, row + 32u, quad + x, l4, r4, b1.x, a1.x);
-        store(to, row + 33u, quad + x, l5, r5, b1.y, a1.y);
-        store(to, row + 34u, quad + x, l6, r6, b1.z, a1.z);
-        store(to, row + 35u, quad + x, l7, r7, b1.w, a1.w);
+        // One store for all rows, the sums moving up behind it: SwiftShader takes seconds to compile eight stores.
+        for (var i = 0u; i < 8u; i += 1u) {
+            store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, l0, r0, b0.x, a0.x);
+            l0 = l1; l1 = l2; l2 = l3; l3 = l4; l4 = l5; l5 = l6; l6 = l7;
+            r0 = r1; r1 = r2; r2 = r3; r3 = r4; r4 = r5; r5 = r6; r6 = r7;
+            b0 = vec4(b0.yzw, b1.x); b1 = b1.yzww;
+            a0 = vec4(a0.yzw, a1.x); a1 = a1.yzww;
+        }
     }
 }
 
