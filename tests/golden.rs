@@ -10,7 +10,7 @@ use support::compare::device_gradients;
 use support::golden::{integers, read, wide};
 use support::{both_classes, devices, on_each};
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::{Init, Params, Tensor, Trace};
+use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
 use wgrad::optim::{Adam, AdamW, Clip, Optimizer, Sgd};
@@ -114,6 +114,52 @@ fn operations_and_their_gradients() {
                 }
             }
         });
+    }
+}
+
+/// `tests/golden/attention.py`: fused and unfused, from three tensors and, where that is possible, from one.
+#[test]
+fn attention_and_its_gradients() {
+    let file = read("attention.safetensors");
+    let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
+    assert!(names.len() >= 10, "only {} cases in the file", names.len());
+    for case in names {
+        let tensor = |key: &str| &file[&format!("{case}/{key}")];
+        let scale = (case == "full_scaled").then_some(0.9);
+        let options = Attention { causal: case.starts_with("causal"), scale, dropout: 0.0 };
+        let square = tensor("q").0[1] == tensor("k").0[1];
+        for way in ["fused", "unfused", "packed"].into_iter().filter(|way| square || *way != "packed") {
+            let params = Params::new(0);
+            let [q, k, v, dy] = ["q", "k", "v", "dy"].map(|key| {
+                let (dims, data) = tensor(key);
+                let shape = Shape::try_new(dims).expect("four dimensions");
+                params.add(key, shape, Init::Data(data.as_slice().into()))
+            });
+            let step = TrainStep::trace(&params, |trace| {
+                let [q, k, v, dy] = [&q, &k, &v, &dy].map(|param| trace.param(param));
+                let y = match way {
+                    "fused" => q.attention(&k, &v, &options),
+                    "unfused" => q.attention_unfused(&k, &v, &options),
+                    _ => q.concat(&[&k, &v], 2).self_attention(q.dim(2), k.dim(2), &options),
+                };
+                y.mul(&dy).sum(&[])
+            });
+            let step = step.unwrap_or_else(|e| panic!("{case}: {e}"));
+            // Scores of `causal_large` reach 20: their rounding is a part of each weight.
+            let near = Near { rel: 2e-5, abs: if case == "causal_large" { 2e-5 } else { 6e-6 } };
+            on_each(devices(), |device| {
+                for limits in both_classes(device) {
+                    let (_, gradients) = device_gradients(device, &step, &limits, &BTreeMap::new());
+                    assert_eq!(gradients.len(), 4);
+                    for (name, found) in gradients {
+                        let key = name.strip_suffix(".momentum_buffer").expect("momentum's state");
+                        let key = if key == "dy" { "y".to_owned() } else { format!("d{key}") };
+                        let what = format!("{case}, {way} ({}): {key}", limits.name);
+                        assert_close(&what, &found, &wide(&tensor(&key).1), near);
+                    }
+                }
+            });
+        }
     }
 }
 
