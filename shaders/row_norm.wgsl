@@ -23,11 +23,13 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let start = row * p.cols;
     var mean = 0.0;
     if (CENTRED) {
+        // Counted from the first element: a row far from zero keeps its digits.
+        let first = one_of(x[start]);
         var sums = Elem();
         for (var c = lane; c < p.cols; c += GROUP) {
-            sums += x[start + c];
+            sums += x[start + c] - first;
         }
-        mean = group_sum(lane, total(sums)) * p.share;
+        mean = first + group_sum(lane, total(sums)) * p.share;
     }
     // Of what is left after the mean: squares of the elements themselves would cancel.
     var squares = Elem();

@@ -21,12 +21,20 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let part = job / p.cols;
     let c = job - part * p.cols;
+    // In blocks of 64 rows: one long sum of small terms would lose their digits.
     var products = Elem();
     var sums = Elem();
-    for (var row = part * p.part_len; row < min(part * p.part_len + p.part_len, p.rows); row++) {
-        let g = dy[row * p.cols + c];
-        products += g * ((x[row * p.cols + c] - mean_of(row)) * deviation_of(row));
-        sums += g;
+    let end = min(part * p.part_len + p.part_len, p.rows);
+    for (var first = part * p.part_len; first < end; first += 64u) {
+        var block_products = Elem();
+        var block_sums = Elem();
+        for (var row = first; row < min(first + 64u, end); row++) {
+            let g = dy[row * p.cols + c];
+            block_products += g * ((x[row * p.cols + c] - mean_of(row)) * deviation_of(row));
+            block_sums += g;
+        }
+        products += block_products;
+        sums += block_sums;
     }
     parts[part * 2u * p.cols + c] = products;
     if (CENTRED) {

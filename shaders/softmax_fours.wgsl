@@ -12,7 +12,10 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 
 fn result(v: vec4<f32>, scale: f32, rest: f32) -> vec4<f32> {
-    return select(exp(v) * scale, v - rest, vec4(LOG));
+    if (LOG) {
+        return v - rest;
+    }
+    return exp(v) * scale;
 }
 
 @compute @workgroup_size(8)

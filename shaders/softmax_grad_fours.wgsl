@@ -2,7 +2,7 @@
 // with LOG dx = dy - e^s Σ dy; s is what softmax returned
 // dy as x [rows, cols], s [rows, cols] -> dx as y [rows, cols], or in place of dy
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 400,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 260,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -22,7 +22,10 @@ fn term(i: u32) -> vec4<f32> {
 fn result(i: u32, total: f32) -> vec4<f32> {
     let dy = x_at(i);
     let own = s[i];
-    return select(own * (dy - total), dy - exp(own) * total, vec4(LOG));
+    if (LOG) {
+        return dy - exp(own) * total;
+    }
+    return own * (dy - total);
 }
 
 @compute @workgroup_size(8)
@@ -35,24 +38,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let end = start + p.cols / 4u;
     var sums = vec4<f32>();
     var i = start;
-    for (; i + 4u <= end; i += 4u) {
-        let first = term(i) + term(i + 1u);
-        sums += first + (term(i + 2u) + term(i + 3u));
+    for (; i + 2u <= end; i += 2u) {
+        sums += term(i) + term(i + 1u);
     }
     for (; i < end; i++) {
         sums += term(i);
     }
     let total = (sums.x + sums.y) + (sums.z + sums.w);
     i = start;
-    for (; i + 4u <= end; i += 4u) {
+    for (; i + 2u <= end; i += 2u) {
         let g0 = result(i, total);
         let g1 = result(i + 1u, total);
-        let g2 = result(i + 2u, total);
-        let g3 = result(i + 3u, total);
         y[i] = g0;
         y[i + 1u] = g1;
-        y[i + 2u] = g2;
-        y[i + 3u] = g3;
     }
     for (; i < end; i++) {
         y[i] = result(i, total);
