@@ -9,6 +9,10 @@ pub enum DType {
     F32,
     /// Unsigned 32-bit: class indices, token ids.
     U32,
+    /// IEEE binary16, two to a word: 11 bits of precision, magnitudes from 6e-8 to 65,504.
+    F16,
+    /// The upper half of a binary32, two to a word: 8 bits of precision, the range of `f32`.
+    BF16,
 }
 
 impl DType {
@@ -16,14 +20,30 @@ impl DType {
     pub const fn size(self) -> u64 {
         match self {
             Self::F32 | Self::U32 => 4,
+            Self::F16 | Self::BF16 => 2,
         }
     }
 
-    /// The lower-case name used in reports: `f32`, `u32`.
+    /// Bytes of `n` elements: whole words of four bytes, so that no word belongs to two tensors.
+    pub const fn bytes(self, n: u64) -> u64 {
+        match self {
+            Self::F32 | Self::U32 => n.saturating_mul(4),
+            Self::F16 | Self::BF16 => n.div_ceil(2).saturating_mul(4),
+        }
+    }
+
+    /// Held as pairs in words of 32 bits: only casts, views and copies take it.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16)
+    }
+
+    /// The lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::U32 => "u32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
         }
     }
 }
@@ -31,5 +51,58 @@ impl DType {
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// In how many bits a training step keeps activations for its backward pass. Arithmetic, sums, weights, gradients,
+/// statistics and optimizer state are `f32` in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// 32.
+    #[default]
+    F32,
+    /// 16, as [`DType::F16`].
+    F16,
+    /// 16, as [`DType::BF16`].
+    Bf16,
+}
+
+impl Precision {
+    /// Every precision, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// How activations are stored; `None` for as they are computed.
+    pub const fn storage(self) -> Option<DType> {
+        match self {
+            Self::F32 => None,
+            Self::F16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::BF16),
+        }
+    }
+
+    /// The lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The precision of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_come_in_whole_words() {
+        assert_eq!([0, 1, 2, 3].map(|n| DType::F16.bytes(n)), [0, 4, 4, 8]);
+        assert_eq!(DType::BF16.bytes(u64::MAX), u64::MAX, "it saturates");
+        assert_eq!(DType::U32.bytes(3), 12);
     }
 }

@@ -59,6 +59,7 @@ pub use units::Bytes;
 pub mod prelude {
     #[cfg(feature = "gpu")]
     pub use crate::device::{Device, DeviceOptions, Select};
+    pub use crate::dtype::{DType, Precision};
     #[cfg(feature = "gpu")]
     pub use crate::exec::{ProgramId, Session};
     pub use crate::graph::{IGNORE, Init, Param, Params, Tensor, Trace};

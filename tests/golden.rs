@@ -4,11 +4,10 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors};
 use support::close::{Near, assert_close};
 use support::compare::device_gradients;
+use support::golden::{integers, read, wide};
 use support::{both_classes, devices, on_each};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Init, Params, Tensor, Trace};
@@ -17,36 +16,6 @@ use wgrad::nn::Module;
 use wgrad::optim::{Adam, AdamW, Clip, Optimizer, Sgd};
 use wgrad::plan::{Forward, PlanOptions, TrainStep};
 use wgrad::shape::Shape;
-
-/// The tensors of a file: shape and elements; class indices as the same numbers.
-type File = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
-fn read(name: &str) -> File {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
-    let number = |dtype: Dtype, bytes: &[u8]| {
-        let bytes = bytes.try_into().expect("four bytes");
-        match dtype {
-            Dtype::F32 => f32::from_le_bytes(bytes),
-            Dtype::I32 => i32::from_le_bytes(bytes) as f32,
-            other => panic!("{other:?} in a golden file"),
-        }
-    };
-    let one = |(name, view): (String, safetensors::tensor::TensorView)| {
-        let data = view.data().chunks(4).map(|bytes| number(view.dtype(), bytes)).collect();
-        (name, (view.shape().to_vec(), data))
-    };
-    file.tensors().into_iter().map(one).collect()
-}
-
-fn wide(data: &[f32]) -> Vec<f64> {
-    data.iter().map(|&x| f64::from(x)).collect()
-}
-
-fn integers(data: &[f32]) -> Vec<u32> {
-    data.iter().map(|&x| x as u32).collect()
-}
 
 /// The operation of this name on its operands.
 fn apply(op: &str, x: &[Tensor], labels: Option<&Tensor>) -> Tensor {

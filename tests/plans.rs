@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use support::cases;
 use support::random_graph::random_step;
-use wgrad::graph::{Class, Op, ValueId};
+use wgrad::graph::{Class, Init, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer, Sgd};
-use wgrad::plan::{Arena, Plan, PlanOptions, TrainStep};
+use wgrad::plan::{Arena, Forward, Plan, PlanOptions, TrainStep};
 
 fn named(name: &str) -> Limits {
     Limits::named(name).expect("a preset")
@@ -193,6 +193,32 @@ fn arenas_are_cut_to_the_largest_buffer() {
     replay("cut", &plan);
 }
 
+/// A chain on parts of the rows, joined again; rows of 64 columns begin where a binding can.
+fn in_parts(rows: usize) -> Plan {
+    let params = Params::new(0);
+    let w = params.add("w", [64, 64], Init::fan_in(64));
+    let forward = Forward::trace(&params, "y", |trace| {
+        let x = trace.input("x", [4 * rows, 64]).tanh();
+        let part = |i: usize| x.slice(0, i * rows..(i + 1) * rows).matmul(&trace.param(&w));
+        part(0).concat(&[&part(1), &part(2), &part(3)], 0).exp()
+    });
+    forward.expect("valid").plan(&Limits::default()).expect("it fits")
+}
+
+#[test]
+fn slices_and_joins_are_places_in_the_whole() {
+    let plan = in_parts(8);
+    replay("in parts", &plan);
+    let free = |name: &str| {
+        let nodes = plan.graph().nodes.iter().filter(|node| node.op.name() == name);
+        nodes.filter(|node| plan.program.views.is_free(node)).count()
+    };
+    assert_eq!(["slice", "concat"].map(free), [4, 1]);
+    // The input, its function over it; the join.
+    let whole = 4 * 8 * 64 * 4;
+    assert_eq!(plan.peak_bytes() - plan.layout.persistent_bytes(), 2 * whole);
+}
+
 // ---- the replay: who owns which bytes -----------------------------------------------------------------------------
 
 /// What bytes hold: a value of the graph, counting how often it was changed in place, or somebody's scratch.
@@ -241,7 +267,8 @@ impl Replay<'_> {
     fn range(&self, id: ValueId) -> Option<(Arena, u64, u64)> {
         let storage = self.plan.program.storage_of[id.index()]?;
         let region = self.plan.layout.regions[storage.0 as usize];
-        Some((region.arena, region.offset, region.offset + self.plan.graph().value(id).bytes()))
+        let from = region.offset + self.plan.program.offset_of[id.index()];
+        Some((region.arena, from, from + self.plan.graph().value(id).bytes()))
     }
 
     fn owner(&self, id: ValueId) -> Owner {
@@ -265,14 +292,7 @@ impl Replay<'_> {
 /// else may be touched, and at the end the outputs must be there.
 fn replay(name: &str, plan: &Plan) {
     let graph = plan.graph();
-    let mut root: Vec<ValueId> = (0..graph.values.len() as u32).map(ValueId).collect();
-    for &n in &plan.program.order {
-        if let (Op::Reshape(_), [from], [to]) =
-            (&graph.nodes[n].op, &graph.nodes[n].inputs[..], &graph.nodes[n].outputs[..])
-        {
-            root[to.index()] = root[from.index()];
-        }
-    }
+    let root = plan.program.views.roots();
     let mut all: Vec<usize> = plan.program.order.clone();
     all.sort_unstable();
     assert!(all.into_iter().eq(0..graph.nodes.len()), "{name}: the order is not every node once");
@@ -304,9 +324,10 @@ fn replay(name: &str, plan: &Plan) {
             for span in &launch.memory {
                 let memory = &plan.program.storages[span.storage.0 as usize];
                 let region = plan.layout.regions[span.storage.0 as usize];
-                let (from, to) = (region.offset, region.offset + span.bytes);
+                let from = region.offset + span.offset;
+                let to = from + span.bytes;
                 assert!(
-                    span.bytes <= memory.bytes && from % ALIGNMENT == 0,
+                    span.offset + span.bytes <= memory.bytes && from.is_multiple_of(ALIGNMENT),
                     "{what}: a binding beyond its tensor"
                 );
                 let arenas =
@@ -332,8 +353,11 @@ fn replay(name: &str, plan: &Plan) {
         for id in &node.inputs {
             assert!(state.holds(*id), "{what}: its scratch lies on its operand `{}`", graph.value(*id).name);
         }
-        let view = matches!(node.op, Op::Reshape(_));
-        for id in node.outputs.iter().filter(|_| !view) {
+        if plan.program.views.is_free(node) {
+            assert!(launches.is_empty() && state.holds(node.outputs[0]), "{what} needs no dispatch");
+            continue;
+        }
+        for id in &node.outputs {
             if graph.value(*id).bytes() > 0 {
                 assert!(written.contains(&storage(id)), "{what} never writes `{}`", graph.value(*id).name);
             }
@@ -341,7 +365,7 @@ fn replay(name: &str, plan: &Plan) {
         }
         let in_place = launches.iter().any(|(launch, _)| launch.kernel.name.ends_with("_in_place"));
         if !in_place {
-            for id in node.inputs.iter().filter(|_| !view) {
+            for id in &node.inputs {
                 assert!(state.holds(*id), "{what} writes over `{}` while it reads it", graph.value(*id).name);
             }
         }

@@ -48,7 +48,15 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
             let inputs: Vec<Tensor> = node.inputs.iter().map(|id| trace.tensor(*id)).collect();
             let outputs: Vec<Tensor> = node.outputs.iter().map(|id| trace.tensor(*id)).collect();
             let training = has_batch_stats(&nodes, node);
-            let site = rules::Site { inputs: &inputs, outputs: &outputs, dys: &dys, wants: &wants, training };
+            let earlier = rules::adds_onto(&node.op).and_then(|i| gradients.remove(&node.inputs[i]));
+            let site = rules::Site {
+                inputs: &inputs,
+                outputs: &outputs,
+                dys: &dys,
+                wants: &wants,
+                training,
+                earlier,
+            };
             let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
             for (id, dx) in node.inputs.iter().zip(dxs) {
                 let Some(dx) = dx else { continue };

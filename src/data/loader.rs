@@ -1,9 +1,8 @@
-//! Batches, put together on a thread of their own while the device works.
+//! Batches of a data set, epoch after epoch.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 
-use super::Dataset;
+use super::{Dataset, Prefetch};
 use crate::error::{Error, Result};
 use crate::random;
 
@@ -46,9 +45,6 @@ pub struct Loader {
     shuffle: Option<u64>,
     last: LastBatch,
 }
-
-/// Batches that wait for the device.
-const PREFETCH: usize = 2;
 
 impl Loader {
     /// Batches of `batch` samples, in the order of the data set.
@@ -101,22 +97,16 @@ impl Loader {
     }
 
     /// The batches of epoch number `epoch`. A thread prepares the next ones; it ends when the iterator is dropped.
-    pub fn epoch(&self, epoch: u64) -> Batches {
+    pub fn epoch(&self, epoch: u64) -> Prefetch<Batch> {
         let order = match self.shuffle {
             Some(seed) => random::permutation(random::key(seed ^ epoch, "epoch"), self.data.len()),
             None => (0..self.data.len()).collect(),
         };
-        let (sender, receiver) = sync_channel(PREFETCH);
         let (data, batch, batches) = (Arc::clone(&self.data), self.batch, self.batches());
-        std::thread::spawn(move || {
-            for rows in order.chunks(batch).take(batches) {
-                // Nobody wants the rest when the receiver is gone.
-                if sender.send(read(&*data, rows)).is_err() {
-                    return;
-                }
-            }
-        });
-        Batches { receiver }
+        Prefetch::new((0..batches).map(move |i| {
+            let rows = &order[i * batch..order.len().min((i + 1) * batch)];
+            read(&*data, rows)
+        }))
     }
 }
 
@@ -125,19 +115,6 @@ fn read(data: &dyn Dataset, rows: &[usize]) -> Batch {
     let mut x = vec![0.0; rows.len() * len];
     let y = rows.iter().enumerate().map(|(i, &row)| data.read(row, &mut x[i * len..(i + 1) * len])).collect();
     Batch { x, y }
-}
-
-/// The batches of one epoch.
-pub struct Batches {
-    receiver: Receiver<Batch>,
-}
-
-impl Iterator for Batches {
-    type Item = Batch;
-
-    fn next(&mut self) -> Option<Batch> {
-        self.receiver.recv().ok()
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,18 @@
 //! Data sets and batches. Nothing here touches a device.
 
+mod characters;
 mod cifar;
 mod loader;
+mod prefetch;
 mod table;
+mod tokens;
 
+pub use characters::Characters;
 pub use cifar::cifar10;
-pub use loader::{Batch, Batches, LastBatch, Loader};
+pub use loader::{Batch, LastBatch, Loader};
+pub use prefetch::Prefetch;
 pub use table::Table;
+pub use tokens::{TokenBatch, Tokens, Windows};
 
 /// Samples of a fixed length with a class each.
 pub trait Dataset: Send + Sync {

@@ -36,7 +36,8 @@ impl Arenas {
     /// Buffer and offset of an input or output.
     pub(super) fn place_of(&self, plan: &Plan, value: ValueId) -> (&wgpu::Buffer, u64) {
         let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
-        self.place(plan, storage)
+        let (buffer, offset) = self.place(plan, storage);
+        (buffer, offset + plan.program.offset_of[value.index()])
     }
 
     /// The elements of a storage, without padding.

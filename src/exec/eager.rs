@@ -166,7 +166,7 @@ impl Eager {
                 let (pool, blocks) = (&self.pool, &self.blocks);
                 let group = record::group(device, launch, uniforms, index, |span: &Span| {
                     let place = elements(pool, blocks, plan, span.storage).expect("operands are alive");
-                    (place.buffer, place.offset, span.bytes)
+                    (place.buffer, place.offset + span.offset, span.bytes)
                 });
                 ready.push(Ready { pipeline: record::pipeline(device, launch)?, group, grid: launch.grid });
             }
@@ -194,7 +194,11 @@ impl Eager {
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
-        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+        let mut data: Vec<T> =
+            self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
+        // Elements of 16 bits come in whole words.
+        data.truncate(self.plan.graph().value(outputs[i].1).shape.numel() as usize);
+        Ok(data)
     }
 
     /// A parameter or optimizer state by name.
@@ -338,5 +342,6 @@ fn value_place<'a>(
     value: ValueId,
 ) -> Result<Place<'a>> {
     let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
-    elements(pool, blocks, plan, storage)
+    let whole = elements(pool, blocks, plan, storage)?;
+    Ok(Place { offset: whole.offset + plan.program.offset_of[value.index()], ..whole })
 }

@@ -4,10 +4,10 @@ use super::ledger::{Ledger, Purpose};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, IGNORE, STEP_SCALARS, ValueId};
+use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
 use crate::plan::STAGING_SLOTS;
 
-/// Element types that can be fed and read: `f32` and `u32`.
+/// Element types that can be fed and read: `f32`, `u32`, and the 16-bit formats of the crate `half`.
 pub trait Element: bytemuck::Pod {
     /// The element type on the device.
     const DTYPE: DType;
@@ -19,6 +19,14 @@ impl Element for f32 {
 
 impl Element for u32 {
     const DTYPE: DType = DType::U32;
+}
+
+impl Element for half::f16 {
+    const DTYPE: DType = DType::F16;
+}
+
+impl Element for half::bf16 {
+    const DTYPE: DType = DType::BF16;
 }
 
 /// A staging buffer, mapped while the host writes it.
@@ -125,7 +133,8 @@ impl Slot {
             .buffer
             .get_mapped_range_mut(..)
             .map_err(|e| Error::Device { what: "to write an input".to_owned(), message: e.to_string() })?;
-        view.copy_from_slice(bytes);
+        // An odd number of 16-bit elements leaves half a word.
+        view.slice(..bytes.len()).copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -141,15 +150,19 @@ fn check<T: Element>(graph: &Graph, id: ValueId, data: &[T]) -> Result<()> {
         let needed = value.shape.numel();
         return wrong(format!("{} takes {needed} elements, got {}", value.shape, data.len()));
     }
-    if let Some(below) = value.below {
-        let labels: &[u32] = bytemuck::cast_slice(data);
-        if let Some(at) = labels.iter().position(|&label| label >= below && label != IGNORE) {
-            return wrong(format!(
-                "element {at} is {}, but there are {below} classes (0 to {}; u32::MAX is ignored)",
-                labels[at],
-                below.saturating_sub(1)
-            ));
-        }
+    let Some(indices) = value.indices else { return Ok(()) };
+    let words: &[u32] = bytemuck::cast_slice(data);
+    let (below, what, also) = match indices {
+        Indices::Labels(classes) => (classes, "classes", "; u32::MAX is ignored"),
+        Indices::Ids(rows) => (rows, "rows", ""),
+    };
+    let allowed = |word: u32| word < below || (word == IGNORE && matches!(indices, Indices::Labels(_)));
+    match words.iter().position(|&word| !allowed(word)) {
+        Some(at) => wrong(format!(
+            "element {at} is {}, but there are {below} {what} (0 to {}{also})",
+            words[at],
+            below.saturating_sub(1)
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }

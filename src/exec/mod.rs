@@ -28,3 +28,5 @@ pub use feed::Element;
 pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use session::{Debug, ProgramId, Session};
 pub use statistics::RunStats;
+#[cfg(feature = "safetensors")]
+pub use weights::read_notes;

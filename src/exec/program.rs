@@ -29,7 +29,7 @@ impl Program {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
                 let (buffer, offset) = arenas.place(plan, span.storage);
-                (buffer, offset, span.bytes)
+                (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
         }
@@ -100,6 +100,10 @@ impl Program {
         let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
         let submission = device.wgpu_queue().submit([encoder.finish()]);
         self.readbacks[i].submitted(device, slot, 0, submission);
-        Ok(self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default())
+        let mut data: Vec<T> =
+            self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
+        // Elements of 16 bits come in whole words.
+        data.truncate(self.plan.graph().value(id).shape.numel() as usize);
+        Ok(data)
     }
 }

@@ -164,7 +164,9 @@ impl Tensor {
         self.one(Op::Softmax { log: true }, &[self], Location::caller())
     }
 
-    /// The same numbers in another element type; `f32 → u32` truncates and saturates, NaN becomes 0.
+    /// The same numbers in another element type; any shape. `f32 → u32` truncates and saturates, NaN becomes 0.
+    /// `f32 → f16` and `f32 → bf16` round to nearest, ties to even; what is larger than the largest number (65,504 for
+    /// `f16`), infinities too, becomes that number; NaN stays NaN.
     #[track_caller]
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Tensor {

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
-use super::op::{Op, Update};
+use super::op::{Attend, Op, Update};
 
 /// Shape and element type of one operand or result.
 pub(super) type Type = (Shape, DType);
@@ -15,6 +15,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
+    if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
+        return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
+    }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
@@ -122,7 +125,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             }
         }
         Op::Concat { axis } => concat(inputs, *axis),
-        Op::Cast(to) => Ok(vec![(shape(0), *to)]),
+        Op::Cast(to) => match (inputs[0].1, *to) {
+            (F32, _) | (_, F32) => Ok(vec![(shape(0), *to)]),
+            (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
+        },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update(update) => {
@@ -136,8 +142,19 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())
         }
+        Op::Embedding
+        | Op::EmbeddingGrad { .. }
+        | Op::RowNorm { .. }
+        | Op::RowNormGrad { .. }
+        | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
+        Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         _ => super::infer_images::infer(op, inputs),
     }
+}
+
+/// Works on the words that hold two elements of 16 bits each.
+fn stays_packed(op: &Op) -> bool {
+    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy)
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {
@@ -167,6 +184,21 @@ fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
     let mut dims = batch.dims().to_vec();
     dims.extend([m, n]);
     Ok(Shape::try_new(&dims).expect("as many dimensions as the larger operand"))
+}
+
+fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, String> {
+    let own = attend.operands();
+    if let Some((shape, dtype)) = inputs[..own].iter().find(|(_, dtype)| *dtype != DType::F32) {
+        return Err(format!("attention takes f32, got {dtype} {shape}"));
+    }
+    let shapes: Vec<Shape> = inputs[..own].iter().map(|(shape, _)| *shape).collect();
+    let sizes = attend.sizes(&shapes)?;
+    if matches!(op, Op::AttentionGrad(_)) {
+        return Ok(inputs[..own].to_vec());
+    }
+    let o = Shape::from([sizes.batch, sizes.rows, sizes.heads, sizes.size]);
+    let lse = Shape::from([sizes.batch, sizes.heads, sizes.rows]);
+    Ok(vec![(o, DType::F32), (lse, DType::F32)])
 }
 
 fn labelled(inputs: &[Type]) -> Result<(), String> {

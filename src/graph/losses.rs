@@ -11,9 +11,42 @@ impl Tensor {
     #[must_use]
     pub fn cross_entropy(&self, labels: &Tensor) -> Tensor {
         let at = Location::caller();
-        let losses = self.trace.emit(Op::CrossEntropy, &[self, labels], at).swap_remove(0);
+        let losses = self.one(Op::CrossEntropy, &[self, labels], at);
         let share = labels.one(Op::LabelShare, &[labels], at);
         losses.sum(&[]).mul(&share)
+    }
+
+    /// Cross-entropy of the logits `self · weightᵀ` with class indices, as [`Tensor::cross_entropy`] has it: `self [n, d]`,
+    /// `weight [v, d]`, `labels [n]`. The rows are cut into `chunks`, and planning lets each chunk's logits die before the
+    /// next chunk's exist: `[n / chunks, v]` are alive at once, instead of `[n, v]`.
+    #[track_caller]
+    #[must_use]
+    pub fn linear_cross_entropy(&self, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
+        let at = Location::caller();
+        if [self, weight, labels].iter().any(|operand| operand.id.is_none()) {
+            return Tensor { id: None, ..self.clone() };
+        }
+        let rows = self.dim(0);
+        if chunks == 0 || chunks > rows.max(1) || self.shape.rank() != 2 || labels.shape != [rows].into() {
+            self.trace.complain(
+                format!(
+                    "linear_cross_entropy of {} with labels {} in {chunks} chunks",
+                    self.shape, labels.shape
+                ),
+                at,
+            );
+            return Tensor { id: None, ..self.clone() };
+        }
+        if chunks == 1 {
+            return self.matmul_transposed(weight, false, true).cross_entropy(labels);
+        }
+        let share = labels.one(Op::LabelShare, &[labels], at);
+        let sums = (0..chunks).map(|i| {
+            let part = i * rows / chunks..(i + 1) * rows / chunks;
+            let logits = self.slice(0, part.clone()).matmul_transposed(weight, false, true);
+            logits.one(Op::CrossEntropy, &[&logits, &labels.slice(0, part)], at).sum(&[])
+        });
+        sums.reduce(|sum, next| sum.add(&next)).expect("at least two chunks").mul(&share)
     }
 
     /// Mean squared error, shapes equal or broadcast.

@@ -1,16 +1,19 @@
 //! A training step as a list of operations on named values. Nothing here knows a device.
 
 mod arithmetic;
+mod attention;
 mod cost;
 mod draw;
 mod images;
 mod infer;
 mod infer_images;
+mod infer_rows;
 mod losses;
 mod movement;
 mod op;
 mod params;
 mod reductions;
+mod rows;
 mod tensor;
 mod trace;
 mod window;
@@ -19,9 +22,13 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
-pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, Saves, Unary, Update};
+pub use op::{
+    Activation, Attend, AttendSizes, Averaging, Binary, IGNORE, MAX_HEAD, Op, Reduction, Resample, RowNorm,
+    Saves, Unary, Update,
+};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
@@ -130,16 +137,25 @@ pub struct Value {
     pub dtype: DType,
     /// What its memory is for.
     pub class: Class,
-    /// For an input of class indices: every element must be below this, or [`IGNORE`].
-    pub below: Option<u32>,
+    /// For an input of indices: which ones it may hold.
+    pub indices: Option<Indices>,
     /// Computed a second time in the backward pass, instead of being kept from the forward pass.
     pub again: bool,
 }
 
+/// Which indices an input may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indices {
+    /// Class indices below this, or [`IGNORE`].
+    Labels(u32),
+    /// Row numbers below this.
+    Ids(u32),
+}
+
 impl Value {
-    /// Bytes of the elements, without padding.
+    /// Bytes of the elements: whole words, without further padding.
     pub fn bytes(&self) -> u64 {
-        self.shape.numel().saturating_mul(self.dtype.size())
+        self.dtype.bytes(self.shape.numel())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The symbolic tensor that model code computes with.
 
 use std::fmt;
+use std::panic::Location;
 
 use super::{Trace, ValueId};
 use crate::dtype::DType;
@@ -40,6 +41,15 @@ impl Tensor {
     /// The value's id; `None` after a mistake.
     pub fn id(&self) -> Option<ValueId> {
         self.id
+    }
+
+    /// Reports a mistake that an operation's operands do not show, at the place of the call. Stands for a result of this
+    /// shape; what is computed from it is not reported again.
+    #[track_caller]
+    #[must_use]
+    pub fn mistake(&self, message: impl Into<String>, shape: impl Into<Shape>) -> Self {
+        self.trace.complain(message.into(), Location::caller());
+        Self { id: None, shape: shape.into(), dtype: DType::F32, trace: self.trace.clone() }
     }
 
     /// Gives the value a name of its own for reports, if no other has it.

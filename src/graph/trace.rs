@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::infer;
-use super::{Class, Graph, Node, Op, Param, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId};
+use super::{Class, Graph, Indices, Node, Op, Param, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId};
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
 use crate::shape::Shape;
@@ -114,11 +114,24 @@ impl Trace {
         self.declare(name, shape.into(), DType::F32, None, Location::caller())
     }
 
+    /// Declares an input of another element type, such as images in 16 bits; [`Tensor::cast`] makes it `f32`.
+    #[track_caller]
+    pub fn input_of(&self, dtype: DType, name: &str, shape: impl Into<Shape>) -> Tensor {
+        self.declare(name, shape.into(), dtype, None, Location::caller())
+    }
+
     /// Declares a `u32` input of class indices, each below `classes` or [`IGNORE`](super::IGNORE); the host is told
     /// when it feeds others.
     #[track_caller]
     pub fn labels(&self, name: &str, shape: impl Into<Shape>, classes: u32) -> Tensor {
-        self.declare(name, shape.into(), DType::U32, Some(classes), Location::caller())
+        self.declare(name, shape.into(), DType::U32, Some(Indices::Labels(classes)), Location::caller())
+    }
+
+    /// Declares a `u32` input of row numbers for [`Tensor::embedding`], each below `below`; the host is told when it
+    /// feeds others.
+    #[track_caller]
+    pub fn ids(&self, name: &str, shape: impl Into<Shape>, below: u32) -> Tensor {
+        self.declare(name, shape.into(), DType::U32, Some(Indices::Ids(below)), Location::caller())
     }
 
     /// Keeps a value until the end of the step, for the host to read by this name.
@@ -245,7 +258,7 @@ impl Trace {
         name: &str,
         shape: Shape,
         dtype: DType,
-        below: Option<u32>,
+        indices: Option<Indices>,
         at: &'static Location<'static>,
     ) -> Tensor {
         let taken = self.state.borrow().graph.inputs().any(|(_, value)| value.name == name);
@@ -254,7 +267,7 @@ impl Trace {
         } else if shape.numel() == 0 {
             self.complain(format!("input `{name}` {shape} has no elements; a batch is at least 1"), at);
         }
-        let id = self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, Class::Input, below);
+        let id = self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, Class::Input, indices);
         self.tensor(id)
     }
 
@@ -271,13 +284,13 @@ impl State {
         shape: Shape,
         dtype: DType,
         class: Class,
-        below: Option<u32>,
+        indices: Option<Indices>,
     ) -> ValueId {
         let id = ValueId(self.graph.values.len() as u32);
         let count = self.names.entry(name.clone()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { name } else { format!("{name}.{count}") };
-        self.graph.values.push(Value { name, shape, dtype, class, below, again: false });
+        self.graph.values.push(Value { name, shape, dtype, class, indices, again: false });
         id
     }
 }

@@ -212,12 +212,62 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
+#[path = "attention.rs"]
+mod attention;
+pub use attention::*;
+/// `shaders/half_pack.wgsl` and `shaders/half_unpack.wgsl` for one format.
+macro_rules! halves {
+    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:literal) => {
+        /// 16 bits from 32.
+        pub static $pack: Kernel = Kernel {
+            name: $pack_name,
+            parts: &[GRID, wgsl!($format), wgsl!("half_pack")],
+            slots: &[1, 2],
+            workgroup: 64,
+            variants: NONE,
+        };
+        /// 32 bits from 16.
+        pub static $unpack: Kernel = Kernel {
+            name: $unpack_name,
+            parts: &[GRID, wgsl!($format), wgsl!("half_unpack")],
+            slots: &[1, 2],
+            workgroup: 64,
+            variants: NONE,
+        };
+    };
+}
+
+halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", "prelude/half_f16");
+halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", "prelude/half_bf16");
+
 #[path = "images.rs"]
 mod images;
 pub use images::*;
+#[path = "rows.rs"]
+mod rows;
+pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
-pub static ALL: &[&Kernel] = &[
+pub static ALL: &[&Kernel] = {
+    static JOINED: [&Kernel; MOST.len() + attention::KERNELS.len()] = join(MOST, &attention::KERNELS);
+    &JOINED
+};
+
+const fn join<const N: usize>(
+    a: &'static [&'static Kernel],
+    b: &'static [&'static Kernel],
+) -> [&'static Kernel; N] {
+    let mut all = [a[0]; N];
+    let mut i = 1;
+    while i < N {
+        all[i] = if i < a.len() { a[i] } else { b[i - a.len()] };
+        i += 1;
+    }
+    all
+}
+
+/// All but those of attention.
+static MOST: &[&Kernel] = &[
     &CONV_PACK,
     &CONV_PACK_BIAS,
     &CONV_DIRECT,
@@ -280,6 +330,10 @@ pub static ALL: &[&Kernel] = &[
     &COPY,
     &FILL,
     &CAST,
+    &PACK_F16,
+    &UNPACK_F16,
+    &PACK_BF16,
+    &UNPACK_BF16,
     &REDUCE,
     &SGD,
     &MOMENTUM,
@@ -293,4 +347,44 @@ pub static ALL: &[&Kernel] = &[
     &MATMUL_CPU_NT,
     &MATMUL_CPU_TN,
     &MATMUL_TILED,
+    &LAYER_NORM[0],
+    &LAYER_NORM[1],
+    &LAYER_NORM[2],
+    &RMS_NORM[0],
+    &RMS_NORM[1],
+    &RMS_NORM[2],
+    &LAYER_NORM_GRAD[0],
+    &LAYER_NORM_GRAD[1],
+    &LAYER_NORM_GRAD[2],
+    &LAYER_NORM_GRAD_IN_PLACE[0],
+    &LAYER_NORM_GRAD_IN_PLACE[1],
+    &LAYER_NORM_GRAD_IN_PLACE[2],
+    &RMS_NORM_GRAD[0],
+    &RMS_NORM_GRAD[1],
+    &RMS_NORM_GRAD[2],
+    &RMS_NORM_GRAD_IN_PLACE[0],
+    &RMS_NORM_GRAD_IN_PLACE[1],
+    &RMS_NORM_GRAD_IN_PLACE[2],
+    &LAYER_NORM_SUMS[0],
+    &LAYER_NORM_SUMS[1],
+    &RMS_NORM_SUMS[0],
+    &RMS_NORM_SUMS[1],
+    &LAYER_NORM_SUMS_END[0],
+    &LAYER_NORM_SUMS_END[1],
+    &RMS_NORM_SUMS_END[0],
+    &RMS_NORM_SUMS_END[1],
+    &EMBEDDING[0],
+    &EMBEDDING[1],
+    &EMBEDDING_SUMS[0],
+    &EMBEDDING_SUMS[1],
+    &ROTARY[0],
+    &ROTARY[1],
+    &ROTARY_IN_PLACE[0],
+    &ROTARY_IN_PLACE[1],
+    &ROTARY_ANGLES,
+    &SORT_START,
+    &SORT_COUNT,
+    &SORT_SCAN,
+    &SORT_BASES,
+    &SORT_MOVE,
 ];

@@ -47,6 +47,18 @@ pub(super) fn dropout(site: &Site, p: f32, key: u32) -> Launch<Operand> {
 
 pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
     let memory = vec![Operand::Input(0), Operand::Output(0)];
+    let halves = match (site.inputs[0].1, to) {
+        (_, DType::F16) => Some(&table::PACK_F16),
+        (_, DType::BF16) => Some(&table::PACK_BF16),
+        (DType::F16, _) => Some(&table::UNPACK_F16),
+        (DType::BF16, _) => Some(&table::UNPACK_BF16),
+        _ => None,
+    };
+    if let Some(kernel) = halves {
+        let count = quads(site.output().numel());
+        let eights = count.div_ceil(2);
+        return per_thread(site, kernel, u64::from(eights), memory, &[eights, count]);
+    }
     let mut launch = in_fours(site, [&table::CAST, &table::CAST], memory, &[]);
     launch.constants = vec![("TO_U32", f64::from(u8::from(to == DType::U32)))];
     launch

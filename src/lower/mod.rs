@@ -1,13 +1,17 @@
 //! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
 
+mod attention;
 mod conv;
 mod elementwise;
+mod embedding;
 mod grid;
 mod images;
 mod loss;
 mod matmul;
 mod movement;
+mod norm;
 mod reduce;
+mod rotary;
 mod rows;
 mod update;
 
@@ -68,6 +72,9 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::SoftmaxGrad { .. } => vec![1],
         Op::BatchNorm(_) => vec![0],
         Op::BatchNormGrad { .. } => vec![5],
+        Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
+        Op::RowNormGrad { .. } => vec![3],
+        Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         _ => Vec::new(),
     }
@@ -106,9 +113,10 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
         Op::Pad { axis, before, .. } => movement::pad(site, *axis, *before),
         Op::Concat { axis } => movement::concat(site, *axis),
-        Op::Copy => movement::copy(site).into(),
+        Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
+        Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
         Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
         Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),
@@ -122,6 +130,11 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::RunningStats { momentum, unbias } => images::running_stats(site, *momentum, *unbias).into(),
         Op::Resample { mode, .. } => images::resample(site, *mode, false).into(),
         Op::ResampleGrad { mode, .. } => images::resample(site, *mode, true).into(),
+        Op::Embedding => embedding::embedding(site).into(),
+        Op::EmbeddingGrad { rows } => embedding::grad(site, *rows),
+        Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps).into(),
+        Op::RowNormGrad { kind } => norm::grad(site, *kind),
+        Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
     })
 }
 

@@ -25,29 +25,39 @@ fn moved(site: &Site, job: &Move) -> Launch<Operand> {
     per_thread(site, &table::COPY, n, vec![job.from, Operand::Output(0)], &params)
 }
 
-fn whole(site: &Site, from_strides: Vec<u64>, from_offset: u64) -> Launch<Operand> {
+fn whole(site: &Site, from: usize, from_strides: Vec<u64>, from_offset: u64) -> Launch<Operand> {
     let dims = site.output();
     let to_strides = dims.strides();
-    moved(site, &Move { from: Operand::Input(0), from_offset, from_strides, to_offset: 0, to_strides, dims })
+    moved(
+        site,
+        &Move { from: Operand::Input(from), from_offset, from_strides, to_offset: 0, to_strides, dims },
+    )
 }
 
-pub(super) fn copy(site: &Site) -> Launch<Operand> {
-    whole(site, site.output().strides(), 0)
+/// The output as a copy of an input.
+pub(super) fn copy(site: &Site, input: usize) -> Launch<Operand> {
+    // Bits, not numbers: what comes in pairs is copied by the word.
+    let dtype = site.inputs[input].1;
+    let words = dtype.bytes(site.output().numel()) / 4;
+    let dims = if dtype.is_half() { Shape::from([words as usize]) } else { site.output() };
+    let (from_strides, to_strides) = (dims.strides(), dims.strides());
+    let from = Operand::Input(input);
+    moved(site, &Move { from, from_offset: 0, from_strides, to_offset: 0, to_strides, dims })
 }
 
 pub(super) fn permute(site: &Site, perm: &[usize]) -> Launch<Operand> {
     let strides = site.inputs[0].0.strides();
-    whole(site, perm.iter().map(|&axis| strides[axis]).collect(), 0)
+    whole(site, 0, perm.iter().map(|&axis| strides[axis]).collect(), 0)
 }
 
 pub(super) fn expand(site: &Site) -> Launch<Operand> {
-    whole(site, site.inputs[0].0.broadcast_strides(&site.output()), 0)
+    whole(site, 0, site.inputs[0].0.broadcast_strides(&site.output()), 0)
 }
 
 pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
     let strides = site.inputs[0].0.strides();
     let offset = start as u64 * strides[axis];
-    whole(site, strides, offset)
+    whole(site, 0, strides, offset)
 }
 
 /// A part written into its place along `axis` of the output.

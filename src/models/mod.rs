@@ -1,15 +1,24 @@
 //! Networks that can be planned and trained by name.
 
+mod bert;
 mod densenet;
+mod gpt;
+mod llama;
 mod mlp;
 mod mobilenet;
 mod resnet;
+mod sequence;
 mod small;
+mod transformer;
 mod unet;
 mod vgg;
 
+pub use bert::{Bert, BertConfig};
+pub use gpt::{Gpt, GptBlock, GptConfig};
+pub use llama::{Llama, LlamaConfig};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
+pub use sequence::Sequence;
 
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
@@ -17,20 +26,25 @@ use crate::nn::Module;
 use crate::plan::{Forward, TrainStep};
 use crate::shape::Shape;
 
-/// A network for images or vectors of a fixed length, with class indices as targets.
+/// A network with what a batch for it looks like: numbers, or token ids; and class indices as targets.
 pub struct Model {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Length of one input.
+    /// Numbers or tokens in one input.
     pub inputs: usize,
-    /// Number of classes.
+    /// Number of classes; the vocabulary of a model over tokens.
     pub classes: usize,
-    /// Number of labels of one input: one, or one for each pixel.
+    /// Number of labels of one input: one, one for each pixel, or one for each token.
     pub labels: usize,
-    /// One input: `[length]`, or `[channels, rows, columns]`.
-    sample: Vec<usize>,
     params: Params,
-    network: Box<dyn Module>,
+    network: Network,
+}
+
+enum Network {
+    /// Takes `f32` of this shape: `[length]`, or `[channels, rows, columns]`.
+    Numbers(Vec<usize>, Box<dyn Module>),
+    /// Takes sequences of token ids.
+    Tokens(Box<dyn Sequence>),
 }
 
 /// What can be changed about a model.
@@ -40,6 +54,8 @@ pub struct ModelOptions {
     pub image: Option<[usize; 2]>,
     /// Number of classes; `None` for that of the model's paper.
     pub classes: Option<usize>,
+    /// Tokens in a sequence, and rows of a learned position table; `None` for those of the model's paper.
+    pub seq: Option<usize>,
 }
 
 /// Name, channels, rows, columns and classes of each network for images.
@@ -56,7 +72,7 @@ const IMAGES: [(&str, [usize; 3], usize); 8] = [
 
 impl Model {
     /// The names that [`Model::named`] knows.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 15] = [
         "mlp",
         "digits",
         "cnn",
@@ -67,6 +83,11 @@ impl Model {
         "mobilenet-v2",
         "densenet121",
         "unet",
+        "gpt-nano",
+        "gpt2",
+        "gpt2-medium",
+        "llama-tiny",
+        "bert-base",
     ];
 
     /// A network by name, with parameters that start from `seed`.
@@ -76,6 +97,9 @@ impl Model {
     /// - `cnn`: two convolutions and a linear layer on 1×28×28; `lenet`: LeNet-5.
     /// - `resnet18`, `resnet50`, `vgg16`, `mobilenet-v2`, `densenet121` on 3×224×224: torchvision's.
     /// - `unet`: two classes for each pixel of 3×416×608.
+    /// - `gpt-nano`, `gpt2`, `gpt2-medium`, `llama-tiny`: the next token for each token; see [`GptConfig`] and
+    ///   [`LlamaConfig`].
+    /// - `bert-base`: a token for each sequence; see [`Bert`].
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
@@ -83,21 +107,34 @@ impl Model {
         Self::with_options(name, seed, &ModelOptions::default())
     }
 
-    /// [`Model::named`] for images of another size or other classes.
+    /// [`Model::named`] for inputs of another size or other classes.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the known names; [`Error::Option`] for an image where a model takes none, or of size 0,
-    /// or for 0 classes.
+    /// [`Error::Unknown`] with the known names; [`Error::Option`] for an option that the model does not have, or one of 0.
     pub fn with_options(name: &str, seed: u64, options: &ModelOptions) -> Result<Self> {
-        if options.classes == Some(0) || options.image.is_some_and(|size| size.contains(&0)) {
-            return Err(Error::Option(
-                "0 classes or an image without pixels: both must be at least 1".to_owned(),
-            ));
+        let ModelOptions { image, classes, seq } = *options;
+        if classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
+            let message = "0 classes, no tokens or an image without pixels: each must be at least 1";
+            return Err(Error::Option(message.to_owned()));
         }
         let params = Params::new(seed);
-        if let Some(&(name, [c, h, w], classes)) = IMAGES.iter().find(|(other, ..)| *other == name) {
-            let [h, w] = options.image.unwrap_or([h, w]);
-            let classes = options.classes.unwrap_or(classes);
+        let sequence = sequence::named(name, &params, seq)?;
+        let takes = |what: &str, not: &str| Err(Error::Option(format!("`{name}` takes {what}, {not}")));
+        if let Some(sequence::Named { name, seq, vocabulary, labels, network }) = sequence {
+            if image.is_some() || classes.is_some() {
+                return takes(
+                    "tokens",
+                    "so it has no image size and no number of classes but its vocabulary",
+                );
+            }
+            let network = Network::Tokens(network);
+            return Ok(Self { name, inputs: seq, classes: vocabulary, labels, params, network });
+        }
+        if let Some(&(name, [c, h, w], paper)) = IMAGES.iter().find(|(other, ..)| *other == name) {
+            if seq.is_some() {
+                return takes("images", "so it has no sequence length");
+            }
+            let ([h, w], classes) = (image.unwrap_or([h, w]), classes.unwrap_or(paper));
             let network: Box<dyn Module> = match name {
                 "cnn" => Box::new(small::Cnn::new(&params, [c, h, w], classes)),
                 "lenet" => Box::new(small::LeNet::new(&params, [c, h, w], classes)),
@@ -109,15 +146,8 @@ impl Model {
                 _ => Box::new(unet::UNet::new(&params, c, classes)),
             };
             let labels = if name == "unet" { h * w } else { 1 };
-            return Ok(Self {
-                name,
-                inputs: c * h * w,
-                classes,
-                labels,
-                sample: vec![c, h, w],
-                params,
-                network,
-            });
+            let network = Network::Numbers(vec![c, h, w], network);
+            return Ok(Self { name, inputs: c * h * w, classes, labels, params, network });
         }
         let (name, mut sizes) = match name {
             "mlp" => ("mlp", vec![784, 512, 512, 10]),
@@ -127,15 +157,15 @@ impl Model {
                 return Err(Error::Unknown { kind: "model", name: name.to_owned(), known });
             }
         };
-        if options.image.is_some() {
-            return Err(Error::Option(format!("`{name}` takes vectors of {}, not images", sizes[0])));
+        if image.is_some() || seq.is_some() {
+            return takes(&format!("vectors of {}", sizes[0]), "not images or sequences");
         }
-        if let (Some(classes), Some(last)) = (options.classes, sizes.last_mut()) {
+        if let (Some(classes), Some(last)) = (classes, sizes.last_mut()) {
             *last = classes;
         }
-        let network = Box::new(Mlp::new(&params, &sizes));
+        let network = Network::Numbers(vec![sizes[0]], Box::new(Mlp::new(&params, &sizes)));
         let classes = sizes.last().copied().unwrap_or_default();
-        Ok(Self { name, inputs: sizes[0], classes, labels: 1, sample: vec![sizes[0]], params, network })
+        Ok(Self { name, inputs: sizes[0], classes, labels: 1, params, network })
     }
 
     /// The parameters, on the host.
@@ -143,22 +173,45 @@ impl Model {
         &self.params
     }
 
-    /// The shape of a batch of inputs.
+    /// The shape of a batch of inputs: `[batch]` and that of one input.
     pub fn input_shape(&self, batch: usize) -> Shape {
-        let dims = [&[batch], &self.sample[..]].concat();
+        let dims = match &self.network {
+            Network::Numbers(sample, _) => [&[batch], &sample[..]].concat(),
+            Network::Tokens(_) => vec![batch, self.inputs],
+        };
         Shape::try_new(&dims).expect("at most four dimensions")
     }
 
-    /// Logits `[batch · labels, classes]` of `x` of [`Model::input_shape`], or `[batch, inputs]`.
+    /// Logits `[.., classes]`, a row for each label, of an input of [`Model::input_shape`]; numbers may also come as
+    /// `[batch, inputs]`.
     pub fn logits(&self, x: &Tensor) -> Tensor {
-        self.network.forward(&x.reshape(self.input_shape(x.dim(0))))
+        match &self.network {
+            Network::Numbers(_, network) => network.forward(&x.reshape(self.input_shape(x.dim(0)))),
+            Network::Tokens(network) => network.logits(x),
+        }
     }
 
-    /// The loss of a batch: inputs `x` of [`Model::input_shape`] and labels `y [batch · labels]`, cross-entropy.
+    /// The loss of a batch: inputs `x` of [`Model::input_shape`], `f32` or token ids, and labels `y [batch · labels]`;
+    /// cross-entropy.
     pub fn loss(&self, trace: &Trace, batch: usize) -> Tensor {
-        let x = trace.input("x", self.input_shape(batch));
+        let x = self.input(trace, batch);
         let y = trace.labels("y", [batch * self.labels], self.classes as u32);
-        self.logits(&x).cross_entropy(&y)
+        match &self.network {
+            Network::Numbers(..) => self.logits(&x).cross_entropy(&y),
+            Network::Tokens(network) => network.loss(&x, &y),
+        }
+    }
+
+    /// Tokens in a sequence; `None` for a model over numbers.
+    pub fn seq(&self) -> Option<usize> {
+        matches!(self.network, Network::Tokens(_)).then_some(self.inputs)
+    }
+
+    fn input(&self, trace: &Trace, batch: usize) -> Tensor {
+        match &self.network {
+            Network::Numbers(..) => trace.input("x", self.input_shape(batch)),
+            Network::Tokens(_) => trace.ids("x", self.input_shape(batch), self.classes as u32),
+        }
     }
 
     /// A training step for `batch` samples.
@@ -176,9 +229,7 @@ impl Model {
     /// [`Error::Option`] for a batch of 0.
     pub fn forward(&self, batch: usize) -> Result<Forward> {
         at_least_one(batch)?;
-        Forward::trace(&self.params, "logits", |trace| {
-            self.logits(&trace.input("x", self.input_shape(batch)))
-        })
+        Forward::trace(&self.params, "logits", |trace| self.logits(&self.input(trace, batch)))
     }
 }
 

@@ -27,6 +27,21 @@ impl Linear {
         let weight = params.add("weight", [outputs, inputs], Init::fan_in(inputs));
         Self { path: params.path().to_owned(), weight, bias: None }
     }
+
+    /// Registers a `weight` that starts normal with this standard deviation, and a `bias` that starts as 0: as
+    /// transformers have it.
+    #[track_caller]
+    pub fn normal(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
+        let layer = Self::normal_without_bias(params, inputs, outputs, std);
+        Self { bias: Some(params.add("bias", [outputs], Init::Constant(0.0))), ..layer }
+    }
+
+    /// Registers a `weight` alone that starts normal with this standard deviation.
+    #[track_caller]
+    pub fn normal_without_bias(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
+        let weight = params.add("weight", [outputs, inputs], Init::Normal(std));
+        Self { path: params.path().to_owned(), weight, bias: None }
+    }
 }
 
 impl Module for Linear {

@@ -2,13 +2,17 @@
 
 mod conv;
 mod dropout;
+mod embedding;
 mod linear;
 mod norm;
+mod row_norm;
 
 pub use conv::{Conv2d, ConvTranspose2d};
 pub use dropout::Dropout;
+pub use embedding::Embedding;
 pub use linear::Linear;
 pub use norm::{BatchNorm2d, GroupNorm};
+pub use row_norm::{LayerNorm, RmsNorm};
 
 use crate::graph::Tensor;
 

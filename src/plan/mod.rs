@@ -9,6 +9,7 @@ mod program;
 mod schedule;
 mod separate;
 mod step;
+mod views;
 
 pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
@@ -17,9 +18,10 @@ pub use layout::{Arena, Layout, Region};
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId};
 pub use step::{Forward, PlanOptions, Savings, TrainStep};
+pub use views::Views;
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph};
+use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
 use crate::memory::planner::{Certificate, Problem};
 use crate::optim::Optimizer;
@@ -52,11 +54,30 @@ struct Settings {
     seed: u64,
     reorder: bool,
     in_place: bool,
+    /// Slices and joins are places in the memory of the whole, where that needs less.
+    parts: bool,
     reuse: bool,
     guard_bytes: u64,
 }
 
 impl Plan {
+    /// Plans a graph that was put together by hand, as it stands: nothing is differentiated and no update is added. With
+    /// an `optimizer`, a run counts as a training step, and the first output is its loss, a scalar.
+    ///
+    /// # Errors
+    /// A tensor that no binding covers.
+    pub fn of_graph(graph: Graph, optimizer: Option<Optimizer>, limits: &Limits) -> Result<Self> {
+        let settings = Settings {
+            optimizer,
+            reorder: true,
+            in_place: true,
+            parts: true,
+            reuse: true,
+            ..Settings::default()
+        };
+        Self::compile(graph, limits, settings)
+    }
+
     /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
         let program = Self::program(graph, limits, &settings)?;
@@ -69,9 +90,20 @@ impl Plan {
 
     /// The pipeline up to packing.
     fn program(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
-        let graph = separate::separate(graph)?;
-        let order = schedule::schedule(&graph, settings.reorder);
-        Program::build(graph, order, limits, settings.in_place)
+        let with = |graph: Graph, parts: bool| {
+            let graph = separate::separate(graph, parts)?;
+            let views = Views::of(&graph, parts);
+            let order = schedule::schedule(&graph, &views, settings.reorder);
+            Program::build(graph, views, order, limits, settings.in_place)
+        };
+        let candidate = Views::of(&graph, settings.parts);
+        let moves = |node: &&Node| matches!(node.op, Op::Slice { .. } | Op::Concat { .. });
+        if !graph.nodes.iter().filter(moves).any(|node| candidate.is_free(node)) {
+            return with(graph, false);
+        }
+        let (apart, inside) = (with(graph.clone(), false)?, with(graph, true)?);
+        let fewer = inside.lower_bound(limits)? <= apart.lower_bound(limits)?;
+        Ok(if fewer { inside } else { apart })
     }
 
     /// The graph that runs: the traced one with its backward pass and updates.
@@ -116,7 +148,10 @@ impl Plan {
                 add(value.to_bits());
             }
             launch.grid.iter().chain(&launch.params).for_each(|&word| add(u64::from(word)));
-            launch.memory.iter().for_each(|span| add(u64::from(span.storage.0)));
+            for span in &launch.memory {
+                add(u64::from(span.storage.0));
+                add(span.offset);
+            }
         }
         for (arena, bytes) in self.layout.arenas() {
             add(u64::from(arena.index) << 1 | u64::from(arena.persistent));

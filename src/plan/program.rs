@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::layout::step_problem;
-use super::schedule::roots;
+use super::views::Views;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Op, ValueId};
 use crate::kernels::{Launch, MAX_PARAMS};
@@ -48,11 +48,13 @@ impl Storage {
     }
 }
 
-/// The first bytes of a storage, as a dispatch binds them.
+/// Bytes of a storage, as a dispatch binds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Which storage.
     pub storage: StorageId,
+    /// The first byte in it, a multiple of [`ALIGNMENT`].
+    pub offset: u64,
     /// How many bytes, a multiple of 16.
     pub bytes: u64,
 }
@@ -68,6 +70,10 @@ pub struct Program {
     pub storages: Vec<Storage>,
     /// The storage of each value; `None` for values that nothing computes or reads.
     pub storage_of: Vec<Option<StorageId>>,
+    /// The first byte of each value in its storage.
+    pub offset_of: Vec<u64>,
+    /// Which values are parts of others.
+    pub views: Views,
     /// Dispatches with the position in `order` that each belongs to.
     pub launches: Vec<(Launch<Span>, usize)>,
     /// Bytes of everything that does not live from step to step, if nothing shared memory.
@@ -77,11 +83,24 @@ pub struct Program {
 impl Program {
     /// # Errors
     /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Option`] from lowering.
-    pub(super) fn build(graph: Graph, order: Vec<usize>, limits: &Limits, in_place: bool) -> Result<Self> {
-        let last_use = last_uses(&graph, &order);
-        let storage_of = vec![None; graph.values.len()];
-        let mut program =
-            Self { graph, order, storages: Vec::new(), storage_of, launches: Vec::new(), naive_bytes: 0 };
+    pub(super) fn build(
+        graph: Graph,
+        views: Views,
+        order: Vec<usize>,
+        limits: &Limits,
+        in_place: bool,
+    ) -> Result<Self> {
+        let last_use = last_uses(&graph, &views.roots(), &order);
+        let mut program = Self {
+            storage_of: vec![None; graph.values.len()],
+            offset_of: vec![0; graph.values.len()],
+            graph,
+            order,
+            views,
+            storages: Vec::new(),
+            launches: Vec::new(),
+            naive_bytes: 0,
+        };
         program.add_persistent(limits)?;
         let inputs: Vec<ValueId> = program.graph.inputs().map(|(id, _)| id).collect();
         for id in inputs {
@@ -197,25 +216,24 @@ impl Program {
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
-            let shared = match (&node.op, in_place) {
-                (Op::Reshape(_), _) => self.storage_of[node.inputs[0].index()],
-                (_, Some(input)) if i == 0 => self.storage_of[node.inputs[input].index()],
-                _ => None,
-            };
-            let end = last_use[output.index()].max(position);
-            match shared {
-                Some(id) => {
+            let over = in_place.filter(|_| i == 0).map(|input| node.inputs[input]);
+            let over = over.map(|input| (self.storage_of[input.index()], self.offset_of[input.index()]));
+            match over {
+                Some((Some(id), offset)) => {
+                    let end = last_use[output.index()].max(position);
                     let class = self.graph.value(output).class;
                     let storage = &mut self.storages[id.0 as usize];
                     storage.last = storage.last.max(end);
-                    if in_place.is_some() {
-                        storage.tenants.push((position, class));
-                        self.naive_bytes = self.naive_bytes.saturating_add(storage.bytes);
-                    }
-                    self.storage_of[output.index()] = shared;
+                    storage.tenants.push((position, class));
+                    self.naive_bytes = self.naive_bytes.saturating_add(storage.bytes);
+                    self.storage_of[output.index()] = Some(id);
+                    self.offset_of[output.index()] = offset;
                 }
-                None => drop(self.new_storage(output, position, end, limits)?),
+                _ => self.place(output, position, last_use, limits)?,
             }
+        }
+        if self.views.is_free(&node) {
+            return Ok(());
         }
         let types = |ids: &[ValueId]| -> Vec<_> {
             ids.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect()
@@ -237,25 +255,37 @@ impl Program {
                 return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
             }
             let launch = launch.map(|operand| {
-                let (storage, bytes) = match operand {
-                    Operand::Input(i) => {
-                        (self.storage_of[node.inputs[i].index()], self.bytes_of(node.inputs[i]))
-                    }
-                    Operand::Output(i) => {
-                        (self.storage_of[node.outputs[i].index()], self.bytes_of(node.outputs[i]))
-                    }
-                    Operand::Workspace(i) => (Some(scratch[i]), lowered.workspace[i]),
+                let (storage, offset, bytes) = match operand {
+                    Operand::Input(i) => self.place_of(node.inputs[i]),
+                    Operand::Output(i) => self.place_of(node.outputs[i]),
+                    Operand::Workspace(i) => (Some(scratch[i]), 0, lowered.workspace[i]),
                 };
                 let storage = storage.expect("operands get their storage before they are used");
-                Span { storage, bytes: bytes.next_multiple_of(16).max(16) }
+                Span { storage, offset, bytes: bytes.next_multiple_of(16).max(16) }
             });
             self.launches.push((launch, position));
         }
         Ok(())
     }
 
-    fn bytes_of(&self, id: ValueId) -> u64 {
-        self.graph.value(id).bytes()
+    fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {
+        (self.storage_of[id.index()], self.offset_of[id.index()], self.graph.value(id).bytes())
+    }
+
+    /// Gives a value memory of its own or, if it is a part, its place in the value around it; a join gets its memory
+    /// when the first of its parts is made.
+    fn place(&mut self, id: ValueId, position: usize, last_use: &[usize], limits: &Limits) -> Result<()> {
+        if self.storage_of[id.index()].is_some() {
+            return Ok(());
+        }
+        let Some((around, offset)) = self.views.around(id) else {
+            let end = last_use[id.index()].max(position);
+            return self.new_storage(id, position, end, limits).map(drop);
+        };
+        self.place(around, position, last_use, limits)?;
+        self.storage_of[id.index()] = self.storage_of[around.index()];
+        self.offset_of[id.index()] = self.offset_of[around.index()] + offset;
+        Ok(())
     }
 
     /// The input that the node's first result may overwrite: nothing reads it afterwards, through any view.
@@ -274,8 +304,7 @@ impl Program {
 
 /// The last position at which each value's memory is read, counting reads through views; outputs are read after the
 /// last operation.
-fn last_uses(graph: &Graph, order: &[usize]) -> Vec<usize> {
-    let roots = roots(graph);
+fn last_uses(graph: &Graph, roots: &[ValueId], order: &[usize]) -> Vec<usize> {
     let mut last = vec![0; graph.values.len()];
     for (position, &n) in order.iter().enumerate() {
         for id in &graph.nodes[n].inputs {

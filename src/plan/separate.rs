@@ -3,18 +3,16 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::views::Views;
 use crate::error::Result;
 use crate::graph::{Binary, Graph, Node, Op, Unary, Value, ValueId};
 
 /// Rewrites nodes that read one tensor through two operands: squares and doubles become functions of one operand,
 /// others read a copy.
-pub(super) fn separate(mut graph: Graph) -> Result<Graph> {
-    let mut roots: Vec<ValueId> = (0..graph.values.len() as u32).map(ValueId).collect();
+pub(super) fn separate(mut graph: Graph, parts: bool) -> Result<Graph> {
+    let views = Views::of(&graph, parts);
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for mut node in std::mem::take(&mut graph.nodes) {
-        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            roots[to.index()] = roots[from.index()];
-        }
         if let (Op::Binary(f), [a, b]) = (&node.op, &node.inputs[..])
             && a == b
         {
@@ -30,9 +28,8 @@ pub(super) fn separate(mut graph: Graph) -> Result<Graph> {
         }
         // Parts of a join are copied one by one: no dispatch sees two of them.
         let joins = matches!(node.op, Op::Concat { .. });
-        while let Some(i) = seen_before(&roots, &node).filter(|_| !joins) {
+        while let Some(i) = seen_before(&graph, &views, &node).filter(|_| !joins) {
             let copy = copy_of(&mut graph, node.inputs[i]);
-            roots.push(copy);
             nodes.push(Node {
                 op: Op::Copy,
                 inputs: vec![node.inputs[i]],
@@ -49,10 +46,17 @@ pub(super) fn separate(mut graph: Graph) -> Result<Graph> {
     Ok(graph)
 }
 
-/// The first operand over the same memory as an earlier one.
-fn seen_before(roots: &[ValueId], node: &Node) -> Option<usize> {
-    let roots: Vec<ValueId> = node.inputs.iter().map(|id| roots[id.index()]).collect();
-    (1..roots.len()).find(|&i| roots[..i].contains(&roots[i]))
+/// The first operand over the same bytes as an earlier one.
+fn seen_before(graph: &Graph, views: &Views, node: &Node) -> Option<usize> {
+    let range = |id: &ValueId| {
+        let (root, from) = views.root(*id);
+        (root, from, from + graph.value(*id).bytes().max(1))
+    };
+    let ranges: Vec<_> = node.inputs.iter().map(range).collect();
+    (1..ranges.len()).find(|&i| {
+        let (root, from, to) = ranges[i];
+        ranges[..i].iter().any(|&(other, a, b)| other == root && a < to && from < b)
+    })
 }
 
 fn copy_of(graph: &mut Graph, id: ValueId) -> ValueId {

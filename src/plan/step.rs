@@ -2,6 +2,7 @@
 
 use super::{Plan, Settings};
 use crate::autodiff;
+use crate::dtype::Precision;
 use crate::error::Result;
 use crate::graph::{Graph, Mode, Params, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
@@ -26,6 +27,8 @@ pub struct PlanOptions {
     /// Whether results of batch norm, ReLU, sums and joins are computed again in the backward pass where that saves
     /// memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
+    /// In how many bits activations wait for the backward pass.
+    pub precision: Precision,
 }
 
 impl Default for PlanOptions {
@@ -38,6 +41,7 @@ impl Default for PlanOptions {
             reuse: true,
             guard: false,
             rebuild: true,
+            precision: Precision::F32,
         }
     }
 }
@@ -69,22 +73,23 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, reorder: bool| -> Result<(u64, u64)> {
+        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
             let options = PlanOptions { rebuild, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
-                &Settings { in_place, reorder, ..self.settings(&options) },
+                &Settings { in_place, parts, reorder, ..self.settings(&options) },
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (naive, lifetimes) = bound(false, false, false)?;
+        let (naive, lifetimes) = bound(false, false, false, false)?;
         Ok(Savings {
             naive,
             lifetimes,
-            in_place: bound(false, true, false)?.1,
-            order: bound(false, true, true)?.1,
-            rebuild: bound(options.rebuild, true, true)?.1,
+            in_place: bound(false, true, false, false)?.1,
+            views: bound(false, true, true, false)?.1,
+            order: bound(false, true, true, true)?.1,
+            rebuild: bound(options.rebuild, true, true, true)?.1,
         })
     }
 
@@ -104,7 +109,7 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let options = PlanOptions { rebuild: false, reuse: false, ..*options };
+        let options = PlanOptions { rebuild: false, reuse: false, precision: Precision::F32, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -116,7 +121,11 @@ impl TrainStep {
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::prune(trace.finish()?);
-        Ok(if options.rebuild { rewrite::rebuild(graph) } else { graph })
+        let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
+        Ok(match options.precision.storage() {
+            Some(dtype) => rewrite::half(graph, dtype),
+            None => graph,
+        })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -125,6 +134,7 @@ impl TrainStep {
             seed: self.seed,
             reorder: true,
             in_place: true,
+            parts: options.reuse && !options.guard,
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
@@ -140,6 +150,8 @@ pub struct Savings {
     pub lifetimes: u64,
     /// And element-wise results take over their operand's memory.
     pub in_place: u64,
+    /// And slices and joins are places in the whole's memory.
+    pub views: u64,
     /// And operations run in the order with the lowest peak.
     pub order: u64,
     /// And cheap results are computed again in the backward pass, if that is on.
@@ -178,6 +190,7 @@ impl Forward {
             seed: self.seed,
             reorder: true,
             in_place: true,
+            parts: true,
             reuse: true,
             guard_bytes: 0,
         };

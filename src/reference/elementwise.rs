@@ -117,13 +117,44 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
         // `as` truncates, saturates, and makes 0 of NaN.
         DType::U32 => x.data.iter().map(|&v| f64::from(v as u32)).collect(),
         DType::F32 => x.data.iter().map(|&v| f64::from(v as f32)).collect(),
+        DType::F16 => x.data.iter().map(|&v| to_format(v, 10, -14, 65_504.0)).collect(),
+        DType::BF16 => x.data.iter().map(|&v| to_format(v, 7, -126, BF16_MAX)).collect(),
     }
+}
+
+/// `(2 - 2⁻⁷) 2¹²⁷`
+const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
+
+/// The nearest number with `digits` binary digits behind the first, ties to even, in a format whose smallest normal
+/// number is `2^lowest`; `largest` where it would be more. Every step is exact in `f64`, but for the rounding asked for.
+fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
+    if v.is_nan() {
+        return v;
+    }
+    let limited = v.clamp(-2.0 * largest, 2.0 * largest);
+    let exponent = if limited == 0.0 { lowest } else { exponent(limited).max(lowest) };
+    let step = 2f64.powi(exponent - digits);
+    ((limited / step).round_ties_even() * step).clamp(-largest, largest)
+}
+
+/// `⌊log₂ |v|⌋` of a number that is normal in `f64`.
+fn exponent(v: f64) -> i32 {
+    (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
 /// Whether dropout with chance `p` keeps element `i`, for the words of the step's scalars.
 pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
+    u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
+}
+
+/// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`: four
+/// neighbouring keys share a draw.
+pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
+    let [_, _, _, step, low, high, ..] = scalars;
+    let stream = low ^ key.wrapping_mul(0x9e37_79b9);
+    let drawn = pcg4d([row as u32, (col / 4) as u32, step ^ high, stream])[col % 4];
     u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
 }
 

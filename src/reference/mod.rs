@@ -12,18 +12,22 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
+mod attention;
 mod batch_norm;
 mod elementwise;
+mod embedding;
 mod images;
 mod loss;
 mod matmul;
 mod movement;
+mod norm;
 mod reduce;
+mod rotary;
 mod rows;
 mod special;
 mod update;
 
-pub use elementwise::{dropout_keeps, unary, unary_slope};
+pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
 use crate::error::{Error, Result};
@@ -186,6 +190,15 @@ impl<'a> Twin<'a> {
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
             Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
+            Op::Embedding => vec![embedding::embedding(x(0), x(1))],
+            Op::EmbeddingGrad { rows } => {
+                vec![embedding::grad(x(0), x(1), inputs.get(2).copied(), *rows)]
+            }
+            Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
+            Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
+            Op::Rotary { heads, base, back } => vec![rotary::rotary(x(0), *heads, *base, *back)],
+            Op::Attention(attend) => attention::attention(&inputs, attend),
+            Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),
         };
         for (id, data) in node.outputs.iter().zip(results) {

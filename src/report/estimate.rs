@@ -172,6 +172,7 @@ impl fmt::Display for Estimate {
         if let Some(savings) = &self.savings {
             row(f, "by lifetimes", savings.lifetimes, "tensors that are not alive together share memory")?;
             row(f, "in place", savings.in_place, "and results take over their operand's memory")?;
+            row(f, "views", savings.views, "and slices and joins are places in the whole's memory")?;
             row(f, "order", savings.order, "and operations run in the order with the lowest peak")?;
             row(f, "rebuild", savings.rebuild, "and cheap results are computed again in the backward pass")?;
         }

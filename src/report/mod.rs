@@ -11,7 +11,7 @@ mod table;
 mod tensors;
 
 pub use estimate::{Estimate, HEADROOM};
-pub use kept::{Kept, kept};
+pub use kept::{Kept, kept, kept_bytes};
 pub use page::page;
 pub use picture::{Panel, picture};
 pub use summary::{LayerSummary, Summary};

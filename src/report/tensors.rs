@@ -1,8 +1,8 @@
 //! Every tensor of a plan: what it is, when it lives, where it lies.
 
 use crate::dtype::DType;
-use crate::graph::{Class, Op};
-use crate::plan::{Plan, Region, Storage};
+use crate::graph::{Class, ValueId};
+use crate::plan::{Plan, Region, Storage, StorageId};
 use crate::shape::Shape;
 
 /// A tensor of a plan.
@@ -41,7 +41,6 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     let program = &plan.program;
     let end = program.order.len();
     let (mut born, mut read) = (vec![0; program.graph.values.len()], vec![0; program.graph.values.len()]);
-    let mut view = vec![false; program.graph.values.len()];
     let mut maker = vec![None; program.graph.values.len()];
     for (position, &n) in program.order.iter().enumerate() {
         let node = &program.graph.nodes[n];
@@ -49,24 +48,24 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             born[id.index()] = position;
             read[id.index()] = position;
             maker[id.index()] = Some(node);
-            view[id.index()] = matches!(node.op, Op::Reshape(_));
         }
         for id in &node.inputs {
             read[id.index()] = position;
         }
     }
-    // What is read through a view is read.
-    for &n in program.order.iter().rev() {
-        let node = &program.graph.nodes[n];
-        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            read[from.index()] = read[from.index()].max(read[to.index()]);
+    // What is read through a view is read; what is joined is there from its first part on.
+    for (id, _) in program.graph.ids() {
+        let (root, _) = program.views.root(id);
+        read[root.index()] = read[root.index()].max(read[id.index()]);
+        if program.storage_of[id.index()].is_some() {
+            born[root.index()] = born[root.index()].min(born[id.index()]);
         }
     }
     for (_, id) in &program.graph.outputs {
         read[id.index()] = end;
     }
     let mut list: Vec<TensorReport> = Vec::new();
-    for (id, value) in program.graph.ids().filter(|(id, _)| !view[id.index()]) {
+    for (id, value) in program.graph.ids().filter(|(id, _)| !program.views.is_view(*id)) {
         let Some((storage, memory)) = program.storage(id) else { continue };
         let made = maker[id.index()];
         list.push(TensorReport {
@@ -80,7 +79,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             bytes: memory.bytes,
             first: born[id.index()],
             last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
-            region: plan.layout.regions[storage.0 as usize],
+            region: region(plan, id, storage),
         });
     }
     for (storage, region) in program.storages.iter().zip(&plan.layout.regions) {
@@ -103,6 +102,11 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     }
     list.sort_by_key(|t| (t.first, t.class == Class::Workspace));
     list
+}
+
+fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {
+    let Region { arena, offset } = plan.layout.regions[storage.0 as usize];
+    Region { arena, offset: offset + plan.program.offset_of[id.index()] }
 }
 
 /// The last position before another tenant moves in.

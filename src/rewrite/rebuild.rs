@@ -1,17 +1,21 @@
-//! What the backward pass can have again for one pass over memory is not kept: results of batch norm, ReLU, sums and joins
-//! are computed again from what is kept anyway, by the same kernels on the same bits.
+//! What the backward pass can have again for one pass over memory is not kept: results of norms, activations, dropout, sums,
+//! products, joins and embeddings are computed again from what is kept anyway, by the same kernels on the same bits.
 
 use std::collections::BTreeMap;
 
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, Unary, ValueId};
 
-/// Operations that cost one pass over memory.
+/// Operations that cost one pass over memory for their first result; others they may have, such as a row's statistics, are
+/// small and stay.
 fn cheap(op: &Op) -> bool {
     matches!(
         op,
         Op::BatchNorm(_)
-            | Op::Unary(Unary::Relu | Unary::Clamp(..))
-            | Op::Binary(Binary::Add)
+            | Op::RowNorm { .. }
+            | Op::Unary(Unary::Relu | Unary::Clamp(..) | Unary::Gelu | Unary::GeluTanh | Unary::Silu)
+            | Op::Dropout { .. }
+            | Op::Embedding
+            | Op::Binary(Binary::Add | Binary::Mul)
             | Op::Concat { .. }
             | Op::Slice { .. }
             | Op::Reshape(_)
@@ -52,7 +56,7 @@ enum Fate {
 
 struct Rebuild {
     graph: Graph,
-    /// The forward operation that computes each value.
+    /// The forward operation whose first result each value is.
     producer: Vec<Option<usize>>,
     fate: Vec<Fate>,
     /// Values that the backward pass reads and a cheap operation makes: still to be decided.
@@ -68,7 +72,7 @@ impl Rebuild {
         let mut open = vec![false; count];
         for (i, node) in nodes.iter().enumerate() {
             if node.phase == Phase::Forward {
-                node.outputs.iter().for_each(|id| producer[id.index()] = Some(i));
+                node.outputs.iter().take(1).for_each(|id| producer[id.index()] = Some(i));
             }
         }
         let stays = |class: Class| class.is_persistent() || class == Class::Input;
@@ -78,8 +82,15 @@ impl Rebuild {
         }
         for node in nodes.iter().filter(|node| node.phase != Phase::Forward) {
             for id in &node.inputs {
-                match producer[id.index()] {
-                    Some(p) if cheap(&nodes[p].op) => open[id.index()] = true,
+                let mut id = *id;
+                let made_by = |id: ValueId| producer[id.index()].map(|p: usize| &nodes[p]);
+                // A view costs nothing: what counts is the value behind it.
+                while let Some(view) = made_by(id).filter(|node| matches!(node.op, Op::Reshape(_))) {
+                    fate[id.index()] = Fate::Rebuilt;
+                    id = view.inputs[0];
+                }
+                match made_by(id) {
+                    Some(node) if cheap(&node.op) => open[id.index()] = true,
                     _ => fate[id.index()] = Fate::Kept,
                 }
             }
@@ -93,13 +104,14 @@ impl Rebuild {
 
     /// Values are decided in the order of the forward pass.
     fn decide(&mut self, id: ValueId, nodes: &[Node]) {
-        let Some(p) = self.producer[id.index()].filter(|_| self.open[id.index()]) else { return };
+        if !self.open[id.index()] {
+            return;
+        }
         let mut leaves = Vec::new();
         self.leaves(id, nodes, &mut leaves);
         let extra: u64 = leaves.iter().map(|leaf| self.graph.value(*leaf).bytes()).sum();
         let own = self.graph.value(id).bytes();
-        let view = matches!(nodes[p].op, Op::Reshape(_));
-        self.fate[id.index()] = if extra < own || view {
+        self.fate[id.index()] = if extra < own {
             leaves.iter().for_each(|leaf| self.fate[leaf.index()] = Fate::Kept);
             Fate::Rebuilt
         } else {
@@ -134,13 +146,19 @@ impl Rebuild {
         for input in &mut node.inputs {
             *input = self.available(*input, nodes, rewritten);
         }
+        node.outputs = nodes[p].outputs.iter().map(|output| self.copy_of(*output)).collect();
+        node.phase = Phase::Backward;
+        let again = node.outputs[0];
+        self.again.insert(id, again);
+        rewritten.push(node);
+        again
+    }
+
+    fn copy_of(&mut self, id: ValueId) -> ValueId {
         let mut value = self.graph.value(id).clone();
         value.name.push_str(".again");
         value.again = true;
-        let again = ValueId(self.graph.values.len() as u32);
         self.graph.values.push(value);
-        self.again.insert(id, again);
-        rewritten.push(Node { outputs: vec![again], phase: Phase::Backward, ..node });
-        again
+        ValueId(self.graph.values.len() as u32 - 1)
     }
 }

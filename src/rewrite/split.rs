@@ -143,7 +143,7 @@ fn add_part(graph: &mut Graph, id: ValueId, part: usize, shape: Shape) -> ValueI
     value.shape = shape;
     if value.class == Class::Input {
         value.class = Class::Activation;
-        value.below = None;
+        value.indices = None;
     }
     let new = ValueId(graph.values.len() as u32);
     graph.values.push(value);

@@ -1,6 +1,8 @@
 //! Every kernel on every adapter against the `f64` twin: with and without run-time checks, as the adapter's own class and
 //! as a GPU, so that the kernels with workgroup memory run on software adapters too.
 
+mod attention;
+mod halves;
 mod large;
 mod losses;
 mod movement;

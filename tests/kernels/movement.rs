@@ -51,6 +51,29 @@ fn slices_pads_and_joins() {
     });
 }
 
+/// Rows of 64 columns begin where a binding can: slices are views, and joined parts are made in their place.
+#[test]
+fn parts_in_the_memory_of_the_whole() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [6, 64], noise(1, 384, -2.0, 2.0)).scale(2.0);
+            let part = |from: usize, to: usize| x.slice(0, from..to);
+            batch.expect("middle", &part(1, 4), EXACT);
+            batch.expect("both halves", &part(0, 3).add(&part(3, 6)), EXACT);
+            batch.expect("overlapping", &part(0, 3).add(&part(2, 5)), EXACT);
+            batch.expect("whole and part", &x.sub(&part(5, 6)), EXACT);
+            let turned = |from: usize, to: usize| part(from, to).transpose(0, 1).transpose(0, 1);
+            let joined = turned(0, 2).concat(&[&turned(2, 3), &turned(3, 6)], 0);
+            batch.expect("joined", &joined.neg(), EXACT);
+            let nested = turned(0, 2).concat(&[&turned(2, 3)], 0).concat(&[&turned(3, 6)], 0);
+            batch.expect("nested", &nested.slice(0, 2..4).neg(), EXACT);
+            let (a, b) = (turned(0, 3), turned(3, 6));
+            batch.expect("read and joined", &a.concat(&[&b], 0).neg(), EXACT);
+            batch.expect("beside it", &a.sub(&b), EXACT);
+        });
+    });
+}
+
 #[test]
 fn expansions_views_and_constants() {
     everywhere(|device, limits| {

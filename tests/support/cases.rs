@@ -57,7 +57,7 @@ pub(super) fn case(name: impl Into<String>, build: impl Fn(&Stage) -> Tensor) ->
     labelled(name, BTreeMap::new(), build)
 }
 
-fn labelled(
+pub(super) fn labelled(
     name: impl Into<String>,
     labels: BTreeMap<&'static str, Vec<u32>>,
     build: impl Fn(&Stage) -> Tensor,
@@ -83,6 +83,8 @@ pub fn all() -> Vec<Case> {
     list.extend(shared());
     list.extend(losses());
     list.extend(super::image_cases::all());
+    list.extend(super::row_cases::all());
+    list.extend(super::attention_cases::all());
     list
 }
 

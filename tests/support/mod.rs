@@ -4,11 +4,15 @@
 //! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod attention_cases;
 pub mod cases;
 pub mod close;
 pub mod compare;
+#[cfg(feature = "safetensors")]
+pub mod golden;
 pub mod image_cases;
 pub mod random_graph;
+pub mod row_cases;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;

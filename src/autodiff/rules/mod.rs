@@ -1,11 +1,13 @@
 //! One rule for each operation: the vector-Jacobian product, and with it what the backward pass keeps alive.
 
+mod attention;
 mod elementwise;
 mod images;
 mod linear;
 mod loss;
 mod movement;
 mod reduce;
+mod rows;
 
 use crate::graph::{Op, Tensor};
 
@@ -21,6 +23,13 @@ pub(super) struct Site<'a> {
     pub wants: &'a [bool],
     /// For a batch norm: whether its statistics were computed from its input.
     pub training: bool,
+    /// For an operation that [adds onto](adds_onto) it: the gradient that an operand has from elsewhere.
+    pub earlier: Option<Tensor>,
+}
+
+/// The operand whose gradient the operation's rule adds to what is there already, in place.
+pub(super) fn adds_onto(op: &Op) -> Option<usize> {
+    matches!(op, Op::Embedding).then_some(0)
 }
 
 impl Site<'_> {
@@ -51,12 +60,16 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Pad { axis, before, .. } => vec![site.want(0, || movement::pad(site, *axis, *before))],
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
+        Op::Attention(attend) => attention::attention(site, *attend),
         Op::Conv2d { window, groups } => images::conv2d(site, *window, *groups),
         Op::Conv2dInput { window, groups, .. } => images::conv2d_input(site, *window, *groups),
         Op::MaxPool2d(window) => vec![site.want(0, || images::max_pool2d(site, *window))],
         Op::AvgPool2d(over) => vec![site.want(0, || images::avg_pool2d(site, *over))],
         Op::Resample { mode, .. } => vec![site.want(0, || images::resample(site, *mode))],
         Op::BatchNorm(activation) => images::batch_norm(site, *activation, site.training),
+        Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
+        Op::RowNorm { kind, .. } => rows::norm(site, *kind),
+        Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
         // Integers and constants have no derivative; the rest exist only in backward and update phases.
         Op::Cast(_)
         | Op::LabelShare
@@ -64,6 +77,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::UnaryGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
+        | Op::AttentionGrad(_)
         | Op::Conv2dWeight { .. }
         | Op::MaxPool2dGrad { .. }
         | Op::AvgPool2dGrad { .. }
@@ -71,6 +85,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::BatchNormGrad { .. }
         | Op::RunningStats { .. }
         | Op::ResampleGrad { .. }
+        | Op::EmbeddingGrad { .. }
+        | Op::RowNormGrad { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

@@ -1,12 +1,15 @@
-//! `wgrad bench`: a model trained on one synthetic batch.
+//! `wgrad bench`: a model trained on one synthetic batch, or one kernel.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::json;
+
+use crate::cpu_time::cpu_seconds;
+use crate::kernel;
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
-use wgrad::models::Model;
+use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
 use wgrad::train::Meter;
@@ -25,6 +28,9 @@ pub struct Options {
     /// Part of an adapter's name; the best one by default.
     #[arg(long)]
     adapter: Option<String>,
+    /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
+    #[arg(long)]
+    size: Option<String>,
     /// Time each kernel of one more step by the device's clock, and print a table.
     #[arg(long)]
     profile: bool,
@@ -46,6 +52,17 @@ pub struct Options {
 const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
+    if let Some(kind) = kernel::Kind::named(&options.network.model) {
+        let (size, adapter) = (options.size.as_deref(), options.adapter.as_deref());
+        return kernel::run(&kernel::Options { kind, size, adapter, json: options.json });
+    }
+    if options.size.is_some() {
+        return Err(Error::Option(format!(
+            "--size belongs to a kernel ({}), not to `{}`",
+            kernel::Kind::names().join(", "),
+            options.network.model
+        )));
+    }
     if options.steps == 0 {
         return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));
     }
@@ -56,12 +73,19 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         Some(name) => Device::by_name(name)?,
         None => Device::new()?,
     };
-    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, device.limits())?;
+    let plan = step.plan(
+        &PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() },
+        device.limits(),
+    )?;
     let mut session = Session::new(&device, &plan)?;
-    let (x, y) = synthetic(&model, options.network.batch);
+    let inputs = synthetic(step.graph());
     let train = |session: &mut Session| -> Result<f32> {
-        session.feed("x", &x)?;
-        session.feed("y", &y)?;
+        for (name, data) in &inputs {
+            match data {
+                Synthetic::Numbers(data) => session.feed(name, data)?,
+                Synthetic::Indices(data) => session.feed(name, data)?,
+            }
+        }
         session.step()?;
         session.loss()
     };
@@ -92,7 +116,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         let mut result = json!({
             "model": model.name,
             "batch": options.network.batch,
+            "seq": model.seq(),
             "optimizer": options.optimizer,
+            "precision": options.network.precision,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "steps": options.steps,
@@ -113,13 +139,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!(
-        "{} · batch {} · {} · {}",
-        model.name,
-        options.network.batch,
-        options.optimizer,
-        device.adapter().name
-    );
+    println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {
@@ -144,17 +164,23 @@ fn data(json: &wgrad::json::Json) -> Result<serde_json::Value> {
     serde_json::from_str(&json.to_string()).map_err(|e| Error::Internal(e.to_string()))
 }
 
-fn synthetic(model: &Model, batch: usize) -> (Vec<f32>, Vec<u32>) {
-    let key = random::key(0, "bench");
-    let x = (0..(batch * model.inputs) as u64).map(|i| random::uniform(key, i)).collect();
-    let y = (0..batch * model.labels).map(|i| (i % model.classes) as u32).collect();
-    (x, y)
+/// Something to feed for an input: numbers in [0, 1), or indices that it allows.
+enum Synthetic {
+    Numbers(Vec<f32>),
+    Indices(Vec<u32>),
 }
 
-/// User and system time of this process; `None` where the system does not tell.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Fields 14 and 15 of proc(5), counted behind the parenthesised name; in ticks of 1/100 s.
-    let ticks = |i: usize| stat.rsplit_once(')')?.1.split_whitespace().nth(i)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / 100.0)
+fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
+    let one = |value: &Value| {
+        let key = random::key(0, &format!("bench {}", value.name));
+        let elements = 0..value.shape.numel();
+        let data = match value.indices {
+            Some(Indices::Labels(below) | Indices::Ids(below)) => Synthetic::Indices(
+                elements.map(|i| (random::bits(key, i) % u64::from(below.max(1))) as u32).collect(),
+            ),
+            None => Synthetic::Numbers(elements.map(|i| random::uniform(key, i)).collect()),
+        };
+        (value.name.clone(), data)
+    };
+    graph.inputs().map(|(_, value)| value).filter(|value| value.name != STEP_SCALARS).map(one).collect()
 }

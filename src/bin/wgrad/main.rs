@@ -2,6 +2,9 @@
 
 mod adapters;
 mod bench;
+mod cpu_time;
+mod files;
+mod kernel;
 mod model;
 mod pack;
 mod plan;
@@ -25,7 +28,7 @@ enum Command {
     Adapters(adapters::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
-    /// Trains a model on synthetic input and measures.
+    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, elementwise or adamw.
     Bench(bench::Options),
     /// Packs buffers with known lifetimes into as few bytes as possible.
     Pack(pack::PackArgs),

@@ -1,5 +1,6 @@
-//! Which model, with which image and classes: what `plan` and `bench` have in common.
+//! Which model, for which inputs and classes: what `plan` and `bench` have in common.
 
+use wgrad::dtype::Precision;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
@@ -16,12 +17,32 @@ pub struct Options {
     /// Number of classes; the model's own by default.
     #[arg(long)]
     pub classes: Option<usize>,
+    /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
+    #[arg(long)]
+    pub seq: Option<usize>,
+    /// In how many bits activations wait for the backward pass: f32, f16 or bf16.
+    #[arg(long, default_value = "f32")]
+    pub precision: String,
 }
 
 impl Options {
+    /// The model and what a step of it takes, as text: `gpt2 · batch 8 · 1024 tokens`.
+    pub fn title(&self, model: &Model) -> String {
+        let seq = model.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
+        format!("{} · batch {}{seq}", model.name, self.batch)
+    }
+
+    pub fn precision(&self) -> Result<Precision> {
+        Precision::named(&self.precision).ok_or_else(|| Error::Unknown {
+            kind: "precision",
+            name: self.precision.clone(),
+            known: Precision::ALL.map(|precision| precision.name().to_owned()).to_vec(),
+        })
+    }
+
     pub fn model(&self) -> Result<Model> {
         let image = self.image.as_deref().map(size).transpose()?;
-        Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes })
+        Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes, seq: self.seq })
     }
 }
 

@@ -1,10 +1,9 @@
 //! `wgrad plan`
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Map, Value, json};
+use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
-use wgrad::memory::planner::write_problem;
+use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Savings};
 use wgrad::{Bytes, Error, Result, report};
@@ -19,24 +18,8 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
-    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the step as a memory snapshot into this file, for <https://pytorch.org/memory_viz>.
-    #[arg(long, value_name = "FILE")]
-    snapshot: Option<PathBuf>,
-    /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
-    #[arg(long, value_name = "FILE")]
-    export_problem: Option<PathBuf>,
-    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
-    #[arg(long)]
-    summary: bool,
-    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
-    #[arg(long, value_name = "PARTS")]
-    depth: Option<usize>,
+    #[command(flatten)]
+    files: crate::files::Options,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -51,43 +34,32 @@ pub fn run(options: &Options) -> Result<()> {
         known: Limits::NAMES.map(str::to_owned).to_vec(),
     })?;
     let step = model.train_step(options.network.batch)?;
-    let settings = PlanOptions { optimizer, ..PlanOptions::default() };
+    let settings =
+        PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() };
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
-    if options.svg.is_some() || options.html.is_some() {
-        let title = format!("{}, batch {}, {}", model.name, options.network.batch, options.optimizer);
+    let title = format!("{} · {}", options.network.title(&model), options.optimizer);
+    if options.files.draws() {
         let naive = step.plan_naive(&settings, &limits)?;
-        let panels =
-            [report::Panel { name: "naive", plan: &naive }, report::Panel { name: "planned", plan: &plan }];
-        if let Some(path) = &options.svg {
-            write(path, report::picture(&panels, &title).as_bytes())?;
-        }
-        if let Some(path) = &options.html {
-            write(path, report::page(&panels, &title).as_bytes())?;
-        }
+        let full = match settings.precision {
+            Precision::F32 => None,
+            _ => Some(step.plan(&PlanOptions { precision: Precision::F32, ..settings }, &limits)?),
+        };
+        let mut panels = vec![report::Panel { name: "naive", plan: &naive }];
+        panels.extend(full.iter().map(|plan| report::Panel { name: "planned in f32", plan }));
+        let name =
+            full.as_ref().map_or("planned".to_owned(), |_| format!("in {}", options.network.precision));
+        panels.push(report::Panel { name: &name, plan: &plan });
+        options.files.draw(&panels, &title.replace(" · ", ", "))?;
     }
-    if let Some(path) = &options.snapshot {
-        write(path, &plan.dump().pickle())?;
+    options.files.export(&plan)?;
+    if options.files.summary(&plan, options.json) {
+        return Ok(());
     }
-    if let Some(path) = &options.export_problem {
-        let mut csv = Vec::new();
-        write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
-        write(path, &csv)?;
-    }
-    if options.summary {
-        let summary = options.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));
-        if options.json {
-            println!("{}", summary.json());
-        } else {
-            print!("{summary}");
-        }
-    } else if options.json {
-        println!("{}", to_json(options, &plan, &savings));
+    if options.json {
+        println!("{}", to_json(options, &model, &plan, &savings));
     } else {
-        println!(
-            "{} · batch {} · {} · {}\n",
-            model.name, options.network.batch, options.optimizer, plan.limits
-        );
+        println!("{title} · {}\n", plan.limits);
         print!("{}", plan.estimate().with_savings(savings).with_batch(options.network.batch));
         println!("\nkept for the backward pass");
         for report::Kept { op, tensors, bytes } in report::kept(&plan) {
@@ -97,15 +69,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    std::fs::write(path, contents).map_err(|e| unwritten(path, &e))
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> Error {
-    Error::Data { what: path.display().to_string(), message: error.to_string() }
-}
-
-fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
+fn to_json(options: &Options, model: &Model, plan: &Plan, savings: &Savings) -> Value {
     let classes: Map<String, Value> = plan
         .class_bytes()
         .into_iter()
@@ -136,7 +100,10 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
     json!({
         "model": options.network.model,
         "batch": options.network.batch,
+        "seq": model.seq(),
+        "parameters": model.params().count(),
         "optimizer": options.optimizer,
+        "precision": options.network.precision,
         "limits": options.limits,
         "naive_bytes": plan.naive_bytes(),
         "lower_bound_bytes": plan.lower_bound_bytes(),
@@ -145,6 +112,7 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
             "naive_bytes": savings.naive,
             "by_lifetimes_bytes": savings.lifetimes,
             "in_place_bytes": savings.in_place,
+            "views_bytes": savings.views,
             "best_order_bytes": savings.order,
             "rebuild_bytes": savings.rebuild,
         },
@@ -161,6 +129,7 @@ fn to_json(options: &Options, plan: &Plan, savings: &Savings) -> Value {
         },
         "operations": plan.program.order.len(),
         "dispatches": plan.program.launches.len(),
+        "kept_bytes": report::kept_bytes(plan),
         "kept": report::kept(plan).iter().map(|k| json!({ "op": k.op, "tensors": k.tensors, "bytes": k.bytes })).collect::<Vec<_>>(),
         "hash": format!("{:016x}", plan.hash()),
         "tensors": tensors,

@@ -1,11 +1,15 @@
 //! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
 
+mod attention;
 mod elementwise;
 mod images;
+mod rows;
 mod update;
 
+pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample};
+pub use rows::RowNorm;
 pub use update::Update;
 
 use super::window::Window;
@@ -82,7 +86,8 @@ pub enum Op {
         /// Which dimension.
         axis: usize,
     },
-    /// `x → x` in another element type; `f32 → u32` truncates and saturates.
+    /// `x → x` in another element type. `f32 → u32` truncates and saturates. `f32 → f16, bf16` rounds to nearest, ties to
+    /// even; what is larger than the largest number, infinities too, becomes that number; NaN stays NaN.
     Cast(DType),
     /// `x → x` in memory of its own.
     Copy,
@@ -102,6 +107,11 @@ pub enum Op {
     },
     /// Changes its inputs in place; no outputs.
     Update(Update),
+    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
+    /// `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
+    Attention(Attend),
+    /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
+    AttentionGrad(Attend),
     /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as PyTorch's.
     Conv2d {
         /// The sliding kernel.
@@ -179,6 +189,37 @@ pub enum Op {
         /// `h, w`
         size: [usize; 2],
     },
+    /// `table [v, d], ids [..] → y [.., d]`, the rows that the ids name; an id of `v` or more is taken for `v - 1`.
+    Embedding,
+    /// `ids [..], dy [.., d], earlier [v, d]? → dtable [v, d]`: each row the sum of its `dy`, in the order of the ids,
+    /// beside what `earlier` has; over `earlier` where nobody else reads it.
+    EmbeddingGrad {
+        /// `v`
+        rows: usize,
+    },
+    /// `x [.., d], γ [d], β [d]? → γ x̂ + β [.., d], statistics [rows, 2 or 1]`, x̂ being the row normalised; RMS norm has
+    /// no β. The statistics are those of [`RowNorm::statistics`].
+    RowNorm {
+        /// How a row is normalised.
+        kind: RowNorm,
+        /// ε
+        eps: f32,
+    },
+    /// `x [.., d], statistics, γ [d], dy [.., d] → dx [.., d], dγ [d], dβ [d]?`
+    RowNormGrad {
+        /// How a row was normalised.
+        kind: RowNorm,
+    },
+    /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along `s`) are turned
+    /// by `p base^(-2i/d)` radians: rotary position embedding (Su et al. 2021) with Hugging Face's `rotate_half`.
+    Rotary {
+        /// How many heads are turned; the others pass.
+        heads: usize,
+        /// Base of the frequencies.
+        base: f32,
+        /// Turns the other way: the gradient.
+        back: bool,
+    },
 }
 
 /// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
@@ -216,6 +257,8 @@ impl Op {
             Self::Update(Update::Momentum { .. }) => "momentum",
             Self::Update(Update::Adam { decoupled: false, .. }) => "adam",
             Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
+            Self::Attention(_) => "attention",
+            Self::AttentionGrad(_) => "attention_grad",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dInput { .. } => "conv2d_input",
             Self::Conv2dWeight { .. } => "conv2d_weight",
@@ -230,6 +273,12 @@ impl Op {
             Self::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
             Self::Resample { .. } => "upsample_bilinear",
             Self::ResampleGrad { .. } => "upsample_grad",
+            Self::Embedding => "embedding",
+            Self::EmbeddingGrad { .. } => "embedding_grad",
+            Self::RowNorm { kind: RowNorm::Layer, .. } => "layer_norm",
+            Self::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
+            Self::RowNormGrad { .. } => "row_norm_grad",
+            Self::Rotary { .. } => "rotary",
         }
     }
 
@@ -248,8 +297,10 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::Update(_) | Self::RunningStats { .. } => 0,
-            Self::CrossEntropy | Self::MaxPool2d(_) => 2,
-            Self::BatchStats { .. } | Self::BatchNormGrad { .. } => 3,
+            Self::CrossEntropy | Self::MaxPool2d(_) | Self::Attention(_) | Self::RowNorm { .. } => 2,
+            Self::AttentionGrad(attend) => attend.operands(),
+            Self::RowNormGrad { kind: RowNorm::Rms } => 2,
+            Self::BatchStats { .. } | Self::BatchNormGrad { .. } | Self::RowNormGrad { .. } => 3,
             _ => 1,
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::live::roots;
 use crate::graph::Graph;
+use crate::plan::views::Views;
 
 /// For each node, those that come right before and right after it.
 pub(super) struct Dependencies {
@@ -12,7 +12,7 @@ pub(super) struct Dependencies {
 }
 
 impl Dependencies {
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(super) fn of(graph: &Graph, views: &Views) -> Self {
         let count = graph.nodes.len();
         let mut edges = Self { before: vec![BTreeSet::new(); count], after: vec![BTreeSet::new(); count] };
         let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
@@ -20,7 +20,7 @@ impl Dependencies {
             node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
         }
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
-        let roots = roots(graph);
+        let roots = views.roots();
         for (n, node) in graph.nodes.iter().enumerate() {
             for id in &node.inputs {
                 readers[roots[id.index()].index()].push(n);

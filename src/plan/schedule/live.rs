@@ -1,18 +1,8 @@
 //! How much is alive while operations run in some order.
 
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, ValueId};
 use crate::lower;
-
-/// For each value, the one whose memory it is a view of.
-pub(in crate::plan) fn roots(graph: &Graph) -> Vec<ValueId> {
-    let mut roots: Vec<ValueId> = (0..graph.values.len() as u32).map(ValueId).collect();
-    for node in &graph.nodes {
-        if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            roots[to.index()] = roots[from.index()];
-        }
-    }
-    roots
-}
+use crate::plan::views::Views;
 
 /// A piece of memory that a node reads.
 struct Read {
@@ -42,20 +32,21 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    pub(super) fn of(graph: &Graph) -> Self {
-        let roots = roots(graph);
+    pub(super) fn of(graph: &Graph, views: &Views) -> Self {
+        let roots = views.roots();
         let mut uses = vec![0; graph.values.len()];
         for node in &graph.nodes {
             node.inputs.iter().for_each(|id| uses[roots[id.index()].index()] += 1);
         }
         let mut stays: Vec<bool> = graph.values.iter().map(|v| v.class.is_persistent()).collect();
         graph.outputs.iter().for_each(|(_, id)| stays[roots[id.index()].index()] = true);
-        let nodes = graph.nodes.iter().map(|node| effect(graph, node, &roots, &stays)).collect();
+        let nodes =
+            graph.nodes.iter().map(|node| effect(graph, node, views.is_free(node), &roots, &stays)).collect();
         Self { nodes, uses, stays }
     }
 }
 
-fn effect(graph: &Graph, node: &Node, roots: &[ValueId], stays: &[bool]) -> Effect {
+fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bool]) -> Effect {
     let bytes = |id: &ValueId| i128::from(graph.value(*id).bytes());
     let mut reads: Vec<Read> = Vec::new();
     for id in &node.inputs {
@@ -69,7 +60,7 @@ fn effect(graph: &Graph, node: &Node, roots: &[ValueId], stays: &[bool]) -> Effe
         }
     }
     let first = match node.outputs.first() {
-        Some(id) if !matches!(node.op, Op::Reshape(_)) => *id,
+        Some(id) if !free => *id,
         _ => return Effect { taken: 0, first: 0, reads, over: Vec::new() },
     };
     let types: Vec<_> =

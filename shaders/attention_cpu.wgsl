@@ -1,0 +1,60 @@
+// attention_cpu: o = softmax(scale q kᵀ) v and lse, for CPU adapters: no barrier, no workgroup memory     32 queries a workgroup
+// q [b, rows, heads, d]  k, v [b, cols, kv_heads, d]  ->  o [b, rows, heads, d]  lse [b, heads, rows]
+// grid: see prelude/attention_params; overrides: none; requires: d % 4 == 0; subgroups of at least LANES
+// A dispatch takes keys of tiles start to `to` and goes on from the o and lse that the one before left: lavapipe ends a
+// thread's loops after 65,535 turns.
+@compute @workgroup_size(8)
+fn main(
+    @builtin(workgroup_id) wg: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.heads;
+    let head = job / p.tiles % p.heads;
+    let kv_head = head / (p.heads / p.kv_heads);
+    let row0 = job % p.tiles * 32u;
+    let row = vec4(row0 + local.x * 4u) + vec4(0u, 1u, 2u, 3u);
+    let inside = row < vec4(p.rows);
+    let edge = min(row, vec4(p.rows - 1u));
+    let q_row = q_base(batch, head) + edge * p.q_pitch;
+    let o_row = o_base(batch, head) + edge * p.o_pitch;
+    let number = vec4((batch * p.heads + head) * p.rows) + edge;
+    let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
+    // Further keys are hidden from the whole workgroup.
+    let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
+    let to = min(p.to, (last + TILE - 1u) / TILE);
+    if (p.start >= to) {
+        return;
+    }
+    var best = vec4(HIDDEN);
+    var sum = vec4<f32>();
+    if (p.start > 0u) {
+        best = vec4(lse[number.x], lse[number.y], lse[number.z], lse[number.w]);
+        sum = vec4(1.0);
+    }
+    for (var tile = p.start; tile < to; tile += 1u) {
+        let col = fetched(tile, lane, p.cols);
+        let k_row = k_base(batch, kv_head) + col * p.kv_pitch;
+        let v_row = v_base(batch, kv_head) + col * p.kv_pitch;
+        var t = seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end);
+        let higher = top(t, best);
+        let before = weight(best, higher);
+        t = weights(t, higher);
+        best = higher;
+        sum = total(t, sum * before);
+        if (DROPOUT) {
+            t = thinned(t, number, tile);
+        }
+        let after = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
+        gather(t, V, v_row, 0u, o_row, before, after, inside);
+    }
+    let value = best + log(sum);
+    if (inside.x) { lse[number.x] = value.x; }
+    if (inside.y) { lse[number.y] = value.y; }
+    if (inside.z) { lse[number.z] = value.z; }
+    if (inside.w) { lse[number.w] = value.w; }
+}

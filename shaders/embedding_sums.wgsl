@@ -1,0 +1,37 @@
+// embedding_sums: table[id] += Σ dy over the places of id, in their order; for the pairs start .. end
+// sorted [..] of (id, place), dy [tokens, cols] -> table [rows, cols] in place
+// grid: one thread per pair and Elem, folded; only those at the head of equal ids work      overrides: none
+struct Params {
+    threads_x: u32,
+    cols: u32, // in Elems
+    start: u32,
+    end: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> sorted: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> dy: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> table: array<Elem>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let job = thread_number(id, p.threads_x);
+    let row = job / p.cols;
+    let c = job - row * p.cols;
+    let first = p.start + row;
+    if (first >= p.end) {
+        return;
+    }
+    let key = sorted[first].x;
+    if (row > 0u && sorted[first - 1u].x == key) {
+        return;
+    }
+    var sum = Elem();
+    for (var i = first; i < p.end; i++) {
+        let pair = sorted[i];
+        if (pair.x != key) {
+            break;
+        }
+        sum += dy[pair.y * p.cols + c];
+    }
+    table[key * p.cols + c] += sum;
+}

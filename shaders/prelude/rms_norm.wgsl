@@ -1,0 +1,9 @@
+// RMS norm: rows are not centred; of each, 1/√(mean of x² + ε) is kept.
+const CENTRED = false;
+@group(0) @binding(4) var<storage, read_write> statistics: array<f32>;
+fn mean_of(row: u32) -> f32 {
+    return 0.0;
+}
+fn deviation_of(row: u32) -> f32 {
+    return statistics[row];
+}

@@ -1,0 +1,45 @@
+// row_norm: y = gamma (x - mean) deviation + beta over each row, mean and 1/deviation being the row's own
+// x [rows, cols], gamma [cols], beta [cols] (layer norm) -> y [rows, cols], statistics [rows, 2 or 1]
+// grid: one thread (CPU) or workgroup (GPU) per row, folded      overrides: none
+struct Params {
+    grid_x: u32,
+    rows: u32,
+    cols: u32, // in Elems
+    eps: f32,
+    share: f32, // 1 / elements of a row
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> x: array<Elem>;
+@group(0) @binding(2) var<storage, read_write> gamma: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> y: array<Elem>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = job_of(wg.y * p.grid_x + wg.x, thread);
+    let lane = lane_of(thread);
+    if (row >= p.rows) {
+        return;
+    }
+    let start = row * p.cols;
+    var mean = 0.0;
+    if (CENTRED) {
+        var sums = Elem();
+        for (var c = lane; c < p.cols; c += GROUP) {
+            sums += x[start + c];
+        }
+        mean = group_sum(lane, total(sums)) * p.share;
+    }
+    // Of what is left after the mean: squares of the elements themselves would cancel.
+    var squares = Elem();
+    for (var c = lane; c < p.cols; c += GROUP) {
+        let v = x[start + c] - mean;
+        squares += v * v;
+    }
+    let deviation = 1.0 / sqrt(group_sum(lane, total(squares)) * p.share + p.eps);
+    for (var c = lane; c < p.cols; c += GROUP) {
+        y[start + c] = gamma[c] * ((x[start + c] - mean) * deviation) + beta_at(c);
+    }
+    if (lane == 0u) {
+        keep(row, mean, deviation);
+    }
+}

@@ -1,0 +1,184 @@
+//! Operations that can be measured alone: a plan each, with the work it does.
+
+use wgrad::autodiff::Gradients;
+use wgrad::graph::{Init, Mode, Params, Tensor, Trace, Window};
+use wgrad::limits::Limits;
+use wgrad::optim::{Clip, Optimizer};
+use wgrad::plan::{Forward, Plan};
+use wgrad::shape::Shape;
+use wgrad::{Error, Result};
+
+/// An operation by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `[m, k] · [k, n]`
+    Matmul,
+    /// A convolution forward: samples, channels, result channels, side, kernel, stride; padded by half the kernel.
+    Conv,
+    /// Softmax of `[rows, columns]`
+    Softmax,
+    /// `a + b`
+    Elementwise,
+    /// AdamW's update of one parameter.
+    AdamW,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 5] = [
+        ("matmul", Self::Matmul),
+        ("conv", Self::Conv),
+        ("softmax", Self::Softmax),
+        ("elementwise", Self::Elementwise),
+        ("adamw", Self::AdamW),
+    ];
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, kind)| *kind)
+    }
+
+    pub fn names() -> Vec<&'static str> {
+        Self::ALL.iter().map(|(name, _)| *name).collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    /// What the numbers of a size mean.
+    fn meaning(self) -> &'static [&'static str] {
+        match self {
+            Self::Matmul => &["m", "n", "k"],
+            Self::Conv => &["samples", "channels", "results", "side", "kernel", "stride"],
+            Self::Softmax => &["rows", "columns"],
+            Self::Elementwise | Self::AdamW => &["elements"],
+        }
+    }
+
+    fn default_size(self, large: bool) -> &'static [usize] {
+        match (self, large) {
+            (Self::Matmul, false) => &[1024, 1024, 1024],
+            (Self::Matmul, true) => &[4096, 4096, 4096],
+            (Self::Conv, false) => &[8, 64, 64, 28, 3, 1],
+            (Self::Conv, true) => &[64, 64, 64, 56, 3, 1],
+            (Self::Softmax, false) => &[1024, 1024],
+            (Self::Softmax, true) => &[32_768, 1024],
+            (Self::Elementwise, false) => &[1 << 22],
+            (Self::Elementwise, true) => &[1 << 26],
+            (Self::AdamW, false) => &[1 << 22],
+            (Self::AdamW, true) => &[1 << 26],
+        }
+    }
+
+    /// Reads a size: all its numbers, or one for all of them.
+    pub fn size(self, text: Option<&str>, large: bool) -> Result<Vec<usize>> {
+        let Some(text) = text else { return Ok(self.default_size(large).to_vec()) };
+        let meaning = self.meaning();
+        let wrong =
+            || Error::Option(format!("--size {text}: expected {}, each at least 1", meaning.join("x")));
+        let numbers: Vec<usize> =
+            text.split('x').map(str::parse).collect::<std::result::Result<_, _>>().map_err(|_| wrong())?;
+        match numbers[..] {
+            _ if numbers.contains(&0) => Err(wrong()),
+            [side] if self == Self::Matmul => Ok(vec![side; 3]),
+            _ if numbers.len() == meaning.len() => Ok(numbers),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// One operation, planned.
+pub struct Job {
+    pub plan: Plan,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes of operands and results, each counted once.
+    pub bytes: f64,
+    /// The parameter that the operation changes, if it returns nothing.
+    pub trained: Option<String>,
+}
+
+impl Job {
+    pub fn new(kind: Kind, size: &[usize], limits: &Limits) -> Result<Self> {
+        let forward = |model: &dyn Fn(&Operands) -> Tensor| {
+            let params = Params::new(0);
+            Forward::trace(&params, "y", |trace| model(&Operands { params: &params, trace }))?.plan(limits)
+        };
+        let count = |numbers: &[usize]| numbers.iter().map(|&n| n as f64).product::<f64>();
+        match (kind, size) {
+            (Kind::Matmul, &[m, n, k]) => {
+                let plan = forward(&|t| t.operand("a", [m, k]).matmul(&t.operand("b", [k, n])))?;
+                let bytes = 4.0 * (count(&[m, k]) + count(&[k, n]) + count(&[m, n]));
+                Ok(Self { plan, flops: 2.0 * count(&[m, n, k]), bytes, trained: None })
+            }
+            (Kind::Conv, &[n, c, o, side, k, stride]) => {
+                let window = Window::square(k).stride(stride).padding(k / 2);
+                let [out, _] = window.output([side; 2]).map_err(Error::Option)?;
+                let plan = forward(&|t| {
+                    t.operand("x", [n, c, side, side]).conv2d(&t.operand("w", [o, c, k, k]), None, window, 1)
+                })?;
+                let results = count(&[n, o, out, out]);
+                let bytes = 4.0 * (count(&[n, c, side, side]) + count(&[o, c, k, k]) + results);
+                Ok(Self { plan, flops: 2.0 * results * count(&[c, k, k]), bytes, trained: None })
+            }
+            (Kind::Softmax, &[rows, columns]) => {
+                let plan = forward(&|t| t.operand("x", [rows, columns]).softmax())?;
+                let n = count(size);
+                // A maximum, a difference, an exponential, a sum, a product.
+                Ok(Self { plan, flops: 5.0 * n, bytes: 8.0 * n, trained: None })
+            }
+            (Kind::Elementwise, &[n]) => {
+                let plan = forward(&|t| t.operand("a", [n]).add(&t.operand("b", [n])))?;
+                Ok(Self { plan, flops: n as f64, bytes: 12.0 * n as f64, trained: None })
+            }
+            (Kind::AdamW, &[n]) => {
+                let plan = update(Optimizer::named("adamw")?, n, limits)?;
+                // Reads weight, gradient and two moments, writes all but the gradient.
+                Ok(Self {
+                    plan,
+                    flops: 14.0 * n as f64,
+                    bytes: 28.0 * n as f64,
+                    trained: Some("w".to_owned()),
+                })
+            }
+            _ => Err(Error::Internal(format!("{} of size {size:?}", kind.name()))),
+        }
+    }
+
+    /// The kernels it runs, in order.
+    pub fn variant(&self) -> String {
+        let names: Vec<&str> = self.plan.program.launches.iter().map(|(l, _)| l.kernel.name).collect();
+        names.join(" + ")
+    }
+}
+
+/// Operands are parameters: they stay where they are, whereas inputs are copied in before each run.
+struct Operands<'a> {
+    params: &'a Params,
+    trace: &'a Trace,
+}
+
+impl Operands<'_> {
+    /// Elements in [-0.5, 0.5).
+    fn operand(&self, name: &str, shape: impl Into<Shape>) -> Tensor {
+        self.trace.param(&self.params.add(name, shape, Init::fan_in(4)))
+    }
+}
+
+/// The update of a parameter of `n` elements by a gradient that is there.
+fn update(optimizer: Optimizer, n: usize, limits: &Limits) -> Result<Plan> {
+    let params = Params::new(0);
+    let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+        let operands = Operands { params: &params, trace };
+        operands.operand("w", [n]);
+        operands.operand("gradient", [n]);
+        operands.operand("loss", Shape::from([])).scale(1.0)
+    })?;
+    let id = |name: &str| graph.ids().find(|(_, v)| v.name == name).map(|(id, _)| id);
+    let (Some(weight), Some(gradient)) = (id("w"), id("gradient")) else {
+        return Err(Error::Internal("the update's operands were not traced".to_owned()));
+    };
+    let trace = Trace::over(graph, Mode::Train);
+    let pairs = vec![(weight, trace.tensor(gradient))];
+    optimizer.append(&trace, Gradients { pairs }, Clip::Off)?;
+    Plan::of_graph(trace.finish()?, Some(optimizer), limits)
+}

@@ -1,0 +1,119 @@
+//! `wgrad bench KERNEL`: one operation, against the adapter's own copy bandwidth and the `f64` twin.
+
+mod copy;
+mod jobs;
+mod timing;
+
+use serde_json::json;
+use wgrad::device::Device;
+use wgrad::exec::{ProgramId, Session};
+use wgrad::limits::AdapterClass;
+use wgrad::reference::Twin;
+use wgrad::{Error, Result};
+
+use jobs::Job;
+pub use jobs::Kind;
+use timing::{Spent, time};
+
+/// What is measured, and where.
+pub struct Options<'a> {
+    /// Which operation.
+    pub kind: Kind,
+    /// Its size, such as `1024` or `8x64x64x28x3x1`; the operation's own by default.
+    pub size: Option<&'a str>,
+    /// Part of an adapter's name; the best one by default.
+    pub adapter: Option<&'a str>,
+    /// Print JSON.
+    pub json: bool,
+}
+
+/// The twin computes about this many operations in a second or two.
+const AFFORDABLE: f64 = 3e9;
+
+pub fn run(options: &Options) -> Result<()> {
+    let device = options.adapter.map_or_else(Device::new, Device::by_name)?;
+    let large = device.limits().class == AdapterClass::Gpu;
+    let size = options.kind.size(options.size, large)?;
+    let job = Job::new(options.kind, &size, device.limits())?;
+    let mut session = Session::new(&device, &job.plan)?;
+    session.run(ProgramId(0))?;
+    let max_error = if job.flops <= AFFORDABLE { Some(worst(&mut session, &job)?) } else { None };
+    let spent = time(&device, || session.run(ProgramId(0)))?;
+    let copy = copy::bandwidth(&device)?;
+    print(options, &device, &job, &size, &Measured { spent, copy, max_error });
+    Ok(())
+}
+
+struct Measured {
+    spent: Spent,
+    /// Bytes read and written in a second by the adapter's own copies.
+    copy: f64,
+    max_error: Option<f64>,
+}
+
+fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured: &Measured) {
+    let Measured { spent, copy, max_error } = measured;
+    let gflops = job.flops / spent.wall / 1e9;
+    let gbps = job.bytes / spent.wall / 1e9;
+    let per_cpu = |work: f64| spent.cpu.map(|seconds| work / seconds / 1e9);
+    let variant = job.variant();
+    if options.json {
+        let result = json!({
+            "kernel": options.kind.name(),
+            "size": size,
+            "dtype": "f32",
+            "adapter": device.adapter().name,
+            "driver": device.adapter().driver,
+            "variant": variant,
+            "seconds": spent.wall,
+            "cpu_seconds": spent.cpu,
+            "gflops": gflops,
+            "gbps": gbps,
+            "gflops_per_cpu_s": per_cpu(job.flops),
+            "gbps_per_cpu_s": per_cpu(job.bytes),
+            "copy_gbps": copy / 1e9,
+            "max_error": max_error,
+        });
+        println!("{result}");
+        return;
+    }
+    let shape = size.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+    println!("{} {shape} · f32 · {}", options.kind.name(), device.adapter().name);
+    println!("variant      {variant}");
+    println!("time         {:.3} ms", 1e3 * spent.wall);
+    println!("arithmetic   {gflops:.1} GFLOP/s");
+    println!(
+        "memory       {gbps:.2} GB/s, {:.0} % of a copy's {:.2} GB/s",
+        100.0 * gbps * 1e9 / copy,
+        copy / 1e9
+    );
+    if let (Some(flops), Some(bytes)) = (per_cpu(job.flops), per_cpu(job.bytes)) {
+        println!("             {flops:.1} GFLOP and {bytes:.2} GB for each second of CPU time");
+    }
+    match max_error {
+        Some(error) => println!("error        {error:.1e} of the largest element, against f64"),
+        None => println!("error        not checked: the f64 twin would take too long"),
+    }
+}
+
+/// The largest difference from the twin, as a part of the twin's largest element.
+fn worst(session: &mut Session, job: &Job) -> Result<f64> {
+    let mut twin = Twin::new(job.plan.graph());
+    if let Some(optimizer) = job.plan.optimizer {
+        twin.set_step(&optimizer.scalars(0, optimizer.learning_rate(), job.plan.seed));
+    }
+    twin.run()?;
+    let (device, expected) = match &job.trained {
+        Some(name) => (session.parameter(name)?, twin.parameter(name)?),
+        None => (session.output::<f32>(ProgramId(0), "y")?, twin.output("y")?),
+    };
+    let largest = expected.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    let mut worst = 0.0f64;
+    for (ours, theirs) in device.iter().zip(expected) {
+        if !ours.is_finite() {
+            return Err(Error::Internal(format!("{} returned {ours}", job.variant())));
+        }
+        worst = worst.max((f64::from(*ours) - theirs).abs());
+    }
+    Ok(worst / largest)
+}

@@ -1,0 +1,84 @@
+//! A safetensors file, written tensor by tensor, so that a model is never in host memory as a whole. Names and notes are
+//! sorted: the same parameters make the same bytes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Names and shapes, sorted by name; all are `f32`.
+pub(super) type Shapes = [(String, Vec<usize>)];
+
+/// The head of the file: a length, and as JSON the notes and the place of each tensor.
+pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
+    let pairs: Vec<String> =
+        notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+    let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
+    let mut offset = 0;
+    for (name, shape) in shapes {
+        let end = offset + bytes(shape);
+        let name = quoted(name);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            json,
+            ",{name}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{offset},{end}]}}"
+        );
+        offset = end;
+    }
+    json.push('}');
+    // Readers map the file: tensors should begin at multiples of eight bytes.
+    let padded = json.len().next_multiple_of(8);
+    [&(padded as u64).to_le_bytes(), json.as_bytes(), &vec![b' '; padded - json.len()]].concat()
+}
+
+/// Writes the elements of one tensor.
+pub(super) fn elements(file: &mut impl Write, data: &[f32]) -> io::Result<()> {
+    if cfg!(target_endian = "little") {
+        return file.write_all(bytemuck::cast_slice(data));
+    }
+    data.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()))
+}
+
+fn bytes(shape: &[usize]) -> u64 {
+    4 * shape.iter().map(|&n| n as u64).product::<u64>()
+}
+
+/// A string of JSON (RFC 8259).
+fn quoted(text: &str) -> String {
+    let mut result = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => result.extend(['\\', character]),
+            '\0'..='\u{1f}' => {
+                let _ = write!(result, "\\u{:04x}", character as u32);
+            }
+            _ => result.push(character),
+        }
+    }
+    result + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    #[test]
+    fn the_crate_reads_what_is_written() {
+        let shapes = [("a \"b\"\n\\".to_owned(), vec![2, 3]), ("scalar".to_owned(), vec![])];
+        let all: String = (0..300).filter_map(char::from_u32).collect();
+        let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);
+        let mut file = header(&shapes, &notes);
+        assert_eq!(file.len() % 8, 0);
+        elements(&mut file, &[0.0, 1.0, 2.0, 3.0, 4.0, -5.5]).unwrap();
+        elements(&mut file, &[7.0]).unwrap();
+        let read = SafeTensors::deserialize(&file).unwrap();
+        let tensor = read.tensor(&shapes[0].0).unwrap();
+        assert_eq!((tensor.shape(), tensor.data().len()), (&[2, 3][..], 24));
+        assert_eq!(tensor.data()[20..], (-5.5f32).to_le_bytes());
+        assert_eq!(read.tensor("scalar").unwrap().data(), 7.0f32.to_le_bytes());
+        let (_, head) = SafeTensors::read_metadata(&file).unwrap();
+        let found: BTreeMap<String, String> = head.metadata().clone().unwrap().into_iter().collect();
+        assert_eq!(found, notes);
+    }
+}

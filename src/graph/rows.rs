@@ -1,0 +1,58 @@
+//! Operations on rows, the last axis: embedding, layer norm, RMS norm, rotary position embedding.
+
+use std::panic::Location;
+
+use super::{Indices, Op, RowNorm, Tensor};
+
+impl Tensor {
+    /// Rows of this table `[v, d]`: `ids` `u32 [..]` → `[.., d]`. Declare the ids with
+    /// [`Trace::ids`](super::Trace::ids), so that one of `v` or more is an error when it is fed; from elsewhere, it reads
+    /// the last row.
+    #[track_caller]
+    #[must_use]
+    pub fn embedding(&self, ids: &Tensor) -> Tensor {
+        let at = Location::caller();
+        let rows = self.dim(0);
+        let declared = ids.id.and_then(|id| self.trace.state.borrow().graph.value(id).indices);
+        match declared {
+            Some(Indices::Ids(below)) if below as usize > rows => {
+                self.trace
+                    .complain(format!("embedding: ids up to {} of a table {}", below - 1, self.shape), at);
+            }
+            Some(Indices::Labels(_)) => {
+                let message =
+                    "embedding of labels, which may be u32::MAX: declare the input with `Trace::ids`";
+                self.trace.complain(message.to_owned(), at);
+            }
+            _ => {}
+        }
+        self.one(Op::Embedding, &[self, ids], at)
+    }
+
+    /// Layer norm over the last axis (Ba et al. 2016): `γ (x - mean) / √(var + ε) + β`, the variance being the biased one.
+    /// `self [.., d]`, `gamma [d]`, `beta [d]`.
+    #[track_caller]
+    #[must_use]
+    pub fn layer_norm(&self, gamma: &Tensor, beta: &Tensor, eps: f32) -> Tensor {
+        let op = Op::RowNorm { kind: RowNorm::Layer, eps };
+        self.one(op, &[self, gamma, beta], Location::caller())
+    }
+
+    /// RMS norm over the last axis (Zhang & Sennrich 2019): `γ x / √(mean of x² + ε)`. `self [.., d]`, `gamma [d]`.
+    #[track_caller]
+    #[must_use]
+    pub fn rms_norm(&self, gamma: &Tensor, eps: f32) -> Tensor {
+        let op = Op::RowNorm { kind: RowNorm::Rms, eps };
+        self.one(op, &[self, gamma], Location::caller())
+    }
+
+    /// Rotary position embedding (Su et al. 2021) of the first `heads` heads of `self [b, s, h, d]`; the other heads pass.
+    /// At position `p`, which counts along `s`, elements `i` and `i + d/2` are turned by `p base^(-2i/d)` radians (Hugging
+    /// Face's `rotate_half`): `xᵢ cos - xᵢ₊ sin`, `xᵢ₊ cos + xᵢ sin`. Angles are exact to 2⁻³¹ of a turn at every
+    /// position, sine and cosine to 1e-6 on every adapter.
+    #[track_caller]
+    #[must_use]
+    pub fn rotary(&self, heads: usize, base: f32) -> Tensor {
+        self.one(Op::Rotary { heads, base, back: false }, &[self], Location::caller())
+    }
+}

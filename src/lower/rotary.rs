@@ -1,0 +1,41 @@
+//! Rotary position embedding: cosines and sines once for each position, then the rotation of every batch and head.
+
+use super::grid::per_thread;
+use super::{Lowered, Operand, Site};
+use crate::kernels::table;
+
+/// Positions that one thread computes angles for: the frequency is the same.
+const CHUNK: u64 = 64;
+
+/// Bits of a pair's number that the kernel of angles knows powers for.
+const POWERS: u64 = 16;
+
+pub(super) fn rotary(site: &Site, heads: usize, base: f32, back: bool) -> Lowered {
+    let [batch, positions, all_heads, columns] = *site.output().dims() else {
+        unreachable!("rotary embedding is inferred for four dimensions");
+    };
+    let half = columns as u64 / 2;
+    let jobs = half * (positions as u64).div_ceil(CHUNK);
+    let turn: f32 = if back { -1.0 } else { 1.0 };
+    let bits = u64::from(half.ilog2() + 1).min(POWERS);
+    let mut params = [jobs, half, positions as u64, CHUNK, bits].map(|n| n as u32).to_vec();
+    params.extend([turn.to_bits(), 0]);
+    for k in 0..POWERS {
+        // 2⁶⁴ times a number of at most 1; what does not fit saturates.
+        let power = f64::from(base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
+        let fraction = (power * 2f64.powi(64)) as u64;
+        params.extend([fraction as u32, (fraction >> 32) as u32]);
+    }
+    let table = Operand::Workspace(0);
+    let angles = per_thread(site, &table::ROTARY_ANGLES, jobs, vec![table], &params);
+    let (kernels, done_heads) = match site.in_place {
+        Some(_) => (&table::ROTARY_IN_PLACE, heads),
+        None => (&table::ROTARY, all_heads),
+    };
+    let (kernel, half) = if half.is_multiple_of(4) { (&kernels[1], half / 4) } else { (&kernels[0], half) };
+    let jobs = (batch * positions * done_heads) as u64 * half;
+    let sizes = [heads, done_heads, all_heads, positions].map(|n| n as u32);
+    let params = [&[jobs as u32, half as u32], &sizes[..]].concat();
+    let turned = per_thread(site, kernel, jobs, site.placed(0, &[table]), &params);
+    Lowered { launches: vec![angles, turned], workspace: vec![(positions * columns) as u64 * 4] }
+}

@@ -1,0 +1,207 @@
+//! GPT-2 (Radford et al. 2019): names and layouts of parameters are those of Hugging Face's `GPT2LMHeadModel`, so that
+//! weights go both ways.
+
+use super::sequence::{Sequence, too_long};
+use super::transformer::{Heads, STD, residual_std, token_loss};
+use crate::error::Result;
+use crate::graph::{Attention, Init, Param, Params, Tensor};
+use crate::nn::{Dropout, Embedding, LayerNorm, Module};
+
+/// Sizes of a GPT.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GptConfig {
+    /// Number of different tokens.
+    pub vocabulary: usize,
+    /// Rows of the position table: the longest sequence.
+    pub context: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Attention heads in a block; a divisor of `width`.
+    pub heads: usize,
+    /// Elements of the vector that stands for a token.
+    pub width: usize,
+    /// Chance that an element of an embedding, of a block's result or of an attention weight becomes 0 while training.
+    pub dropout: f32,
+}
+
+impl GptConfig {
+    /// About a million parameters, over bytes.
+    pub const NANO: Self =
+        Self { vocabulary: 256, context: 256, layers: 5, heads: 4, width: 128, dropout: 0.0 };
+    /// GPT-2 as published: 124,439,808 parameters.
+    pub const GPT2: Self =
+        Self { vocabulary: 50_257, context: 1024, layers: 12, heads: 12, width: 768, dropout: 0.1 };
+    /// GPT-2 medium: 354,823,168 parameters.
+    pub const GPT2_MEDIUM: Self = Self { layers: 24, heads: 16, width: 1024, ..Self::GPT2 };
+}
+
+/// A GPT: token and position embeddings, pre-norm blocks, a last norm, and output weights that are the token embeddings.
+#[derive(Clone, Debug)]
+pub struct Gpt {
+    config: GptConfig,
+    tokens: Embedding,
+    positions: Param,
+    blocks: Vec<GptBlock>,
+    norm: LayerNorm,
+}
+
+impl Gpt {
+    /// Registers `transformer.wte.weight` and so on at the path of `params`.
+    ///
+    /// # Errors
+    /// [`Error::Option`](crate::Error::Option) for heads that do not divide the width.
+    pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
+        let params = params.scope("transformer");
+        let wide = Init::Normal(STD);
+        let tokens = Embedding::with_std(&params.scope("wte"), config.vocabulary, config.width, STD);
+        let positions = params.scope("wpe").add("weight", [config.context, config.width], wide);
+        let block = |i: usize| GptBlock::new(&params.scope(format!("h.{i}")), config);
+        let blocks = (0..config.layers).map(block).collect::<Result<_>>()?;
+        let norm = LayerNorm::new(&params.scope("ln_f"), config.width);
+        Ok(Self { config: *config, tokens, positions, blocks, norm })
+    }
+
+    /// Its sizes.
+    pub fn config(&self) -> &GptConfig {
+        &self.config
+    }
+
+    /// What the output weights are applied to: `ids [b, s]` → `[b, s, width]`. A sequence longer than the position table
+    /// is a mistake that the trace reports.
+    #[track_caller]
+    pub fn hidden(&self, ids: &Tensor) -> Tensor {
+        let trace = ids.trace().clone();
+        let (s, context) = (ids.dim(1), self.config.context);
+        if s > context {
+            return too_long(ids, context, self.config.width);
+        }
+        let dropout = Dropout { p: self.config.dropout };
+        let positions = trace.param(&self.positions);
+        let positions = if s < context { positions.slice(0, 0..s) } else { positions };
+        let mut x = ids.apply(&self.tokens).add(&positions).apply(&dropout);
+        for block in &self.blocks {
+            x = x.apply(block);
+        }
+        x.apply(&self.norm)
+    }
+
+    /// What Hugging Face's files call a parameter, as this model calls it: with or without the leading `transformer.`;
+    /// `lm_head.weight` is the token embedding; the masks that older files hold are not needed (`None`). For
+    /// `Session::load_named`.
+    pub fn hugging_face_name(name: &str) -> Option<String> {
+        if name == "lm_head.weight" {
+            return Some("transformer.wte.weight".to_owned());
+        }
+        if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
+            return None;
+        }
+        let bare = name.strip_prefix("transformer.").unwrap_or(name);
+        Some(format!("transformer.{bare}"))
+    }
+}
+
+impl Sequence for Gpt {
+    #[track_caller]
+    fn logits(&self, ids: &Tensor) -> Tensor {
+        let hidden = self.hidden(ids);
+        let weight = hidden.trace().param(&self.tokens.weight);
+        hidden.matmul_transposed(&weight, false, true)
+    }
+
+    #[track_caller]
+    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
+        let hidden = self.hidden(ids);
+        let weight = hidden.trace().param(&self.tokens.weight);
+        token_loss(&hidden, &weight, labels)
+    }
+}
+
+/// `x + attention(norm(x))`, and then `x + perceptron(norm(x))`.
+#[derive(Clone, Debug)]
+pub struct GptBlock {
+    norms: [LayerNorm; 2],
+    attention: [Conv1D; 2],
+    perceptron: [Conv1D; 2],
+    heads: Heads,
+    dropout: Dropout,
+}
+
+impl GptBlock {
+    /// Registers `ln_1.weight` and so on at the path of `params`.
+    ///
+    /// # Errors
+    /// [`Error::Option`](crate::Error::Option) for heads that do not divide the width.
+    pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
+        let GptConfig { heads, width, dropout, layers, .. } = *config;
+        let attention = Attention { causal: true, scale: None, dropout };
+        let heads = Heads { queries: heads, pairs: heads, rotary: None, attention };
+        heads.check(width)?;
+        let norm = |name| LayerNorm::new(&params.scope(name), width);
+        let layer = |name, inputs, outputs, std| Conv1D::new(&params.scope(name), inputs, outputs, std);
+        // Both halves of every block add to the stream.
+        let adds = residual_std(2 * layers);
+        let first = norm("ln_1");
+        let attention =
+            [layer("attn.c_attn", width, heads.packed(width), STD), layer("attn.c_proj", width, width, adds)];
+        let norms = [first, norm("ln_2")];
+        let perceptron =
+            [layer("mlp.c_fc", width, 4 * width, STD), layer("mlp.c_proj", 4 * width, width, adds)];
+        Ok(Self { norms, attention, perceptron, heads, dropout: Dropout { p: dropout } })
+    }
+}
+
+impl Module for GptBlock {
+    /// `x [b, s, width]`, shape unchanged.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let [first, last] = &self.attention;
+        let mixed = self.heads.attend(&x.apply(&self.norms[0]), [first, last]);
+        let x = x.add(&mixed.apply(&self.dropout));
+        let [first, last] = &self.perceptron;
+        let result = x.apply(&self.norms[1]).apply(first).gelu_tanh().apply(last);
+        x.add(&result.apply(&self.dropout))
+    }
+}
+
+/// `y = x W + b`, the weight being `[in, out]`: `transformers.pytorch_utils.Conv1D`.
+#[derive(Clone, Debug)]
+struct Conv1D {
+    path: String,
+    weight: Param,
+    bias: Param,
+}
+
+impl Conv1D {
+    #[track_caller]
+    fn new(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
+        let weight = params.add("weight", [inputs, outputs], Init::Normal(std));
+        let bias = params.add("bias", [outputs], Init::Constant(0.0));
+        Self { path: params.path().to_owned(), weight, bias }
+    }
+}
+
+impl Module for Conv1D {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let trace = x.trace().clone();
+        trace.layer(&self.path, || x.matmul(&trace.param(&self.weight)).add(&trace.param(&self.bias)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_with_and_without_a_prefix() {
+        let name = |name: &str| Gpt::hugging_face_name(name);
+        for theirs in ["h.0.attn.c_attn.bias", "transformer.h.0.attn.c_attn.bias"] {
+            assert_eq!(name(theirs).as_deref(), Some("transformer.h.0.attn.c_attn.bias"));
+        }
+        for tied in ["wte.weight", "lm_head.weight"] {
+            assert_eq!(name(tied).as_deref(), Some("transformer.wte.weight"));
+        }
+        assert_eq!(name("h.3.attn.bias"), None);
+        assert_eq!(name("transformer.h.3.attn.masked_bias"), None);
+    }
+}

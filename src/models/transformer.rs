@@ -1,0 +1,85 @@
+//! What the transformers have in common.
+
+use crate::error::{Error, Result};
+use crate::graph::{Attention, Tensor};
+use crate::nn::Module;
+
+/// How the heads of a layer look at each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    /// Number of query heads.
+    pub queries: usize,
+    /// Number of key and value heads; a divisor of the number of query heads.
+    pub pairs: usize,
+    /// Base of the rotary position embedding, if there is one.
+    pub rotary: Option<f32>,
+    pub attention: Attention,
+}
+
+impl Heads {
+    /// # Errors
+    /// [`Error::Option`] for heads that do not divide what they should.
+    pub(super) fn check(&self, width: usize) -> Result<()> {
+        let Self { queries, pairs, .. } = *self;
+        if queries == 0 || pairs == 0 || !width.is_multiple_of(queries) || !queries.is_multiple_of(pairs) {
+            return Err(Error::Option(format!(
+                "{queries} heads and {pairs} heads of keys and values for a width of {width}: the first must divide the \
+                 width, the second the first"
+            )));
+        }
+        if self.rotary.is_some() && width / queries % 2 != 0 {
+            return Err(Error::Option(format!(
+                "a rotary position embedding turns pairs, and {queries} heads of a width of {width} have {} elements each",
+                width / queries
+            )));
+        }
+        Ok(())
+    }
+
+    /// Results of the linear layer in front: queries, keys and values of all heads, for a model this wide.
+    pub(super) fn packed(&self, width: usize) -> usize {
+        (self.queries + 2 * self.pairs) * (width / self.queries)
+    }
+
+    /// `x [b, s, d] → [b, s, d]`: the first layer makes queries, keys and values, the second mixes the heads' results.
+    #[track_caller]
+    pub(super) fn attend(&self, x: &Tensor, layers: [&impl Module; 2]) -> Tensor {
+        let (b, s) = (x.dim(0), x.dim(1));
+        let packed = x.apply(layers[0]);
+        let (heads, width) = (self.queries + 2 * self.pairs, packed.shape().last());
+        let packed = packed.reshape([b, s, heads, width / heads]);
+        let packed = match self.rotary {
+            Some(base) => packed.rotary(self.queries + self.pairs, base),
+            None => packed,
+        };
+        let result = packed.self_attention(self.queries, self.pairs, &self.attention);
+        result.reshape([b, s, self.queries * (width / heads)]).apply(layers[1])
+    }
+}
+
+/// Most bytes of logits alive at once. Each chunk of a loss makes a gradient of the whole output weight, so that fewer
+/// chunks move less memory; this many bytes are less than what the backward pass of a layer needs in any case, and every
+/// adapter can bind them.
+const CHUNK_BYTES: usize = 64 << 20;
+
+/// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, the logits being `hidden · weightᵀ`, `weight [v, d]`.
+#[track_caller]
+pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
+    let rows = labels.shape().numel() as usize;
+    let row = (4 * weight.dim(0)).min(CHUNK_BYTES);
+    let chunks = rows.div_ceil(CHUNK_BYTES / row.max(1)).max(1);
+    hidden.reshape([rows, hidden.shape().last()]).linear_cross_entropy(
+        weight,
+        &labels.reshape([rows]),
+        chunks,
+    )
+}
+
+/// Standard deviation of weights at the start (Radford et al. 2019, Devlin et al. 2018).
+pub(super) const STD: f32 = 0.02;
+
+/// The same for a layer whose result is added to the residual stream, `adding` of them: the sum starts no wider than one
+/// of them would be.
+pub(super) fn residual_std(adding: usize) -> f32 {
+    STD / (adding.max(1) as f32).sqrt()
+}

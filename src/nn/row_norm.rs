@@ -1,0 +1,65 @@
+//! Normalisation of rows, the last axis.
+
+use super::Module;
+use crate::graph::{Init, Param, Params, Tensor};
+
+/// `torch.nn.LayerNorm` over the last axis (Ba et al. 2016): `weight [d]` starts as 1, `bias [d]` as 0.
+#[derive(Clone, Debug)]
+pub struct LayerNorm {
+    path: String,
+    /// ε, 1e-5 unless changed.
+    pub eps: f32,
+    /// γ
+    pub weight: Param,
+    /// β
+    pub bias: Param,
+}
+
+impl LayerNorm {
+    /// Registers γ and β at the path of `params`.
+    #[track_caller]
+    pub fn new(params: &Params, columns: usize) -> Self {
+        let weight = params.add("weight", [columns], Init::Constant(1.0));
+        let bias = params.add("bias", [columns], Init::Constant(0.0));
+        Self { path: params.path().to_owned(), eps: 1e-5, weight, bias }
+    }
+}
+
+impl Module for LayerNorm {
+    /// `x [.., d]`, shape unchanged.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let trace = x.trace().clone();
+        trace.layer(&self.path, || {
+            x.layer_norm(&trace.param(&self.weight), &trace.param(&self.bias), self.eps)
+        })
+    }
+}
+
+/// RMS norm over the last axis (Zhang & Sennrich 2019), as Llama has it: `weight [d]` starts as 1.
+#[derive(Clone, Debug)]
+pub struct RmsNorm {
+    path: String,
+    /// ε, 1e-6 unless changed.
+    pub eps: f32,
+    /// γ
+    pub weight: Param,
+}
+
+impl RmsNorm {
+    /// Registers γ at the path of `params`.
+    #[track_caller]
+    pub fn new(params: &Params, columns: usize) -> Self {
+        let weight = params.add("weight", [columns], Init::Constant(1.0));
+        Self { path: params.path().to_owned(), eps: 1e-6, weight }
+    }
+}
+
+impl Module for RmsNorm {
+    /// `x [.., d]`, shape unchanged.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let trace = x.trace().clone();
+        trace.layer(&self.path, || x.rms_norm(&trace.param(&self.weight), self.eps))
+    }
+}

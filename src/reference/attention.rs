@@ -1,0 +1,144 @@
+//! Attention one score at a time: a row of weights for each query, and its derivative.
+
+use super::Array;
+use super::elementwise::attention_keeps;
+use super::rows::log_sum_exp;
+use crate::graph::{Attend, AttendSizes};
+
+/// The operands with the lengths of their dimensions.
+struct Operands<'a> {
+    attend: &'a Attend,
+    sizes: AttendSizes,
+    q: &'a [f64],
+    k: &'a [f64],
+    v: &'a [f64],
+    /// The step scalars, if there is a dropout.
+    words: [u32; 8],
+}
+
+/// A query, key or value head in its tensor: position of its first element.
+#[derive(Clone, Copy)]
+enum Part {
+    Q,
+    K,
+    V,
+}
+
+impl<'a> Operands<'a> {
+    fn new(inputs: &[Array<'a>], attend: &'a Attend) -> Self {
+        let shapes: Vec<_> = inputs[..attend.operands()].iter().map(|x| x.shape).collect();
+        let sizes = attend.sizes(&shapes).expect("checked when traced");
+        let data = |i: usize| inputs[if attend.packed.is_some() { 0 } else { i }].data;
+        let mut words = [0u32; 8];
+        if attend.dropout > 0.0 {
+            let last = inputs.last().expect("the step scalars are the last operand");
+            for (word, &value) in words.iter_mut().zip(last.data) {
+                *word = value as u32;
+            }
+        }
+        Self { attend, sizes, q: data(0), k: data(1), v: data(2), words }
+    }
+
+    /// Where the elements of a head start, for the sample, the query head and the position in the sequence.
+    fn at(&self, part: Part, b: usize, head: usize, i: usize) -> usize {
+        let AttendSizes { heads, kv_heads, rows, cols, size, .. } = self.sizes;
+        let kv = head / (heads / kv_heads);
+        let packed = self.attend.packed.is_some();
+        let (length, lead, first) = match (part, packed) {
+            (Part::Q, false) => (rows, heads, head),
+            (_, false) => (cols, kv_heads, kv),
+            (Part::Q, true) => (rows, heads + 2 * kv_heads, head),
+            (Part::K, true) => (rows, heads + 2 * kv_heads, heads + kv),
+            (Part::V, true) => (rows, heads + 2 * kv_heads, heads + kv_heads + kv),
+        };
+        ((b * length + i) * lead + first) * size
+    }
+
+    /// The scores of a query with the keys that it sees.
+    fn scores(&self, b: usize, head: usize, i: usize) -> Vec<f64> {
+        let seen = if self.attend.causal { self.sizes.cols.min(i + 1) } else { self.sizes.cols };
+        let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
+        let one = |j| dot(q, &self.k[self.at(Part::K, b, head, j)..]) * f64::from(self.attend.scale);
+        (0..seen).map(one).collect()
+    }
+
+    /// What dropout multiplies weight `j` of a query with.
+    fn factor(&self, b: usize, head: usize, i: usize, j: usize) -> f64 {
+        let p = self.attend.dropout;
+        if p == 0.0 {
+            return 1.0;
+        }
+        let row = (b * self.sizes.heads + head) * self.sizes.rows + i;
+        let kept = attention_keeps(row, j, self.attend.key, self.words, p);
+        if kept { 1.0 / (1.0 - f64::from(p)) } else { 0.0 }
+    }
+
+    fn each_row(&self, mut body: impl FnMut(usize, usize, usize)) {
+        for b in 0..self.sizes.batch {
+            for head in 0..self.sizes.heads {
+                (0..self.sizes.rows).for_each(|i| body(b, head, i));
+            }
+        }
+    }
+
+    /// Where a row lies in the result.
+    fn result(&self, b: usize, head: usize, i: usize) -> usize {
+        ((b * self.sizes.rows + i) * self.sizes.heads + head) * self.sizes.size
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn add(sum: &mut [f64], factor: f64, x: &[f64]) {
+    sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * x);
+}
+
+/// The result and the logarithm of each row's sum.
+pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
+    let x = Operands::new(inputs, attend);
+    let AttendSizes { batch, heads, rows, size, .. } = x.sizes;
+    let mut o = vec![0.0; batch * rows * heads * size];
+    let mut lse = Vec::with_capacity(batch * heads * rows);
+    x.each_row(|b, head, i| {
+        let scores = x.scores(b, head, i);
+        let (top, rest) = log_sum_exp(&scores);
+        lse.push(top + rest);
+        let o = &mut o[x.result(b, head, i)..][..size];
+        for (j, score) in scores.iter().enumerate() {
+            let weight = (score - top - rest).exp() * x.factor(b, head, i, j);
+            add(o, weight, &x.v[x.at(Part::V, b, head, j)..]);
+        }
+    });
+    vec![o, lse]
+}
+
+/// Gradients of the operands, from the definition: `o` and `lse` are not read.
+pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
+    let x = Operands::new(inputs, attend);
+    let own = attend.operands();
+    let dy = inputs[own + 2].data;
+    let size = x.sizes.size;
+    let mut results: Vec<Vec<f64>> = inputs[..own].iter().map(|x| vec![0.0; x.data.len()]).collect();
+    let place = |part: usize| if own == 1 { 0 } else { part };
+    x.each_row(|b, head, i| {
+        let scores = x.scores(b, head, i);
+        let (top, rest) = log_sum_exp(&scores);
+        let dy = &dy[x.result(b, head, i)..][..size];
+        let weights: Vec<f64> = scores.iter().map(|score| (score - top - rest).exp()).collect();
+        let factors: Vec<f64> = (0..scores.len()).map(|j| x.factor(b, head, i, j)).collect();
+        let slopes: Vec<f64> =
+            (0..scores.len()).map(|j| factors[j] * dot(dy, &x.v[x.at(Part::V, b, head, j)..])).collect();
+        let mean = dot(&weights, &slopes);
+        let q_at = x.at(Part::Q, b, head, i);
+        for j in 0..scores.len() {
+            let (k_at, v_at) = (x.at(Part::K, b, head, j), x.at(Part::V, b, head, j));
+            let slope = weights[j] * (slopes[j] - mean) * f64::from(attend.scale);
+            add(&mut results[place(0)][q_at..][..size], slope, &x.k[k_at..]);
+            add(&mut results[place(1)][k_at..][..size], slope, &x.q[q_at..]);
+            add(&mut results[place(2)][v_at..][..size], weights[j] * factors[j], dy);
+        }
+    });
+    results
+}

@@ -1,0 +1,28 @@
+//! Rows of a table, and their gradient.
+
+use super::Array;
+
+/// The row that an id names; the last for one that is out of range.
+fn row(id: f64, rows: usize) -> usize {
+    (id as usize).min(rows - 1)
+}
+
+pub(super) fn embedding(table: Array, ids: Array) -> Vec<f64> {
+    let columns = table.shape.last();
+    let rows = table.data.len() / columns;
+    let one = |&id: &f64| {
+        let start = row(id, rows) * columns;
+        &table.data[start..start + columns]
+    };
+    ids.data.iter().flat_map(one).copied().collect()
+}
+
+pub(super) fn grad(ids: Array, dy: Array, earlier: Option<Array>, rows: usize) -> Vec<f64> {
+    let columns = dy.shape.last();
+    let mut table = earlier.map_or_else(|| vec![0.0; rows * columns], |earlier| earlier.data.to_vec());
+    for (&id, dy) in ids.data.iter().zip(dy.data.chunks(columns)) {
+        let start = row(id, rows) * columns;
+        table[start..start + columns].iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
+    }
+    table
+}

@@ -1,0 +1,22 @@
+//! Rotary position embedding, with angles as they are written.
+
+use super::Array;
+
+pub(super) fn rotary(x: Array, heads: usize, base: f32, back: bool) -> Vec<f64> {
+    let [_, positions, all_heads, columns] = *x.shape.dims() else { unreachable!("inferred") };
+    let half = columns / 2;
+    let mut y = x.data.to_vec();
+    for (i, head) in y.chunks_mut(columns.max(1)).enumerate() {
+        if i % all_heads >= heads {
+            continue;
+        }
+        let position = (i / all_heads % positions) as f64;
+        for c in 0..half {
+            let angle = position * f64::from(base).powf(-2.0 * c as f64 / columns as f64);
+            let (sin, cos) = if back { (-angle).sin_cos() } else { angle.sin_cos() };
+            (head[c], head[c + half]) =
+                (head[c] * cos - head[c + half] * sin, head[c + half] * cos + head[c] * sin);
+        }
+    }
+    y
+}

@@ -1,0 +1,214 @@
+//! Activations that wait for the backward pass wait in 16 bits. They are computed, and computed with, in 32: a packed copy is
+//! made in the forward half, and widened again where the backward half reads it.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::graph::{Class, Graph, Node, Op, Phase, Value, ValueId};
+
+/// Smaller tensors stay in 32 bits: the dispatches would cost more than the bytes are worth.
+const SMALLEST: u64 = 1024;
+
+/// Results that are few and decide about many: means, deviations, logarithms of sums.
+fn is_statistic(op: &Op) -> bool {
+    matches!(op, Op::BatchStats { .. } | Op::LabelShare | Op::Reduce { .. })
+}
+
+/// Stores what the backward half reads of the forward half as `dtype`. Each reader gets a widened copy of its own, so that
+/// between two of them only the packed one is alive. What the host may read after the step stays as it
+/// is, and so do statistics, integers and small tensors.
+pub(crate) fn half(mut graph: Graph, dtype: DType) -> Graph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let packs = Packs::of(&graph, &nodes);
+    let mut rewrite = Rewrite { graph, packs, dtype, packed: BTreeMap::new(), copies: BTreeMap::new() };
+    let mut rewritten = Vec::with_capacity(nodes.len());
+    for (i, mut node) in nodes.into_iter().enumerate() {
+        for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
+            rewrite.pack(root, &mut rewritten);
+        }
+        if node.phase != Phase::Forward && !matches!(node.op, Op::Reshape(_)) {
+            rewrite.widen(&mut node, &mut rewritten);
+        } else if node.phase != Phase::Forward && rewrite.packs.holds(node.inputs[0]) {
+            // A view in the backward half: its readers ask for what it is a view of.
+            continue;
+        }
+        rewritten.push(node);
+    }
+    rewrite.graph.nodes = rewritten;
+    rewrite.graph
+}
+
+/// Which values are packed, and where.
+struct Packs {
+    /// For each value the one whose memory it is a view of.
+    root: Vec<ValueId>,
+    /// Whether the value is packed, for those that are no views.
+    packed: Vec<bool>,
+    /// Values that are packed in front of a node: the last one of the forward half that reads them, which may then write
+    /// its result over them.
+    before: BTreeMap<usize, Vec<ValueId>>,
+}
+
+impl Packs {
+    fn of(graph: &Graph, nodes: &[Node]) -> Self {
+        let count = graph.values.len();
+        let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
+        let mut fits = vec![false; count];
+        let mut needed = vec![false; count];
+        let mut place = vec![0; count];
+        for (i, node) in nodes.iter().enumerate() {
+            if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+                root[to.index()] = root[from.index()];
+                continue;
+            }
+            for id in &node.inputs {
+                let root = root[id.index()].index();
+                if node.phase == Phase::Forward {
+                    place[root] = i;
+                } else {
+                    needed[root] = true;
+                }
+            }
+            if node.phase == Phase::Forward {
+                for (position, id) in node.outputs.iter().enumerate() {
+                    let value = graph.value(*id);
+                    fits[id.index()] = value.dtype == DType::F32
+                        && value.class == Class::Activation
+                        && value.shape.numel() >= SMALLEST
+                        && !is_statistic(&node.op)
+                        // A loss per row and the logarithm of its sum.
+                        && !matches!(node.op, Op::CrossEntropy)
+                        && position == 0;
+                    // Nobody may read it in the forward half.
+                    place[id.index()] = i + 1;
+                }
+            }
+        }
+        graph.outputs.iter().for_each(|(_, id)| fits[root[id.index()].index()] = false);
+        let packed: Vec<bool> = fits.iter().zip(&needed).map(|(fits, needed)| *fits && *needed).collect();
+        let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
+        for i in (0..count).filter(|&i| packed[i]) {
+            before.entry(place[i]).or_default().push(ValueId(i as u32));
+        }
+        Self { root, packed, before }
+    }
+
+    fn holds(&self, id: ValueId) -> bool {
+        self.root.get(id.index()).is_some_and(|root| self.packed[root.index()])
+    }
+}
+
+struct Rewrite {
+    graph: Graph,
+    packs: Packs,
+    dtype: DType,
+    packed: BTreeMap<ValueId, ValueId>,
+    /// How many widened copies there are.
+    copies: BTreeMap<ValueId, usize>,
+}
+
+impl Rewrite {
+    fn add(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
+        let mut value = self.graph.value(like).clone();
+        value.name = format!("{}.{suffix}", value.name);
+        change(&mut value);
+        let id = ValueId(self.graph.values.len() as u32);
+        self.graph.values.push(value);
+        id
+    }
+
+    fn pack(&mut self, root: ValueId, rewritten: &mut Vec<Node>) {
+        let dtype = self.dtype;
+        let packed = self.add(root, dtype.name(), |value| value.dtype = dtype);
+        self.packed.insert(root, packed);
+        let made = rewritten.iter().rev().find(|node| node.outputs.contains(&root));
+        let layer = made.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer));
+        rewritten.push(moved(Op::Cast(dtype), root, packed, &layer, Phase::Forward));
+    }
+
+    /// Lets a node of the backward half read widened copies, which are made right in front of it.
+    fn widen(&mut self, node: &mut Node, rewritten: &mut Vec<Node>) {
+        let mut wide: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        for input in &mut node.inputs {
+            if !self.packs.holds(*input) {
+                continue;
+            }
+            let root = self.packs.root[input.index()];
+            let copy = match wide.get(&root) {
+                Some(copy) => *copy,
+                None => {
+                    let copy = self.copy_of(root, &node.layer, rewritten);
+                    wide.insert(root, copy);
+                    copy
+                }
+            };
+            let shape = self.graph.value(*input).shape;
+            *input = if shape == self.graph.value(root).shape {
+                copy
+            } else {
+                let view = self.add(copy, "view", |value| value.shape = shape);
+                rewritten.push(moved(Op::Reshape(shape), copy, view, &node.layer, Phase::Backward));
+                view
+            };
+        }
+    }
+
+    fn copy_of(&mut self, root: ValueId, layer: &Arc<str>, rewritten: &mut Vec<Node>) -> ValueId {
+        let copies = self.copies.entry(root).or_insert(0);
+        *copies += 1;
+        let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
+        let copy = self.add(root, &suffix, |_| {});
+        let op = Op::Cast(DType::F32);
+        rewritten.push(moved(op, self.packed[&root], copy, layer, Phase::Backward));
+        copy
+    }
+}
+
+fn moved(op: Op, from: ValueId, to: ValueId, layer: &Arc<str>, phase: Phase) -> Node {
+    let at = Location::caller();
+    Node { op, inputs: vec![from], outputs: vec![to], layer: Arc::clone(layer), phase, at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autodiff::differentiate;
+    use crate::graph::{Init, Mode, Params, Trace};
+
+    /// `tanh` is read by its own gradient and, through a view, by that of the product behind it.
+    fn graph(n: usize) -> Graph {
+        let params = Params::new(0);
+        let w = params.add("w", [n, 64], Init::Constant(0.5));
+        let v = params.add("v", [n * 4, 16], Init::Constant(0.5));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let x = trace.param(&w).tanh();
+            x.reshape([n * 4, 16]).mul(&trace.param(&v)).sum(&[])
+        });
+        let graph = graph.expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+        drop(gradients);
+        trace.finish().expect("valid")
+    }
+
+    #[test]
+    fn what_waits_for_the_backward_half_is_packed_once_and_widened_where_it_is_read() {
+        let graph = half(graph(16), DType::F16);
+        let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
+        assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
+        assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
+        assert_eq!((casts[0].phase, casts[1].phase), (Phase::Forward, Phase::Backward));
+        let tanh = graph.nodes.iter().position(|n| n.op.name() == "tanh").expect("it is there");
+        let x = graph.nodes[tanh].outputs[0];
+        let late = |n: &&Node| n.phase != Phase::Forward && n.inputs.contains(&x);
+        assert!(!graph.nodes.iter().any(|n| late(&n)), "the backward half reads the widened copy");
+    }
+
+    #[test]
+    fn small_tensors_stay() {
+        let before = graph(15);
+        assert_eq!(half(before.clone(), DType::BF16).nodes.len(), before.nodes.len());
+    }
+}

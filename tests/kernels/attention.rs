@@ -1,0 +1,178 @@
+//! Attention and its gradients: lengths around the tiles, sizes of heads, masks, groups, layouts, dropout, large scores.
+
+use wgrad::device::Device;
+use wgrad::graph::{Attention, Init, Params};
+use wgrad::limits::Limits;
+use wgrad::plan::{PlanOptions, TrainStep};
+
+use super::support::close::assert_within;
+use super::support::compare::{device_gradients, kernels, twin_gradients};
+use super::support::noise;
+use super::{everywhere, is_gpu, unchecked};
+
+/// One attention: its lengths, its options, and the largest element of queries and keys.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    batch: usize,
+    rows: usize,
+    cols: usize,
+    heads: [usize; 2],
+    size: usize,
+    packed: bool,
+    options: Attention,
+    amplitude: f32,
+}
+
+const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0 };
+const CAUSAL: Attention = Attention { causal: true, ..FULL };
+
+/// One head of 16 elements, a length for queries and keys.
+fn square(length: usize, options: Attention) -> Shape {
+    let (batch, heads, size) = (1, [1, 1], 16);
+    Shape { batch, rows: length, cols: length, heads, size, packed: false, options, amplitude: 2.0 }
+}
+
+/// A step whose gradients are those of attention, and with that of `dy` its result.
+fn step(shape: &Shape) -> TrainStep {
+    let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, amplitude } = *shape;
+    let params = Params::new(11);
+    let data = |seed: u64, dims: [usize; 4], most: f32| {
+        Init::Data(noise(seed, dims.iter().product(), -most, most).into())
+    };
+    let add =
+        |seed: u64, name: &str, dims: [usize; 4], most: f32| params.add(name, dims, data(seed, dims, most));
+    let dy = add(4, "dy", [batch, rows, heads, size], 1.0);
+    if packed {
+        let qkv = add(1, "qkv", [batch, rows, heads + 2 * kv_heads, size], amplitude);
+        return TrainStep::trace(&params, |t| {
+            let o = t.param(&qkv).self_attention(heads, kv_heads, &options);
+            o.mul(&t.param(&dy)).sum(&[])
+        })
+        .expect("valid");
+    }
+    let q = add(1, "q", [batch, rows, heads, size], amplitude);
+    let kv = [batch, cols, kv_heads, size];
+    let (k, v) = (add(2, "k", kv, amplitude), add(3, "v", kv, 1.0));
+    TrainStep::trace(&params, |t| {
+        let o = t.param(&q).attention(&t.param(&k), &t.param(&v), &options);
+        o.mul(&t.param(&dy)).sum(&[])
+    })
+    .expect("valid")
+}
+
+fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<&'static str> {
+    let (plan, found) = device_gradients(device, &step(shape), limits, &Default::default());
+    let wanted = twin_gradients(&plan, &Default::default());
+    assert_eq!(found.len(), wanted.len());
+    // A weight's relative error is that of its score, which has the rounding of its largest product.
+    let score = f64::from(shape.amplitude * shape.amplitude) * (shape.size as f64).sqrt();
+    for (name, found) in found {
+        let wanted = &wanted[&name];
+        let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        let near = 4e-6 + 5e-7 * score;
+        assert_within(&format!("{shape:?} ({}): {name}", limits.name), &found, wanted, |i| {
+            near * (wanted[i].abs() + largest) + 1e-6
+        });
+    }
+    kernels(&plan)
+}
+
+#[test]
+fn lengths_and_sizes_of_heads() {
+    everywhere(|device, limits| {
+        for (i, length) in [1, 7, 64, 65, 257].into_iter().enumerate() {
+            for (j, size) in [16, 32, 64, 80, 128].into_iter().enumerate() {
+                let options = if (i + j) % 2 == 0 { FULL } else { CAUSAL };
+                check(device, limits, &Shape { size, ..square(length, options) });
+            }
+        }
+    });
+}
+
+#[test]
+fn the_largest_heads_and_odd_ones() {
+    everywhere(|device, limits| {
+        for size in [1, 3, 4, 20, 63, 256] {
+            check(device, limits, &Shape { size, heads: [2, 1], ..square(37, CAUSAL) });
+        }
+    });
+}
+
+#[test]
+fn groups_batches_and_layouts() {
+    everywhere(|device, limits| {
+        for options in [FULL, CAUSAL] {
+            for heads in [[3, 3], [4, 2], [3, 1]] {
+                for packed in [false, true] {
+                    check(device, limits, &Shape { batch: 2, heads, packed, ..square(45, options) });
+                }
+            }
+        }
+    });
+}
+
+/// The mask starts where the first query meets the first key, as PyTorch's: queries behind the keys see all of them, keys
+/// behind the queries are seen by none, and their gradient is 0.
+#[test]
+fn more_keys_than_queries_and_fewer() {
+    everywhere(|device, limits| {
+        for options in [FULL, CAUSAL] {
+            for (rows, cols) in [(1, 100), (100, 1), (33, 97), (97, 33), (5, 200), (200, 5)] {
+                check(device, limits, &Shape { rows, cols, ..square(0, options) });
+            }
+        }
+    });
+}
+
+#[test]
+fn large_scores() {
+    everywhere(|device, limits| {
+        for options in [FULL, CAUSAL, Attention { scale: Some(-1.0), ..FULL }] {
+            // Scores up to 4.5² · 16 · scale: 81 and, with a scale of -1, 324.
+            check(device, limits, &Shape { amplitude: 4.5, ..square(70, options) });
+        }
+    });
+}
+
+#[test]
+fn dropout_draws_the_same_mask_in_every_pass() {
+    everywhere(|device, limits| {
+        for p in [0.1, 0.5, 0.9] {
+            for options in [FULL, CAUSAL] {
+                let options = Attention { dropout: p, ..options };
+                for packed in [false, true] {
+                    check(device, limits, &Shape { batch: 2, heads: [4, 2], packed, ..square(67, options) });
+                }
+            }
+        }
+    });
+}
+
+/// Passes over long sequences are cut into several dispatches on software adapters.
+#[test]
+fn long_sequences() {
+    unchecked(|device, limits| {
+        let base = Shape { size: 256, ..square(0, FULL) };
+        let dropped = Attention { dropout: 0.25, ..CAUSAL };
+        let many_keys = Shape { rows: 3, cols: 15_000, ..base };
+        let many_queries = Shape { rows: 1100, cols: 40, heads: [8, 1], options: dropped, ..base };
+        for (shape, part) in [(many_keys, "attention_"), (many_queries, "attention_dkv")] {
+            let names = check(device, limits, &shape);
+            let launches = |part: &str| names.iter().filter(|name| name.starts_with(part)).count();
+            assert!(is_gpu(limits) || launches(part) > if part == "attention_" { 4 } else { 1 }, "{names:?}");
+        }
+        check(device, limits, &Shape { rows: 64, cols: 4500, ..square(0, CAUSAL) });
+        check(device, limits, &Shape { rows: 4500, cols: 64, ..square(0, CAUSAL) });
+    });
+}
+
+/// The fused operation plans no more than its operands and results, whatever the length.
+#[test]
+fn memory_grows_with_the_length_alone() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let bytes = |length: usize| {
+        let shape = Shape { heads: [4, 4], size: 64, packed: true, ..square(length, CAUSAL) };
+        step(&shape).plan(&PlanOptions::default(), &limits).expect("planned").footprint().step
+    };
+    assert!(bytes(8192) <= 16 * bytes(512) + 4096, "{} and {}", bytes(512), bytes(8192));
+}
