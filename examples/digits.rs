@@ -10,24 +10,28 @@ use std::time::Instant;
 
 use support::Arguments;
 use wgrad::data::{Dataset, Loader, Table};
+use wgrad::dtype::Precision;
 use wgrad::models::Model;
-use wgrad::optim::{AdamW, Schedule};
+use wgrad::optim::{Optimizer, Schedule};
 use wgrad::plan::PlanOptions;
-use wgrad::train::{Checkpoint, ProgressLine, TrainOptions, Trainer};
+use wgrad::train::{Checkpoint, Metrics, Monitor, MonitorOptions, ProgressLine, TrainOptions, Trainer};
 use wgrad::{Bytes, Error, Result, report};
 
 const HELP: &str = "\
 Trains a 64-128-64-10 network on the UCI handwritten digits.
 
-usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr RATE] [--adapter NAME] [--save FILE]
+usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr RATE] [--adapter NAME]
+              [--save FILE] [--tensorboard DIR] [--quiet]
 
-  --epochs N      passes over the training images (30)
-  --batch N       images per step (32)
-  --precision P   f32, f16 or bf16: how activations wait for the backward pass (f32)
-  --optimizer NAME  with its default settings, but for the rate (adamw)
-  --lr RATE       learning rate (0.004)
-  --adapter NAME  part of an adapter's name; the best one by default
-  --save FILE     write parameters and optimizer state there after each epoch (safetensors)";
+  --epochs N         passes over the training images (30)
+  --batch N          images per step (32)
+  --precision P      f32, f16 or bf16: how activations wait for the backward pass (f32)
+  --optimizer NAME   with its default settings, but for the rate (adamw)
+  --lr RATE          learning rate (0.004)
+  --adapter NAME     part of an adapter's name; the best one by default
+  --save FILE        write parameters and optimizer state there after each epoch (safetensors)
+  --tensorboard DIR  write loss, accuracy, speed and bytes of each step there, for `tensorboard --logdir DIR`
+  --quiet            no progress line";
 
 const DATA: &[u8] = include_bytes!("data/digits.csv.gz");
 
@@ -38,6 +42,11 @@ fn main() -> std::process::ExitCode {
 fn run() -> Result<()> {
     let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
     let (epochs, batch) = (arguments.number("--epochs", 30u64)?, arguments.number("--batch", 32)?);
+    let optimizer = Optimizer::named(arguments.text("--optimizer").unwrap_or("adamw"))?;
+    let optimizer = optimizer.with_learning_rate(arguments.number("--lr", 4e-3)?);
+    let name = arguments.text("--precision").unwrap_or("f32");
+    let precision = Precision::named(name)
+        .ok_or_else(|| Error::Option(format!("--precision {name}: there are f32, f16 and bf16")))?;
     let start = Instant::now();
     let device = arguments.device()?;
     println!("{device}");
@@ -47,16 +56,21 @@ fn run() -> Result<()> {
     let model = Model::named("digits", 0)?;
     let loader = Loader::new(Arc::new(train), batch)?.shuffled(0);
     let total = epochs * loader.batches() as u64;
-    let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
     let options = TrainOptions {
-        plan: PlanOptions { optimizer, ..PlanOptions::default() },
+        plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
     };
     let mut trainer = Trainer::new(&device, &model, loader, &options)?;
-    let mut progress = ProgressLine::default();
+    let mut progress = if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() };
+    // Speaks through `log` and here; a run that fails is written down in the folder for temporary files.
+    let failures = Some(std::env::temp_dir());
+    let options = MonitorOptions { failures, ..MonitorOptions::default() };
+    let mut monitor = Monitor::new(options, |alert| eprintln!("warning: {alert}"));
+    let mut metrics = arguments.text("--tensorboard").map(Metrics::tensorboard).transpose()?;
     let mut checkpoint = arguments.text("--save").map(|path| Checkpoint { path: path.into(), every: 1 });
-    let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress];
+    let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress, &mut monitor];
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
+    callbacks.extend(metrics.as_mut().map(|m| m as &mut dyn wgrad::train::Callback));
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
 
     let accuracy = end.accuracy.unwrap_or_default();

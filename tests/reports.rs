@@ -138,6 +138,17 @@ fn a_network_drawn_twice_side_by_side_is_small_enough_for_a_readme() {
 }
 
 #[test]
+fn the_page_of_gpt2_stays_below_a_mebibyte() {
+    let step = Model::named("gpt2", 0).unwrap().train_step(4).unwrap();
+    let (options, limits) = (PlanOptions::default(), Limits::named("nvidia").unwrap());
+    let (naive, planned) =
+        (step.plan_naive(&options, &limits).unwrap(), step.plan(&options, &limits).unwrap());
+    let panels = [Panel { name: "naive", plan: &naive }, Panel { name: "planned", plan: &planned }];
+    let (svg, html) = (picture(&panels, "gpt2"), page(&panels, "gpt2"));
+    assert!(svg.len() < 1 << 20 && html.len() < 1 << 20, "{} and {} bytes", svg.len(), html.len());
+}
+
+#[test]
 fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
     let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
     let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();

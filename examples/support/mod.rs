@@ -18,16 +18,20 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
     }
 }
 
-/// Options of the command line, each with its value.
+/// Options of the command line.
 pub struct Arguments {
     pairs: Vec<(String, String)>,
+    flags: Vec<String>,
 }
 
+/// Options without a value.
+const FLAGS: [&str; 1] = ["--quiet"];
+
 impl Arguments {
-    /// Reads the command line. Options are the words of `help` that begin with two dashes; each takes a value. `None`
+    /// Reads the command line. Options are the words of `help` that begin with two dashes; each but [`FLAGS`] takes a value. `None`
     /// after `--help`, which prints the text.
     pub fn parse(help: &str) -> Result<Option<Self>> {
-        let mut pairs = Vec::new();
+        let (mut pairs, mut flags) = (Vec::new(), Vec::new());
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             if word == "--help" || word == "-h" {
@@ -38,11 +42,20 @@ impl Arguments {
             if !word.starts_with("--") || !known {
                 return Err(Error::Option(format!("there is no option {word}\n\n{help}")));
             }
+            if FLAGS.contains(&word.as_str()) {
+                flags.push(word);
+                continue;
+            }
             let value =
                 words.next().ok_or_else(|| Error::Option(format!("{word} needs a value\n\n{help}")))?;
             pairs.push((word, value));
         }
-        Ok(Some(Self { pairs }))
+        Ok(Some(Self { pairs, flags }))
+    }
+
+    /// Whether an option without a value is there.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|other| other == flag)
     }
 
     /// The value of an option, if it is there; of several the last.

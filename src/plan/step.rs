@@ -109,7 +109,7 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let options = PlanOptions { rebuild: false, reuse: false, ..*options };
+        let options = PlanOptions { rebuild: false, reuse: false, precision: Precision::F32, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }

@@ -3,6 +3,7 @@
 mod adapters;
 mod bench;
 mod cpu_time;
+mod files;
 mod kernel;
 mod model;
 mod pack;

@@ -1,10 +1,8 @@
 //! `wgrad plan`
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Map, Value, json};
+use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
-use wgrad::memory::planner::write_problem;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Savings};
@@ -20,24 +18,8 @@ pub struct Options {
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
-    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the step as a memory snapshot into this file, for <https://pytorch.org/memory_viz>.
-    #[arg(long, value_name = "FILE")]
-    snapshot: Option<PathBuf>,
-    /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
-    #[arg(long, value_name = "FILE")]
-    export_problem: Option<PathBuf>,
-    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
-    #[arg(long)]
-    summary: bool,
-    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
-    #[arg(long, value_name = "PARTS")]
-    depth: Option<usize>,
+    #[command(flatten)]
+    files: crate::files::Options,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -57,34 +39,24 @@ pub fn run(options: &Options) -> Result<()> {
     let plan = step.plan(&settings, &limits)?;
     let savings = step.savings(&settings, &limits)?;
     let title = format!("{} · {}", options.network.title(&model), options.optimizer);
-    if options.svg.is_some() || options.html.is_some() {
-        let title = title.replace(" · ", ", ");
+    if options.files.draws() {
         let naive = step.plan_naive(&settings, &limits)?;
-        let panels =
-            [report::Panel { name: "naive", plan: &naive }, report::Panel { name: "planned", plan: &plan }];
-        if let Some(path) = &options.svg {
-            write(path, report::picture(&panels, &title).as_bytes())?;
-        }
-        if let Some(path) = &options.html {
-            write(path, report::page(&panels, &title).as_bytes())?;
-        }
+        let full = match settings.precision {
+            Precision::F32 => None,
+            _ => Some(step.plan(&PlanOptions { precision: Precision::F32, ..settings }, &limits)?),
+        };
+        let mut panels = vec![report::Panel { name: "naive", plan: &naive }];
+        panels.extend(full.iter().map(|plan| report::Panel { name: "planned in f32", plan }));
+        let name =
+            full.as_ref().map_or("planned".to_owned(), |_| format!("in {}", options.network.precision));
+        panels.push(report::Panel { name: &name, plan: &plan });
+        options.files.draw(&panels, &title.replace(" · ", ", "))?;
     }
-    if let Some(path) = &options.snapshot {
-        write(path, &plan.dump().pickle())?;
+    options.files.export(&plan)?;
+    if options.files.summary(&plan, options.json) {
+        return Ok(());
     }
-    if let Some(path) = &options.export_problem {
-        let mut csv = Vec::new();
-        write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
-        write(path, &csv)?;
-    }
-    if options.summary {
-        let summary = options.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));
-        if options.json {
-            println!("{}", summary.json());
-        } else {
-            print!("{summary}");
-        }
-    } else if options.json {
+    if options.json {
         println!("{}", to_json(options, &model, &plan, &savings));
     } else {
         println!("{title} · {}\n", plan.limits);
@@ -95,14 +67,6 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    std::fs::write(path, contents).map_err(|e| unwritten(path, &e))
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> Error {
-    Error::Data { what: path.display().to_string(), message: error.to_string() }
 }
 
 fn to_json(options: &Options, model: &Model, plan: &Plan, savings: &Savings) -> Value {

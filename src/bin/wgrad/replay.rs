@@ -7,6 +7,7 @@ use wgrad::memory::picture;
 use wgrad::memory::replay::{Contender, Outcome, Time, contenders, replay};
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::trace::Trace;
+use wgrad::train::Meter;
 use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]
@@ -24,6 +25,9 @@ pub struct Options {
     /// Device whose events are replayed, in snapshots of several.
     #[arg(long, default_value_t = 0)]
     device: usize,
+    /// No progress line.
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -46,10 +50,16 @@ pub fn run(options: &Options) -> Result<()> {
     let mut reports = Vec::new();
     for path in &options.files {
         let (trace, reported) = read(path, options.device)?;
-        let outcomes: Vec<Outcome> = chosen
-            .iter()
-            .map(|&contender| replay(&trace, contender, options.capacity))
+        let mut meter = Meter::new("replay", chosen.len() as u64, options.quiet);
+        let outcomes: Vec<Outcome> = (1..)
+            .zip(&chosen)
+            .map(|(done, &contender)| {
+                let outcome = replay(&trace, contender, options.capacity);
+                meter.done(done);
+                outcome
+            })
             .collect::<Result<_, _>>()?;
+        drop(meter);
         if options.json {
             reports.push(to_json(path, &trace, reported, &outcomes));
         } else {

@@ -1,0 +1,82 @@
+//! What `wgrad plan` writes into files, and its table of layers.
+
+use std::path::{Path, PathBuf};
+
+use wgrad::memory::planner::write_problem;
+use wgrad::plan::Plan;
+use wgrad::report::{Panel, page, picture};
+use wgrad::{Error, Result};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the step as a memory snapshot into this file, for <https://pytorch.org/memory_viz>.
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+    /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
+    #[arg(long, value_name = "FILE")]
+    export_problem: Option<PathBuf>,
+    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
+    #[arg(long)]
+    summary: bool,
+    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
+    #[arg(long, value_name = "PARTS")]
+    depth: Option<usize>,
+}
+
+impl Options {
+    /// Whether plans are to be drawn, and others for comparison are wanted.
+    pub fn draws(&self) -> bool {
+        self.svg.is_some() || self.html.is_some()
+    }
+
+    /// Draws plans side by side, the last one large.
+    pub fn draw(&self, panels: &[Panel<'_>], title: &str) -> Result<()> {
+        if let Some(path) = &self.svg {
+            write(path, picture(panels, title).as_bytes())?;
+        }
+        if let Some(path) = &self.html {
+            write(path, page(panels, title).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes the other forms of a plan.
+    pub fn export(&self, plan: &Plan) -> Result<()> {
+        if let Some(path) = &self.snapshot {
+            write(path, &plan.dump().pickle())?;
+        }
+        if let Some(path) = &self.export_problem {
+            let mut csv = Vec::new();
+            write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
+            write(path, &csv)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the table of layers instead of the estimate, if it was asked for.
+    pub fn summary(&self, plan: &Plan, json: bool) -> bool {
+        if self.summary {
+            let summary = self.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));
+            if json {
+                println!("{}", summary.json());
+            } else {
+                print!("{summary}");
+            }
+        }
+        self.summary
+    }
+}
+
+fn write(path: &Path, contents: &[u8]) -> Result<()> {
+    std::fs::write(path, contents).map_err(|e| unwritten(path, &e))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Error {
+    Error::Data { what: path.display().to_string(), message: error.to_string() }
+}
