@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use wgrad::data::{Dataset, Loader, Table};
 use wgrad::device::Device;
+use wgrad::dtype::Precision;
 use wgrad::models::Model;
-use wgrad::optim::{AdamW, Schedule};
+use wgrad::optim::{Optimizer, Schedule};
 use wgrad::plan::PlanOptions;
 use wgrad::train::{Checkpoint, ProgressLine, TrainOptions, Trainer};
 use wgrad::{Bytes, Error, Result, report};
@@ -56,9 +57,9 @@ fn run() -> Result<()> {
     let model = Model::named("digits", 0)?;
     let loader = Loader::new(Arc::new(train), arguments.batch)?.shuffled(0);
     let total = arguments.epochs * loader.batches() as u64;
-    let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
+    let (optimizer, precision) = (arguments.optimizer, arguments.precision);
     let options = TrainOptions {
-        plan: PlanOptions { optimizer, ..PlanOptions::default() },
+        plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
     };
     let mut trainer = Trainer::new(&device, &model, loader, &options)?;
@@ -92,6 +93,8 @@ fn digits() -> Result<Table> {
 struct Arguments {
     epochs: u64,
     batch: usize,
+    precision: Precision,
+    optimizer: Optimizer,
     adapter: Option<String>,
     save: Option<String>,
 }
@@ -99,7 +102,15 @@ struct Arguments {
 impl Arguments {
     /// `None` if help was asked for.
     fn parse() -> Result<Option<Self>> {
-        let mut parsed = Self { epochs: 30, batch: 32, adapter: None, save: None };
+        let mut parsed = Self {
+            epochs: 30,
+            batch: 32,
+            precision: Precision::F32,
+            optimizer: Optimizer::named("adamw")?,
+            adapter: None,
+            save: None,
+        };
+        let mut rate = 4e-3;
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             if word == "--help" || word == "-h" {
@@ -111,11 +122,20 @@ impl Arguments {
             match word.as_str() {
                 "--epochs" => parsed.epochs = number()?,
                 "--batch" => parsed.batch = number()? as usize,
+                "--precision" => {
+                    parsed.precision = Precision::named(&value)
+                        .ok_or_else(|| Error::Option(format!("--precision {value}\n\n{HELP}")))?;
+                }
+                "--optimizer" => parsed.optimizer = Optimizer::named(&value)?,
+                "--lr" => {
+                    rate = value.parse().map_err(|_| Error::Option(format!("--lr {value}: not a number")))?;
+                }
                 "--adapter" => parsed.adapter = Some(value),
                 "--save" => parsed.save = Some(value),
                 _ => return Err(Error::Option(format!("there is no option {word}\n\n{HELP}"))),
             }
         }
+        parsed.optimizer = parsed.optimizer.with_learning_rate(rate);
         Ok(Some(parsed))
     }
 }

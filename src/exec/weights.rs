@@ -6,8 +6,12 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::Session;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::Storage;
+
+/// How a tensor is stored in a file: its type and dimensions.
+type Stored = (Dtype, Vec<usize>);
 
 impl Session {
     /// Writes all parameters to a safetensors file; with `optimizer_state` also the optimizer's state and the number of
@@ -18,12 +22,12 @@ impl Session {
     pub fn save(&mut self, path: impl AsRef<Path>, optimizer_state: bool) -> Result<()> {
         let path = path.as_ref();
         let mut tensors = Vec::new();
-        for (name, shape) in self.saved(optimizer_state)? {
-            let data = self.parameter(&name)?;
-            tensors.push((name, shape, data));
+        for (name, (dtype, shape)) in self.saved(optimizer_state)? {
+            let data: Vec<u32> = self.read_parameter(&name)?;
+            tensors.push((name, dtype, shape, data));
         }
-        let views = tensors.iter().map(|(name, shape, data)| {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(data));
+        let views = tensors.iter().map(|(name, dtype, shape, data)| {
+            let view = TensorView::new(*dtype, shape.clone(), bytemuck::cast_slice(data));
             view.map(|view| (name.as_str(), view)).map_err(|e| failed(path, &e))
         });
         let views = views.collect::<Result<Vec<_>>>()?;
@@ -47,7 +51,7 @@ impl Session {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| failed(path, &e))?;
         let steps = header.metadata().as_ref().and_then(|m| m.get("steps")).map(|s| s.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
-        let wanted: BTreeMap<String, Vec<usize>> = self.saved(steps.is_some())?.into_iter().collect();
+        let wanted: BTreeMap<String, Stored> = self.saved(steps.is_some())?.into_iter().collect();
         // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
         let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
         let is_state =
@@ -58,8 +62,8 @@ impl Session {
         }
         for name in wanted.keys() {
             let view = file.tensor(name).map_err(|e| failed(path, &e))?;
-            // The file need not be aligned for f32.
-            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
+            // The file need not be aligned for words.
+            self.write_parameter(name, &bytemuck::pod_collect_to_vec::<u8, u32>(view.data()))?;
         }
         if let Some(steps) = steps {
             self.set_steps(steps);
@@ -67,19 +71,22 @@ impl Session {
         Ok(())
     }
 
-    /// Names and shapes of what a file holds.
-    fn saved(&self, optimizer_state: bool) -> Result<Vec<(String, Vec<usize>)>> {
+    /// Names, types and shapes of what a file holds.
+    fn saved(&self, optimizer_state: bool) -> Result<Vec<(String, Stored)>> {
         let plan = self.keeper();
         let parameters = &plan.graph().parameters;
-        let shape_of = |storage: &Storage| {
-            let value = plan.graph().values.iter().find(|value| value.name == storage.name);
-            value.map(|value| value.shape.dims().to_vec())
+        let stored = |storage: &Storage| {
+            let value = plan.graph().values.iter().find(|value| value.name == storage.name)?;
+            let dtype = if value.dtype == DType::U32 { Dtype::U32 } else { Dtype::F32 };
+            Some((dtype, value.shape.dims().to_vec()))
         };
-        let mut all: Vec<_> =
-            parameters.iter().map(|p| (p.name().to_owned(), p.shape().dims().to_vec())).collect();
+        let mut all: Vec<_> = parameters
+            .iter()
+            .map(|p| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec())))
+            .collect();
         if optimizer_state {
             let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
-            all.extend(states.filter_map(|s| Some((s.name.clone(), shape_of(s)?))));
+            all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
         }
         Ok(all)
     }
@@ -87,19 +94,19 @@ impl Session {
 
 /// Everything that keeps a file from being loaded.
 fn differences(
-    wanted: &BTreeMap<String, Vec<usize>>,
+    wanted: &BTreeMap<String, Stored>,
     file: &SafeTensors,
     needless: impl Fn(&str) -> bool,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    for (name, shape) in wanted {
+    for (name, (dtype, shape)) in wanted {
         match file.tensor(name) {
             Err(_) => problems.push(format!("`{name}` {shape:?} is missing")),
             Ok(view) if view.shape() != shape => {
                 problems.push(format!("`{name}` is {:?} in the file, {shape:?} in the model", view.shape()));
             }
-            Ok(view) if view.dtype() != Dtype::F32 => {
-                problems.push(format!("`{name}` is {:?} in the file, F32 in the model", view.dtype()));
+            Ok(view) if view.dtype() != *dtype => {
+                problems.push(format!("`{name}` is {:?} in the file, {dtype:?} in the model", view.dtype()));
             }
             Ok(_) => {}
         }

@@ -71,6 +71,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::BatchNormGrad { .. }
         | Op::RunningStats { .. }
         | Op::ResampleGrad { .. }
+        | Op::MovingAverage { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }
