@@ -134,8 +134,8 @@ fn unknown_names_come_with_the_known_ones() {
     let error = failed(Model::named("resnet", 0));
     assert!(matches!(error, Error::Unknown { kind: "model", .. }));
     says(&error, &["model", "`resnet`", "mlp", "digits"]);
-    let error = failed(Optimizer::named("lion"));
-    says(&error, &["optimizer", "`lion`", "sgd, momentum, adam, adamw"]);
+    let error = failed(Optimizer::named("rmsprop"));
+    says(&error, &["optimizer", "`rmsprop`", "sgd, momentum, adam, adamw, lion, adafactor, adam8bit"]);
     let error = failed(Device::open(&DeviceOptions {
         select: Select::Named("voodoo".to_owned()),
         ..DeviceOptions::default()

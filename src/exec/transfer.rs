@@ -27,12 +27,12 @@ impl Transfer {
         Ok(Self { up, up_mapped: true, down, piece: bytes })
     }
 
-    /// Fills a place with what `data` gives for each range of elements.
-    pub(super) fn upload(
+    /// Fills a place with what `data` gives for each range of elements of four bytes.
+    pub(super) fn upload<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,
         place: Place,
-        mut data: impl FnMut(std::ops::Range<u64>) -> Vec<f32>,
+        mut data: impl FnMut(std::ops::Range<u64>) -> Vec<T>,
     ) -> Result<()> {
         let device = &ledger.device;
         let mut done = 0;

@@ -134,8 +134,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Update(update) => {
             let states = match update {
                 Update::Sgd { .. } => 0,
-                Update::Momentum { .. } => 1,
-                Update::Adam { .. } => 2,
+                Update::Momentum { .. } | Update::Lion { .. } => 1,
+                Update::Adam { .. } | Update::Adafactor { .. } => 2,
+                Update::Adam8bit { .. } => 3,
             };
             debug_assert_eq!(inputs.len(), 3 + states);
             debug_assert_eq!(inputs[2].1, U32);
@@ -148,6 +149,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::RowNormGrad { .. }
         | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
+        Op::MovingAverage { .. } => {
+            equal(op, shape(0), shape(1))?;
+            same(0)
+        }
         _ => super::infer_images::infer(op, inputs),
     }
 }

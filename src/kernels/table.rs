@@ -171,6 +171,14 @@ kernel!(
 );
 kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
 
+kernel!(LION, "lion", [GRID], [1, 2, 3, 4], 64, NONE);
+kernel!(ADAFACTOR, "adafactor", [GRID], [1, 2, 3, 4, 5], 64, NONE);
+kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
+const DYNAMIC_8BIT: &str = wgsl!("prelude/dynamic_8bit");
+const TAILS: &[&[(&str, f64)]] = &[&[("TAIL", 1.0)], &[("TAIL", 4.0)]];
+kernel!(ADAM8, "adam8", [GRID, DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 8, TAILS);
+kernel!(ADAM8_WG, "adam8_wg", [DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 64, TAILS);
+
 /// `shaders/sgd.wgsl` without state.
 pub static SGD: Kernel = Kernel {
     name: "sgd",
@@ -339,6 +347,11 @@ static MOST: &[&Kernel] = &[
     &SGD,
     &MOMENTUM,
     &ADAM,
+    &LION,
+    &ADAFACTOR,
+    &MOVING_AVERAGE,
+    &ADAM8,
+    &ADAM8_WG,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
     &MATMUL_CPU8_NN,

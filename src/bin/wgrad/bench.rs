@@ -22,7 +22,7 @@ pub struct Options {
     /// Steps to time, after the first and two more.
     #[arg(long, default_value_t = 20)]
     steps: u32,
-    /// sgd, momentum, adam or adamw.
+    /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     /// Part of an adapter's name; the best one by default.

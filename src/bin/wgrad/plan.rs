@@ -12,7 +12,7 @@ use wgrad::{Bytes, Error, Result, report};
 pub struct Options {
     #[command(flatten)]
     network: crate::model::Options,
-    /// sgd, momentum, adam or adamw.
+    /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
