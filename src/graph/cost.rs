@@ -18,10 +18,7 @@ pub struct Cost {
 impl Add for Cost {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self {
-            flops: self.flops.saturating_add(other.flops),
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
+        Self { flops: self.flops.saturating_add(other.flops), bytes: self.bytes.saturating_add(other.bytes) }
     }
 }
 

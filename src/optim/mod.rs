@@ -138,6 +138,20 @@ impl Optimizer {
         }
     }
 
+    /// Optimizers with less state at the same rate, by name.
+    pub fn lighter(&self) -> Vec<(&'static str, Self)> {
+        let momentum = |lr, weight_decay| Sgd { lr, momentum: 0.9, weight_decay, ..Sgd::default() };
+        let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
+        match *self {
+            Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
+            Self::Sgd(sgd) => vec![("sgd", without(sgd))],
+            Self::Adam(Adam { lr, weight_decay, .. }) | Self::AdamW(AdamW { lr, weight_decay, .. }) => {
+                let momentum = momentum(lr, weight_decay);
+                vec![("momentum", momentum.into()), ("sgd", without(momentum))]
+            }
+        }
+    }
+
     /// What the device needs to know at step `step` (0 is the first) with learning rate `lr`.
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
         let (beta1, beta2) = match self {

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bench;
+mod fitting;
 mod model;
 mod pack;
 mod plan;
@@ -37,7 +38,10 @@ fn main() -> ExitCode {
     let start = std::time::Instant::now();
     let result = match Arguments::parse().command {
         Command::Adapters(options) => adapters::run(&options).map_err(Into::into),
-        Command::Plan(options) => plan::run(&options).map_err(Into::into),
+        Command::Plan(options) => match plan::run(&options) {
+            Ok(code) => return code,
+            Err(error) => Err(error.into()),
+        },
         Command::Bench(options) => bench::run(&options, start).map_err(Into::into),
         Command::Pack(options) => pack::run(options),
         Command::Replay(options) => replay::run(&options).map_err(Into::into),
