@@ -58,7 +58,7 @@ pub enum Error {
     /// A plan that needs more than it was allowed.
     #[error(
         "{what} needs {}, the budget is {} ({} too much); the peak is at {peak_at}, largest there: {largest}\n\
-         help: a smaller batch, or an optimizer with less state, lowers it; `Plan::estimate` shows each class",
+         help: {help}",
         Bytes(*needed), Bytes(*budget), Bytes(needed.saturating_sub(*budget))
     )]
     OverBudget {
@@ -72,6 +72,8 @@ pub enum Error {
         peak_at: String,
         /// The largest tensors alive at the peak.
         largest: String,
+        /// What would fit.
+        help: String,
     },
 
     /// A problem the packer refuses, such as sizes that overflow.

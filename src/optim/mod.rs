@@ -163,6 +163,29 @@ impl Optimizer {
         self
     }
 
+    /// Optimizers with less state at the same rate, by name.
+    pub fn lighter(&self) -> Vec<(&'static str, Self)> {
+        let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
+        let lightest = |lr, weight_decay| {
+            let momentum = Sgd { lr, momentum: 0.9, weight_decay, ..Sgd::default() };
+            [("momentum", momentum.into()), ("sgd", without(momentum))]
+        };
+        match *self {
+            Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
+            Self::Sgd(sgd) => vec![("sgd", without(sgd))],
+            Self::Adam(Adam { lr, weight_decay, .. }) | Self::AdamW(AdamW { lr, weight_decay, .. }) => {
+                let eight = Adam8bit { lr, weight_decay, ..Adam8bit::default() };
+                [vec![("adam8bit", eight.into())], lightest(lr, weight_decay).to_vec()].concat()
+            }
+            Self::Adam8bit(Adam8bit { lr, weight_decay, .. }) => lightest(lr, weight_decay).to_vec(),
+            Self::Lion(Lion { lr, weight_decay, .. }) => {
+                vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
+            }
+            // Its state is next to nothing already.
+            Self::Adafactor(_) => Vec::new(),
+        }
+    }
+
     /// What the device needs to know at step `step` (0 is the first) with learning rate `lr`.
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
         let count = step as f64 + 1.0;
