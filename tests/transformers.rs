@@ -119,8 +119,8 @@ fn every_small_model_trains() {
     let optimizer = AdamW { lr: 1e-3, ..AdamW::default() }.into();
     let options = PlanOptions { optimizer, ..PlanOptions::default() };
     on_each(devices(), |device| {
-        for (name, seq) in [("gpt-nano", 33), ("llama-tiny", 20)] {
-            let step = model(name, seq).train_step(2).expect("valid");
+        for (name, seq) in [("gpt-nano", 33), ("llama-tiny", 12)] {
+            let step = model(name, seq).train_step(1).expect("valid");
             let plan = step.plan(&options, device.limits()).expect("it fits");
             let mut session = Session::new(device, &plan).expect("it opens");
             let inputs: BTreeMap<_, _> = step.graph().inputs().map(|(_, v)| (v.name.clone(), v)).collect();
@@ -133,11 +133,11 @@ fn every_small_model_trains() {
                 session.feed(name, &data).expect("valid indices");
             }
             let mut losses = Vec::new();
-            for _ in 0..4 {
+            for _ in 0..3 {
                 session.step().expect("it runs");
                 losses.push(session.loss().expect("a finite loss"));
             }
-            assert!(losses[3] < losses[0] - 0.5, "{name}: {losses:?}");
+            assert!(losses[2] < losses[0] - 0.5, "{name}: {losses:?}");
             // At the start every token is as likely as any other.
             let even = (model(name, seq).classes as f32).ln();
             assert!((losses[0] - even).abs() < 0.3, "{name}: {} and {even}", losses[0]);
