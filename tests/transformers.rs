@@ -70,6 +70,23 @@ fn activations_grow_no_faster_than_the_sequence() {
     assert!(ratio > 6.0, "{ratio:.3}: too good to be true");
 }
 
+/// Norms, GELU and the embeddings come again; biases behind a view do not: their operand would be kept in their place.
+#[test]
+fn what_is_computed_again_saves_memory() {
+    let plan = plan("gpt-nano", 2, 32, "discrete").expect("it fits");
+    let again: Vec<&str> = plan
+        .graph()
+        .nodes
+        .iter()
+        .filter_map(|node| plan.graph().value(*node.outputs.first()?).name.strip_suffix(".again"))
+        .collect();
+    for (part, count) in [("ln_1.layer_norm", 5), ("ln_2.layer_norm", 5), ("gelu_tanh", 5), ("embedding", 1)]
+    {
+        assert_eq!(again.iter().filter(|name| name.contains(part)).count(), count, "{part}: {again:?}");
+    }
+    assert!(!again.iter().any(|name| name.ends_with("c_attn.add") || name.contains("matmul")), "{again:?}");
+}
+
 #[test]
 fn options_that_a_model_does_not_have() {
     let none = ModelOptions::default();
