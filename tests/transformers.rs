@@ -70,6 +70,23 @@ fn activations_grow_no_faster_than_the_sequence() {
     assert!(ratio > 6.0, "{ratio:.3}: too good to be true");
 }
 
+/// Norms, GELU and the embeddings come again; biases behind a view do not: their operand would be kept in their place.
+#[test]
+fn what_is_computed_again_saves_memory() {
+    let plan = plan("gpt-nano", 2, 32, "discrete").expect("it fits");
+    let again: Vec<&str> = plan
+        .graph()
+        .nodes
+        .iter()
+        .filter_map(|node| plan.graph().value(*node.outputs.first()?).name.strip_suffix(".again"))
+        .collect();
+    for (part, count) in [("ln_1.layer_norm", 5), ("ln_2.layer_norm", 5), ("gelu_tanh", 5), ("embedding", 1)]
+    {
+        assert_eq!(again.iter().filter(|name| name.contains(part)).count(), count, "{part}: {again:?}");
+    }
+    assert!(!again.iter().any(|name| name.ends_with("c_attn.add") || name.contains("matmul")), "{again:?}");
+}
+
 #[test]
 fn options_that_a_model_does_not_have() {
     let none = ModelOptions::default();
@@ -119,8 +136,8 @@ fn every_small_model_trains() {
     let optimizer = AdamW { lr: 1e-3, ..AdamW::default() }.into();
     let options = PlanOptions { optimizer, ..PlanOptions::default() };
     on_each(devices(), |device| {
-        for (name, seq) in [("gpt-nano", 33), ("llama-tiny", 20)] {
-            let step = model(name, seq).train_step(2).expect("valid");
+        for (name, seq) in [("gpt-nano", 33), ("llama-tiny", 12)] {
+            let step = model(name, seq).train_step(1).expect("valid");
             let plan = step.plan(&options, device.limits()).expect("it fits");
             let mut session = Session::new(device, &plan).expect("it opens");
             let inputs: BTreeMap<_, _> = step.graph().inputs().map(|(_, v)| (v.name.clone(), v)).collect();
@@ -133,11 +150,11 @@ fn every_small_model_trains() {
                 session.feed(name, &data).expect("valid indices");
             }
             let mut losses = Vec::new();
-            for _ in 0..4 {
+            for _ in 0..3 {
                 session.step().expect("it runs");
                 losses.push(session.loss().expect("a finite loss"));
             }
-            assert!(losses[3] < losses[0] - 0.5, "{name}: {losses:?}");
+            assert!(losses[2] < losses[0] - 0.5, "{name}: {losses:?}");
             // At the start every token is as likely as any other.
             let even = (model(name, seq).classes as f32).ln();
             assert!((losses[0] - even).abs() < 0.3, "{name}: {} and {even}", losses[0]);

@@ -28,8 +28,8 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
        char_gpt --sample FILE [--prompt TEXT] [--length N]
 
   --text FILE        the text to learn from; without it, this crate's own source files
-  --steps N          training steps (700)
-  --batch N          windows of text in a step (16)
+  --steps N          training steps (800)
+  --batch N          windows of text in a step (8)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
   --heads N          attention heads in a block (4)
@@ -117,7 +117,10 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let (characters, context) = (&description.characters, description.config.context);
     let all = characters.encode(arguments.text("--text").unwrap_or("the source files"), &text)?;
     let (tokens, held_out) = all.split(0.9);
-    let (batch, steps) = (arguments.number("--batch", 16)?, arguments.number("--steps", 700u64)?);
+    let (batch, steps) = (arguments.number("--batch", 8)?, arguments.number("--steps", 800u64)?);
+    if batch == 0 || context == 0 {
+        return Err(Error::Option("--batch and --context must be at least 1".to_owned()));
+    }
     let windows = Windows { batch, seq: context, seed: writer.seed };
 
     let (params, gpt, forward) = network(&description, writer.seed)?;
