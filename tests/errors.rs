@@ -225,7 +225,10 @@ fn plans_over_the_budget_say_by_how_much() {
     let error = failed(plan(Some(Bytes(needed - 1))));
     let Error::OverBudget { needed: says_needed, budget, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*says_needed, *budget), (needed, needed - 1));
-    says(&error, &["1 B too much", "the peak is at", "fc1.weight", "help: a smaller batch"]);
+    says(
+        &error,
+        &["1 B too much", "the peak is at", "fc1.weight", "help: it fits with the optimizer `momentum`"],
+    );
     says(&error, &[&Bytes(needed).to_string()]);
 }
 

@@ -132,7 +132,7 @@ impl TrainStep {
 
     /// Whether some plan keeps to the budget; does not look for the fastest.
     pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits) -> Result<bool> {
-        let plan = self.plan_at(options, limits, Heights::Floor)?;
+        let plan = self.plan_at(options, limits, Heights::Few)?;
         Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
     }
 

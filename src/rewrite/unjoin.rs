@@ -83,3 +83,43 @@ pub(crate) fn unjoin(mut graph: Graph) -> Graph {
     graph.nodes = rewritten;
     graph
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Init, Mode, Params, Trace, Window};
+
+    #[test]
+    fn neither_the_joined_image_nor_its_gradient_is_read_as_a_whole() {
+        let params = Params::new(0);
+        let [a, b] = ["a", "b"].map(|name| params.add(name, [3, 2, 3, 3], Init::Constant(0.1)));
+        let join = params.add("join", [4, 6, 3, 3], Init::Constant(0.1));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let x = trace.input("x", [2, 2, 8, 8]);
+            let [a, b, join] = [&a, &b, &join].map(|param| trace.param(param));
+            let same = Window::square(3).padding(1);
+            let both = x.conv2d(&a, None, same, 1).concat(&[&x.conv2d(&b, None, same, 1)], 1);
+            both.conv2d(&join, None, same, 1).square().sum(&[])
+        })
+        .expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = crate::autodiff::differentiate(graph, loss).expect("a scalar");
+        let ids: Vec<ValueId> = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
+        let mut graph = trace.finish().expect("valid");
+        for (i, id) in ids.iter().enumerate() {
+            graph.outputs.push((format!("gradient {i}"), *id));
+        }
+        let count = |graph: &Graph, name: &str| graph.nodes.iter().filter(|n| n.op.name() == name).count();
+        let whole: Vec<usize> =
+            ["conv2d_input", "conv2d_weight", "slice"].iter().map(|name| count(&graph, name)).collect();
+        let parts = unjoin(graph);
+        assert_eq!(whole, [1, 3, 2]);
+        assert_eq!(["conv2d_input", "conv2d_weight", "slice"].map(|name| count(&parts, name)), [2, 4, 2]);
+        let backward = parts.nodes.iter().filter(|node| node.phase == Phase::Backward);
+        let channels = |id: &ValueId| parts.value(*id).shape.dims().get(1).copied();
+        let joined = parts.nodes.iter().find(|node| node.op.name() == "concat").expect("forward").outputs[0];
+        assert_eq!(channels(&joined), Some(6));
+        assert!(backward.clone().all(|node| !node.inputs.contains(&joined)));
+        assert!(parts.nodes.iter().all(|node| node.inputs.iter().all(|id| id.index() < parts.values.len())));
+    }
+}

@@ -3,6 +3,7 @@
 
 use super::script::Fate;
 use super::search::Search;
+use super::select::Layers;
 use super::tape::Tape;
 
 /// One way to run the step.
@@ -17,34 +18,35 @@ pub(in crate::plan) struct Point {
 }
 
 /// The lowest height that is aimed at, as a share of that with nothing computed again.
-const LOWEST: f64 = 0.1;
+const LOWEST: f64 = 0.15;
 /// Operations of scripts that are looked at in all: a bound on time, the same on every machine.
-const WORK: u64 = 48_000_000;
+const WORK: u64 = 80_000_000;
 /// Scripts that a height needs to be looked for at all.
-const SCRIPTS: u64 = 2_000;
+const SCRIPTS: u64 = 3_500;
 
-/// The lowest heights, where it is asked whether anything fits at all.
-const FLOOR: u64 = 4;
+/// Where it is asked whether anything fits at all, only every so many heights are aimed at.
+const APART: u64 = 4;
 
 /// Which heights are aimed at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::plan) enum Heights {
     All,
-    /// The lowest alone, which takes less time.
-    Floor,
+    /// A few, which takes less time.
+    Few,
 }
 
 /// Ways to run the step, from the fastest to the one that needs fewest bytes: each needs fewer than all before it.
-pub(super) fn frontier(tape: &Tape, heights: Heights) -> Vec<Point> {
+pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -> Vec<Point> {
     let start = Search::new(tape, 0, WORK);
     let rungs = (WORK / SCRIPTS / tape.order.len().max(1) as u64).clamp(6, 28);
-    let first = if heights == Heights::All { 0 } else { rungs.saturating_sub(FLOOR) };
+    let apart = if heights == Heights::All { 1 } else { APART };
     let share = LOWEST.powf(1.0 / rungs as f64);
     let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
     let climb = |thread: u64| -> Vec<Point> {
-        let own = (first..rungs).filter(|rung| rung % threads == thread);
-        own.flat_map(|rung| Search::new(tape, target(rung), WORK / rungs).run()).collect()
+        let own =
+            (0..rungs / apart).filter(|rung| rung % threads == thread).map(|rung| (rung + 1) * apart - 1);
+        own.flat_map(|rung| Search::new(tape, target(rung), WORK / rungs).run(layers)).collect()
     };
     let mut points = start.points;
     if threads == 1 {

@@ -2,6 +2,7 @@
 //! are computed again. Kernels and their operands are the same both times, so are the bits; dropout draws the same mask,
 //! statistics of a batch norm are kept and running ones moved once.
 
+mod chain;
 mod frontier;
 mod measure;
 mod script;
@@ -19,7 +20,7 @@ use crate::graph::{Cost, Graph, Roofline};
 use crate::limits::Limits;
 use crate::rewrite;
 use script::{Fate, Writer};
-use select::Length;
+use select::{Layers, Length};
 use tape::Tape;
 
 pub(super) use frontier::Heights;
@@ -108,7 +109,8 @@ impl Bench {
 
     /// Ways to run the step, from the fastest to the one that needs fewest bytes.
     fn frontier(&self, heights: Heights) -> Vec<Point> {
-        frontier::frontier(&self.tape, heights)
+        let layers = Layers::of(&self.tape, &self.graph);
+        frontier::frontier(&self.tape, layers.as_ref(), heights)
     }
 
     /// The program that drops what `fates` says.

@@ -3,12 +3,16 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use super::chain::Chain;
 use super::frontier::Point;
 use super::measure::{Measure, Meter};
 use super::script::{Fate, Writer};
-use super::select::candidates;
+use super::select::{Layers, candidates};
 use super::tape::{Slot, Tape};
 use crate::random;
+
+/// Improvements that may fail in a row before the search ends.
+const PATIENCE: u32 = 40;
 
 /// A search for the least recomputed time below one height.
 pub(super) struct Search<'a> {
@@ -77,14 +81,39 @@ impl<'a> Search<'a> {
     }
 
     /// Greedy, tidied, then improved while there is work left.
-    pub(super) fn run(mut self) -> Vec<Point> {
+    pub(super) fn run(mut self, layers: Option<&Layers>) -> Vec<Point> {
         let all = self.candidates.clone();
         self.lower(&all, true);
         self.tidy(&all);
         self.note();
+        if let Some(layers) = layers {
+            self.try_chain(layers, &all);
+        }
         self.improve();
         self.note();
         self.points
+    }
+
+    /// Starts again from the best checkpoints of the chain, and goes on from there if that is better.
+    fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
+        let Some(room) = self.target.checked_sub(layers.widest) else { return };
+        let fates = layers.fates(&Chain::new(&layers.stages, room), &self.start);
+        let (other, before) = (std::mem::replace(&mut self.fates, fates), self.now);
+        if let Some(measure) = self.measure() {
+            self.now = measure;
+            self.lower(all, false);
+            self.tidy(all);
+            self.note();
+        }
+        if !self.better(&before) {
+            self.fates = other;
+            self.now = before;
+        }
+    }
+
+    /// Nearer to the target than `before`, or as near in less time.
+    fn better(&self, before: &Measure) -> bool {
+        (self.now.excess, self.now.again_s) < (before.excess, before.again_s)
     }
 
     fn note(&mut self) {
@@ -185,7 +214,8 @@ impl<'a> Search<'a> {
     /// Throws away the answer for a few neighbouring slots and searches it again; keeps what is better.
     fn improve(&mut self) {
         let count = self.candidates.len();
-        while count > 0 && self.work > 0 {
+        let mut failures = 0;
+        while count > 0 && self.work > 0 && failures < PATIENCE {
             let width = 4 + self.dice(20) as usize;
             let mut part = self.neighbours(width);
             if self.dice(2) == 0 {
@@ -196,7 +226,11 @@ impl<'a> Search<'a> {
             self.now = self.measure().unwrap_or(before);
             self.lower(&part, false);
             self.tidy(&part);
-            if (self.now.excess, self.now.again_s) >= (before.excess, before.again_s) {
+            if self.better(&before) {
+                failures = 0;
+                self.note();
+            } else {
+                failures += 1;
                 self.fates = fates;
                 self.now = before;
             }
@@ -211,6 +245,6 @@ impl<'a> Search<'a> {
 
     fn dice(&mut self, below: u64) -> u64 {
         self.thrown += 1;
-        u64::from(random::bits(0x5eed, self.thrown)) % below.max(1)
+        random::bits(0x5eed, self.thrown) % below.max(1)
     }
 }

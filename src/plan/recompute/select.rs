@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::chain::{Chain, Stage};
 use super::script::{Fate, Writer};
 use super::tape::Tape;
 use crate::error::{Error, Result};
@@ -89,6 +90,71 @@ pub(super) fn every(tape: &Tape, graph: &Graph, length: Length) -> Vec<Fate> {
     }
     settle(tape, fates)
 }
+
+/// A network as a chain of layers that each hand a single tensor to the next.
+pub(super) struct Layers {
+    pub(super) stages: Vec<Stage>,
+    /// The slot that each starts from; the first starts from the step's inputs.
+    starts: Vec<Option<usize>>,
+    /// Slots that are made before the last layer and are not handed on.
+    inner: Vec<usize>,
+    /// The most bytes of results within one layer.
+    pub(super) widest: u64,
+}
+
+impl Layers {
+    /// `None` where layers hand on more than one tensor, or there are too few to choose from.
+    pub(super) fn of(tape: &Tape, graph: &Graph) -> Option<Self> {
+        let forward = Forward::of(tape);
+        let candidates = candidates(tape);
+        let cuts = forward.layers(graph, &candidates);
+        let end = |i: usize| cuts.get(i + 1).copied().unwrap_or(forward.order.len());
+        let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new(), widest: 0 };
+        for (i, &cut) in cuts.iter().enumerate() {
+            let works = forward.order[cut..end(i)].iter().map(|&n| tape.works[n as usize].seconds);
+            let crosses = |slot: &&usize| {
+                let until = forward.readers[**slot].iter().copied().max();
+                forward.made[**slot].is_some_and(|made| made < cut) && until.is_some_and(|until| until >= cut)
+            };
+            let handed: Vec<usize> = candidates.iter().filter(crosses).copied().collect();
+            if handed.len() > 1 || (handed.is_empty() && i > 0) {
+                return None;
+            }
+            let start = handed.first().copied();
+            let bytes = start.map_or(0, |slot| tape.slots[slot].bytes);
+            layers.stages.push(Stage { seconds: works.sum(), bytes });
+            layers.starts.push(start);
+        }
+        let last = *cuts.last()?;
+        for slot in candidates {
+            let inner =
+                forward.made[slot].is_some_and(|made| made < last) && !layers.starts.contains(&Some(slot));
+            layers.inner.extend(inner.then_some(slot));
+        }
+        let mut widths = vec![0; cuts.len()];
+        for &slot in &layers.inner {
+            let stage = cuts.partition_point(|&cut| forward.made[slot].is_some_and(|made| cut <= made));
+            widths[stage.saturating_sub(1)] += tape.slots[slot].bytes;
+        }
+        layers.widest = widths.into_iter().max().unwrap_or(0);
+        (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
+    }
+
+    /// What becomes of each slot if layers start from what `chain` says; what lies within a layer is made again.
+    pub(super) fn fates(&self, chain: &Chain, start: &[Fate]) -> Vec<Fate> {
+        let mut fates = start.to_vec();
+        self.inner.iter().for_each(|&slot| fates[slot] = Fate::Once);
+        for (slot, fate) in self.starts.iter().zip(chain.fates()) {
+            if let Some(slot) = slot {
+                fates[*slot] = fate;
+            }
+        }
+        fates
+    }
+}
+
+/// Longer chains are left to the greedy search.
+const MOST_LAYERS: usize = 96;
 
 /// How long segments are.
 #[derive(Clone, Copy)]

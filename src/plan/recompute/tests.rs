@@ -6,13 +6,10 @@ use crate::plan::{PlanOptions, TrainStep};
 use frontier::Heights;
 
 fn small(name: &str) -> TrainStep {
-    let image = match name {
-        "cnn" | "lenet" | "mlp" => None,
-        _ => Some([32, 32]),
-    };
+    let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
     let model =
         Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() });
-    model.expect("known").train_step(4).expect("valid")
+    model.expect("known").train_step(64).expect("valid")
 }
 
 fn bench(step: &TrainStep, limits: &Limits) -> Bench {
@@ -26,8 +23,9 @@ fn what_is_measured_is_what_the_program_needs() {
     for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
         for limits in ["nvidia", "lavapipe"].map(|name| Limits::named(name).expect("a preset")) {
             let bench = bench(&small(name), &limits);
-            let points = bench.frontier(Heights::Floor);
-            assert!(points.len() > 1, "{name}: nothing can be dropped");
+            let points = bench.frontier(Heights::Few);
+            let deep = !matches!(name, "mlp" | "cnn" | "lenet");
+            assert!(points.len() > 1 || !deep, "{name}: nothing can be dropped");
             for point in points.iter().step_by(points.len().div_ceil(12)) {
                 let program = bench.program(&point.fates, &limits).expect("it can be built");
                 let bound = program.lower_bound(&limits).expect("a bound") - program.persistent_bytes();
@@ -60,7 +58,7 @@ fn rules_drop_what_they_say() {
     assert!(error.to_string().contains("no layer `layer9`"), "{error}");
 }
 
-/// A residual block is one layer: eight of them, the stem and the last product.
+/// A residual block is one layer.
 #[test]
 fn blocks_are_layers() {
     let limits = Limits::default();
@@ -70,6 +68,11 @@ fn blocks_are_layers() {
         let slots = select::candidates(&bench.tape);
         slots.iter().filter(|&&slot| fates[slot] == Fate::Keep).count()
     };
-    assert!(kept(Recompute::Every(1)) > kept(Recompute::Every(2)));
-    assert!(kept(Recompute::Every(1)) < 24, "{}", kept(Recompute::Every(1)));
+    let all = select::candidates(&bench.tape).len();
+    let (one, two) = (kept(Recompute::Every(1)), kept(Recompute::Every(2)));
+    // The last segment stays, and is the longer one of the two.
+    assert!(one < two && two < all / 2, "{one} and {two} of {all}");
+    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    // The stem, eight blocks and the last product.
+    assert_eq!(layers.stages.len(), 10);
 }
