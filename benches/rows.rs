@@ -256,7 +256,7 @@ fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
         let (a, b) = (read(device, a, elements)?, read(device, b, elements)?);
         let largest = b.iter().fold(0.0f32, |most, v| most.max(v.abs()));
         let apart = a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
-        if !(apart <= 1e-4 * largest) {
+        if apart > 1e-4 * largest || !a.iter().all(|v| v.is_finite()) {
             let message = format!("{}: result {i} differs by {apart:e} of {largest:e}", job.op.name());
             return Err(Error::Internal(message));
         }

@@ -34,12 +34,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     // Of what is left after the mean: squares of the elements themselves would cancel.
     var squares = Elem();
     for (var c = lane; c < p.cols; c += GROUP) {
-        let v = x[start + c] - mean;
+        let v = centred(x[start + c], mean);
         squares += v * v;
     }
     let deviation = 1.0 / sqrt(group_sum(lane, total(squares)) * p.share + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
-        y[start + c] = gamma[c] * ((x[start + c] - mean) * deviation) + beta_at(c);
+        y[start + c] = gamma[c] * (centred(x[start + c], mean) * deviation) + beta_at(c);
     }
     if (lane == 0u) {
         keep(row, mean, deviation);

@@ -147,6 +147,26 @@ fn one_chunk_of_logits_is_alive_at_once() {
 }
 
 #[test]
+fn one_chunk_is_the_plain_path() {
+    let limits = Limits::named("discrete").expect("a preset");
+    let traced = |chunks: Option<usize>| {
+        let params = Params::new(1);
+        let step = TrainStep::trace(&params, |trace| {
+            let x = trace.param(&params.add("x", [6, 4], Init::Normal(0.5)));
+            let w = trace.param(&params.add("w", [5, 4], Init::Normal(0.5)));
+            let labels = trace.labels("labels", [6], 5);
+            match chunks {
+                Some(chunks) => x.linear_cross_entropy(&w, &labels, chunks),
+                None => x.matmul_transposed(&w, false, true).cross_entropy(&labels),
+            }
+        });
+        plan(&step.expect("valid"), &limits).hash()
+    };
+    assert_eq!(traced(Some(1)), traced(None), "the same kernels on the same bytes");
+    assert_ne!(traced(Some(2)), traced(None));
+}
+
+#[test]
 fn tied_weights_have_one_gradient() {
     let limits = Limits::named("discrete").expect("a preset");
     let plan = plan(&tied(64, 4000, 32, 1), &limits);

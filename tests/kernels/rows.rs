@@ -121,16 +121,13 @@ fn check_gradients(
 
 #[test]
 fn gradients_of_norms() {
-    for [rows, d] in [[1, 1], [3, 5], [9, 64], [300, 12], [2, 1000], [2, 50_257], [17_000, 4]] {
+    for [rows, d] in [[1, 1], [3, 5], [9, 64], [300, 12], [2, 1000], [2, 50_257], [700, 4]] {
         check_gradients(
             &format!("layer_norm {rows} x {d}"),
             &[&[rows, d], &[d], &[d]],
             &BTreeMap::new(),
             |x| x[0].scale(1.5).layer_norm(&x[1], &x[2], 1e-3),
         );
-        if rows > 10_000 {
-            continue; // Many workgroups with barriers are slow enough on a CPU.
-        }
         check_gradients(&format!("rms_norm {rows} x {d}"), &[&[rows, d], &[d]], &BTreeMap::new(), |x| {
             x[0].scale(1.5).rms_norm(&x[1], 1e-3)
         });
