@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
-use super::op::{Attend, Op, Update};
+use super::op::{Attend, MAX_HEAD, Op, Update};
 
 /// Shape and element type of one operand or result.
 pub(super) type Type = (Shape, DType);
@@ -182,6 +182,12 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
     }
     let shapes: Vec<Shape> = inputs[..own].iter().map(|(shape, _)| *shape).collect();
     let sizes = attend.sizes(&shapes)?;
+    if sizes.size > MAX_HEAD || sizes.size % 4 != 0 {
+        return Err(format!(
+            "attention: heads of {} elements; kernels take multiples of four up to {MAX_HEAD}, `attention_unfused` any",
+            sizes.size
+        ));
+    }
     if matches!(op, Op::AttentionGrad(_)) {
         return Ok(inputs[..own].to_vec());
     }
