@@ -28,18 +28,18 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
        char_gpt --sample FILE [--prompt TEXT] [--length N]
 
   --text FILE        the text to learn from; without it, this crate's own source files
-  --steps N          training steps (800)
-  --batch N          windows of text in a step (8)
+  --steps N          training steps (1000)
+  --batch N          windows of text in a step (4)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
   --heads N          attention heads in a block (4)
   --width N          elements of the vector that stands for a character (128)
-  --rate X           the highest learning rate (0.003)
-  --save FILE        write weights and optimizer state there ten times (safetensors)
+  --rate X           the highest learning rate (0.002)
+  --save FILE        write weights and optimizer state there eight times (safetensors)
   --resume FILE      go on from such a file, to --steps in all
   --sample FILE      train nothing: let the network of such a file write
   --prompt TEXT      what it goes on from (a new line)
-  --length N         characters to write (200)
+  --length N         characters to write (200, and 150 while it trains)
   --temperature X    0 takes the likeliest character, 1 draws as the network expects (0.7)
   --seed N           decides weights, windows and what is written (0)
   --adapter NAME     part of an adapter's name; the best one by default";
@@ -64,7 +64,7 @@ fn run() -> Result<()> {
     };
     match arguments.text("--sample") {
         Some(file) => sample(&arguments, file, &writer(ProgramId(0), 200)?),
-        None => train(&arguments, &writer(WRITE, 200)?),
+        None => train(&arguments, &writer(WRITE, 150)?),
     }
 }
 
@@ -117,7 +117,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let (characters, context) = (&description.characters, description.config.context);
     let all = characters.encode(arguments.text("--text").unwrap_or("the source files"), &text)?;
     let (tokens, held_out) = all.split(0.9);
-    let (batch, steps) = (arguments.number("--batch", 8)?, arguments.number("--steps", 800u64)?);
+    let (batch, steps) = (arguments.number("--batch", 4)?, arguments.number("--steps", 1000u64)?);
     if batch == 0 || context == 0 {
         return Err(Error::Option("--batch and --context must be at least 1".to_owned()));
     }
@@ -129,7 +129,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         let x = trace.ids("x", [batch, context], vocabulary);
         gpt.loss(&x, &trace.labels("y", [batch * context], vocabulary))
     };
-    let optimizer = AdamW { lr: arguments.number("--rate", 3e-3)?, weight_decay: 0.1, ..AdamW::default() };
+    let optimizer = AdamW { lr: arguments.number("--rate", 2e-3)?, weight_decay: 0.1, ..AdamW::default() };
     let options =
         PlanOptions { optimizer: optimizer.into(), clip: Clip::Norm(1.0), ..PlanOptions::default() };
     let device = arguments.device()?;

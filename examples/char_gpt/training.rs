@@ -10,7 +10,7 @@ use wgrad::train::{Callback, Epoch, ProgressLine, StepProgress};
 const TRAIN: ProgramId = ProgramId(0);
 const EVALUATE: ProgramId = ProgramId(2);
 /// How often the network is evaluated.
-const EPOCHS: u64 = 10;
+const EPOCHS: u64 = 8;
 /// Batches of an evaluation, always the same ones.
 const EVALUATION: usize = 8;
 

@@ -25,8 +25,8 @@ pub struct PlanOptions {
     /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
     /// Implies `reuse: false`.
     pub guard: bool,
-    /// Whether results of batch norm, ReLU, sums and joins are computed again in the backward pass where that saves
-    /// memory: one pass over memory each, and the same bits.
+    /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
+    /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
