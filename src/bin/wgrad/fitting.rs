@@ -47,7 +47,7 @@ impl Options {
     /// A step for a batch, traced for one of its parts.
     pub fn step(&self, model: &Model, batch: usize) -> Result<TrainStep> {
         let parts = self.accumulate as usize;
-        if parts == 0 || batch % parts != 0 {
+        if parts == 0 || !batch.is_multiple_of(parts) {
             return Err(Error::Option(format!("--accumulate {parts}: it must divide the batch of {batch}")));
         }
         model.train_step(batch / parts)

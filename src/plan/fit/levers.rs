@@ -1,6 +1,6 @@
 //! Ways of saving memory, each on its own.
 
-use super::{PlanOptions, Recompute, TrainStep, parts_of, slowdown};
+use super::{PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -55,7 +55,7 @@ pub fn levers(
     limits: &Limits,
 ) -> Result<Vec<Lever>> {
     let whole = step(batch)?;
-    let open = PlanOptions { budget: None, ..*options };
+    let open = as_it_is(options);
     let asked = whole.plan(&open, limits)?;
     let mut levers = Vec::new();
     for (name, recompute) in [

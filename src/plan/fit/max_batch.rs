@@ -9,7 +9,9 @@ use crate::units::Bytes;
 const MOST: usize = 1 << 24;
 
 /// The largest batch whose plan fits `budget`, 0 if not even one sample does. `step` traces the model for a number of
-/// samples. Found by doubling, then by halving the gap: plans are made, nothing is run.
+/// samples. Found by doubling, then by halving the gap: plans are made, nothing is run. With
+/// [`Recompute::Auto`](crate::plan::Recompute::Auto) each is looked for less thoroughly than a plan itself, so that a
+/// slightly larger batch may fit, too.
 ///
 /// # Errors
 /// As [`TrainStep::plan`], but for what says that a batch is too large.

@@ -31,12 +31,12 @@ impl TrainStep {
     /// # Errors
     /// [`Error::OverBudget`] with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
     pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
-        let asked = self.plan(&PlanOptions { budget: None, ..*options }, limits)?;
-        let options = PlanOptions { budget: Some(budget), ..*options };
+        let asked = self.plan(&as_it_is(options), limits)?;
         if asked.footprint().total() <= budget.0 {
+            let options = PlanOptions { budget: Some(budget), ..as_it_is(options) };
             return Ok(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0 });
         }
-        let options = PlanOptions { recompute: Recompute::Auto, ..options };
+        let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         let plan = self.plan(&options, limits)?;
         let time_fraction = slowdown(&plan, &asked);
         Ok(Fitted { plan, options, changes: vec!["recompute auto".to_owned()], time_fraction })
@@ -62,7 +62,7 @@ pub fn fit(
         Err(error @ Error::OverBudget { .. }) => error,
         result => return result,
     };
-    let asked = whole.plan(&PlanOptions { budget: None, ..*options }, limits)?;
+    let asked = whole.plan(&as_it_is(options), limits)?;
     for parts in parts_of(batch) {
         let part = step(batch / parts)?;
         let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
@@ -80,9 +80,20 @@ pub fn fit(
     Err(refused)
 }
 
+/// The options without a budget, and so without what is chosen for one.
+fn as_it_is(options: &PlanOptions) -> PlanOptions {
+    let recompute = match options.recompute {
+        Recompute::Auto => Recompute::Off,
+        rule => rule,
+    };
+    PlanOptions { budget: None, recompute, ..*options }
+}
+
 /// Powers of two, from 2 on, that divide a batch.
 fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
-    (1..usize::BITS).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch % parts == 0)
+    (1..usize::BITS)
+        .map(|power| 1usize << power)
+        .take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
 }
 
 /// Modelled time of one plan over another's, as a share of it.

@@ -202,8 +202,8 @@ impl Forward {
         let mut alive = 0;
         let mut blocks = vec![0];
         let mut products = 0;
-        for at in 0..self.order.len() {
-            alive += crossing[at];
+        for (at, change) in crossing.iter().enumerate().take(self.order.len()) {
+            alive += change;
             if at > 0 && alive == 1 && products > 0 && product(at) {
                 blocks.push(at);
                 products = 0;
