@@ -8,6 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use super::Session;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::LOSS_SCALE;
 use crate::plan::Storage;
 
 /// How a tensor is stored in a file: its type and dimensions.
@@ -54,8 +55,9 @@ impl Session {
         let wanted: BTreeMap<String, Stored> = self.saved(steps.is_some())?.into_iter().collect();
         // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
         let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
-        let is_state =
-            |name: &str| name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param));
+        let is_state = |name: &str| {
+            name == LOSS_SCALE || name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param))
+        };
         let problems = differences(&wanted, &file, |name| evaluates && is_state(name));
         if !problems.is_empty() {
             return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));

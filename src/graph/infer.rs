@@ -143,6 +143,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())
         }
+        Op::LossScaleSeed { .. } | Op::NotFinite => {
+            all_float(inputs)?;
+            Ok(vec![(Shape::from([]), F32)])
+        }
+        Op::LossScale { .. } => Ok(vec![(shape(2), U32), (Shape::from([]), F32)]),
         Op::MovingAverage { .. } => {
             equal(op, shape(0), shape(1))?;
             same(0)

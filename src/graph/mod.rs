@@ -19,7 +19,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 pub use images::RunningStats;
-pub use op::{Activation, Averaging, Binary, IGNORE, Op, Reduction, Resample, Saves, Unary, Update};
+pub use op::{
+    Activation, Averaging, Binary, Counting, IGNORE, LossScale, Op, Reduction, Resample, Saves, Unary, Update,
+};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
@@ -161,6 +163,9 @@ pub struct Graph {
 
 /// Name of the input that carries what changes from step to step: see [`StepScalars`].
 pub const STEP_SCALARS: &str = "step scalars";
+
+/// Name of the state of dynamic loss scaling: scale (0 for the first), clean steps in a row, skipped steps, unused.
+pub const LOSS_SCALE: &str = "loss_scale";
 
 /// The input that the session itself feeds before each step, as eight `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]

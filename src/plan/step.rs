@@ -3,8 +3,8 @@
 use super::{Plan, Settings};
 use crate::autodiff;
 use crate::dtype::Precision;
-use crate::error::Result;
-use crate::graph::{Graph, Mode, Params, Tensor, Trace};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, LossScale, Mode, Params, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::rewrite;
@@ -29,6 +29,9 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
+    /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
+    /// models need it; with it all gradients are alive at once.
+    pub loss_scale: Option<LossScale>,
 }
 
 impl Default for PlanOptions {
@@ -42,6 +45,7 @@ impl Default for PlanOptions {
             guard: false,
             rebuild: true,
             precision: Precision::F32,
+            loss_scale: None,
         }
     }
 }
@@ -106,7 +110,8 @@ impl TrainStep {
     fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
-        let (trace, gradients) = autodiff::differentiate(graph, loss)?;
+        check_scale(options.loss_scale)?;
+        let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::prune(trace.finish()?);
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
@@ -125,6 +130,23 @@ impl TrainStep {
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
+    }
+}
+
+/// Powers of two change no digit, and have an inverse.
+fn check_scale(scale: Option<LossScale>) -> Result<()> {
+    match scale {
+        Some(LossScale { start, interval }) => {
+            let power = start.to_bits() & 0x7f_ffff == 0 && (1e-17..1e17).contains(&start);
+            if power && (1..1 << 24).contains(&interval) {
+                return Ok(());
+            }
+            Err(Error::Option(format!(
+                "loss scale {start}, doubled after {interval} steps: the scale must be a power of two from 2^-56 to 2^56, \
+                 the interval from 1 to 2^24 - 1"
+            )))
+        }
+        None => Ok(()),
     }
 }
 

@@ -72,6 +72,9 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::RunningStats { .. }
         | Op::ResampleGrad { .. }
         | Op::MovingAverage { .. }
+        | Op::LossScaleSeed { .. }
+        | Op::NotFinite
+        | Op::LossScale { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }
