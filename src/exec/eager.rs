@@ -77,7 +77,7 @@ impl Eager {
                 Some(param) => self.transfer.upload(&self.ledger, place, |range| param.initial(range))?,
                 None => self.transfer.upload(&self.ledger, place, |range| {
                     debug_assert!(range.end <= storage.bytes);
-                    vec![0.0; (range.end - range.start) as usize]
+                    vec![0.0f32; (range.end - range.start) as usize]
                 })?,
             }
         }
