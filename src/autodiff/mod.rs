@@ -3,14 +3,18 @@
 mod rules;
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Mode, Node, Op, Phase, Tensor, Trace, ValueId};
+use crate::graph::{Class, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Phase, Tensor, Trace, ValueId};
+use crate::shape::Shape;
 
 /// The gradient of a scalar with respect to each parameter that it depends on.
 pub struct Gradients {
     /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
+    /// If the gradients are scaled: how, and the state that holds the scale.
+    pub scaled: Option<(LossScale, Tensor)>,
 }
 
 /// Appends the derivative of the scalar `loss` to `graph`, and returns the recorder to go on with.
@@ -18,6 +22,18 @@ pub struct Gradients {
 /// # Errors
 /// [`Error::Option`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
 pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> {
+    differentiate_scaled(graph, loss, None)
+}
+
+/// [`differentiate`], with gradients that are multiplied by a scale that the device keeps.
+///
+/// # Errors
+/// As there.
+pub fn differentiate_scaled(
+    graph: Graph,
+    loss: ValueId,
+    scale: Option<LossScale>,
+) -> Result<(Trace, Gradients)> {
     let shape = graph.value(loss).shape;
     if shape.numel() != 1 {
         let name = &graph.value(loss).name;
@@ -36,9 +52,15 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
 
     let trace = Trace::over(graph, Mode::Train);
     let mut gradients: BTreeMap<ValueId, Tensor> = BTreeMap::new();
+    let scaled = scale.map(|scale| (scale, trace.state(LOSS_SCALE, Shape::from([4]))));
     trace.phase(Phase::Backward, || {
-        let seed = trace.tensor(loss);
-        gradients.insert(loss, seed.fill_like(shape, 1.0));
+        let seed = match &scaled {
+            Some((LossScale { start, .. }, state)) => {
+                state.one(Op::LossScaleSeed { start: *start }, &[state], Location::caller()).reshape(shape)
+            }
+            None => trace.tensor(loss).fill_like(shape, 1.0),
+        };
+        gradients.insert(loss, seed);
         for node in nodes.iter().rev() {
             let dys: Vec<Option<Tensor>> = node.outputs.iter().map(|id| gradients.get(id).cloned()).collect();
             if dys.iter().all(Option::is_none) || !node.inputs.iter().any(|id| wanted[id.index()]) {
@@ -76,7 +98,7 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
             Some((id, gradient.named(&name)))
         })
         .collect();
-    Ok((trace, Gradients { pairs }))
+    Ok((trace, Gradients { pairs, scaled }))
 }
 
 /// Whether a batch norm's mean comes from its own batch. The rule then counts the statistics' part of the gradient

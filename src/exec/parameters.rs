@@ -4,6 +4,7 @@ use super::Session;
 use super::arenas::persistent_storage;
 use super::transfer::Place;
 use crate::error::{Error, Result};
+use crate::graph::{LOSS_SCALE, Op};
 use crate::plan::StorageId;
 
 impl Session {
@@ -46,6 +47,22 @@ impl Session {
                 .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),
             None => Ok(()),
         }
+    }
+
+    /// The loss scale of the next step and the number of steps skipped so far; `None` where gradients are not scaled. Waits
+    /// for the steps submitted so far.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
+        let seed = self.programs[self.keeper].plan.graph().nodes.iter().find_map(|node| match node.op {
+            Op::LossScaleSeed { start } => Some(start),
+            _ => None,
+        });
+        let Some(start) = seed else { return Ok(None) };
+        let state = self.parameter(LOSS_SCALE)?;
+        let scale = if state[0] == 0.0 { start } else { state[0] };
+        Ok(Some((scale, state[2] as u64)))
     }
 
     /// Raw words of an arena.

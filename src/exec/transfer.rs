@@ -34,6 +34,7 @@ impl Transfer {
         place: Place,
         mut data: impl FnMut(std::ops::Range<u64>) -> Vec<T>,
     ) -> Result<()> {
+        const { assert!(size_of::<T>() == 4) };
         let device = &ledger.device;
         let mut done = 0;
         while done < place.bytes {

@@ -149,6 +149,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::RowNormGrad { .. }
         | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
+        Op::LossScaleSeed { .. } | Op::NotFinite => {
+            all_float(inputs)?;
+            Ok(vec![(Shape::from([]), F32)])
+        }
+        Op::LossScale { .. } => Ok(vec![(shape(2), U32), (Shape::from([]), F32)]),
         Op::MovingAverage { .. } => {
             equal(op, shape(0), shape(1))?;
             same(0)

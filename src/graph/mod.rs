@@ -26,8 +26,8 @@ pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
-    Activation, Attend, AttendSizes, Averaging, Binary, IGNORE, MAX_HEAD, Op, Reduction, Resample, RowNorm,
-    Saves, Unary, Update,
+    Activation, Attend, AttendSizes, Averaging, Binary, Counting, IGNORE, LossScale, MAX_HEAD, Op, Reduction,
+    Resample, RowNorm, Saves, Unary, Update,
 };
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
@@ -191,6 +191,9 @@ pub struct Graph {
 
 /// Name of the input that carries what changes from step to step: see [`StepScalars`].
 pub const STEP_SCALARS: &str = "step scalars";
+
+/// Name of the state of dynamic loss scaling: scale (0 for the first), clean steps in a row, skipped steps, unused.
+pub const LOSS_SCALE: &str = "loss_scale";
 
 /// The input that the session itself feeds before each step, as eight `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]

@@ -171,6 +171,10 @@ kernel!(
 );
 kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
 
+kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
+kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
+kernel!(NOT_FINITE_END, "not_finite_end", [], [1, 2], 1, NONE);
+kernel!(LOSS_SCALE, "loss_scale", [], [1, 2, 3, 4, 5], 1, NONE);
 kernel!(LION, "lion", [GRID], [1, 2, 3, 4], 64, NONE);
 kernel!(ADAFACTOR, "adafactor", [GRID], [1, 2, 3, 4, 5], 64, NONE);
 kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
@@ -347,6 +351,10 @@ static MOST: &[&Kernel] = &[
     &SGD,
     &MOMENTUM,
     &ADAM,
+    &LOSS_SCALE_SEED,
+    &NOT_FINITE,
+    &NOT_FINITE_END,
+    &LOSS_SCALE,
     &LION,
     &ADAFACTOR,
     &MOVING_AVERAGE,

@@ -7,6 +7,7 @@ mod embedding;
 mod grid;
 mod images;
 mod loss;
+mod loss_scale;
 mod matmul;
 mod movement;
 mod norm;
@@ -117,6 +118,9 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
+        Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
+        Op::NotFinite => loss_scale::not_finite(site),
+        Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
         Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
         Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),

@@ -13,7 +13,7 @@ pub use schedule::Schedule;
 use crate::autodiff::Gradients;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Op, Phase, StepScalars, Tensor, Trace, Update};
+use crate::graph::{Counting, LossScale, Op, Phase, StepScalars, Tensor, Trace, Update, ValueId};
 use crate::shape::Shape;
 
 /// Stochastic gradient descent, with momentum if it is not 0: `torch.optim.SGD`.
@@ -221,8 +221,14 @@ impl Optimizer {
         self.check()?;
         clip.check()?;
         trace.phase(Phase::Update, || {
-            let clipped = clip.append(gradients.pairs);
-            let scalars = trace.step_scalars();
+            let mut scalars = trace.step_scalars();
+            let mut pairs = gradients.pairs;
+            if let Some((settings, state)) = &gradients.scaled {
+                // Where gradients go through other operations first, the scale is taken out in front of those.
+                let early = clip != Clip::Off || matches!(self, Self::Adafactor(_));
+                (pairs, scalars) = self.judged(*settings, state, pairs, &scalars, early);
+            }
+            let clipped = clip.append(pairs);
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
@@ -241,6 +247,33 @@ impl Optimizer {
                 self.states(large).into_iter().map(|(name, ..)| name).collect()
             }
         }
+    }
+
+    /// The gradients, and the step's scalars as they are after every gradient was looked at.
+    fn judged(
+        &self,
+        settings: LossScale,
+        state: &Tensor,
+        pairs: Vec<(ValueId, Tensor)>,
+        scalars: &Tensor,
+        early: bool,
+    ) -> (Vec<(ValueId, Tensor)>, Tensor) {
+        let here = Location::caller();
+        let flags = pairs.iter().map(|(_, g)| g.one(Op::NotFinite, &[g], here));
+        let Some(bad) = flags.reduce(|sum, flag| sum.add(&flag)) else { return (pairs, scalars.clone()) };
+        let counting = match self {
+            Self::Sgd(_) | Self::Lion(_) => Counting::Nothing,
+            Self::Adam(Adam { betas, .. })
+            | Self::AdamW(AdamW { betas, .. })
+            | Self::Adam8bit(Adam8bit { betas, .. }) => Counting::Adam(betas.0, betas.1),
+            Self::Adafactor(adafactor) => Counting::Adafactor(adafactor.beta2_decay),
+        };
+        let op = Op::LossScale { settings, counting, early };
+        let results = state.trace().emit(op, &[state, &bad, scalars], here);
+        if !early {
+            return (pairs, results[0].clone());
+        }
+        (pairs.into_iter().map(|(id, g)| (id, g.mul(&results[1]))).collect(), results[0].clone())
     }
 
     fn append_one(&self, trace: &Trace, name: &str, weight: &Tensor, gradient: &Tensor, scalars: &Tensor) {

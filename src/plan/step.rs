@@ -5,7 +5,7 @@ use super::{Plan, Recompute, Settings};
 use crate::autodiff::{self, Gradients};
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Mode, Params, Roofline, Tensor, Trace};
+use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::rewrite;
@@ -39,6 +39,9 @@ pub struct PlanOptions {
     pub accumulate: u32,
     /// The device on paper, by which modelled times go.
     pub roofline: Roofline,
+    /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
+    /// models need it; with it all gradients are alive at once.
+    pub loss_scale: Option<LossScale>,
 }
 
 impl Default for PlanOptions {
@@ -55,6 +58,7 @@ impl Default for PlanOptions {
             recompute: Recompute::Off,
             accumulate: 1,
             roofline: Roofline::default(),
+            loss_scale: None,
         }
     }
 }
@@ -202,7 +206,8 @@ impl TrainStep {
     pub(super) fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
-        let (trace, gradients) = autodiff::differentiate(graph, loss)?;
+        check_scale(options.loss_scale)?;
+        let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale)?;
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
@@ -238,11 +243,30 @@ fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace,
                 .iter()
                 .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
                 .collect();
+            let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
             let (graph, pairs) = rewrite::accumulate(trace.finish()?, &pairs, times);
             let trace = Trace::over(graph, Mode::Train);
             let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
-            Ok((trace, Gradients { pairs }))
+            let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
+            Ok((trace, Gradients { pairs, scaled }))
         }
+    }
+}
+
+/// Powers of two change no digit, and have an inverse.
+fn check_scale(scale: Option<LossScale>) -> Result<()> {
+    match scale {
+        Some(LossScale { start, interval }) => {
+            let power = start.to_bits() & 0x7f_ffff == 0 && (1e-17..1e17).contains(&start);
+            if power && (1..1 << 24).contains(&interval) {
+                return Ok(());
+            }
+            Err(Error::Option(format!(
+                "loss scale {start}, doubled after {interval} steps: the scale must be a power of two from 2^-56 to 2^56, \
+                 the interval from 1 to 2^24 - 1"
+            )))
+        }
+        None => Ok(()),
     }
 }
 

@@ -18,6 +18,7 @@ mod elementwise;
 mod embedding;
 mod images;
 mod loss;
+mod loss_scale;
 mod matmul;
 mod movement;
 mod norm;
@@ -161,6 +162,15 @@ impl<'a> Twin<'a> {
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
+            Op::LossScale { settings, counting, early } => {
+                let mut results = [Vec::new(), Vec::new()];
+                let judge = |memory: &mut [_]| loss_scale::judge(memory, *settings, *counting, *early);
+                self.update(node, |memory| results = judge(memory))?;
+                for (id, data) in node.outputs.iter().zip(results) {
+                    self.memory[id.index()] = Some(data);
+                }
+                return Ok(());
+            }
             Op::MovingAverage { scale } => {
                 self.update(node, |memory| update::moving_average(memory, *scale))?;
                 self.memory[node.outputs[0].index()] = Some(self.read(node.inputs[0])?.to_vec());
@@ -191,7 +201,9 @@ impl<'a> Twin<'a> {
             Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
-            Op::Update(_) | Op::RunningStats { .. } | Op::MovingAverage { .. } => {
+            Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
+            Op::NotFinite => vec![vec![loss_scale::not_finite(x(0).data)]],
+            Op::Update(_) | Op::RunningStats { .. } | Op::MovingAverage { .. } | Op::LossScale { .. } => {
                 unreachable!("handled above")
             }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),

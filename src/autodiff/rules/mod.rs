@@ -88,6 +88,9 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::EmbeddingGrad { .. }
         | Op::RowNormGrad { .. }
         | Op::MovingAverage { .. }
+        | Op::LossScaleSeed { .. }
+        | Op::NotFinite
+        | Op::LossScale { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use super::Session;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::Param;
+use crate::graph::{LOSS_SCALE, Param};
 use crate::plan::Storage;
 
 /// How a tensor is stored in a file: its type and dimensions.
@@ -90,8 +90,9 @@ impl Session {
         let wanted = self.saved(steps.is_some())?;
         // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
         let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
-        let is_state =
-            |name: &str| name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param));
+        let is_state = |name: &str| {
+            name == LOSS_SCALE || name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param))
+        };
         let mut problems = Vec::new();
         let named = named(&file, name_of, &mut problems);
         differences(&wanted, &named, |name| evaluates && is_state(name), &mut problems);

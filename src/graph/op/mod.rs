@@ -3,12 +3,14 @@
 mod attention;
 mod elementwise;
 mod images;
+mod loss_scale;
 mod rows;
 mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample};
+pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
 pub use update::Update;
 
@@ -112,6 +114,22 @@ pub enum Op {
     Attention(Attend),
     /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
     AttentionGrad(Attend),
+    /// `state [4] → scale []`: what the loss's gradient starts as; `start` as long as the state is all zeros.
+    LossScaleSeed {
+        /// The first scale.
+        start: f32,
+    },
+    /// `x → 1` if any element is infinite or no number, else `0`, a scalar.
+    NotFinite,
+    /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: whether the step counts, and in place the next scale.
+    LossScale {
+        /// How the scale moves.
+        settings: LossScale,
+        /// What of the scalars leaves out skipped steps.
+        counting: Counting,
+        /// Gradients are multiplied by the second result; the scalars then say that there is no scale left.
+        early: bool,
+    },
     /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`, with the share that the step's scalars hold for Adafactor. `s`
     /// lives from step to step and is changed in place too.
     MovingAverage {
@@ -269,6 +287,9 @@ impl Op {
             Self::Update(Update::Adafactor { .. }) => "adafactor",
             Self::Update(Update::Adam8bit { .. }) => "adam8bit",
             Self::MovingAverage { .. } => "moving_average",
+            Self::LossScaleSeed { .. } => "loss_scale_seed",
+            Self::NotFinite => "not_finite",
+            Self::LossScale { .. } => "loss_scale",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dInput { .. } => "conv2d_input",
             Self::Conv2dWeight { .. } => "conv2d_weight",
@@ -299,6 +320,7 @@ impl Op {
             Self::Update(Update::Momentum { .. } | Update::Lion { .. }) => &[0, 3],
             Self::Update(Update::Adam8bit { .. }) => &[0, 3, 4, 5],
             Self::Update(Update::Adam { .. }) => &[0, 3, 4],
+            Self::LossScale { .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],
         }
@@ -308,7 +330,11 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::Update(_) | Self::RunningStats { .. } => 0,
-            Self::CrossEntropy | Self::MaxPool2d(_) | Self::Attention(_) | Self::RowNorm { .. } => 2,
+            Self::CrossEntropy
+            | Self::MaxPool2d(_)
+            | Self::Attention(_)
+            | Self::RowNorm { .. }
+            | Self::LossScale { .. } => 2,
             Self::AttentionGrad(attend) => attend.operands(),
             Self::RowNormGrad { kind: RowNorm::Rms } => 2,
             Self::BatchStats { .. } | Self::BatchNormGrad { .. } | Self::RowNormGrad { .. } => 3,

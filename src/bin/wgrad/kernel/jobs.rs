@@ -206,6 +206,6 @@ fn update(optimizer: Optimizer, n: usize, limits: &Limits) -> Result<Plan> {
     };
     let trace = Trace::over(graph, Mode::Train);
     let pairs = vec![(weight, trace.tensor(gradient))];
-    optimizer.append(&trace, Gradients { pairs }, Clip::Off)?;
+    optimizer.append(&trace, Gradients { pairs, scaled: None }, Clip::Off)?;
     Plan::of_graph(trace.finish()?, Some(optimizer), limits)
 }

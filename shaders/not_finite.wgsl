@@ -1,0 +1,25 @@
+// not_finite: how many elements of each chunk are infinite or no number; by bits, because compilers assume there are none
+// x [n] as bits -> count [chunks]
+// grid: one thread per chunk, folded      overrides: none
+struct Params {
+    threads_x: u32,
+    n: u32,
+    chunk: u32,
+    chunks: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> count: array<f32>;
+
+@compute @workgroup_size(8)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i >= p.chunks) {
+        return;
+    }
+    var counted = 0u;
+    for (var l = i * p.chunk; l < min((i + 1u) * p.chunk, p.n); l++) {
+        counted += select(0u, 1u, (x[l] & 0x7f800000u) == 0x7f800000u);
+    }
+    count[i] = f32(counted);
+}
