@@ -2,13 +2,15 @@
 //!
 //! `cargo run --release --example cnn_digits` reaches 98.5 % and more on the fifth of the digits that it never trains on.
 
+mod support;
+
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use support::Arguments;
 use wgrad::data::{Dataset, Loader, Table, cifar10};
-use wgrad::device::Device;
 use wgrad::graph::{Params, Tensor};
 use wgrad::models::ResNet;
 use wgrad::nn::Module;
@@ -30,13 +32,7 @@ usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME]
 const DIGITS: &[u8] = include_bytes!("data/digits.csv.gz");
 
 fn main() -> std::process::ExitCode {
-    match run() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    support::main(run)
 }
 
 /// A residual network over images that a loader hands over flat.
@@ -66,12 +62,10 @@ impl Classifier for Network {
 }
 
 fn run() -> Result<()> {
-    let Some(arguments) = Arguments::parse()? else {
-        println!("{HELP}");
-        return Ok(());
-    };
+    let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
+    let (epochs, batch) = (arguments.number("--epochs", 12u64)?, arguments.number("--batch", 64)?);
     let start = Instant::now();
-    let (network, train, test) = match &arguments.data {
+    let (network, train, test) = match arguments.text("--data") {
         Some(directory) => {
             let (train, test) = cifar10(Path::new(directory))?;
             (Network::new([3, 32, 32], &[(16, 2), (32, 2), (64, 2)]), train, test)
@@ -81,10 +75,7 @@ fn run() -> Result<()> {
             (Network::new([1, 8, 8], &[(16, 1), (32, 1)]), train, test)
         }
     };
-    let device = match &arguments.adapter {
-        Some(name) => Device::by_name(name)?,
-        None => Device::new()?,
-    };
+    let device = arguments.device()?;
     println!("{device}");
     println!(
         "{} parameters; {} images to train on, {} to test on\n",
@@ -93,8 +84,8 @@ fn run() -> Result<()> {
         test.len()
     );
 
-    let loader = Loader::new(Arc::new(train), arguments.batch)?.shuffled(0);
-    let total = arguments.epochs * loader.batches() as u64;
+    let loader = Loader::new(Arc::new(train), batch)?.shuffled(0);
+    let total = epochs * loader.batches() as u64;
     let optimizer = AdamW { lr: 5e-3, weight_decay: 0.05, ..AdamW::default() }.into();
     let options = TrainOptions {
         plan: PlanOptions { optimizer, ..PlanOptions::default() },
@@ -103,13 +94,13 @@ fn run() -> Result<()> {
     let mut trainer = Trainer::new(&device, &network, loader, &options)?;
     let mut progress = ProgressLine::default();
     let mut callbacks: [&mut dyn Callback; 1] = [&mut progress];
-    let end = trainer.fit(arguments.epochs, Some(&test), &mut callbacks)?;
+    let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
 
     let accuracy = end.accuracy.unwrap_or_default();
     println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
     let created = trainer.session().device_bytes();
     let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
-    println!("a step of {} images; {}", arguments.batch, report::Estimate::of(plan));
+    println!("a step of {} images; {}", batch, report::Estimate::of(plan));
     println!(
         "\nthe session, with its evaluation and smaller last batch, created {} on the device",
         Bytes(created)
@@ -124,35 +115,4 @@ fn digits() -> Result<Table> {
         .read_to_string(&mut text)
         .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
     Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
-}
-
-struct Arguments {
-    data: Option<String>,
-    epochs: u64,
-    batch: usize,
-    adapter: Option<String>,
-}
-
-impl Arguments {
-    /// `None` if help was asked for.
-    fn parse() -> Result<Option<Self>> {
-        let mut parsed = Self { data: None, epochs: 12, batch: 64, adapter: None };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            if word == "--help" || word == "-h" {
-                return Ok(None);
-            }
-            let value =
-                words.next().ok_or_else(|| Error::Option(format!("{word} needs a value\n\n{HELP}")))?;
-            let number = || value.parse().map_err(|_| Error::Option(format!("{word} {value}: not a number")));
-            match word.as_str() {
-                "--data" => parsed.data = Some(value),
-                "--epochs" => parsed.epochs = number()?,
-                "--batch" => parsed.batch = number()? as usize,
-                "--adapter" => parsed.adapter = Some(value),
-                _ => return Err(Error::Option(format!("there is no option {word}\n\n{HELP}"))),
-            }
-        }
-        Ok(Some(parsed))
-    }
 }

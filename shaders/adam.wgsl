@@ -21,14 +21,14 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i >= p.quads) {
+    if (i >= p.quads || scalars[7] != 0u) {
         return;
     }
     let rate = bitcast<f32>(scalars[0]);
     let bias1 = bitcast<f32>(scalars[1]);
     let sqrt_bias2 = bitcast<f32>(scalars[2]);
     var weight = w[i];
-    var gradient = g[i];
+    var gradient = bitcast<f32>(scalars[6]) * g[i];
     if (DECOUPLED) {
         weight *= 1.0 - rate * p.weight_decay;
     } else {

@@ -38,8 +38,8 @@ fn main(
     }
     for (var tile = p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
-        let k_row = k_base(batch, kv_head) + col * p.kv_pitch;
-        let v_row = v_base(batch, kv_head) + col * p.kv_pitch;
+        let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
+        let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
         var t = seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end);
         let higher = top(t, best);
         let before = weight(best, higher);

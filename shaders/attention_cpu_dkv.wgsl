@@ -2,6 +2,67 @@
 // q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dk, dv [b, cols, kv_heads, d]
 // grid: see prelude/attention_params; overrides: none; requires: as attention_cpu
 // A dispatch takes turns start to `to` and adds to what the one before left; turn = head of the group * tiles of queries + tile.
+fn sums(base: u32, row: Fetched) -> Numbers {
+    return Numbers(
+        vec4(stats[base + row.v0.x].x, stats[base + row.v0.y].x, stats[base + row.v0.z].x, stats[base + row.v0.w].x),
+        vec4(stats[base + row.v1.x].x, stats[base + row.v1.y].x, stats[base + row.v1.z].x, stats[base + row.v1.w].x),
+    );
+}
+
+fn means(base: u32, row: Fetched) -> Numbers {
+    return Numbers(
+        vec4(stats[base + row.v0.x].y, stats[base + row.v0.y].y, stats[base + row.v0.z].y, stats[base + row.v0.w].y),
+        vec4(stats[base + row.v1.x].y, stats[base + row.v1.y].y, stats[base + row.v1.z].y, stats[base + row.v1.w].y),
+    );
+}
+
+// `dots` of own rows in `mine` and `gather` to the result `mine` in one loop, which reads the others' rows once.
+fn dots_and_gather(
+    weight: Tile, theirs: u32, other: Fetched, mine: u32, own: vec4<u32>, before: vec4<f32>, inside: vec4<bool>,
+) -> Tile {
+    var t = Tile();
+    for (var c = 0u; c < p.quads; c += 1u) {
+        let x = transposed(
+            source(mine, own.x + c), source(mine, own.y + c), source(mine, own.z + c), source(mine, own.w + c),
+        );
+        var sum = Quads(
+            select(vec4<f32>(), result(mine, own.x + c) * before.x, before.x != 0.0),
+            select(vec4<f32>(), result(mine, own.y + c) * before.y, before.y != 0.0),
+            select(vec4<f32>(), result(mine, own.z + c) * before.z, before.z != 0.0),
+            select(vec4<f32>(), result(mine, own.w + c) * before.w, before.w != 0.0),
+        );
+        let load0 = source(theirs, other.v0.x + c);
+        t.a = part_dots(t.a, load0, x);
+        sum = part_sums(weight.a, load0, sum);
+        let load1 = source(theirs, other.v0.y + c);
+        t.b = part_dots(t.b, load1, x);
+        sum = part_sums(weight.b, load1, sum);
+        let load2 = source(theirs, other.v0.z + c);
+        t.c = part_dots(t.c, load2, x);
+        sum = part_sums(weight.c, load2, sum);
+        let load3 = source(theirs, other.v0.w + c);
+        t.d = part_dots(t.d, load3, x);
+        sum = part_sums(weight.d, load3, sum);
+        let load4 = source(theirs, other.v1.x + c);
+        t.e = part_dots(t.e, load4, x);
+        sum = part_sums(weight.e, load4, sum);
+        let load5 = source(theirs, other.v1.y + c);
+        t.f = part_dots(t.f, load5, x);
+        sum = part_sums(weight.f, load5, sum);
+        let load6 = source(theirs, other.v1.z + c);
+        t.g = part_dots(t.g, load6, x);
+        sum = part_sums(weight.g, load6, sum);
+        let load7 = source(theirs, other.v1.w + c);
+        t.h = part_dots(t.h, load7, x);
+        sum = part_sums(weight.h, load7, sum);
+        if (inside.x) { set_result(mine, own.x + c, sum.r0); }
+        if (inside.y) { set_result(mine, own.y + c, sum.r1); }
+        if (inside.z) { set_result(mine, own.z + c, sum.r2); }
+        if (inside.w) { set_result(mine, own.w + c, sum.r3); }
+    }
+    return t;
+}
+
 @compute @workgroup_size(8)
 fn main(
     @builtin(workgroup_id) wg: vec3<u32>,
@@ -33,24 +94,21 @@ fn main(
         }
         let head = kv_head * group + turn / tiles;
         let row = fetched(tile, lane, p.rows);
-        let q_row = q_base(batch, head) + row * p.q_pitch;
-        let o_row = o_base(batch, head) + row * p.o_pitch;
+        let q_row = placed(row, q_base(batch, head), p.q_pitch);
+        let o_row = placed(row, o_base(batch, head), p.o_pitch);
         let number = (batch * p.heads + head) * p.rows;
-        let s0 = stats[number + row.x];
-        let s1 = stats[number + row.y];
-        let s2 = stats[number + row.z];
-        let s3 = stats[number + row.w];
         let before = vec4(select(1.0, 0.0, turn == first));
         let scores = seen(dots(K, k_row, Q, q_row), tile, start, vec4(p.rows));
-        let t = weights_by(scores, vec4(s0.x, s1.x, s2.x, s3.x));
-        var d = dots(V, v_row, DY, o_row);
+        let t = weights_by(scores, sums(number, row));
+        var thin = t;
+        if (DROPOUT) {
+            thin = thinned_by(t, number + tile * TILE, quad);
+        }
+        var d = dots_and_gather(thin, DY, o_row, V, v_row, before, inside);
         if (DROPOUT) {
             d = thinned_by(d, number + tile * TILE, quad);
-            gather(thinned_by(t, number + tile * TILE, quad), DY, o_row, V, v_row, before, vec4(1.0), inside);
-        } else {
-            gather(t, DY, o_row, V, v_row, before, vec4(1.0), inside);
         }
-        let slope = slopes_by(t, d, vec4(s0.y, s1.y, s2.y, s3.y));
+        let slope = slopes_by(t, d, means(number, row));
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }
 }

@@ -34,8 +34,8 @@ fn main(
     let mean = vec4(s0.y, s1.y, s2.y, s3.y);
     for (var tile = p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
-        let k_row = k_base(batch, kv_head) + col * p.kv_pitch;
-        let v_row = v_base(batch, kv_head) + col * p.kv_pitch;
+        let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
+        let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
         var d = dots(DY, o_row, V, v_row);
         if (DROPOUT) {
             d = thinned(d, number, tile);

@@ -25,13 +25,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (row > 0u && sorted[first - 1u].x == key) {
         return;
     }
+    // In blocks of 64: one long sum of small terms would lose their digits.
     var sum = Elem();
+    var block = Elem();
     for (var i = first; i < p.end; i++) {
         let pair = sorted[i];
         if (pair.x != key) {
             break;
         }
-        sum += dy[pair.y * p.cols + c];
+        block += dy[pair.y * p.cols + c];
+        if (((i - first) & 63u) == 63u) {
+            sum += block;
+            block = Elem();
+        }
     }
-    table[key * p.cols + c] += sum;
+    table[key * p.cols + c] += sum + block;
 }

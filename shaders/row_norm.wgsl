@@ -23,21 +23,23 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let start = row * p.cols;
     var mean = 0.0;
     if (CENTRED) {
+        // Counted from the first element: a row far from zero keeps its digits.
+        let first = one_of(x[start]);
         var sums = Elem();
         for (var c = lane; c < p.cols; c += GROUP) {
-            sums += x[start + c];
+            sums += x[start + c] - first;
         }
-        mean = group_sum(lane, total(sums)) * p.share;
+        mean = first + group_sum(lane, total(sums)) * p.share;
     }
     // Of what is left after the mean: squares of the elements themselves would cancel.
     var squares = Elem();
     for (var c = lane; c < p.cols; c += GROUP) {
-        let v = x[start + c] - mean;
+        let v = centred(x[start + c], mean);
         squares += v * v;
     }
     let deviation = 1.0 / sqrt(group_sum(lane, total(squares)) * p.share + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
-        y[start + c] = gamma[c] * ((x[start + c] - mean) * deviation) + beta_at(c);
+        y[start + c] = gamma[c] * (centred(x[start + c], mean) * deviation) + beta_at(c);
     }
     if (lane == 0u) {
         keep(row, mean, deviation);

@@ -12,6 +12,15 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> input: array<Elem>;
 @group(0) @binding(5) var<storage, read_write> gamma: array<Elem>;
 
+fn slope_at(i: u32, column: u32) -> Elem {
+    return x_at(i) * gamma[column];
+}
+
+// Standardised first: powers of the deviation alone would leave the range of f32.
+fn normal_at(i: u32, mean: f32, deviation: f32) -> Elem {
+    return centred(input[i], mean) * deviation;
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = job_of(wg.y * p.grid_x + wg.x, thread);
@@ -24,19 +33,34 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let deviation = deviation_of(row);
     var sums = Elem();
     var products = Elem();
-    for (var c = lane; c < p.cols; c += GROUP) {
-        let g = x_at(start + c) * gamma[c];
+    var c = lane;
+    for (; c + GROUP < p.cols; c += 2u * GROUP) {
+        let g0 = slope_at(start + c, c);
+        let g1 = slope_at(start + c + GROUP, c + GROUP);
+        sums += g0 + g1;
+        let first = g0 * normal_at(start + c, mean, deviation);
+        products += first + g1 * normal_at(start + c + GROUP, mean, deviation);
+    }
+    if (c < p.cols) {
+        let g = slope_at(start + c, c);
         sums += g;
-        products += g * ((input[start + c] - mean) * deviation);
+        products += g * normal_at(start + c, mean, deviation);
     }
     var mean_g = 0.0;
     if (CENTRED) {
         mean_g = group_sum(lane, total(sums)) * p.share;
     }
     let slope = group_sum(lane, total(products)) * p.share;
-    for (var c = lane; c < p.cols; c += GROUP) {
-        let g = x_at(start + c) * gamma[c];
-        let normal = (input[start + c] - mean) * deviation;
-        y[start + c] = deviation * (g - mean_g - normal * slope);
+    c = lane;
+    for (; c + GROUP < p.cols; c += 2u * GROUP) {
+        let i = start + c;
+        let d0 = slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope;
+        let d1 = slope_at(i + GROUP, c + GROUP) - mean_g - normal_at(i + GROUP, mean, deviation) * slope;
+        y[i] = deviation * d0;
+        y[i + GROUP] = deviation * d1;
+    }
+    if (c < p.cols) {
+        let i = start + c;
+        y[i] = deviation * (slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope);
     }
 }

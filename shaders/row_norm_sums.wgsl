@@ -13,6 +13,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> dy: array<Elem>;
 @group(0) @binding(3) var<storage, read_write> parts: array<Elem>;
 
+fn normal_at(i: u32, row: u32) -> Elem {
+    return centred(x[i], mean_of(row)) * deviation_of(row);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let job = thread_number(id, p.threads_x);
@@ -21,12 +25,29 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let part = job / p.cols;
     let c = job - part * p.cols;
+    // In blocks of 64 rows: one long sum of small terms would lose their digits.
     var products = Elem();
     var sums = Elem();
-    for (var row = part * p.part_len; row < min(part * p.part_len + p.part_len, p.rows); row++) {
-        let g = dy[row * p.cols + c];
-        products += g * ((x[row * p.cols + c] - mean_of(row)) * deviation_of(row));
-        sums += g;
+    let end = min(part * p.part_len + p.part_len, p.rows);
+    for (var first = part * p.part_len; first < end; first += 64u) {
+        var block_products = Elem();
+        var block_sums = Elem();
+        let last = min(first + 64u, end);
+        var row = first;
+        for (; row + 2u <= last; row += 2u) {
+            let i = row * p.cols + c;
+            let g0 = dy[i];
+            let g1 = dy[i + p.cols];
+            block_products += g0 * normal_at(i, row) + g1 * normal_at(i + p.cols, row + 1u);
+            block_sums += g0 + g1;
+        }
+        if (row < last) {
+            let g = dy[row * p.cols + c];
+            block_products += g * normal_at(row * p.cols + c, row);
+            block_sums += g;
+        }
+        products += block_products;
+        sums += block_sums;
     }
     parts[part * 2u * p.cols + c] = products;
     if (CENTRED) {

@@ -16,9 +16,9 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i < p.quads) {
+    if (i < p.quads && scalars[7] == 0u) {
         let rate = bitcast<f32>(scalars[0]);
         let weight = w[i];
-        w[i] = weight - rate * velocity(i, g[i] + p.weight_decay * weight);
+        w[i] = weight - rate * velocity(i, bitcast<f32>(scalars[6]) * g[i] + p.weight_decay * weight);
     }
 }

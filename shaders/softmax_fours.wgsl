@@ -2,7 +2,7 @@
 // its logarithm x - max - ln Σ e^(x - max)
 // x [rows, cols] -> y [rows, cols], or in place
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 400,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -11,8 +11,12 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
-// Below every finite x, so that a difference to it is never infinity minus infinity.
-const LOWEST = -3.4028235e38;
+fn result(v: vec4<f32>, scale: f32, rest: f32) -> vec4<f32> {
+    if (LOG) {
+        return v - rest;
+    }
+    return exp(v) * scale;
+}
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -22,21 +26,30 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let start = row * (p.cols / 4u);
     let end = start + p.cols / 4u;
-    // Maximum and sum in one reading: the sum so far is rescaled where the maximum grows.
-    var top = LOWEST;
-    var sums = vec4<f32>();
-    for (var i = start; i < end; i++) {
-        let v = x_at(i);
-        let highest = max(top, max(max(v.x, v.y), max(v.z, v.w)));
-        sums = sums * exp(top - highest) + exp(v - highest);
-        top = highest;
+    var seen = Seen(LOWEST, vec4<f32>());
+    var i = start;
+    for (; i + 4u <= end; i += 4u) {
+        seen = see16(seen, x_at(i), x_at(i + 1u), x_at(i + 2u), x_at(i + 3u));
     }
-    let total = (sums.x + sums.y) + (sums.z + sums.w);
+    for (; i < end; i++) {
+        seen = see(seen, x_at(i), vec4(true));
+    }
+    let total = (seen.sums.x + seen.sums.y) + (seen.sums.z + seen.sums.w);
     let rest = log(total);
     let scale = 1.0 / total;
-    for (var i = start; i < end; i++) {
-        // In two steps: beside a large maximum the logarithm would lose its digits.
-        let v = x_at(i) - top;
-        y[i] = select(exp(v) * scale, v - rest, vec4(LOG));
+    // In two steps: beside a large maximum the logarithm would lose its digits.
+    i = start;
+    for (; i + 4u <= end; i += 4u) {
+        let v0 = x_at(i) - seen.top;
+        let v1 = x_at(i + 1u) - seen.top;
+        let v2 = x_at(i + 2u) - seen.top;
+        let v3 = x_at(i + 3u) - seen.top;
+        y[i] = result(v0, scale, rest);
+        y[i + 1u] = result(v1, scale, rest);
+        y[i + 2u] = result(v2, scale, rest);
+        y[i + 3u] = result(v3, scale, rest);
+    }
+    for (; i < end; i++) {
+        y[i] = result(x_at(i) - seen.top, scale, rest);
     }
 }

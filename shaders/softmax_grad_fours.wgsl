@@ -2,7 +2,7 @@
 // with LOG dx = dy - e^s Σ dy; s is what softmax returned
 // dy as x [rows, cols], s [rows, cols] -> dx as y [rows, cols], or in place of dy
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 260,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -11,6 +11,22 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> s: array<vec4<f32>>;
+
+fn term(i: u32) -> vec4<f32> {
+    if (LOG) {
+        return x_at(i);
+    }
+    return x_at(i) * s[i];
+}
+
+fn result(i: u32, total: f32) -> vec4<f32> {
+    let dy = x_at(i);
+    let own = s[i];
+    if (LOG) {
+        return dy - exp(own) * total;
+    }
+    return own * (dy - total);
+}
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -21,16 +37,22 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let start = row * (p.cols / 4u);
     let end = start + p.cols / 4u;
     var sums = vec4<f32>();
-    for (var i = start; i < end; i++) {
-        var term = x_at(i);
-        if (!LOG) {
-            term *= s[i];
-        }
-        sums += term;
+    var i = start;
+    for (; i + 2u <= end; i += 2u) {
+        sums += term(i) + term(i + 1u);
+    }
+    for (; i < end; i++) {
+        sums += term(i);
     }
     let total = (sums.x + sums.y) + (sums.z + sums.w);
-    for (var i = start; i < end; i++) {
-        let dy = x_at(i);
-        y[i] = select(s[i] * (dy - total), dy - exp(s[i]) * total, vec4(LOG));
+    i = start;
+    for (; i + 2u <= end; i += 2u) {
+        let g0 = result(i, total);
+        let g1 = result(i + 1u, total);
+        y[i] = g0;
+        y[i + 1u] = g1;
+    }
+    for (; i < end; i++) {
+        y[i] = result(i, total);
     }
 }

@@ -58,7 +58,7 @@ pub enum Error {
     /// A plan that needs more than it was allowed.
     #[error(
         "{what} needs {}, the budget is {} ({} too much); the peak is at {peak_at}, largest there: {largest}\n\
-         help: a smaller batch, or an optimizer with less state, lowers it; `Plan::estimate` shows each class",
+         help: {help}",
         Bytes(*needed), Bytes(*budget), Bytes(needed.saturating_sub(*budget))
     )]
     OverBudget {
@@ -72,6 +72,8 @@ pub enum Error {
         peak_at: String,
         /// The largest tensors alive at the peak.
         largest: String,
+        /// What would fit.
+        help: String,
     },
 
     /// A problem the packer refuses, such as sizes that overflow.
@@ -123,9 +125,10 @@ pub enum Error {
 
     /// The device refused to create a buffer.
     #[error(
-        "out of device memory creating `{name}` of {} ({} created before it): {message}\n\
+        "out of device memory creating `{name}` of {} ({} created before it){}: {message}\n\
          help: set `PlanOptions::budget` to what the device has, and plan again with a smaller batch",
-        Bytes(*bytes), Bytes(*created)
+        Bytes(*bytes), Bytes(*created),
+        if holds.is_empty() { String::new() } else { format!("; it would hold {holds}") }
     )]
     OutOfMemory {
         /// Which buffer.
@@ -134,7 +137,9 @@ pub enum Error {
         bytes: u64,
         /// Bytes created before it.
         created: u64,
-        /// The driver's words.
+        /// The largest tensors that it is for, with the operation and layer where most of it is needed.
+        holds: String,
+        /// The driver's words, or those of the device's budget.
         message: String,
     },
 

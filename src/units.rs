@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
 
 /// A number of bytes. `Display` prints binary units with one decimal: `392.0 MiB`.
 ///
@@ -43,6 +44,40 @@ impl fmt::Display for Bytes {
             unit += 1;
         }
         f.pad(&format!("{value:.1} {}", UNITS[unit]))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// A number with a unit: `5GB` and `600 MB` count in thousands, `5 GiB` and `600MiB` in 1,024s; without a unit, bytes.
+    ///
+    /// ```
+    /// use wgrad::Bytes;
+    /// assert_eq!("1.5 KiB".parse(), Ok(Bytes(1536)));
+    /// assert_eq!("5GB".parse(), Ok(Bytes(5_000_000_000)));
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no size: expected a number and a unit, such as 5GB, 5 GiB or 600MiB");
+        let digits =
+            text.trim().find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.trim().len());
+        let (number, unit) = text.trim().split_at(digits);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            _ => return Err(wrong()),
+        };
+        let bytes = number * factor as f64;
+        if bytes < u64::MAX as f64 { Ok(Self(bytes.round() as u64)) } else { Err(wrong()) }
     }
 }
 
@@ -128,6 +163,18 @@ mod tests {
         let cases = [(0, "0"), (999, "999"), (1000, "1.0 k"), (999_950, "1.0 M"), (u64::MAX, "18.4 E")];
         for (count, text) in cases {
             assert_eq!(Count(count).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_in_both_families_of_units() {
+        let cases =
+            [("5GB", 5_000_000_000), (" 5 GiB ", 5 << 30), ("600mib", 600 << 20), ("0.5 kb", 500), ("7", 7)];
+        for (text, bytes) in cases {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GB", "5 parsecs", "-1GB", "1e30TB", "1.2.3MB", "99999999999 TB"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }
 

@@ -32,6 +32,8 @@ fn every_kernel_is_measured_and_right_on_every_adapter() {
         ("matmul", "65x33x129"),
         ("conv", "2x3x5x9x3x2"),
         ("softmax", "33x65"),
+        ("layer-norm", "33x65"),
+        ("attention", "2x33x3x16"),
         ("elementwise", "1001"),
         ("adamw", "1001"),
     ];

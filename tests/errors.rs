@@ -5,7 +5,7 @@ mod support;
 use support::{devices, noise, on_each, some_labels};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{IGNORE, Init, Params, Tensor, Trace};
+use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
@@ -57,6 +57,35 @@ fn mistakes_in_a_model_are_reported_together_with_their_places() {
         &["3 mistakes", "matmul [4, 3]", "[5, 7]", "inner dimensions are 3 and 5", "do not broadcast"],
     );
     says(&error, &["reshape of [4, 3] (12 elements) to [5, 5] (25)", "errors.rs:"]);
+}
+
+#[test]
+fn attention_that_does_not_fit_is_a_mistake_with_numbers() {
+    let says_of = |parts: &[&str], q: [usize; 4], kv: [usize; 4], options: Attention| {
+        for fused in [true, false] {
+            let error = trace_errors(|_, trace| {
+                let (q, k, v) = (trace.input("q", q), trace.input("k", kv), trace.input("v", kv));
+                let o =
+                    if fused { q.attention(&k, &v, &options) } else { q.attention_unfused(&k, &v, &options) };
+                o.sum(&[])
+            });
+            says(&error, parts);
+        }
+    };
+    let full = Attention::default();
+    says_of(&["6 query heads", "4 key heads"], [1, 5, 6, 8], [1, 5, 4, 8], full);
+    says_of(&["[2, 5, 4, 8]", "[1, 5, 4, 8]"], [2, 5, 4, 8], [1, 5, 4, 8], full);
+    says_of(&["head size must be equal"], [1, 5, 4, 8], [1, 5, 4, 12], full);
+    says_of(&["dropout 1"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { dropout: 1.0, ..full });
+    says_of(&["scale NaN"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { scale: Some(f32::NAN), ..full });
+    let packed = |shape: [usize; 4], heads, kv_heads| {
+        trace_errors(|_, trace| trace.input("qkv", shape).self_attention(heads, kv_heads, &full).sum(&[]))
+    };
+    says(&packed([1, 5, 7, 8], 4, 2), &["takes 8 in all", "got 7"]);
+    says(&packed([1, 5, 8, 8], 8, 0), &["0 key heads"]);
+    says(&packed([1, 5, 3, 260], 1, 1), &["heads of 260", "up to 256"]);
+    let flat = trace_errors(|_, trace| trace.input("x", [5, 24]).self_attention(1, 1, &full).sum(&[]));
+    says(&flat, &["[batch, length, heads, head size]", "[5, 24]"]);
 }
 
 #[test]
@@ -134,8 +163,8 @@ fn unknown_names_come_with_the_known_ones() {
     let error = failed(Model::named("resnet", 0));
     assert!(matches!(error, Error::Unknown { kind: "model", .. }));
     says(&error, &["model", "`resnet`", "mlp", "digits"]);
-    let error = failed(Optimizer::named("lion"));
-    says(&error, &["optimizer", "`lion`", "sgd, momentum, adam, adamw"]);
+    let error = failed(Optimizer::named("rmsprop"));
+    says(&error, &["optimizer", "`rmsprop`", "sgd, momentum, adam, adamw, lion, adafactor, adam8bit"]);
     let error = failed(Device::open(&DeviceOptions {
         select: Select::Named("voodoo".to_owned()),
         ..DeviceOptions::default()
@@ -196,7 +225,10 @@ fn plans_over_the_budget_say_by_how_much() {
     let error = failed(plan(Some(Bytes(needed - 1))));
     let Error::OverBudget { needed: says_needed, budget, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*says_needed, *budget), (needed, needed - 1));
-    says(&error, &["1 B too much", "the peak is at", "fc1.weight", "help: a smaller batch"]);
+    says(
+        &error,
+        &["1 B too much", "the peak is at", "fc1.weight", "help: it fits with the optimizer `momentum`"],
+    );
     says(&error, &[&Bytes(needed).to_string()]);
 }
 

@@ -10,10 +10,10 @@ use support::compare::device_gradients;
 use support::golden::{integers, read, wide};
 use support::{both_classes, devices, on_each};
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::{Init, Params, Tensor, Trace};
+use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
-use wgrad::optim::{Adam, AdamW, Clip, Optimizer, Sgd};
+use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
 use wgrad::plan::{Forward, PlanOptions, TrainStep};
 use wgrad::shape::Shape;
 
@@ -117,6 +117,52 @@ fn operations_and_their_gradients() {
     }
 }
 
+/// `tests/golden/attention.py`: fused and unfused, from three tensors and, where that is possible, from one.
+#[test]
+fn attention_and_its_gradients() {
+    let file = read("attention.safetensors");
+    let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
+    assert!(names.len() >= 10, "only {} cases in the file", names.len());
+    for case in names {
+        let tensor = |key: &str| &file[&format!("{case}/{key}")];
+        let scale = (case == "full_scaled").then_some(0.9);
+        let options = Attention { causal: case.starts_with("causal"), scale, dropout: 0.0 };
+        let square = tensor("q").0[1] == tensor("k").0[1];
+        for way in ["fused", "unfused", "packed"].into_iter().filter(|way| square || *way != "packed") {
+            let params = Params::new(0);
+            let [q, k, v, dy] = ["q", "k", "v", "dy"].map(|key| {
+                let (dims, data) = tensor(key);
+                let shape = Shape::try_new(dims).expect("four dimensions");
+                params.add(key, shape, Init::Data(data.as_slice().into()))
+            });
+            let step = TrainStep::trace(&params, |trace| {
+                let [q, k, v, dy] = [&q, &k, &v, &dy].map(|param| trace.param(param));
+                let y = match way {
+                    "fused" => q.attention(&k, &v, &options),
+                    "unfused" => q.attention_unfused(&k, &v, &options),
+                    _ => q.concat(&[&k, &v], 2).self_attention(q.dim(2), k.dim(2), &options),
+                };
+                y.mul(&dy).sum(&[])
+            });
+            let step = step.unwrap_or_else(|e| panic!("{case}: {e}"));
+            // Scores of `causal_large` reach 20: their rounding is a part of each weight.
+            let near = Near { rel: 2e-5, abs: if case == "causal_large" { 2e-5 } else { 6e-6 } };
+            on_each(devices(), |device| {
+                for limits in both_classes(device) {
+                    let (_, gradients) = device_gradients(device, &step, &limits, &BTreeMap::new());
+                    assert_eq!(gradients.len(), 4);
+                    for (name, found) in gradients {
+                        let key = name.strip_suffix(".momentum_buffer").expect("momentum's state");
+                        let key = if key == "dy" { "y".to_owned() } else { format!("d{key}") };
+                        let what = format!("{case}, {way} ({}): {key}", limits.name);
+                        assert_close(&what, &found, &wide(&tensor(&key).1), near);
+                    }
+                }
+            });
+        }
+    }
+}
+
 fn runs() -> Vec<(&'static str, Optimizer, Clip)> {
     let sgd = |lr: f32| Sgd { lr, ..Sgd::default() };
     let momentum = Sgd { momentum: 0.9, weight_decay: 0.01, ..sgd(0.05) };
@@ -208,4 +254,55 @@ fn logits_before_the_first_step() {
         let logits: Vec<f32> = session.output(ProgramId(0), "logits").expect("an output");
         assert_close("logits", &logits, &wide(&file["logits"].1), Near { rel: 2e-6, abs: 1e-6 });
     });
+}
+
+/// `golden/lean.py` gives each weight its own gradients: the loss is `Σ w g`.
+#[test]
+fn five_steps_of_optimizers_with_little_state() {
+    let file = read("lean.safetensors");
+    let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
+    let optimizers: BTreeMap<&str, Optimizer> = BTreeMap::from([
+        ("adafactor", adafactor.into()),
+        ("lion", Lion { lr: 0.01, betas: (0.9, 0.99), weight_decay: 0.1 }.into()),
+        ("adam8bit", Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into()),
+    ]);
+    let runs: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/init")).collect();
+    assert_eq!(runs.len(), 5);
+    for run in runs {
+        let (dims, init) = &file[&format!("{run}/init")];
+        let (shape, n) = (Shape::try_new(dims).expect("at most six dimensions"), init.len());
+        let params = Params::new(0);
+        let w = params.add("w", shape, Init::Data(init.as_slice().into()));
+        let step = TrainStep::trace(&params, |trace| trace.param(&w).mul(&trace.input("g", shape)).sum(&[]));
+        let step = step.expect("valid");
+        let kind = run.split('/').next().unwrap_or_default();
+        let optimizer = optimizers[kind];
+        let (gradients, wanted) = (&file[&format!("{run}/g")].1, &file[&format!("{run}/final")].1);
+        on_each(devices(), |device| {
+            for limits in both_classes(device) {
+                let options = PlanOptions { optimizer, ..PlanOptions::default() };
+                let plan = step.plan(&options, &limits).expect("it can be planned");
+                let mut session = Session::new(device, &plan).expect("it opens");
+                for g in gradients.chunks(n) {
+                    session.feed("g", g).expect("same shape");
+                    session.step().expect("it runs");
+                }
+                let found = session.parameter("w").expect("there");
+                if kind != "adam8bit" {
+                    assert_close(run, &found, &wide(wanted), Near { rel: 2e-5, abs: 2e-6 });
+                    continue;
+                }
+                // A moment that lies halfway between two codes may go either way in f32: rare, and a small step apart.
+                let apart = |(a, b): (&f32, &f32)| f64::from((a - b).abs());
+                let far = found
+                    .iter()
+                    .zip(wanted)
+                    .filter(|pair| apart(*pair) > 2e-6 + 2e-5 * f64::from(pair.1.abs()));
+                let far = far.count();
+                assert!(far <= n / 100, "{run}: {far} of {n} weights differ");
+                let most = found.iter().zip(wanted).map(apart).fold(0.0, f64::max);
+                assert!(most < 2e-3, "{run}: a weight is {most} away");
+            }
+        });
+    }
 }

@@ -20,7 +20,8 @@ const SCALARS: StepScalars = StepScalars {
     step: 3,
     seed_low: 17,
     seed_high: 4,
-    reserved: [0; 2],
+    unscale: 1.0,
+    skip: 0,
 };
 
 fn twin<'a>(case: &Case, graph: &'a Graph) -> Twin<'a> {

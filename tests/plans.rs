@@ -10,7 +10,7 @@ use support::random_graph::random_step;
 use wgrad::graph::{Class, Init, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
-use wgrad::models::Model;
+use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Clip, Optimizer, Sgd};
 use wgrad::plan::{Arena, Forward, Plan, PlanOptions, TrainStep};
 
@@ -43,6 +43,16 @@ fn plans() -> Vec<(String, Plan)> {
                 }
             }
             add(format!("{model} {batch} clipped"), &step, &options("adamw", Clip::Norm(1.0)), "lavapipe");
+        }
+    }
+    for (model, seq) in [("gpt-nano", 70), ("llama-tiny", 33)] {
+        let sized = ModelOptions { seq: Some(seq), ..ModelOptions::default() };
+        for batch in [1, 3] {
+            let step =
+                Model::with_options(model, 1, &sized).expect("known").train_step(batch).expect("valid");
+            for limits in ["discrete", "lavapipe", "swiftshader"] {
+                add(format!("{model} {batch}"), &step, &options("adamw", Clip::Norm(1.0)), limits);
+            }
         }
     }
     for case in cases::all() {
@@ -167,6 +177,10 @@ fn gradients_are_consumed_one_by_one() {
                 );
             }
             let (most, all) = gradients_alive(&plan(Clip::Norm(1.0)));
+            // Adafactor's last step reads what was made of the gradient.
+            if optimizer == "adafactor" {
+                continue;
+            }
             assert_eq!(most, all, "{model} {optimizer}: a global norm needs all of them");
         }
     }

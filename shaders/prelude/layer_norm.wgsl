@@ -7,3 +7,6 @@ fn mean_of(row: u32) -> f32 {
 fn deviation_of(row: u32) -> f32 {
     return statistics[row].y;
 }
+fn centred(v: Elem, mean: f32) -> Elem {
+    return v - mean;
+}

@@ -1,13 +1,14 @@
 //! Creating buffers: a device that is out of memory is an error, not a panic.
 
 use super::Device;
+use super::budget::Buffer;
 use crate::error::{Error, Result};
 
 impl Device {
     /// Creates a buffer of exactly `bytes` bytes. `created` is what the caller has created before, for the error.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the device says that it has no more; [`Error::Device`] if it refuses otherwise.
+    /// [`Error::OutOfMemory`] if the device says that it has no more, or [its budget](Device::set_budget) does; [`Error::Device`] if it refuses otherwise.
     pub fn buffer(
         &self,
         label: &str,
@@ -15,7 +16,15 @@ impl Device {
         usage: wgpu::BufferUsages,
         mapped: bool,
         created: u64,
-    ) -> Result<wgpu::Buffer> {
+    ) -> Result<Buffer> {
+        let refuse = |message: String| Error::OutOfMemory {
+            name: label.to_owned(),
+            bytes,
+            created,
+            holds: String::new(),
+            message,
+        };
+        let claim = self.shared.budget.claim(bytes).map_err(refuse)?;
         let device = self.wgpu_device();
         let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
@@ -24,18 +33,13 @@ impl Device {
         let buffer = device.create_buffer(&descriptor);
         let refused = pollster::block_on(validation.pop());
         if let Some(error) = pollster::block_on(memory.pop()) {
-            return Err(Error::OutOfMemory {
-                name: label.to_owned(),
-                bytes,
-                created,
-                message: error.to_string(),
-            });
+            return Err(refuse(error.to_string()));
         }
         match refused {
             Some(error) => {
                 Err(Error::Device { what: format!("buffer `{label}`"), message: error.to_string() })
             }
-            None => Ok(buffer),
+            None => Ok(Buffer::new(buffer, claim)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The GPU: choosing an adapter, opening it, buffers and pipelines. Nothing here knows graphs, plans or kernels.
 
 mod adapter;
+mod budget;
 mod buffers;
 mod driver;
 mod mapping;
@@ -11,12 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
+pub use budget::Buffer;
 pub use driver::DriverMemory;
 pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
+use budget::Budget;
 use pipelines::Pipelines;
 
 /// A wait that takes longer means that the device hangs.
@@ -33,6 +36,7 @@ struct Shared {
     queue: wgpu::Queue,
     adapter: Adapter,
     pipelines: Pipelines,
+    budget: Budget,
     /// What wgpu reported outside of any call: validation failures, device loss.
     failure: Arc<Mutex<Option<Error>>>,
 }
@@ -106,7 +110,16 @@ impl Device {
             note(&uncaptured, Error::Device { what: "a command".to_owned(), message: error.to_string() });
         }));
         let pipelines = Pipelines::new(options.checked);
-        Ok(Self { shared: Arc::new(Shared { device, queue, adapter, pipelines, failure }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                device,
+                queue,
+                adapter,
+                pipelines,
+                budget: Budget::unlimited(),
+                failure,
+            }),
+        })
     }
 
     /// Uses a device and queue that the app has opened, with the limits and features the app gave it. The app's error
@@ -115,7 +128,16 @@ impl Device {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
         let pipelines = Pipelines::new(false);
-        Self { shared: Arc::new(Shared { device, queue, adapter, pipelines, failure }) }
+        Self {
+            shared: Arc::new(Shared {
+                device,
+                queue,
+                adapter,
+                pipelines,
+                budget: Budget::unlimited(),
+                failure,
+            }),
+        }
     }
 
     /// The adapter behind the device.

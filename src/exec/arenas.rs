@@ -2,6 +2,7 @@
 
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::graph::ValueId;
 use crate::plan::{Footprint, Plan, StorageId};
@@ -9,16 +10,18 @@ use crate::plan::{Footprint, Plan, StorageId};
 /// Buffers that all plans of a session share.
 pub(super) struct Arenas {
     /// Parameters and optimizer state.
-    pub(super) persistent: Vec<wgpu::Buffer>,
+    pub(super) persistent: Vec<Buffer>,
     /// What lives within a step.
-    pub(super) step: Vec<wgpu::Buffer>,
+    pub(super) step: Vec<Buffer>,
 }
 
 impl Arenas {
     pub(super) fn new(plans: &[&Plan], ledger: &mut Ledger) -> Result<Self> {
-        let mut create = |kind: &str, sizes: Vec<u64>| -> Result<Vec<wgpu::Buffer>> {
-            let one =
-                |(i, &bytes): (usize, &u64)| ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
+        let mut create = |kind: &str, sizes: Vec<u64>| -> Result<Vec<Buffer>> {
+            let one = |(i, &bytes): (usize, &u64)| {
+                let created = ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
+                created.map_err(|error| explained(error, plans))
+            };
             sizes.iter().enumerate().map(one).collect()
         };
         let persistent = create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent))?;
@@ -30,7 +33,8 @@ impl Arenas {
     pub(super) fn place(&self, plan: &Plan, storage: StorageId) -> (&wgpu::Buffer, u64) {
         let region = plan.layout.regions[storage.0 as usize];
         let arenas = if region.arena.persistent { &self.persistent } else { &self.step };
-        (&arenas[region.arena.index as usize], region.offset)
+        let buffer: &wgpu::Buffer = &arenas[region.arena.index as usize];
+        (buffer, region.offset)
     }
 
     /// Buffer and offset of an input or output.
@@ -45,6 +49,16 @@ impl Arenas {
         let (buffer, offset) = self.place(plan, storage);
         Place { buffer, offset, bytes: plan.program.storages[storage.0 as usize].used_bytes }
     }
+}
+
+/// Says of a buffer that was refused which tensors need it.
+fn explained(mut error: Error, plans: &[&Plan]) -> Error {
+    if let (Error::OutOfMemory { holds, .. }, Some(plan)) =
+        (&mut error, plans.iter().max_by_key(|plan| plan.peak_bytes()))
+    {
+        *holds = format!("{} at the peak, {}", plan.largest_at_peak(3), plan.peak.at);
+    }
+    error
 }
 
 /// A parameter or optimizer state by name.

@@ -10,7 +10,7 @@ use super::ledger::{Ledger, Purpose};
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::transfer::{Place, Transfer};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::graph::{Class, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
@@ -22,9 +22,9 @@ pub(super) struct Pages {
 }
 
 impl Backing for Pages {
-    type Page = wgpu::Buffer;
+    type Page = Buffer;
 
-    fn create(&mut self, bytes: u64) -> Result<wgpu::Buffer, String> {
+    fn create(&mut self, bytes: u64) -> Result<Buffer, String> {
         let label = format!("pool page {}", self.ledger.buffers());
         self.ledger.create(&label, bytes, Purpose::Arena).map_err(|e| e.to_string())
     }
@@ -40,7 +40,7 @@ pub struct Eager {
     /// Bytes of live blocks by the class and by the layer of their first value.
     pub(super) by_class: Tally,
     pub(super) by_layer: Tally,
-    uniforms: Option<wgpu::Buffer>,
+    uniforms: Option<Buffer>,
     feeds: Feeds,
     readbacks: Vec<Readback>,
     transfer: Transfer,
@@ -93,7 +93,7 @@ impl Eager {
                 Some(param) => self.transfer.upload(&self.ledger, place, |range| param.initial(range))?,
                 None => self.transfer.upload(&self.ledger, place, |range| {
                     debug_assert!(range.end <= storage.bytes);
-                    vec![0.0; (range.end - range.start) as usize]
+                    vec![0.0f32; (range.end - range.start) as usize]
                 })?,
             }
         }

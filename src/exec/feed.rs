@@ -1,7 +1,7 @@
 //! Inputs on their way to the device: two staging buffers each, so that the next batch is written while a step runs.
 
 use super::ledger::{Ledger, Purpose};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
@@ -31,7 +31,7 @@ impl Element for half::bf16 {
 
 /// A staging buffer, mapped while the host writes it.
 struct Slot {
-    buffer: wgpu::Buffer,
+    buffer: Buffer,
     mapped: bool,
     used_by: Option<wgpu::SubmissionIndex>,
 }

@@ -1,6 +1,6 @@
 //! The one door through which a session creates buffers: it counts every byte.
 
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::error::Result;
 use wgpu::BufferUsages;
 
@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// A buffer of exactly `bytes`; uniforms and uploads start mapped.
-    pub(super) fn create(&mut self, label: &str, bytes: u64, purpose: Purpose) -> Result<wgpu::Buffer> {
+    pub(super) fn create(&mut self, label: &str, bytes: u64, purpose: Purpose) -> Result<Buffer> {
         let mapped = matches!(purpose, Purpose::Uniforms | Purpose::Upload);
         let buffer = self.device.buffer(label, bytes, purpose.usage(), mapped, self.created)?;
         self.created += bytes;

@@ -7,11 +7,17 @@ use crate::error::{Error, Result};
 use crate::plan::StorageId;
 
 impl Session {
-    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far.
+    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far. Words that are no `f32`,
+    /// such as the codes of [`Adam8bit`](crate::optim::Adam8bit), come as their bits: [`f32::to_bits`] has them.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
+        self.read_parameter(name)
+    }
+
+    /// The elements of a parameter or optimizer state, of four bytes each.
+    pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
         let plan = &self.programs[self.keeper].plan;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         match &mut self.transfer {
@@ -20,11 +26,15 @@ impl Session {
         }
     }
 
-    /// Replaces a parameter or optimizer state.
+    /// Replaces a parameter or optimizer state; words that are no `f32` by their bits, as [`Session::parameter`] reads them.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
+        self.write_parameter(name, data)
+    }
+
+    pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
         let plan = &self.programs[self.keeper].plan;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         if place.bytes / 4 != data.len() as u64 {

@@ -2,7 +2,7 @@
 
 use super::ledger::Ledger;
 use super::record::{self, Ready, encode};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::error::Result;
 use crate::kernels::{Launch, table};
 
@@ -16,7 +16,7 @@ pub(super) struct Poison {
 
 impl Poison {
     /// The uniforms of these dispatches come on top of what was planned: poisoned runs are for finding faults.
-    pub(super) fn new(device: &Device, arenas: &[wgpu::Buffer]) -> Result<Self> {
+    pub(super) fn new(device: &Device, arenas: &[Buffer]) -> Result<Self> {
         let mut ledger = Ledger::new(device);
         let mut launches = Vec::new();
         let piece = device.limits().max_binding.min(64 << 20) / 256 * 256;

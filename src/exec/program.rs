@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::timers::Timers;
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Span, readback_slots};
 
@@ -17,6 +17,8 @@ pub(super) struct Program {
     pub(super) feeds: Feeds,
     launches: Vec<Ready>,
     readbacks: Vec<Readback>,
+    /// What the launches' bind groups refer to.
+    _uniforms: Option<Buffer>,
 }
 
 impl Program {
@@ -39,7 +41,7 @@ impl Program {
             let bytes = plan.graph().value(*id).bytes();
             readbacks.push(Readback::new(name, bytes, readback_slots(plan, i), ledger)?);
         }
-        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, readbacks })
+        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, readbacks, _uniforms: uniforms })
     }
 
     /// Whether running it is a training step, with a loss as its first output.

@@ -1,7 +1,7 @@
 //! Outputs on their way back: the loss through a ring that never stalls the device, others when asked for.
 
 use super::ledger::{Ledger, Purpose};
-use crate::device::{Device, Mapping};
+use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ struct Flight {
 
 /// Buffers through which one output is read.
 pub(super) struct Readback {
-    buffers: Vec<wgpu::Buffer>,
+    buffers: Vec<Buffer>,
     bytes: u64,
     flights: VecDeque<Flight>,
 }

@@ -1,7 +1,7 @@
 //! From launches to what a compute pass needs: pipelines, bind groups, uniforms.
 
 use super::ledger::{Ledger, Purpose};
-use crate::device::{Device, PipelineSource};
+use crate::device::{Buffer, Device, PipelineSource};
 use crate::error::{Error, Result};
 use crate::kernels::Launch;
 use crate::plan::{PARAMS_SLOT, Plan};
@@ -67,13 +67,13 @@ pub(super) fn group<'a, M>(
 }
 
 /// The `Params` of every launch of a plan; `None` for a plan without launches.
-pub(super) fn uniforms(plan: &Plan, ledger: &mut Ledger) -> Result<Option<wgpu::Buffer>> {
+pub(super) fn uniforms(plan: &Plan, ledger: &mut Ledger) -> Result<Option<Buffer>> {
     let params: Vec<&Vec<u32>> = plan.program.launches.iter().map(|(launch, _)| &launch.params).collect();
     if params.is_empty() { Ok(None) } else { uniform_buffer(&params, ledger).map(Some) }
 }
 
 /// `Params` in slots of 256 bytes.
-pub(super) fn uniform_buffer(params: &[&Vec<u32>], ledger: &mut Ledger) -> Result<wgpu::Buffer> {
+pub(super) fn uniform_buffer(params: &[&Vec<u32>], ledger: &mut Ledger) -> Result<Buffer> {
     let bytes = params.len() as u64 * PARAMS_SLOT;
     let buffer = ledger.create("uniforms", bytes, Purpose::Uniforms)?;
     let mut words = vec![0u32; bytes as usize / 4];

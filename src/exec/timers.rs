@@ -2,7 +2,7 @@
 
 use super::ledger::{Ledger, Purpose};
 use super::record::{self, Ready};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 
 /// Dispatches that one query set times: two timestamps each.
@@ -12,8 +12,8 @@ const CHUNK: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
 /// beside the session's own buffers.
 pub(super) struct Timers {
     sets: Vec<wgpu::QuerySet>,
-    resolved: wgpu::Buffer,
-    download: wgpu::Buffer,
+    resolved: Buffer,
+    download: Buffer,
     count: usize,
     period: f64,
 }

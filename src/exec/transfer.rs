@@ -1,6 +1,7 @@
 //! Parameters on their way to and from the device, in pieces through two small buffers.
 
 use super::ledger::{Ledger, Purpose};
+use crate::device::Buffer;
 use crate::error::{Error, Result};
 
 /// A place in an arena.
@@ -13,9 +14,9 @@ pub(super) struct Place<'a> {
 
 /// Two buffers of equal size, one for each direction.
 pub(super) struct Transfer {
-    up: wgpu::Buffer,
+    up: Buffer,
     up_mapped: bool,
-    down: wgpu::Buffer,
+    down: Buffer,
     piece: u64,
 }
 
@@ -26,12 +27,12 @@ impl Transfer {
         Ok(Self { up, up_mapped: true, down, piece: bytes })
     }
 
-    /// Fills a place with what `data` gives for each range of elements.
-    pub(super) fn upload(
+    /// Fills a place with what `data` gives for each range of elements of four bytes.
+    pub(super) fn upload<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,
         place: Place,
-        mut data: impl FnMut(std::ops::Range<u64>) -> Vec<f32>,
+        mut data: impl FnMut(std::ops::Range<u64>) -> Vec<T>,
     ) -> Result<()> {
         let device = &ledger.device;
         let mut done = 0;

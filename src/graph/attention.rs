@@ -4,7 +4,6 @@ use std::panic::Location;
 
 use super::op::Attend;
 use super::{Mode, Op, Tensor};
-use crate::shape::Shape;
 
 /// How queries look at keys. The default: all of them, scores scaled by `1/√d`, no dropout.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,13 +106,8 @@ impl Tensor {
         if [self, k, v].iter().any(|x| x.id.is_none()) {
             return broken();
         }
-        // The sizes are checked as the fused operation's are, but for the size of a head, which is free.
-        let free = |x: &Tensor| match *x.shape.dims() {
-            [b, s, h, _] if x.shape.last() == self.shape.last() => Shape::from([b, s, h, 4]),
-            _ => x.shape,
-        };
         let attend = Attend { packed: None, causal: false, scale, dropout: 0.0, key: 0 };
-        let sizes = match attend.sizes(&[self, k, v].map(free)) {
+        let sizes = match attend.sizes(&[self, k, v].map(|x| x.shape)) {
             Ok(sizes) => sizes,
             Err(message) => {
                 self.trace.complain(message, at);

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
-use super::op::{Attend, Op, Update};
+use super::op::{Attend, MAX_HEAD, Op, Update};
 
 /// Shape and element type of one operand or result.
 pub(super) type Type = (Shape, DType);
@@ -134,8 +134,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Update(update) => {
             let states = match update {
                 Update::Sgd { .. } => 0,
-                Update::Momentum { .. } => 1,
-                Update::Adam { .. } => 2,
+                Update::Momentum { .. } | Update::Lion { .. } => 1,
+                Update::Adam { .. } | Update::Adafactor { .. } => 2,
+                Update::Adam8bit { .. } => 3,
             };
             debug_assert_eq!(inputs.len(), 3 + states);
             debug_assert_eq!(inputs[2].1, U32);
@@ -148,6 +149,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::RowNormGrad { .. }
         | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
+        Op::MovingAverage { .. } => {
+            equal(op, shape(0), shape(1))?;
+            same(0)
+        }
         _ => super::infer_images::infer(op, inputs),
     }
 }
@@ -193,6 +198,12 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
     }
     let shapes: Vec<Shape> = inputs[..own].iter().map(|(shape, _)| *shape).collect();
     let sizes = attend.sizes(&shapes)?;
+    if sizes.size > MAX_HEAD || sizes.size % 4 != 0 {
+        return Err(format!(
+            "attention: heads of {} elements; kernels take multiples of four up to {MAX_HEAD}, `attention_unfused` any",
+            sizes.size
+        ));
+    }
     if matches!(op, Op::AttentionGrad(_)) {
         return Ok(inputs[..own].to_vec());
     }

@@ -193,14 +193,14 @@ pub struct Graph {
 pub const STEP_SCALARS: &str = "step scalars";
 
 /// The input that the session itself feeds before each step, as eight `u32`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct StepScalars {
     /// η, the learning rate of this step.
     pub learning_rate: f32,
-    /// Adam's `1 - β₁ᵗ`.
+    /// Adam's `1 - β₁ᵗ`; Adafactor's share of the newest gradient in its averages.
     pub bias1: f32,
-    /// Adam's `√(1 - β₂ᵗ)`.
+    /// Adam's `√(1 - β₂ᵗ)`; Adafactor's relative step size ρₜ.
     pub sqrt_bias2: f32,
     /// Steps made before this one.
     pub step: u32,
@@ -208,8 +208,10 @@ pub struct StepScalars {
     pub seed_low: u32,
     /// The seed's high half.
     pub seed_high: u32,
-    /// Fills the struct up to eight words.
-    pub reserved: [u32; 2],
+    /// What gradients are multiplied with before they are used: 1, or the inverse of the loss scale.
+    pub unscale: f32,
+    /// Not 0: the step overflowed, and updates leave everything as it is.
+    pub skip: u32,
 }
 
 impl Graph {

@@ -166,7 +166,7 @@ impl Trace {
     pub fn param(&self, param: &Param) -> Tensor {
         let known = self.state.borrow().imported.get(&param.index()).copied();
         let id = known.unwrap_or_else(|| {
-            let id = self.persistent(param.name(), param.shape(), Class::Parameter);
+            let id = self.persistent(param.name(), param.shape(), DType::F32, Class::Parameter);
             self.state.borrow_mut().imported.insert(param.index(), id);
             id
         });
@@ -175,7 +175,12 @@ impl Trace {
 
     /// Optimizer state that starts as zeros and lives from step to step.
     pub fn state(&self, name: &str, shape: Shape) -> Tensor {
-        let id = self.persistent(name, shape, Class::Optimizer);
+        self.state_of(DType::F32, name, shape)
+    }
+
+    /// [`Trace::state`] of another element type.
+    pub fn state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
+        let id = self.persistent(name, shape, dtype, Class::Optimizer);
         self.tensor(id)
     }
 
@@ -271,8 +276,8 @@ impl Trace {
         self.tensor(id)
     }
 
-    fn persistent(&self, name: &str, shape: Shape, class: Class) -> ValueId {
-        self.state.borrow_mut().add_value(name.to_owned(), shape, DType::F32, class, None)
+    fn persistent(&self, name: &str, shape: Shape, dtype: DType, class: Class) -> ValueId {
+        self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, class, None)
     }
 }
 

@@ -120,6 +120,16 @@ passes!(
     wgsl!("attention_cpu_dkv")
 );
 
+passes!(
+    ATTENTION_TILED,
+    "tiled",
+    64,
+    [wgsl!("prelude/attention_tiles")],
+    wgsl!("attention_tiled"),
+    wgsl!("attention_tiled_dq"),
+    wgsl!("attention_tiled_dkv")
+);
+
 /// `shaders/attention_means.wgsl`
 pub static ATTENTION_MEANS: Kernel = Kernel {
     name: "attention_means",
@@ -130,7 +140,7 @@ pub static ATTENTION_MEANS: Kernel = Kernel {
 };
 
 /// Every kernel of this file.
-pub(super) static KERNELS: [&Kernel; 25] = [
+pub(super) static KERNELS: [&Kernel; 37] = [
     &ATTENTION_MEANS,
     &ATTENTION_CPU8.forward.apart,
     &ATTENTION_CPU8.forward.apart_dropout,
@@ -156,4 +166,16 @@ pub(super) static KERNELS: [&Kernel; 25] = [
     &ATTENTION_CPU4.dkv.apart_dropout,
     &ATTENTION_CPU4.dkv.packed,
     &ATTENTION_CPU4.dkv.packed_dropout,
+    &ATTENTION_TILED.forward.apart,
+    &ATTENTION_TILED.forward.apart_dropout,
+    &ATTENTION_TILED.forward.packed,
+    &ATTENTION_TILED.forward.packed_dropout,
+    &ATTENTION_TILED.dq.apart,
+    &ATTENTION_TILED.dq.apart_dropout,
+    &ATTENTION_TILED.dq.packed,
+    &ATTENTION_TILED.dq.packed_dropout,
+    &ATTENTION_TILED.dkv.apart,
+    &ATTENTION_TILED.dkv.apart_dropout,
+    &ATTENTION_TILED.dkv.packed,
+    &ATTENTION_TILED.dkv.packed_dropout,
 ];

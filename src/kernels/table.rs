@@ -31,6 +31,7 @@ const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
 const STRIDED: &str = wgsl!("prelude/strided");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
+const ONLINE: &str = wgsl!("prelude/online");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 
 const LOG: &[&[(&str, f64)]] = &[&[("LOG", 0.0)], &[("LOG", 1.0)]];
@@ -119,7 +120,7 @@ placed!(
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_GRAD_IN_PLACE,
     "cross_entropy_grad",
-    ELEM1,
+    ELEM4,
     [],
     [3, 4, 5],
     64,
@@ -127,11 +128,11 @@ placed!(
 );
 placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [], [], 8, LOG);
 placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [], [3], 8, LOG);
-placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [], [], 8, LOG);
+placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [ONLINE], [], 8, LOG);
 placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [], [3], 8, LOG);
 placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
-kernel!(CROSS_ENTROPY, "cross_entropy", [GRID], [1, 2, 3, 4], 8, NONE);
+kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ONLINE], [1, 2, 3, 4], 8, NONE);
 kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
 kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
@@ -169,6 +170,14 @@ kernel!(
     ]
 );
 kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
+
+kernel!(LION, "lion", [GRID], [1, 2, 3, 4], 64, NONE);
+kernel!(ADAFACTOR, "adafactor", [GRID], [1, 2, 3, 4, 5], 64, NONE);
+kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
+const DYNAMIC_8BIT: &str = wgsl!("prelude/dynamic_8bit");
+const TAILS: &[&[(&str, f64)]] = &[&[("TAIL", 1.0)], &[("TAIL", 4.0)]];
+kernel!(ADAM8, "adam8", [GRID, DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 8, TAILS);
+kernel!(ADAM8_WG, "adam8_wg", [DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 64, TAILS);
 
 /// `shaders/sgd.wgsl` without state.
 pub static SGD: Kernel = Kernel {
@@ -338,6 +347,11 @@ static MOST: &[&Kernel] = &[
     &SGD,
     &MOMENTUM,
     &ADAM,
+    &LION,
+    &ADAFACTOR,
+    &MOVING_AVERAGE,
+    &ADAM8,
+    &ADAM8_WG,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
     &MATMUL_CPU8_NN,

@@ -14,13 +14,15 @@ struct Family {
     own: u64,
     /// Rows that it takes a turn.
     others: u64,
+    /// Turns of a kernel's loops for each quad of a head.
+    steps: u64,
 }
 
 fn family(limits: &Limits) -> Family {
     match (limits.class, limits.min_subgroup) {
-        (AdapterClass::Cpu, 8..) => Family { passes: &table::ATTENTION_CPU8, own: 32, others: 32 },
-        (AdapterClass::Cpu, 4..) => Family { passes: &table::ATTENTION_CPU4, own: 32, others: 16 },
-        _ => Family { passes: &table::ATTENTION_CPU8, own: 32, others: 32 },
+        (AdapterClass::Cpu, 8..) => Family { passes: &table::ATTENTION_CPU8, own: 32, others: 64, steps: 1 },
+        (AdapterClass::Cpu, 4..) => Family { passes: &table::ATTENTION_CPU4, own: 32, others: 32, steps: 1 },
+        _ => Family { passes: &table::ATTENTION_TILED, own: 64, others: 32, steps: 6 },
     }
 }
 
@@ -62,7 +64,7 @@ impl<'a> Run<'a> {
     ) -> Vec<Launch<Operand>> {
         let kernel: &'static Kernel = pass.of(self.attend.packed.is_some(), self.attend.dropout > 0.0);
         let quads = self.sizes.size as u64 / 4;
-        let most = (MAX_TURNS / (loops * quads + 8)).max(1);
+        let most = (MAX_TURNS / (self.family.steps * loops * quads + 32)).max(1);
         let tiles = own.div_ceil(self.family.own);
         let jobs = tiles * heads * self.sizes.batch as u64;
         let grid = fold(jobs, self.site.limits.max_workgroups);
@@ -119,7 +121,7 @@ impl<'a> Run<'a> {
         let kv = if own == 1 { vec![dy, stats, result(0)] } else { vec![dy, stats, result(1), result(2)] };
         let others = self.family.others;
         let turns = (heads / kv_heads) as u64 * (rows as u64).div_ceil(others);
-        let extent = [cols as u64, kv_heads as u64, turns, 4];
+        let extent = [cols as u64, kv_heads as u64, turns, 3];
         let mut launches = vec![means];
         launches.extend(self.launches(&self.family.passes.dkv, &self.memory(&kv), extent));
         let extent = [rows as u64, heads as u64, (cols as u64).div_ceil(others), 3];

@@ -3,15 +3,23 @@
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site};
 use crate::kernels::{Launch, table};
+use crate::limits::AdapterClass;
 
 pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
     let kernel = match site.in_place {
         Some(_) => &table::CROSS_ENTROPY_GRAD_IN_PLACE,
         None => &table::CROSS_ENTROPY_GRAD,
     };
-    let logits = site.inputs[0].0;
+    let (logits, rows) = (site.inputs[0].0, site.inputs[1].0.numel());
     let memory = site.placed(0, &[Operand::Input(1), Operand::Input(2), Operand::Input(3)]);
-    per_thread(site, kernel, logits.numel(), memory, &[logits.numel() as u32, logits.last() as u32])
+    let quads = logits.numel().div_ceil(4);
+    // Threads of GPUs lie beside each other; on a CPU one thread keeps what a row's elements share.
+    let run = match site.limits.class {
+        AdapterClass::Cpu => 256,
+        AdapterClass::Gpu => 1,
+    };
+    let params = [quads, rows, logits.last() as u64, run].map(|n| n as u32);
+    per_thread(site, kernel, quads.div_ceil(run), memory, &params)
 }
 
 /// Labels that one thread counts.

@@ -117,6 +117,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update(update) => update::update(site, update).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
+        Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
         Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
         Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
         Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),

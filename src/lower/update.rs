@@ -1,9 +1,10 @@
-//! Optimizer updates: one dispatch for each parameter, over its elements in fours.
+//! Optimizer updates: one dispatch for each parameter, over its elements in fours or in blocks.
 
 use super::grid::{per_thread, quads};
 use super::{Operand, Site};
 use crate::graph::Update;
 use crate::kernels::{Launch, table};
+use crate::limits::AdapterClass;
 
 pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
@@ -17,10 +18,44 @@ pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
         Update::Adam { beta1, beta2, eps, weight_decay, decoupled } => {
             (&table::ADAM, vec![("DECOUPLED", flag(decoupled))], vec![beta1, beta2, eps, weight_decay])
         }
+        Update::Lion { beta1, beta2, weight_decay } => {
+            (&table::LION, vec![], vec![beta1, beta2, weight_decay])
+        }
+        Update::Adafactor { eps, clip, weight_decay } => {
+            let n = site.inputs[0].0.numel() as f32;
+            (&table::ADAFACTOR, vec![], vec![n, eps, clip, weight_decay])
+        }
+        Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
+            return adam8(site, memory, &[beta1, beta2, eps, weight_decay]);
+        }
     };
     let mut params = vec![count];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
     let mut launch = per_thread(site, kernel, u64::from(count), memory, &params);
     launch.constants = constants;
     launch
+}
+
+/// Fours in a block of 256 elements.
+const BLOCK_QUADS: u32 = 64;
+
+fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32]) -> Launch<Operand> {
+    let n = site.inputs[0].0.numel();
+    let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
+    let (kernel, threads) = match site.limits.class {
+        AdapterClass::Cpu => (&table::ADAM8, blocks),
+        AdapterClass::Gpu => (&table::ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
+    };
+    let mut params = vec![quads(n)];
+    params.extend(settings.iter().map(|setting| setting.to_bits()));
+    let mut launch = per_thread(site, kernel, threads, memory, &params);
+    launch.constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
+    launch
+}
+
+pub(super) fn moving_average(site: &Site, scale: f32) -> Launch<Operand> {
+    let count = quads(site.output().numel());
+    let mut memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
+    memory.push(Operand::Output(0));
+    per_thread(site, &table::MOVING_AVERAGE, u64::from(count), memory, &[count, scale.to_bits()])
 }

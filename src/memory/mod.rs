@@ -18,51 +18,31 @@
 //! Always requested ≤ allocated ≤ active ≤ reserved, and active + inactive split + idle pages = reserved.
 
 mod backing;
-mod bins;
-mod buddy;
-mod bump;
-mod caching;
-mod dump;
 mod error;
 mod event;
-mod free_list;
 mod growth;
-mod handle;
 mod options;
-mod pickle;
-pub mod picture;
 pub mod planner;
 mod pool;
 mod relocate;
-pub mod replay;
 mod request;
-mod size_classes;
-pub mod snapshot;
 mod stats;
-mod strategy;
+mod strategies;
 mod summary;
-mod tiling;
-pub mod trace;
-mod whole;
+mod traces;
 
 pub use backing::{Backing, Offsets};
-pub use bins::Bins;
-pub use buddy::Buddy;
-pub use bump::{Bump, Mark};
-pub use caching::Caching;
-pub use dump::{Dump, DumpBlock, DumpSegment, Label};
 pub use error::{AllocError, OutOfMemory};
 pub use event::{Action, AllocEvent, EventLog};
-pub use free_list::{Fit, FreeList};
 pub use growth::Growth;
-pub use handle::Handle;
 pub use options::PoolOptions;
-pub use pickle::PickleError;
 pub use pool::Pool;
 pub use relocate::Move;
 pub use request::{Block, LiveBlock, PageInfo, Request};
-pub use size_classes::SizeClasses;
 pub use stats::{MemoryStats, Stat, Tally};
-pub use strategy::{Allocation, Kind, Span, Strategy};
+pub use strategies::{
+    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Kind, Mark, SizeClasses, Span, Strategy,
+    Whole,
+};
 pub use summary::memory_summary;
-pub use whole::Whole;
+pub use traces::{Dump, DumpBlock, DumpSegment, Label, PickleError, picture, replay, snapshot, trace};

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::handle::{Handle, Slots};
-use super::strategy::{Allocation, Span, Strategy};
+use super::strategies::{Allocation, Handle, Slots, Span, Strategy};
 use super::{Action, AllocError, AllocEvent, Backing, Block, EventLog, LiveBlock, MemoryStats, OutOfMemory};
 use super::{Dump, DumpBlock, DumpSegment, Label, PageInfo, PoolOptions, Request};
 use crate::units::{Bytes, align_up};

@@ -27,7 +27,7 @@ impl Heads {
                  width, the second the first"
             )));
         }
-        if self.rotary.is_some() && width / queries % 2 != 0 {
+        if self.rotary.is_some() && !(width / queries).is_multiple_of(2) {
             return Err(Error::Option(format!(
                 "a rotary position embedding turns pairs, and {queries} heads of a width of {width} have {} elements each",
                 width / queries

@@ -1,16 +1,20 @@
 //! Optimizers as graph builders: each appends its updates to a differentiated graph.
 
 mod clip;
+mod lean;
 mod schedule;
 
 use std::panic::Location;
 
 pub use clip::Clip;
+pub use lean::{Adafactor, Adam8bit, Lion};
 pub use schedule::Schedule;
 
 use crate::autodiff::Gradients;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Op, Phase, StepScalars, Tensor, Trace, Update};
+use crate::shape::Shape;
 
 /// Stochastic gradient descent, with momentum if it is not 0: `torch.optim.SGD`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +85,12 @@ pub enum Optimizer {
     Adam(Adam),
     /// [`AdamW`]
     AdamW(AdamW),
+    /// [`Lion`]
+    Lion(Lion),
+    /// [`Adafactor`]
+    Adafactor(Adafactor),
+    /// [`Adam8bit`]
+    Adam8bit(Adam8bit),
 }
 
 impl Default for Optimizer {
@@ -90,27 +100,22 @@ impl Default for Optimizer {
     }
 }
 
-impl From<Sgd> for Optimizer {
-    fn from(sgd: Sgd) -> Self {
-        Self::Sgd(sgd)
-    }
+macro_rules! from_settings {
+    ($($kind:ident)*) => {
+        $(impl From<$kind> for Optimizer {
+            fn from(settings: $kind) -> Self {
+                Self::$kind(settings)
+            }
+        })*
+    };
 }
 
-impl From<Adam> for Optimizer {
-    fn from(adam: Adam) -> Self {
-        Self::Adam(adam)
-    }
-}
-
-impl From<AdamW> for Optimizer {
-    fn from(adamw: AdamW) -> Self {
-        Self::AdamW(adamw)
-    }
-}
+from_settings!(Sgd Adam AdamW Lion Adafactor Adam8bit);
 
 impl Optimizer {
     /// The names that [`Optimizer::named`] knows.
-    pub const NAMES: [&'static str; 4] = ["sgd", "momentum", "adam", "adamw"];
+    pub const NAMES: [&'static str; 7] =
+        ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
 
     /// An optimizer with default settings, by name; `momentum` is SGD with μ = 0.9.
     ///
@@ -122,6 +127,9 @@ impl Optimizer {
             "momentum" => Sgd { momentum: 0.9, ..Sgd::default() }.into(),
             "adam" => Adam::default().into(),
             "adamw" => AdamW::default().into(),
+            "lion" => Lion::default().into(),
+            "adafactor" => Adafactor::default().into(),
+            "adam8bit" => Adam8bit::default().into(),
             _ => {
                 let known = Self::NAMES.map(str::to_owned).to_vec();
                 return Err(Error::Unknown { kind: "optimizer", name: name.to_owned(), known });
@@ -135,24 +143,73 @@ impl Optimizer {
             Self::Sgd(sgd) => sgd.lr,
             Self::Adam(adam) => adam.lr,
             Self::AdamW(adamw) => adamw.lr,
+            Self::Lion(lion) => lion.lr,
+            Self::Adafactor(adafactor) => adafactor.lr,
+            Self::Adam8bit(adam) => adam.lr,
+        }
+    }
+
+    /// The same optimizer with another η.
+    #[must_use]
+    pub fn with_learning_rate(mut self, rate: f32) -> Self {
+        match &mut self {
+            Self::Sgd(Sgd { lr, .. })
+            | Self::Adam(Adam { lr, .. })
+            | Self::AdamW(AdamW { lr, .. })
+            | Self::Lion(Lion { lr, .. })
+            | Self::Adafactor(Adafactor { lr, .. })
+            | Self::Adam8bit(Adam8bit { lr, .. }) => *lr = rate,
+        }
+        self
+    }
+
+    /// Optimizers with less state at the same rate, by name.
+    pub fn lighter(&self) -> Vec<(&'static str, Self)> {
+        let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
+        let lightest = |lr, weight_decay| {
+            let momentum = Sgd { lr, momentum: 0.9, weight_decay, ..Sgd::default() };
+            [("momentum", momentum.into()), ("sgd", without(momentum))]
+        };
+        match *self {
+            Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
+            Self::Sgd(sgd) => vec![("sgd", without(sgd))],
+            Self::Adam(Adam { lr, weight_decay, .. }) | Self::AdamW(AdamW { lr, weight_decay, .. }) => {
+                let eight = Adam8bit { lr, weight_decay, ..Adam8bit::default() };
+                [vec![("adam8bit", eight.into())], lightest(lr, weight_decay).to_vec()].concat()
+            }
+            Self::Adam8bit(Adam8bit { lr, weight_decay, .. }) => lightest(lr, weight_decay).to_vec(),
+            Self::Lion(Lion { lr, weight_decay, .. }) => {
+                vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
+            }
+            // Its state is next to nothing already.
+            Self::Adafactor(_) => Vec::new(),
         }
     }
 
     /// What the device needs to know at step `step` (0 is the first) with learning rate `lr`.
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
-        let (beta1, beta2) = match self {
-            Self::Sgd(_) => (0.0, 0.0),
-            Self::Adam(Adam { betas, .. }) | Self::AdamW(AdamW { betas, .. }) => *betas,
+        let count = step as f64 + 1.0;
+        let (bias1, sqrt_bias2) = match self {
+            Self::Sgd(_) | Self::Lion(_) => (1.0, 1.0),
+            Self::Adam(Adam { betas, .. })
+            | Self::AdamW(AdamW { betas, .. })
+            | Self::Adam8bit(Adam8bit { betas, .. }) => {
+                let correction = |beta: f32| 1.0 - f64::from(beta).powf(count);
+                (correction(betas.0), correction(betas.1).sqrt())
+            }
+            Self::Adafactor(Adafactor { beta2_decay, .. }) => {
+                (count.powf(f64::from(*beta2_decay)), f64::from(lr).min(count.sqrt().recip()))
+            }
         };
-        let correction = |beta: f32| 1.0 - f64::from(beta).powf(step as f64 + 1.0);
         StepScalars {
             learning_rate: lr,
-            bias1: correction(beta1) as f32,
-            sqrt_bias2: correction(beta2).sqrt() as f32,
+            bias1: bias1 as f32,
+            sqrt_bias2: sqrt_bias2 as f32,
             step: step as u32,
             seed_low: seed as u32,
             seed_high: (seed >> 32) as u32,
-            reserved: [0; 2],
+            unscale: 1.0,
+            skip: 0,
         }
     }
 
@@ -168,28 +225,65 @@ impl Optimizer {
             let scalars = trace.step_scalars();
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
-                let states =
-                    self.states().iter().map(|s| trace.state(&format!("{name}.{s}"), weight.shape()));
-                let states: Vec<Tensor> = states.collect();
-                let mut inputs = vec![&weight, &gradient, &scalars];
-                inputs.extend(&states);
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
-                trace.layer(layer, || trace.emit(Op::Update(self.update()), &inputs, Location::caller()));
+                trace.layer(layer, || self.append_one(trace, &name, &weight, &gradient, &scalars));
             }
         });
         Ok(())
     }
 
-    /// Names of the state beside each parameter, as PyTorch's state dictionaries have them.
-    pub fn states(&self) -> &'static [&'static str] {
+    /// Names of the state beside each large parameter, as PyTorch's state dictionaries have them.
+    pub fn state_names(&self) -> Vec<&'static str> {
         match self {
-            Self::Sgd(sgd) if sgd.momentum == 0.0 => &[],
-            Self::Sgd(_) => &["momentum_buffer"],
-            Self::Adam(_) | Self::AdamW(_) => &["exp_avg", "exp_avg_sq"],
+            Self::Adafactor(_) => vec!["row_var", "col_var"],
+            _ => {
+                let large = Shape::from([Adam8bit::SMALLEST as usize]);
+                self.states(large).into_iter().map(|(name, ..)| name).collect()
+            }
         }
     }
 
-    fn update(&self) -> Update {
+    fn append_one(&self, trace: &Trace, name: &str, weight: &Tensor, gradient: &Tensor, scalars: &Tensor) {
+        let op = Op::Update(self.update(weight.shape().numel()));
+        if let Self::Adafactor(adafactor) = self {
+            let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
+            trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());
+            return;
+        }
+        let states = self.states(weight.shape());
+        let states =
+            states.into_iter().map(|(s, dtype, shape)| trace.state_of(dtype, &format!("{name}.{s}"), shape));
+        let states: Vec<Tensor> = states.collect();
+        let mut inputs = vec![weight, gradient, scalars];
+        inputs.extend(&states);
+        trace.emit(op, &inputs, Location::caller());
+    }
+
+    /// The state beside a parameter of this shape that is as long as it, or holds its elements as codes: names as in PyTorch's
+    /// state dictionaries, types and shapes.
+    fn states(&self, shape: Shape) -> Vec<(&'static str, DType, Shape)> {
+        let same = |names: &[&'static str]| names.iter().map(|name| (*name, DType::F32, shape)).collect();
+        match self {
+            Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
+            Self::Sgd(_) => same(&["momentum_buffer"]),
+            Self::Lion(_) => same(&["exp_avg"]),
+            Self::Adam8bit(_) if shape.numel() >= Adam8bit::SMALLEST => {
+                let words = Shape::from([shape.numel().div_ceil(4) as usize]);
+                let blocks = shape.numel().div_ceil(Adam8bit::BLOCK) as usize;
+                vec![
+                    ("exp_avg_8bit", DType::U32, words),
+                    ("exp_avg_sq_8bit", DType::U32, words),
+                    ("absmax", DType::F32, Shape::from([blocks, 2])),
+                ]
+            }
+            Self::Adam(_) | Self::AdamW(_) | Self::Adam8bit(_) => same(&["exp_avg", "exp_avg_sq"]),
+            // Its averages are made where they are read.
+            Self::Adafactor(_) => Vec::new(),
+        }
+    }
+
+    /// What happens to a parameter of so many elements.
+    fn update(&self, elements: u64) -> Update {
         match *self {
             Self::Sgd(Sgd { momentum: 0.0, weight_decay, .. }) => Update::Sgd { weight_decay },
             Self::Sgd(Sgd { momentum, weight_decay, nesterov, .. }) => {
@@ -198,9 +292,19 @@ impl Optimizer {
             Self::Adam(Adam { betas: (beta1, beta2), eps, weight_decay, .. }) => {
                 Update::Adam { beta1, beta2, eps, weight_decay, decoupled: false }
             }
-            Self::AdamW(AdamW { betas: (beta1, beta2), eps, weight_decay, .. }) => {
+            Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. })
+                if elements >= Adam8bit::SMALLEST =>
+            {
+                Update::Adam8bit { beta1, beta2, eps, weight_decay }
+            }
+            Self::AdamW(AdamW { betas: (beta1, beta2), eps, weight_decay, .. })
+            | Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. }) => {
                 Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true }
             }
+            Self::Lion(Lion { betas: (beta1, beta2), weight_decay, .. }) => {
+                Update::Lion { beta1, beta2, weight_decay }
+            }
+            Self::Adafactor(adafactor) => adafactor.update(),
         }
     }
 
@@ -210,8 +314,21 @@ impl Optimizer {
             Self::Sgd(sgd) => {
                 rules.extend([("momentum", sgd.momentum, 1.0), ("weight_decay", sgd.weight_decay, f32::MAX)]);
             }
+            Self::Lion(Lion { betas, weight_decay, .. }) => rules.extend([
+                ("beta1", betas.0, 1.0),
+                ("beta2", betas.1, 1.0),
+                ("weight_decay", *weight_decay, f32::MAX),
+            ]),
+            Self::Adafactor(Adafactor { beta2_decay, eps, clip, weight_decay, .. }) => rules.extend([
+                ("-beta2_decay", -beta2_decay, f32::MAX),
+                ("eps1", eps.0, f32::MAX),
+                ("eps2", eps.1, f32::MAX),
+                ("1 / clip", clip.recip(), f32::MAX),
+                ("weight_decay", *weight_decay, f32::MAX),
+            ]),
             Self::Adam(Adam { betas, eps, weight_decay, .. })
-            | Self::AdamW(AdamW { betas, eps, weight_decay, .. }) => rules.extend([
+            | Self::AdamW(AdamW { betas, eps, weight_decay, .. })
+            | Self::Adam8bit(Adam8bit { betas, eps, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),
                 ("eps", *eps, f32::MAX),

@@ -2,21 +2,25 @@
 //! which bytes.
 
 mod dump;
+mod fit;
 mod footprint;
 mod layout;
 mod peak;
 mod program;
+mod recompute;
 mod schedule;
 mod separate;
 mod step;
 mod views;
 
+pub use fit::{Fitted, Lever, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::{readback_slots, transfer_bytes};
 pub use layout::{Arena, Layout, Region};
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId};
+pub use recompute::{Recompute, Work};
 pub use step::{Forward, PlanOptions, Savings, TrainStep};
 pub use views::Views;
 
@@ -45,6 +49,8 @@ pub struct Plan {
     pub certificate: Certificate,
     /// The fullest moment of the step.
     pub peak: Peak,
+    /// What the step costs, and how much of it is computed again.
+    pub work: Work,
 }
 
 /// What decides a plan, apart from the graph.
@@ -81,11 +87,17 @@ impl Plan {
     /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
         let program = Self::program(graph, limits, &settings)?;
+        Self::lay_out(program, limits, settings)
+    }
+
+    /// The pipeline from packing on.
+    fn lay_out(program: Program, limits: &Limits, settings: Settings) -> Result<Self> {
         let (layout, certificate) =
             layout::Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
         let Settings { optimizer, seed, .. } = settings;
-        Ok(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak })
+        let work = Work::default();
+        Ok(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak, work })
     }
 
     /// The pipeline up to packing.
@@ -164,22 +176,20 @@ impl Plan {
         hash
     }
 
-    fn check_budget(self, budget: Option<Bytes>, what: &str) -> Result<Self> {
-        let needed = self.footprint().total();
-        match budget {
-            Some(Bytes(budget)) if needed > budget => Err(Error::OverBudget {
-                what: what.to_owned(),
-                needed,
-                budget,
-                peak_at: self.peak.at.clone(),
-                largest: self.largest_at_peak(3),
-            }),
-            _ => Ok(self),
+    /// The error for a plan that needs more than it may; `help` says what would fit.
+    fn over_budget(&self, Bytes(budget): Bytes, what: &str, help: String) -> Error {
+        Error::OverBudget {
+            what: what.to_owned(),
+            needed: self.footprint().total(),
+            budget,
+            peak_at: self.peak.at.clone(),
+            largest: self.largest_at_peak(3),
+            help,
         }
     }
 
     /// The largest storages alive at the peak, as text.
-    fn largest_at_peak(&self, count: usize) -> String {
+    pub(crate) fn largest_at_peak(&self, count: usize) -> String {
         let mut alive: Vec<&Storage> =
             self.program.storages.iter().filter(|s| s.alive_at(self.peak.position)).collect();
         alive.sort_by_key(|s| std::cmp::Reverse(s.bytes));

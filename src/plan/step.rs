@@ -1,10 +1,11 @@
 //! What users plan: a training step, or a forward pass.
 
-use super::{Plan, Settings};
-use crate::autodiff;
+use super::recompute::{Bench, Heights, Work};
+use super::{Plan, Recompute, Settings};
+use crate::autodiff::{self, Gradients};
 use crate::dtype::Precision;
-use crate::error::Result;
-use crate::graph::{Graph, Mode, Params, Tensor, Trace};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::rewrite;
@@ -29,6 +30,15 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
+    /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
+    pub recompute: Recompute,
+    /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
+    /// order. A step traced for `b` samples then takes inputs of `accumulate · b`. The loss is the mean of the parts'
+    /// losses. Batch norm takes its statistics from each part and moves its running ones with each, as in PyTorch's loop
+    /// over micro-batches.
+    pub accumulate: u32,
+    /// The device on paper, by which modelled times go.
+    pub roofline: Roofline,
 }
 
 impl Default for PlanOptions {
@@ -42,6 +52,9 @@ impl Default for PlanOptions {
             guard: false,
             rebuild: true,
             precision: Precision::F32,
+            recompute: Recompute::Off,
+            accumulate: 1,
+            roofline: Roofline::default(),
         }
     }
 }
@@ -93,14 +106,82 @@ impl TrainStep {
         })
     }
 
-    /// Differentiates, adds the updates and plans every byte. Takes milliseconds; no adapter is opened.
+    /// Differentiates, adds the updates and plans every byte. Takes milliseconds, with [`Recompute::Auto`] a second or two;
+    /// no adapter is opened.
     ///
     /// # Errors
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
     /// the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let plan = Plan::compile(self.training_graph(options, limits)?, limits, self.settings(options))?;
-        plan.check_budget(options.budget, "the training step")
+        let plan = self.plan_over_budget(options, limits)?;
+        match options.budget {
+            Some(budget) if plan.footprint().total() > budget.0 => {
+                Err(plan.over_budget(budget, "the training step", self.ways_out(options, limits)))
+            }
+            _ => Ok(plan),
+        }
+    }
+
+    /// [`TrainStep::plan`], whether it keeps to the budget or not: with [`Recompute::Auto`] the smallest plan if none does.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`], but for the budget.
+    pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        self.plan_at(options, limits, Heights::All)
+    }
+
+    /// Whether some plan keeps to the budget; does not look for the fastest.
+    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits) -> Result<bool> {
+        let plan = self.plan_at(options, limits, Heights::Few)?;
+        Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
+    }
+
+    fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
+        let settings = self.settings(options);
+        // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
+        let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
+        let mut plan = match options.recompute {
+            Recompute::Off => Plan::compile(self.training_graph(options, limits)?, limits, settings)?,
+            Recompute::Auto => {
+                let Some(Bytes(budget)) = options.budget else {
+                    let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
+                    return Err(Error::Option(message.to_owned()));
+                };
+                Bench::new(bare.clone(), limits, &options.roofline)?
+                    .cheapest(budget, heights, limits, &settings)?
+            }
+            rule => {
+                let bench = Bench::new(bare.clone(), limits, &options.roofline)?;
+                let program = bench.program(&bench.by_rule(rule)?, limits)?;
+                Plan::lay_out(program, limits, settings)?
+            }
+        };
+        plan.work = Work::of(&bare, plan.graph(), &options.roofline);
+        Ok(plan)
+    }
+
+    /// What else would keep to the budget, as text for an error.
+    fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
+        let mut ways = Vec::new();
+        let mut ask = |name: String, options: PlanOptions| {
+            if self.fits(&options, limits).unwrap_or(false) {
+                ways.push(name);
+            }
+        };
+        let recompute = Recompute::Auto;
+        if options.recompute != recompute {
+            ask("`recompute: Recompute::Auto`".to_owned(), PlanOptions { recompute, ..*options });
+        }
+        for (name, optimizer) in options.optimizer.lighter() {
+            ask(format!("the optimizer `{name}`"), PlanOptions { optimizer, ..*options });
+            ask(format!("it with `{name}`"), PlanOptions { optimizer, recompute, ..*options });
+        }
+        ways.dedup();
+        match &ways[..] {
+            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which                    `plan::fit` accumulates"
+                .to_owned(),
+            ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),
+        }
     }
 
     /// The same step with nothing saved: operations run as traced, nothing is computed again, and every tensor has memory
@@ -115,12 +196,13 @@ impl TrainStep {
     }
 
     /// The graph with its backward pass and updates.
-    fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
+    pub(super) fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
         let (trace, gradients) = autodiff::differentiate(graph, loss)?;
+        let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        let graph = rewrite::prune(trace.finish()?);
+        let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         Ok(match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
@@ -137,6 +219,26 @@ impl TrainStep {
             parts: options.reuse && !options.guard,
             reuse: options.reuse && !options.guard,
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
+        }
+    }
+}
+
+/// The step repeated for each part of a batch, gradients summed.
+fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
+    match times {
+        0 => Err(Error::Option("accumulate 0: a step has at least one part".to_owned())),
+        1 => Ok((trace, gradients)),
+        _ => {
+            let id = |gradient: &Tensor| gradient.id();
+            let pairs: Vec<_> = gradients
+                .pairs
+                .iter()
+                .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
+                .collect();
+            let (graph, pairs) = rewrite::accumulate(trace.finish()?, &pairs, times);
+            let trace = Trace::over(graph, Mode::Train);
+            let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
+            Ok((trace, Gradients { pairs }))
         }
     }
 }

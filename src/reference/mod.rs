@@ -161,6 +161,11 @@ impl<'a> Twin<'a> {
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
+            Op::MovingAverage { scale } => {
+                self.update(node, |memory| update::moving_average(memory, *scale))?;
+                self.memory[node.outputs[0].index()] = Some(self.read(node.inputs[0])?.to_vec());
+                return Ok(());
+            }
             _ => {}
         }
         let inputs = self.operands(node)?;
@@ -186,7 +191,9 @@ impl<'a> Twin<'a> {
             Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
-            Op::Update(_) | Op::RunningStats { .. } => unreachable!("handled above"),
+            Op::Update(_) | Op::RunningStats { .. } | Op::MovingAverage { .. } => {
+                unreachable!("handled above")
+            }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
             Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),

@@ -6,7 +6,25 @@ use crate::graph::Update;
 pub(super) fn update(rule: &Update, memory: &mut [Vec<f64>]) {
     // The step's scalars are words; the first three hold f32 bits.
     let scalar = |i: usize| f64::from(f32::from_bits(memory[2][i] as u32));
-    let (rate, bias1, sqrt_bias2) = (scalar(0), scalar(1), scalar(2));
+    let (rate, bias1, sqrt_bias2, unscale) = (scalar(0), scalar(1), scalar(2), scalar(6));
+    if memory[2][7] != 0.0 {
+        return;
+    }
+    if let Update::Adafactor { eps, clip, weight_decay } = *rule {
+        let rms = |sum: f64| (sum / memory[0].len() as f64).sqrt();
+        let alpha = f64::from(eps).max(rms(memory[4][0])) * sqrt_bias2;
+        let limit = (rms(memory[3][0]) / f64::from(clip)).max(1.0);
+        for i in 0..memory[0].len() {
+            let kept = (1.0 - rate * f64::from(weight_decay)) * memory[0][i];
+            memory[0][i] = kept - alpha / limit * memory[1][i];
+        }
+        return;
+    }
+    memory[1].iter_mut().for_each(|g| *g *= unscale);
+    if let Update::Adam8bit { beta1, beta2, eps, weight_decay } = *rule {
+        let settings = [beta1, beta2, eps, weight_decay].map(f64::from);
+        return adam8bit(memory, settings, [rate, bias1, sqrt_bias2]);
+    }
     for i in 0..memory[0].len() {
         let (w, g) = (memory[0][i], memory[1][i]);
         match *rule {
@@ -25,6 +43,78 @@ pub(super) fn update(rule: &Update, memory: &mut [Vec<f64>]) {
                 let v = beta2 * memory[4][i] + (1.0 - beta2) * g * g;
                 (memory[3][i], memory[4][i]) = (m, v);
                 memory[0][i] = w - rate / bias1 * m / (v.sqrt() / sqrt_bias2 + f64::from(eps));
+            }
+            Update::Lion { beta1, beta2, weight_decay } => {
+                let m = memory[3][i];
+                let blend = |beta: f32| f64::from(beta) * m + (1.0 - f64::from(beta)) * g;
+                let sign = if blend(beta1) == 0.0 { 0.0 } else { blend(beta1).signum() };
+                memory[0][i] = (1.0 - rate * f64::from(weight_decay)) * w - rate * sign;
+                memory[3][i] = blend(beta2);
+            }
+            Update::Adafactor { .. } | Update::Adam8bit { .. } => unreachable!("handled above"),
+        }
+    }
+}
+
+/// `s, x, scalars` → `s`
+pub(super) fn moving_average(memory: &mut [Vec<f64>], scale: f32) {
+    let share = f64::from(f32::from_bits(memory[2][1] as u32));
+    if memory[2][7] == 0.0 {
+        for i in 0..memory[0].len() {
+            memory[0][i] += share * (f64::from(scale) * memory[1][i] - memory[0][i]);
+        }
+    }
+}
+
+/// The 256 numbers of bitsandbytes' `create_dynamic_map`, sorted.
+fn dynamic_map(signed: bool) -> Vec<f64> {
+    let mut map = vec![0.0, 1.0];
+    for decade in 0..7i32 {
+        let parts = 1 << if signed { decade } else { decade + 1 };
+        for part in 0..parts {
+            let number = 10f64.powi(decade - 6) * (0.1 + 0.9 * (f64::from(part) + 0.5) / f64::from(parts));
+            map.push(number);
+            if signed {
+                map.push(-number);
+            }
+        }
+    }
+    map.sort_by(f64::total_cmp);
+    map
+}
+
+fn nearest(map: &[f64], x: f64) -> u32 {
+    let distance = |&i: &usize| (map[i] - x).abs();
+    (0..map.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0) as u32
+}
+
+/// `memory`: `w, g, scalars, m` and `v` as words of four codes, largest magnitudes of both in each block of 256.
+fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias2]: [f64; 3]) {
+    let [beta1, beta2, eps, decay] = settings;
+    let maps = [dynamic_map(true), dynamic_map(false)];
+    let n = memory[0].len();
+    for (block, start) in (0..n).step_by(256).enumerate() {
+        let range = start..n.min(start + 256);
+        let old = |which: usize, i: usize| {
+            let code = (memory[3 + which][i / 4] as u32 >> (8 * (i % 4))) & 255;
+            maps[which][code as usize] * memory[5][2 * block + which]
+        };
+        let g = |i: usize| memory[1][i];
+        let first: Vec<f64> = range.clone().map(|i| beta1 * old(0, i) + (1.0 - beta1) * g(i)).collect();
+        let second: Vec<f64> =
+            range.clone().map(|i| beta2 * old(1, i) + (1.0 - beta2) * g(i) * g(i)).collect();
+        for (k, i) in range.clone().enumerate() {
+            let step = rate / bias1 * first[k] / (second[k].sqrt() / sqrt_bias2 + eps);
+            memory[0][i] = (1.0 - rate * decay) * memory[0][i] - step;
+        }
+        for (which, moments) in [first, second].iter().enumerate() {
+            let most = moments.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            memory[5][2 * block + which] = most;
+            for (word, four) in moments.chunks(4).enumerate() {
+                // What lies behind the end of the tensor is the code of 0.
+                let share = |j: usize| if most > 0.0 { four.get(j).map_or(0.0, |x| x / most) } else { 0.0 };
+                let code = |j: usize| nearest(&maps[which], share(j)) << (8 * j);
+                memory[3 + which][start / 4 + word] = f64::from((0..4).map(code).sum::<u32>());
             }
         }
     }

@@ -129,7 +129,7 @@ fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
     let of = || all.iter().filter(|t| t.class == class);
     match class {
         Class::Parameter | Class::Input => format!("{} tensors", of().count()),
-        Class::Optimizer => plan.optimizer.map_or(String::new(), |o| o.states().join(", ")),
+        Class::Optimizer => plan.optimizer.map_or(String::new(), |o| o.state_names().join(", ")),
         Class::Gradient => match of().map(|t| t.bytes).max() {
             Some(bytes) => format!("each gone after its update; the largest is {}", Bytes(bytes)),
             None => String::new(),

@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::graph::{Class, ValueId};
+use crate::limits::ALIGNMENT;
 use crate::plan::{Plan, Region, Storage, StorageId};
 use crate::shape::Shape;
 
@@ -76,7 +77,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             layer: made.map_or_else(|| value.class.owner(&value.name), |node| &node.layer).to_owned(),
             op: made.map_or("", |node| node.op.name()),
             again: value.again,
-            bytes: memory.bytes,
+            bytes: own_bytes(plan, id, memory),
             first: born[id.index()],
             last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
             region: region(plan, id, storage),
@@ -102,6 +103,14 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     }
     list.sort_by_key(|t| (t.first, t.class == Class::Workspace));
     list
+}
+
+/// All of its storage, unless it took over the memory of a part.
+fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
+    match plan.program.offset_of[id.index()] {
+        0 => memory.bytes,
+        _ => plan.graph().value(id).bytes().next_multiple_of(ALIGNMENT),
+    }
 }
 
 fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {

@@ -10,6 +10,7 @@ mod pointwise;
 mod products;
 mod randomness;
 mod reductions;
+mod rows;
 mod updates;
 
 #[path = "../support/mod.rs"]

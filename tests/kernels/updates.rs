@@ -2,7 +2,7 @@
 
 use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
-use wgrad::optim::{Adam, AdamW, Clip, Optimizer, Schedule, Sgd};
+use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Schedule, Sgd};
 use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
@@ -23,6 +23,14 @@ fn optimizers() -> Vec<(Optimizer, Clip)> {
         (adam.into(), Clip::Off),
         (Adam { weight_decay: 0.1, betas: (0.8, 0.9), eps: 1e-3, ..adam }.into(), Clip::Off),
         (AdamW { lr: 0.01, weight_decay: 0.3, ..AdamW::default() }.into(), Clip::Norm(0.5)),
+        (Lion { lr: 0.01, weight_decay: 0.3, ..Lion::default() }.into(), Clip::Off),
+        (Adafactor::default().into(), Clip::Off),
+        (
+            Adafactor { lr: 0.3, clip: 0.5, weight_decay: 0.2, ..Adafactor::default() }.into(),
+            Clip::Value(0.3),
+        ),
+        // All of these tensors are small: this is AdamW.
+        (Adam8bit { lr: 0.01, ..Adam8bit::default() }.into(), Clip::Off),
     ]
 }
 
@@ -64,4 +72,131 @@ fn updates_agree_with_the_twin_step_by_step() {
             }
         }
     });
+}
+
+/// Matrices, batches of matrices and what a convolution has: rows and columns are the last two dimensions.
+#[test]
+fn adafactor_keeps_rows_and_columns() {
+    let params = Params::new(3);
+    let shapes: [&[usize]; 5] = [&[5, 7], &[1, 9], &[9, 1], &[3, 2, 3, 3], &[]];
+    let all: Vec<_> = shapes
+        .iter()
+        .map(|dims| {
+            let shape = wgrad::shape::Shape::try_new(dims).expect("at most six dimensions");
+            let data = noise(dims.len() as u64, shape.numel() as usize, -2.0, 2.0);
+            params.add(&format!("w{dims:?}"), shape, Init::Data(data.into()))
+        })
+        .collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let losses = all.iter().map(|param| {
+            let w = trace.param(param);
+            w.square().scale(0.25).add(&w.scale(1.25)).sum(&[]).reshape([])
+        });
+        losses.reduce(|sum, one| sum.add(&one)).expect("some parameters")
+    });
+    let step = step.expect("valid");
+    let optimizer: Optimizer = Adafactor { weight_decay: 0.1, ..Adafactor::default() }.into();
+    let options = PlanOptions { optimizer, ..PlanOptions::default() };
+    everywhere(|device, limits| {
+        let plan = step.plan(&options, limits).expect("it can be planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        let mut twin = Twin::new(plan.graph());
+        for step in 0..4 {
+            twin.set_step(&optimizer.scalars(step, optimizer.learning_rate(), plan.seed));
+            twin.run().expect("the twin runs");
+            session.step().expect("it runs");
+            for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+                let found = session.parameter(&storage.name).expect("there");
+                let what = format!("{} after step {step}", storage.name);
+                let near = Near { rel: 1e-5, abs: 1e-7 };
+                assert_close(&what, &found, twin.parameter(&storage.name).expect("there"), near);
+            }
+        }
+    });
+}
+
+/// Codes are the nearest ones: where the twin and a device differ, the number lay halfway between two, which is rare. The
+/// device goes on from the twin's state, so that such a difference does not grow.
+#[test]
+fn eight_bit_moments_are_rounded_as_the_twin_rounds_them() {
+    let params = Params::new(4);
+    let sizes = [4096, 4097, 5003, 4096 + 254];
+    // A gradient is a constant of its own times a factor that changes from step to step, over seven decades.
+    let all: Vec<_> = sizes
+        .iter()
+        .map(|&n| {
+            let spread = |seed: u64, low: f32, high: f32| noise(seed + n as u64, n, low, high);
+            let slopes: Vec<f32> = spread(1, -7.0, 0.5)
+                .iter()
+                .zip(spread(2, -1.0, 1.0))
+                .map(|(e, s)| 10f32.powf(*e) * s)
+                .collect();
+            let w = params.add(&format!("w{n}"), [n], Init::Data(spread(3, -1.0, 1.0).into()));
+            let slope = params.add_buffer(&format!("slope{n}"), [n], Init::Data(slopes.into()));
+            (w, slope)
+        })
+        .collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let factor = trace.input("factor", []);
+        let losses =
+            all.iter().map(|(w, slope)| trace.param(w).mul(&trace.param(slope)).mul(&factor).sum(&[]));
+        losses.reduce(|sum, one| sum.add(&one)).expect("some parameters")
+    });
+    let step = step.expect("valid");
+    let optimizer: Optimizer = Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into();
+    let options = PlanOptions { optimizer, ..PlanOptions::default() };
+    everywhere(|device, limits| {
+        let plan = step.plan(&options, limits).expect("it can be planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        let mut twin = Twin::new(plan.graph());
+        for (step, factor) in [1.0f32, -0.5, 0.0, 3.0, 1.5].into_iter().enumerate() {
+            twin.set_step(&optimizer.scalars(step as u64, optimizer.learning_rate(), plan.seed));
+            twin.set_f32("factor", &[factor]).expect("an input");
+            session.feed("factor", &[factor]).expect("an input");
+            twin.run().expect("the twin runs");
+            session.step().expect("it runs");
+            for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+                let found = session.parameter(&storage.name).expect("there");
+                let wanted = twin.parameter(&storage.name).expect("there");
+                let what = format!("{} after step {step} ({})", storage.name, limits.name);
+                if !storage.name.ends_with("8bit") {
+                    assert_close(&what, &found, wanted, Near { rel: 1e-5, abs: 1e-7 });
+                    continue;
+                }
+                let code = |word: u32, i: usize| i64::from(word >> (8 * i) & 255);
+                let mut others = 0;
+                for (found, wanted) in found.iter().zip(wanted) {
+                    for i in 0..4 {
+                        let apart = (code(found.to_bits(), i) - code(*wanted as u32, i)).abs();
+                        assert!(apart <= 1, "{what}: codes {apart} apart");
+                        others += apart;
+                    }
+                }
+                assert!(others <= found.len() as i64 / 50, "{what}: {others} codes differ");
+                let words: Vec<f32> = wanted.iter().map(|word| f32::from_bits(*word as u32)).collect();
+                session.set_parameter(&storage.name, &words).expect("the right length");
+            }
+        }
+    });
+}
+
+#[test]
+fn state_of_eight_bits_takes_two_bytes_for_each_parameter() {
+    let model = wgrad::models::Model::named("mlp", 0).expect("a model");
+    let limits = wgrad::limits::Limits::named("discrete").expect("a preset");
+    let step = model.train_step(8).expect("valid");
+    let state = |name: &str| {
+        let optimizer = Optimizer::named(name).expect("known");
+        let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits).expect("planned");
+        let storages = plan.program.storages.iter().filter(|s| s.persistent);
+        let skip = plan.graph().parameters.len();
+        storages.skip(skip).map(|s| s.bytes).sum::<u64>() as f64 / model.params().count() as f64
+    };
+    let bytes = ["sgd", "lion", "adamw", "adam8bit", "adafactor"].map(state);
+    println!("bytes of state for each parameter: {bytes:?}");
+    assert!(
+        bytes[0] == 0.0 && (4.0..4.01).contains(&bytes[1]) && (8.0..8.01).contains(&bytes[2]),
+        "{bytes:?}"
+    );
+    assert!(bytes[3] <= 2.06 && bytes[4] <= 0.05, "{bytes:?}");
 }

@@ -33,7 +33,6 @@ pub fn all() -> Vec<Case> {
     let packed = [
         ("self-attention", [2, 4, 6, 4], [2, 2], full),
         ("self-attention in groups", [1, 5, 8, 4], [4, 2], causal),
-        ("self-attention with dropout", [2, 5, 3, 8], [1, 1], dropped),
     ];
     for (name, qkv, [heads, kv_heads], options) in packed {
         list.push(case(name, move |s| s.x(qkv, -1.0, 1.0).self_attention(heads, kv_heads, &options)));

@@ -52,6 +52,14 @@ impl Batch {
         tensor
     }
 
+    /// An input of row numbers.
+    pub fn ids(&mut self, trace: &Trace, shape: impl Into<Shape>, rows: u32, data: Vec<u32>) -> Tensor {
+        let name = format!("in{}", self.floats.len() + self.labels.len());
+        let tensor = trace.ids(&name, shape, rows);
+        self.labels.insert(name, data);
+        tensor
+    }
+
     fn result(&mut self, name: &str, tensor: &Tensor, bound: Bound) {
         let name = format!("{name}#{}", self.results.len());
         // An output of rank 0 as well as of rank 6: names are what matters.

@@ -87,6 +87,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::ResampleGrad { .. }
         | Op::EmbeddingGrad { .. }
         | Op::RowNormGrad { .. }
+        | Op::MovingAverage { .. }
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

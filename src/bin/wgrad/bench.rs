@@ -19,10 +19,12 @@ use wgrad::{Bytes, Error, Result, random};
 pub struct Options {
     #[command(flatten)]
     network: crate::model::Options,
+    #[command(flatten)]
+    fitting: crate::fitting::Options,
     /// Steps to time, after the first and two more.
     #[arg(long, default_value_t = 20)]
     steps: u32,
-    /// sgd, momentum, adam or adamw.
+    /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     /// Part of an adapter's name; the best one by default.
@@ -67,16 +69,16 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));
     }
     let model = options.network.model()?;
-    let step = model.train_step(options.network.batch)?;
+    let step = options.fitting.step(&model, options.network.batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
     let device = match &options.adapter {
         Some(name) => Device::by_name(name)?,
         None => Device::new()?,
     };
-    let plan = step.plan(
-        &PlanOptions { optimizer, precision: options.network.precision()?, ..PlanOptions::default() },
-        device.limits(),
-    )?;
+    let precision = options.network.precision()?;
+    let budget = options.fitting.budget()?;
+    let settings = PlanOptions { budget, precision, ..options.fitting.plan_options(optimizer)? };
+    let plan = step.plan(&settings, device.limits())?;
     let mut session = Session::new(&device, &plan)?;
     let inputs = synthetic(step.graph());
     let train = |session: &mut Session| -> Result<f32> {
@@ -127,6 +129,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "cpu_ms_per_step": cpu_ms_per_step,
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
+            "recompute": options.fitting.recompute,
+            "accumulate": options.fitting.accumulate,
+            "recompute_time_fraction": plan.work.time_fraction(),
             "loss_first": loss_first,
             "loss_last": loss_last,
         });

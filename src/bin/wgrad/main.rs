@@ -4,6 +4,7 @@ mod adapters;
 mod bench;
 mod cpu_time;
 mod files;
+mod fitting;
 mod kernel;
 mod model;
 mod pack;
@@ -28,7 +29,7 @@ enum Command {
     Adapters(adapters::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
-    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, elementwise or adamw.
+    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, layer-norm, attention, elementwise or adamw.
     Bench(bench::Options),
     /// Packs buffers with known lifetimes into as few bytes as possible.
     Pack(pack::PackArgs),
@@ -40,7 +41,10 @@ fn main() -> ExitCode {
     let start = std::time::Instant::now();
     let result = match Arguments::parse().command {
         Command::Adapters(options) => adapters::run(&options).map_err(Into::into),
-        Command::Plan(options) => plan::run(&options).map_err(Into::into),
+        Command::Plan(options) => match plan::run(&options) {
+            Ok(code) => return code,
+            Err(error) => Err(error.into()),
+        },
         Command::Bench(options) => bench::run(&options, start).map_err(Into::into),
         Command::Pack(options) => pack::run(options),
         Command::Replay(options) => replay::run(&options).map_err(Into::into),

@@ -9,8 +9,13 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::Session;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::Param;
 use crate::plan::Storage;
+
+/// How a tensor is stored in a file: its type and dimensions.
+type Stored = (Dtype, Vec<usize>);
 
 /// The note with the number of training steps, in files that have the optimizer's state.
 const STEPS: &str = "steps";
@@ -51,7 +56,7 @@ impl Session {
         let mut file = std::io::BufWriter::new(file);
         file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
         for (name, _) in &shapes {
-            let data = self.parameter(name)?;
+            let data: Vec<u32> = self.read_parameter(name)?;
             write::elements(&mut file, &data).map_err(|e| failed(path, &e))?;
         }
         file.into_inner().map_err(|e| failed(path, &e))?;
@@ -94,8 +99,8 @@ impl Session {
             return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));
         }
         for (name, (_, view)) in named.iter().filter(|(name, _)| wanted.contains_key(*name)) {
-            // The file need not be aligned for f32.
-            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
+            // The file need not be aligned for words.
+            self.write_parameter(name, &bytemuck::pod_collect_to_vec::<u8, u32>(view.data()))?;
         }
         if let Some(steps) = steps {
             self.set_steps(steps);
@@ -103,19 +108,20 @@ impl Session {
         Ok(())
     }
 
-    /// Names and shapes of what a file holds.
-    fn saved(&self, optimizer_state: bool) -> Result<BTreeMap<String, Vec<usize>>> {
+    /// Names, types and shapes of what a file holds.
+    fn saved(&self, optimizer_state: bool) -> Result<BTreeMap<String, Stored>> {
         let plan = self.keeper();
         let parameters = &plan.graph().parameters;
-        let shape_of = |storage: &Storage| {
-            let value = plan.graph().values.iter().find(|value| value.name == storage.name);
-            value.map(|value| value.shape.dims().to_vec())
+        let stored = |storage: &Storage| {
+            let value = plan.graph().values.iter().find(|value| value.name == storage.name)?;
+            let dtype = if value.dtype == DType::U32 { Dtype::U32 } else { Dtype::F32 };
+            Some((dtype, value.shape.dims().to_vec()))
         };
-        let mut all: BTreeMap<_, _> =
-            parameters.iter().map(|p| (p.name().to_owned(), p.shape().dims().to_vec())).collect();
+        let parameter = |p: &Param| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec()));
+        let mut all: BTreeMap<_, _> = parameters.iter().map(parameter).collect();
         if optimizer_state {
             let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
-            all.extend(states.filter_map(|s| Some((s.name.clone(), shape_of(s)?))));
+            all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
         }
         Ok(all)
     }
@@ -166,12 +172,12 @@ fn named<'a>(
 
 /// Everything that keeps a file from being loaded.
 fn differences(
-    wanted: &BTreeMap<String, Vec<usize>>,
+    wanted: &BTreeMap<String, Stored>,
     file: &Named,
     needless: impl Fn(&str) -> bool,
     problems: &mut Vec<String>,
 ) {
-    for (name, shape) in wanted {
+    for (name, (dtype, shape)) in wanted {
         match file.get(name) {
             None => problems.push(format!("`{name}` {shape:?} is missing")),
             Some((theirs, view)) if view.shape() != shape => {
@@ -184,8 +190,9 @@ fn differences(
                 }
                 problems.push(text);
             }
-            Some((theirs, view)) if view.dtype() != Dtype::F32 => {
-                problems.push(format!("`{theirs}` is {:?} in the file, F32 in the model", view.dtype()));
+            Some((theirs, view)) if view.dtype() != *dtype => {
+                problems
+                    .push(format!("`{theirs}` is {:?} in the file, {dtype:?} in the model", view.dtype()));
             }
             Some(_) => {}
         }

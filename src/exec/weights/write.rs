@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Names and shapes, sorted by name; all are `f32`.
-pub(super) type Shapes = [(String, Vec<usize>)];
+use safetensors::Dtype;
+
+use super::Stored;
+
+/// Names, types of four bytes and shapes, sorted by name.
+pub(super) type Shapes = [(String, Stored)];
 
 /// The head of the file: a length, and as JSON the notes and the place of each tensor.
 pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
@@ -14,13 +18,14 @@ pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u
         notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut offset = 0;
-    for (name, shape) in shapes {
+    for (name, (dtype, shape)) in shapes {
         let end = offset + bytes(shape);
         let name = quoted(name);
+        let dtype = if *dtype == Dtype::U32 { "U32" } else { "F32" };
         // Writing to a string cannot fail.
         let _ = write!(
             json,
-            ",{name}:{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{offset},{end}]}}"
+            ",{name}:{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{offset},{end}]}}"
         );
         offset = end;
     }
@@ -31,7 +36,7 @@ pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u
 }
 
 /// Writes the elements of one tensor.
-pub(super) fn elements(file: &mut impl Write, data: &[f32]) -> io::Result<()> {
+pub(super) fn elements(file: &mut impl Write, data: &[u32]) -> io::Result<()> {
     if cfg!(target_endian = "little") {
         return file.write_all(bytemuck::cast_slice(data));
     }
@@ -65,18 +70,23 @@ mod tests {
 
     #[test]
     fn the_crate_reads_what_is_written() {
-        let shapes = [("a \"b\"\n\\".to_owned(), vec![2, 3]), ("scalar".to_owned(), vec![])];
+        let stored = |dtype, shape: &[usize]| (dtype, shape.to_vec());
+        let shapes = [
+            ("a \"b\"\n\\".to_owned(), stored(Dtype::F32, &[2, 3])),
+            ("scalar".to_owned(), stored(Dtype::U32, &[])),
+        ];
         let all: String = (0..300).filter_map(char::from_u32).collect();
         let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);
         let mut file = header(&shapes, &notes);
         assert_eq!(file.len() % 8, 0);
-        elements(&mut file, &[0.0, 1.0, 2.0, 3.0, 4.0, -5.5]).unwrap();
-        elements(&mut file, &[7.0]).unwrap();
+        elements(&mut file, &[0.0f32, 1.0, 2.0, 3.0, 4.0, -5.5].map(f32::to_bits)).unwrap();
+        elements(&mut file, &[7]).unwrap();
         let read = SafeTensors::deserialize(&file).unwrap();
         let tensor = read.tensor(&shapes[0].0).unwrap();
         assert_eq!((tensor.shape(), tensor.data().len()), (&[2, 3][..], 24));
         assert_eq!(tensor.data()[20..], (-5.5f32).to_le_bytes());
-        assert_eq!(read.tensor("scalar").unwrap().data(), 7.0f32.to_le_bytes());
+        let scalar = read.tensor("scalar").unwrap();
+        assert_eq!((scalar.dtype(), scalar.data()), (Dtype::U32, &7u32.to_le_bytes()[..]));
         let (_, head) = SafeTensors::read_metadata(&file).unwrap();
         let found: BTreeMap<String, String> = head.metadata().clone().unwrap().into_iter().collect();
         assert_eq!(found, notes);

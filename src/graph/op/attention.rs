@@ -32,11 +32,11 @@ pub struct AttendSizes {
     pub rows: usize,
     /// Keys.
     pub cols: usize,
-    /// Elements of a head, a multiple of four.
+    /// Elements of a head.
     pub size: usize,
 }
 
-/// The largest head.
+/// The most elements that kernels take in a head; they take multiples of four.
 pub const MAX_HEAD: usize = 256;
 
 impl Attend {
@@ -82,11 +82,6 @@ impl Attend {
             return Err(format!(
                 "attention: {heads} query heads are not divisible by {kv_heads} key heads; each key head serves the \
                  same number of query heads"
-            ));
-        }
-        if size > MAX_HEAD || size % 4 != 0 {
-            return Err(format!(
-                "attention: heads of {size} elements; kernels take multiples of four up to {MAX_HEAD}"
             ));
         }
         Ok(AttendSizes { batch, heads, kv_heads, rows, cols, size })

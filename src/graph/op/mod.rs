@@ -112,6 +112,12 @@ pub enum Op {
     Attention(Attend),
     /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
     AttentionGrad(Attend),
+    /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`, with the share that the step's scalars hold for Adafactor. `s`
+    /// lives from step to step and is changed in place too.
+    MovingAverage {
+        /// Factor of `x`.
+        scale: f32,
+    },
     /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as PyTorch's.
     Conv2d {
         /// The sliding kernel.
@@ -259,6 +265,10 @@ impl Op {
             Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
             Self::Attention(_) => "attention",
             Self::AttentionGrad(_) => "attention_grad",
+            Self::Update(Update::Lion { .. }) => "lion",
+            Self::Update(Update::Adafactor { .. }) => "adafactor",
+            Self::Update(Update::Adam8bit { .. }) => "adam8bit",
+            Self::MovingAverage { .. } => "moving_average",
             Self::Conv2d { .. } => "conv2d",
             Self::Conv2dInput { .. } => "conv2d_input",
             Self::Conv2dWeight { .. } => "conv2d_weight",
@@ -285,8 +295,9 @@ impl Op {
     /// Positions of the inputs that the operation changes in place.
     pub fn mutates(&self) -> &'static [usize] {
         match self {
-            Self::Update(Update::Sgd { .. }) => &[0],
-            Self::Update(Update::Momentum { .. }) => &[0, 3],
+            Self::Update(Update::Sgd { .. } | Update::Adafactor { .. }) | Self::MovingAverage { .. } => &[0],
+            Self::Update(Update::Momentum { .. } | Update::Lion { .. }) => &[0, 3],
+            Self::Update(Update::Adam8bit { .. }) => &[0, 3, 4, 5],
             Self::Update(Update::Adam { .. }) => &[0, 3, 4],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],

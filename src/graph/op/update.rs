@@ -33,4 +33,36 @@ pub enum Update {
         /// `w *= 1 - ηλ` first, instead of `g += λw`.
         decoupled: bool,
     },
+    /// Lion (Chen et al. 2023): `w = (1 - ηλ)w - η sign(β₁m + (1-β₁)g)`; `m = β₂m + (1-β₂)g`. Inputs: `w, g, scalars, m`.
+    Lion {
+        /// β₁
+        beta1: f32,
+        /// β₂
+        beta2: f32,
+        /// λ
+        weight_decay: f32,
+    },
+    /// The last step of Adafactor (Shazeer & Stern 2018) as `torch.optim.Adafactor`:
+    /// `w = (1 - ηλ)w - max(ε₂, rms w) ρₜ / max(1, rms(u)/d) u`. Inputs: `w, u, scalars, Σu² [], Σw² []`.
+    Adafactor {
+        /// ε₂
+        eps: f32,
+        /// d
+        clip: f32,
+        /// λ
+        weight_decay: f32,
+    },
+    /// AdamW with both moments in eight bits (Dettmers et al. 2022): blocks of 256 elements are divided by their largest
+    /// magnitude and stored as the nearest of 256 numbers that are close together where small. Inputs: `w, g, scalars,
+    /// m [n/4], v [n/4]` (`u32`, four codes each), `largest magnitudes of m and v [n/256, 2]`.
+    Adam8bit {
+        /// β₁
+        beta1: f32,
+        /// β₂
+        beta2: f32,
+        /// ε
+        eps: f32,
+        /// λ
+        weight_decay: f32,
+    },
 }

@@ -1,7 +1,7 @@
 //! Operations that can be measured alone: a plan each, with the work it does.
 
 use wgrad::autodiff::Gradients;
-use wgrad::graph::{Init, Mode, Params, Tensor, Trace, Window};
+use wgrad::graph::{Attention, Init, Mode, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::optim::{Clip, Optimizer};
 use wgrad::plan::{Forward, Plan};
@@ -17,6 +17,10 @@ pub enum Kind {
     Conv,
     /// Softmax of `[rows, columns]`
     Softmax,
+    /// Layer norm of `[rows, columns]`, with weight and bias
+    LayerNorm,
+    /// Causal self-attention forward: batch, length, heads, size of a head
+    Attention,
     /// `a + b`
     Elementwise,
     /// AdamW's update of one parameter.
@@ -24,10 +28,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("matmul", Self::Matmul),
         ("conv", Self::Conv),
         ("softmax", Self::Softmax),
+        ("layer-norm", Self::LayerNorm),
+        ("attention", Self::Attention),
         ("elementwise", Self::Elementwise),
         ("adamw", Self::AdamW),
     ];
@@ -49,7 +55,8 @@ impl Kind {
         match self {
             Self::Matmul => &["m", "n", "k"],
             Self::Conv => &["samples", "channels", "results", "side", "kernel", "stride"],
-            Self::Softmax => &["rows", "columns"],
+            Self::Softmax | Self::LayerNorm => &["rows", "columns"],
+            Self::Attention => &["batch", "length", "heads", "size"],
             Self::Elementwise | Self::AdamW => &["elements"],
         }
     }
@@ -60,8 +67,10 @@ impl Kind {
             (Self::Matmul, true) => &[4096, 4096, 4096],
             (Self::Conv, false) => &[8, 64, 64, 28, 3, 1],
             (Self::Conv, true) => &[64, 64, 64, 56, 3, 1],
-            (Self::Softmax, false) => &[1024, 1024],
-            (Self::Softmax, true) => &[32_768, 1024],
+            (Self::Softmax | Self::LayerNorm, false) => &[1024, 1024],
+            (Self::Softmax | Self::LayerNorm, true) => &[32_768, 1024],
+            (Self::Attention, false) => &[1, 1024, 4, 64],
+            (Self::Attention, true) => &[8, 2048, 12, 64],
             (Self::Elementwise, false) => &[1 << 22],
             (Self::Elementwise, true) => &[1 << 26],
             (Self::AdamW, false) => &[1 << 22],
@@ -125,6 +134,24 @@ impl Job {
                 let n = count(size);
                 // A maximum, a difference, an exponential, a sum, a product.
                 Ok(Self { plan, flops: 5.0 * n, bytes: 8.0 * n, trained: None })
+            }
+            (Kind::LayerNorm, &[rows, columns]) => {
+                let plan = forward(&|t| {
+                    let (weight, bias) = (t.operand("weight", [columns]), t.operand("bias", [columns]));
+                    t.operand("x", [rows, columns]).layer_norm(&weight, &bias, 1e-5)
+                })?;
+                let n = count(size);
+                // Two sums, a difference, two products, a sum.
+                let (row, column) = (rows as f64, columns as f64);
+                Ok(Self { plan, flops: 7.0 * n, bytes: 8.0 * (n + row + column), trained: None })
+            }
+            (Kind::Attention, &[b, s, h, d]) => {
+                let options = Attention { causal: true, ..Attention::default() };
+                let plan = forward(&|t| t.operand("qkv", [b, s, 3 * h, d]).self_attention(h, h, &options))?;
+                // Scores and sums of values, 2 d each, for the pairs that the mask lets see each other.
+                let pairs = count(&[b, h, s]) * (s + 1) as f64 / 2.0;
+                let bytes = 4.0 * (4.0 * count(&[b, s, h, d]) + count(&[b, s, h]));
+                Ok(Self { plan, flops: 4.0 * pairs * d as f64, bytes, trained: None })
             }
             (Kind::Elementwise, &[n]) => {
                 let plan = forward(&|t| t.operand("a", [n]).add(&t.operand("b", [n])))?;

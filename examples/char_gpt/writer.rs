@@ -1,0 +1,107 @@
+//! A trained network writes: one character after the other, each drawn from what the network expects behind the last ones.
+
+use std::path::Path;
+
+use wgrad::data::Characters;
+use wgrad::exec::{ProgramId, Session, read_notes};
+use wgrad::models::GptConfig;
+use wgrad::{Error, Result, random};
+
+/// Notes of a weights file that say which network and which characters it is for.
+const NOTES: [&str; 5] = ["characters", "context", "layers", "heads", "width"];
+
+/// What a weights file must be read with.
+pub struct Description {
+    pub config: GptConfig,
+    pub characters: Characters,
+}
+
+impl Description {
+    /// The notes to save with the weights.
+    pub fn notes(&self) -> std::collections::BTreeMap<String, String> {
+        let GptConfig { context, layers, heads, width, .. } = self.config;
+        let numbers = [context, layers, heads, width].map(|number| number.to_string());
+        let values = std::iter::once(self.characters.as_text()).chain(numbers);
+        NOTES.map(str::to_owned).into_iter().zip(values).collect()
+    }
+
+    /// What a file of this example's says of itself.
+    pub fn read(file: &str) -> Result<Self> {
+        let notes = read_notes(file)?;
+        let wrong = |message: String| Error::Weights { path: Path::new(file).to_owned(), message };
+        let note = |name: &str| {
+            notes
+                .get(name)
+                .ok_or_else(|| wrong(format!("it has no note `{name}`: char_gpt's own files have one")))
+        };
+        let number = |name: &str| {
+            let text = note(name)?;
+            let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| wrong(format!("its note `{name}` is {text}: not a number that can be used")))
+        };
+        let characters = Characters::of(note("characters")?);
+        let config = GptConfig {
+            vocabulary: characters.len(),
+            context: number("context")?,
+            layers: number("layers")?,
+            heads: number("heads")?,
+            width: number("width")?,
+            dropout: 0.0,
+        };
+        Ok(Self { config, characters })
+    }
+}
+
+/// How text is drawn.
+pub struct Writer {
+    /// The plan with input `ids [1, context]` and output `logits`.
+    pub program: ProgramId,
+    pub prompt: String,
+    /// Characters to write.
+    pub length: usize,
+    /// 1 draws as the network expects; less prefers what is likely; 0 always takes the likeliest.
+    pub temperature: f32,
+    pub seed: u64,
+}
+
+impl Writer {
+    /// The prompt and what comes after it. The network sees the last `context` characters.
+    pub fn write(&self, session: &mut Session, description: &Description) -> Result<String> {
+        let Description { config, characters } = description;
+        let mut ids = characters.encode("--prompt", &self.prompt)?.ids().to_vec();
+        if ids.is_empty() {
+            return Err(Error::Option("an empty prompt: it must have a character at least".to_owned()));
+        }
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            let temperature = self.temperature;
+            return Err(Error::Option(format!("--temperature {temperature}: it must be 0 or more")));
+        }
+        let key = random::key(self.seed, "writer");
+        for i in 0..self.length as u64 {
+            // Nobody looks ahead: what lies behind the last character changes nothing.
+            let mut window = ids[ids.len().saturating_sub(config.context)..].to_vec();
+            let last = window.len() - 1;
+            window.resize(config.context, 0);
+            session.feed_to(self.program, "ids", &window)?;
+            session.run(self.program)?;
+            let logits = session.output::<f32>(self.program, "logits")?;
+            let row = &logits[last * config.vocabulary..(last + 1) * config.vocabulary];
+            ids.push(draw(row, self.temperature, random::uniform(key, i)));
+        }
+        Ok(characters.decode(&ids))
+    }
+}
+
+/// A place in `logits`, drawn from their softmax by a number in [0, 1).
+fn draw(logits: &[f32], temperature: f32, number: f32) -> u32 {
+    let largest = logits.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+    let (likeliest, top) = largest.unwrap_or((0, 0.0));
+    let weights: Vec<f64> =
+        logits.iter().map(|x| f64::from((x - top) / temperature.max(f32::MIN_POSITIVE)).exp()).collect();
+    let mut left = f64::from(number) * weights.iter().sum::<f64>();
+    let chosen = weights.iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    chosen.unwrap_or(likeliest) as u32
+}

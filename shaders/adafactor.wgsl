@@ -1,0 +1,30 @@
+// adafactor: the last step. w = (1 - rate decay) w - alpha / max(1, rms(u) / d) u, alpha = max(eps, rms(w)) rho
+// w [n], u [n], scalars [8] (graph::StepScalars; rho in place of sqrt_bias2), u2 = Σ u² [], w2 = Σ w² [] -> w
+// grid: threads of four elements, folded      overrides: none
+struct Params {
+    threads_x: u32,
+    quads: u32,
+    n: f32,
+    eps: f32,
+    d: f32,
+    weight_decay: f32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> u: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
+@group(0) @binding(4) var<storage, read_write> u2: array<f32>;
+@group(0) @binding(5) var<storage, read_write> w2: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i >= p.quads || scalars[7] != 0u) {
+        return;
+    }
+    let rate = bitcast<f32>(scalars[0]);
+    let rho = bitcast<f32>(scalars[2]);
+    let alpha = max(p.eps, sqrt(w2[0] / p.n)) * rho;
+    let limit = max(1.0, sqrt(u2[0] / p.n) / p.d);
+    w[i] = (1.0 - rate * p.weight_decay) * w[i] - alpha / limit * u[i];
+}

@@ -1,0 +1,28 @@
+// lion: w = (1 - rate decay) w - rate sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
+// w [n], g [n], scalars [8] (graph::StepScalars), m [n] -> w, m
+// grid: threads of four elements, folded      overrides: none
+struct Params {
+    threads_x: u32,
+    quads: u32,
+    beta1: f32,
+    beta2: f32,
+    weight_decay: f32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
+@group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i >= p.quads || scalars[7] != 0u) {
+        return;
+    }
+    let rate = bitcast<f32>(scalars[0]);
+    let gradient = bitcast<f32>(scalars[6]) * g[i];
+    let towards = sign(mix(gradient, m[i], p.beta1));
+    w[i] = (1.0 - rate * p.weight_decay) * w[i] - rate * towards;
+    m[i] = mix(gradient, m[i], p.beta2);
+}

@@ -1,0 +1,166 @@
+// Tiles of scores on GPUs: 64 own rows against 32 of the others, by 64 threads. Own rows and those of the others past the
+// end repeat the last one; they are hidden, or not stored. 15,616 bytes of workgroup memory.
+const OWN = 64u;
+const TILE = 32u;
+
+// Sixteen quads of a row of 17, which spreads stores over all banks; `near` has eight of nine.
+const PITCH = 17u;
+const NEAR_PITCH = 9u;
+// Sixteen steps along a head of the own rows, or sixteen of the others' rows.
+var<workgroup> far: array<vec4<f32>, 272>;
+// Sixteen steps along a head of the others' rows; numbers that threads tell each other.
+var<workgroup> near: array<vec4<f32>, 160>;
+// The tile: weights of other row j for own rows 4 i to 4 i + 3 at j PITCH + i.
+var<workgroup> held: array<vec4<f32>, 544>;
+
+// Rows in memory: row i starts at base + i pitch, in quads; there are `count`.
+struct Rows { which: u32, base: u32, pitch: u32, count: u32, }
+
+// A thread's part: own rows 4 y to 4 y + 3 (r0 to r3) and 32 more (r4 to r7), against the others' rows 4 x to 4 x + 3.
+struct Micro {
+    r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>,
+    r4: vec4<f32>, r5: vec4<f32>, r6: vec4<f32>, r7: vec4<f32>,
+}
+
+struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
+
+fn transposed(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Quads {
+    return Quads(
+        vec4(a.x, b.x, c.x, d.x), vec4(a.y, b.y, c.y, d.y),
+        vec4(a.z, b.z, c.z, d.z), vec4(a.w, b.w, c.w, d.w),
+    );
+}
+
+fn row_quad(rows: Rows, row: u32, quad: u32) -> vec4<f32> {
+    let i = rows.base + min(row, rows.count - 1u) * rows.pitch + min(quad, p.quads - 1u);
+    return select(vec4<f32>(), source(rows.which, i), quad < p.quads);
+}
+
+// The quads of four rows, transposed.
+fn four_rows(rows: Rows, row: u32, quad: u32) -> Quads {
+    return transposed(
+        row_quad(rows, row, quad), row_quad(rows, row + 1u, quad),
+        row_quad(rows, row + 2u, quad), row_quad(rows, row + 3u, quad),
+    );
+}
+
+// Products of own rows from `own0` on with the others' from `other0` on.
+fn dots(thread: u32, own: Rows, own0: u32, other: Rows, other0: u32) -> Micro {
+    let x = thread % 8u;
+    let y = thread / 8u;
+    var m = Micro();
+    for (var quad = 0u; quad < p.quads; quad += 4u) {
+        let step = thread % 4u;
+        let four = thread / 4u;
+        workgroupBarrier();
+        let a = four_rows(own, own0 + four * 4u, quad + step);
+        far[(step * 4u) * PITCH + four] = a.r0;
+        far[(step * 4u + 1u) * PITCH + four] = a.r1;
+        far[(step * 4u + 2u) * PITCH + four] = a.r2;
+        far[(step * 4u + 3u) * PITCH + four] = a.r3;
+        if (four < 8u) {
+            let b = four_rows(other, other0 + four * 4u, quad + step);
+            near[(step * 4u) * NEAR_PITCH + four] = b.r0;
+            near[(step * 4u + 1u) * NEAR_PITCH + four] = b.r1;
+            near[(step * 4u + 2u) * NEAR_PITCH + four] = b.r2;
+            near[(step * 4u + 3u) * NEAR_PITCH + four] = b.r3;
+        }
+        workgroupBarrier();
+        for (var c = 0u; c < 16u; c += 1u) {
+            let s = far[c * PITCH + y];
+            let t = far[c * PITCH + y + 8u];
+            let b = near[c * NEAR_PITCH + x];
+            m.r0 = fma(vec4(s.x), b, m.r0);
+            m.r1 = fma(vec4(s.y), b, m.r1);
+            m.r2 = fma(vec4(s.z), b, m.r2);
+            m.r3 = fma(vec4(s.w), b, m.r3);
+            m.r4 = fma(vec4(t.x), b, m.r4);
+            m.r5 = fma(vec4(t.y), b, m.r5);
+            m.r6 = fma(vec4(t.z), b, m.r6);
+            m.r7 = fma(vec4(t.w), b, m.r7);
+        }
+    }
+    return m;
+}
+
+// Puts a thread's part where all can read it, behind a barrier.
+fn hold(thread: u32, m: Micro) {
+    let x = thread % 8u * 4u;
+    let y = thread / 8u;
+    let a = transposed(m.r0, m.r1, m.r2, m.r3);
+    let b = transposed(m.r4, m.r5, m.r6, m.r7);
+    workgroupBarrier();
+    held[x * PITCH + y] = a.r0;
+    held[(x + 1u) * PITCH + y] = a.r1;
+    held[(x + 2u) * PITCH + y] = a.r2;
+    held[(x + 3u) * PITCH + y] = a.r3;
+    held[x * PITCH + y + 8u] = b.r0;
+    held[(x + 1u) * PITCH + y + 8u] = b.r1;
+    held[(x + 2u) * PITCH + y + 8u] = b.r2;
+    held[(x + 3u) * PITCH + y + 8u] = b.r3;
+    workgroupBarrier();
+}
+
+// Two quads of an own row of a result: what is there times `before` (nothing where that is 0: memory may be dirty), plus
+// the sums, times `after`.
+fn store(to: Rows, row: u32, quad: u32, left: vec4<f32>, right: vec4<f32>, before: f32, after: f32) {
+    let at = to.base + row * to.pitch + quad;
+    if (row < to.count && quad < p.quads) {
+        set_result(to.which, at, (select(vec4<f32>(), result(to.which, at) * before, before != 0.0) + left) * after);
+    }
+    if (row < to.count && quad + 8u < p.quads) {
+        let old = select(vec4<f32>(), result(to.which, at + 8u) * before, before != 0.0);
+        set_result(to.which, at + 8u, (old + right) * after);
+    }
+}
+
+// Adds the others' rows with the tile as weights to own rows of a result. Factors of own rows: `before` and `after`, those
+// of rows 4 y and following first, times what `near` holds at 128 and 144 where `told`.
+fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f32, told: bool) {
+    let x = thread % 8u;
+    let y = thread / 8u;
+    for (var quad = 0u; quad < p.quads; quad += 16u) {
+        var l0 = vec4<f32>(); var l1 = vec4<f32>(); var l2 = vec4<f32>(); var l3 = vec4<f32>();
+        var l4 = vec4<f32>(); var l5 = vec4<f32>(); var l6 = vec4<f32>(); var l7 = vec4<f32>();
+        var r0 = vec4<f32>(); var r1 = vec4<f32>(); var r2 = vec4<f32>(); var r3 = vec4<f32>();
+        var r4 = vec4<f32>(); var r5 = vec4<f32>(); var r6 = vec4<f32>(); var r7 = vec4<f32>();
+        for (var half = 0u; half < TILE; half += 16u) {
+            workgroupBarrier();
+            for (var j = thread / 16u; j < 16u; j += 4u) {
+                far[j * PITCH + thread % 16u] = row_quad(other, other0 + half + j, quad + thread % 16u);
+            }
+            workgroupBarrier();
+            for (var j = 0u; j < 16u; j += 1u) {
+                let s = held[(half + j) * PITCH + y];
+                let t = held[(half + j) * PITCH + y + 8u];
+                let left = far[j * PITCH + x];
+                let right = far[j * PITCH + x + 8u];
+                l0 = fma(vec4(s.x), left, l0); r0 = fma(vec4(s.x), right, r0);
+                l1 = fma(vec4(s.y), left, l1); r1 = fma(vec4(s.y), right, r1);
+                l2 = fma(vec4(s.z), left, l2); r2 = fma(vec4(s.z), right, r2);
+                l3 = fma(vec4(s.w), left, l3); r3 = fma(vec4(s.w), right, r3);
+                l4 = fma(vec4(t.x), left, l4); r4 = fma(vec4(t.x), right, r4);
+                l5 = fma(vec4(t.y), left, l5); r5 = fma(vec4(t.y), right, r5);
+                l6 = fma(vec4(t.z), left, l6); r6 = fma(vec4(t.z), right, r6);
+                l7 = fma(vec4(t.w), left, l7); r7 = fma(vec4(t.w), right, r7);
+            }
+        }
+        var b0 = vec4(before); var b1 = vec4(before); var a0 = vec4(1.0); var a1 = vec4(1.0);
+        if (told) {
+            b0 = near[128u + y]; b1 = near[136u + y]; a0 = near[144u + y]; a1 = near[152u + y];
+        }
+        // One store for all rows, the sums moving up behind it: SwiftShader takes seconds to compile eight stores.
+        for (var i = 0u; i < 8u; i += 1u) {
+            store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, l0, r0, b0.x, a0.x);
+            l0 = l1; l1 = l2; l2 = l3; l3 = l4; l4 = l5; l5 = l6; l6 = l7;
+            r0 = r1; r1 = r2; r2 = r3; r3 = r4; r4 = r5; r5 = r6; r6 = r7;
+            b0 = vec4(b0.yzw, b1.x); b1 = b1.yzww;
+            a0 = vec4(a0.yzw, a1.x); a1 = a1.yzww;
+        }
+    }
+}
+
+// A score, scaled, or hidden where `at` is not between `start` and `end`.
+fn seen(s: vec4<f32>, at: vec4<u32>, start: u32, end: u32) -> vec4<f32> {
+    return select(vec4(HIDDEN), s * p.scale, (at >= vec4(start)) & (at < vec4(end)));
+}

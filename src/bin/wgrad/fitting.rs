@@ -1,0 +1,97 @@
+//! Budgets and recomputation on the command line: what `plan` and `bench` have in common.
+
+use wgrad::graph::Roofline;
+use wgrad::limits::Limits;
+use wgrad::models::Model;
+use wgrad::optim::Optimizer;
+use wgrad::plan::{PlanOptions, Recompute, TrainStep};
+use wgrad::{Bytes, Error, Result};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The most the session may create on the device, such as 5GB or 600MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Bytes>,
+    /// Keep so many hundredths of the budget free.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    pub headroom: f64,
+    /// What the backward pass computes again: off, auto (with --budget), every:N (layers), sqrt, policy or named:PATH,PATH.
+    #[arg(long, default_value = "off")]
+    pub recompute: String,
+    /// Parts that the batch is cut into; their gradients are summed.
+    #[arg(long, default_value_t = 1)]
+    pub accumulate: u32,
+    /// The device on paper for modelled times: operations and bytes per second.
+    #[arg(long, value_name = "FLOPS,BYTES_PER_S")]
+    pub roofline: Option<String>,
+}
+
+impl Options {
+    /// The budget less what is to stay free.
+    pub fn budget(&self) -> Result<Option<Bytes>> {
+        if !(0.0..100.0).contains(&self.headroom) {
+            return Err(Error::Option(format!("--headroom {}: expected 0 to 99", self.headroom)));
+        }
+        let share = 1.0 - self.headroom / 100.0;
+        Ok(self.budget.map(|Bytes(budget)| Bytes((budget as f64 * share) as u64)))
+    }
+
+    pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
+        let recompute = recompute(&self.recompute)?;
+        let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
+        let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
+        let accumulate = self.accumulate;
+        Ok(PlanOptions { optimizer, budget, recompute, accumulate, roofline, ..PlanOptions::default() })
+    }
+
+    /// A step for a batch, traced for one of its parts.
+    pub fn step(&self, model: &Model, batch: usize) -> Result<TrainStep> {
+        let parts = self.accumulate as usize;
+        if parts == 0 || batch % parts != 0 {
+            return Err(Error::Option(format!("--accumulate {parts}: it must divide the batch of {batch}")));
+        }
+        model.train_step(batch / parts)
+    }
+}
+
+fn recompute(text: &str) -> Result<Recompute> {
+    let wrong = || {
+        Error::Option(format!(
+            "--recompute {text}: expected off, auto, every:N, sqrt, policy or named:PATH,PATH"
+        ))
+    };
+    Ok(match text.split_once(':') {
+        None => match text {
+            "off" => Recompute::Off,
+            "auto" => Recompute::Auto,
+            "sqrt" => Recompute::Sqrt,
+            "policy" => Recompute::Policy,
+            _ => return Err(wrong()),
+        },
+        Some(("every", n)) => Recompute::Every(n.parse().ok().filter(|&n: &u32| n > 0).ok_or_else(wrong)?),
+        Some(("named", layers)) => {
+            // The program parses its arguments once: what is leaked is as long as they are.
+            let layers: Vec<&'static str> =
+                layers.split(',').map(|layer| &*String::leak(layer.to_owned())).collect();
+            Recompute::Named(Vec::leak(layers))
+        }
+        Some(_) => return Err(wrong()),
+    })
+}
+
+fn roofline(text: &str) -> Result<Roofline> {
+    let wrong = || Error::Option(format!("--roofline {text}: expected two rates, such as 9.3e12,732e9"));
+    let (flops, bytes) = text.split_once(',').ok_or_else(wrong)?;
+    let rate = |text: &str| text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
+    let (flops_per_s, bytes_per_s) = rate(flops).zip(rate(bytes)).ok_or_else(wrong)?;
+    Ok(Roofline { flops_per_s, bytes_per_s })
+}
+
+/// Limits by name.
+pub fn limits(name: &str) -> Result<Limits> {
+    Limits::named(name).ok_or_else(|| Error::Unknown {
+        kind: "set of limits",
+        name: name.to_owned(),
+        known: Limits::NAMES.map(str::to_owned).to_vec(),
+    })
+}

@@ -1,0 +1,153 @@
+//! `wgrad plan`
+
+mod json;
+mod text;
+
+use std::process::ExitCode;
+
+use wgrad::dtype::Precision;
+use wgrad::models::Model;
+use wgrad::optim::Optimizer;
+use wgrad::plan::{self, Lever, Plan, PlanOptions, Recompute, Savings, TrainStep};
+use wgrad::{Bytes, Error, Result, report};
+
+use crate::fitting;
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    network: crate::model::Options,
+    #[command(flatten)]
+    fitting: fitting::Options,
+    /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
+    #[arg(long, default_value = "adam")]
+    optimizer: String,
+    /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
+    #[arg(long, default_value = "discrete")]
+    limits: String,
+    /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
+    #[arg(long, requires = "budget")]
+    fit: bool,
+    #[command(flatten)]
+    files: crate::files::Options,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What there is to say about a plan.
+struct Answer {
+    model: Model,
+    /// Model, batch and what was asked for.
+    title: String,
+    plan: Plan,
+    savings: Savings,
+    /// What `--fit` changed.
+    changes: Vec<String>,
+    fitting: Option<Fitting>,
+}
+
+/// How a plan stands to its budget.
+struct Fitting {
+    budget: Bytes,
+    fits: bool,
+    /// What else would save memory; empty if it fits.
+    levers: Vec<Lever>,
+    /// The cheapest combination that fits, if this plan does not and another does: what is changed, bytes, time.
+    cheapest: Option<(String, u64, f64)>,
+    max_batch: usize,
+}
+
+/// The exit status is that of a failure if a budget was given and the plan does not fit it.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let answer = answer(options)?;
+    options.files.export(&answer.plan)?;
+    if options.files.summary(&answer.plan, options.json) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.json {
+        println!("{}", json::to_json(options, &answer));
+    } else {
+        text::print(options, &answer);
+    }
+    let fits = answer.fitting.is_none_or(|fitting| fitting.fits);
+    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn answer(options: &Options) -> Result<Answer> {
+    let model = options.network.model()?;
+    let limits = fitting::limits(&options.limits)?;
+    let (batch, fitting) = (options.network.batch, &options.fitting);
+    let precision = options.network.precision()?;
+    let settings = PlanOptions { precision, ..fitting.plan_options(Optimizer::named(&options.optimizer)?)? };
+    let title = title(options, &model);
+    let step = fitting.step(&model, batch)?;
+    let savings = step.savings(&settings, &limits)?;
+    let Some(budget) = fitting.budget()? else {
+        let plan = step.plan(&settings, &limits)?;
+        draw(options, &title, &step, &settings, &plan)?;
+        return Ok(Answer { model, title, plan, savings, changes: Vec::new(), fitting: None });
+    };
+    let trace = |part: usize| model.train_step(part);
+    let part = batch / fitting.accumulate.max(1) as usize;
+    let fit = || match plan::fit(trace, part, &settings, budget, &limits) {
+        Ok(fitted) => Ok(Some(fitted)),
+        Err(Error::OverBudget { .. }) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let fitted = if options.fit { fit()? } else { None };
+    let (plan, changes) = match fitted {
+        Some(fitted) => (fitted.plan, fitted.changes),
+        None => (step.plan_over_budget(&settings, &limits)?, Vec::new()),
+    };
+    draw(options, &title, &step, &settings, &plan)?;
+    let fits = plan.footprint().total() <= budget.0;
+    let (mut levers, mut cheapest) = (Vec::new(), None);
+    if !fits {
+        levers = plan::levers(trace, part, &settings, budget, &limits)?;
+        let found = if options.fit { None } else { fit()? };
+        cheapest = found
+            .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
+    }
+    let max_batch = plan::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize;
+    let fitting = Some(Fitting { budget, fits, levers, cheapest, max_batch });
+    Ok(Answer { model, title, plan, savings, changes, fitting })
+}
+
+fn title(options: &Options, model: &Model) -> String {
+    let mut title = format!("{} · {}", options.network.title(model), options.optimizer);
+    if options.network.precision != "f32" {
+        title.push_str(&format!(" · {}", options.network.precision));
+    }
+    if options.fitting.recompute != "off" {
+        title.push_str(&format!(" · recompute {}", options.fitting.recompute));
+    }
+    if options.fitting.accumulate > 1 {
+        title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));
+    }
+    title
+}
+
+/// Pictures of the plan beside one that saves nothing and one that neither recomputes nor rounds.
+fn draw(options: &Options, title: &str, step: &TrainStep, settings: &PlanOptions, plan: &Plan) -> Result<()> {
+    if !options.files.draws() {
+        return Ok(());
+    }
+    let limits = fitting::limits(&options.limits)?;
+    let naive = step.plan_naive(settings, &limits)?;
+    let plain =
+        PlanOptions { precision: Precision::F32, recompute: Recompute::Off, budget: None, ..*settings };
+    let plain = step.plan(&plain, &limits)?;
+    let mut panels = vec![report::Panel { name: "naive", plan: &naive }];
+    if plain.hash() != plan.hash() {
+        panels.push(report::Panel { name: "planned", plan: &plain });
+    }
+    let names = [
+        (settings.precision != Precision::F32).then(|| format!("in {}", settings.precision.name())),
+        (plan.work.again_s > plain.work.again_s).then(|| "recomputed".to_owned()),
+    ];
+    let name = names.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let name = if name.is_empty() { "planned" } else { &name };
+    panels.push(report::Panel { name, plan });
+    options.files.draw(&panels, &title.replace(" · ", ", "))
+}

@@ -1,0 +1,49 @@
+//! A plan for people.
+
+use wgrad::{Bytes, report};
+
+use super::{Answer, Fitting, Options};
+
+pub(super) fn print(options: &Options, answer: &Answer) {
+    let Answer { title, plan, savings, changes, fitting, .. } = answer;
+    println!("{title} · {}\n", plan.limits);
+    if !changes.is_empty() {
+        println!("changed to fit: {}\n", changes.join(", "));
+    }
+    print!("{}", plan.estimate().with_savings(*savings).with_batch(options.network.batch));
+    println!("\nkept for the backward pass");
+    for report::Kept { op, tensors, bytes } in report::kept(plan) {
+        println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
+    }
+    let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
+    println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
+    if let Some(fitting) = fitting {
+        print_fitting(fitting, plan.footprint().total());
+    }
+}
+
+fn print_fitting(fitting: &Fitting, total: u64) {
+    let Fitting { budget, fits, levers, cheapest, max_batch } = fitting;
+    if *fits {
+        println!("budget          {budget}: it fits, {} to spare", Bytes(budget.0 - total));
+    } else {
+        println!("budget          {budget}: {} too much", Bytes(total - budget.0));
+    }
+    println!("largest batch   {max_batch}");
+    if !levers.is_empty() {
+        println!("\neach lever on its own, most bytes for its time first");
+        println!("  {:<20}{:>12}{:>12}{:>9}", "", "total", "saved", "time");
+    }
+    for lever in levers {
+        let (total, saved) = (Bytes(lever.total_bytes).to_string(), Bytes(lever.saved_bytes).to_string());
+        let time = format!("{:+.1} %", 100.0 * lever.time_fraction);
+        let fits = if lever.total_bytes <= budget.0 { "  fits" } else { "" };
+        let bits = if lever.exact { "" } else { "  other results" };
+        println!("  {:<20}{total:>12}{saved:>12}{time:>9}{fits}{bits}", lever.name);
+    }
+    if let Some((changes, total, time)) = cheapest {
+        println!("\n--fit would take {changes}: {} at {:+.2} % of the time", Bytes(*total), 100.0 * time);
+    } else if !fits {
+        println!("\nno combination of recomputation and accumulation fits");
+    }
+}

@@ -1,0 +1,340 @@
+//! Runs a trace through the strategies and measures what each needs.
+
+mod planned;
+
+use std::time::Instant;
+
+use super::trace::{Step, Trace};
+use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
+
+/// Where a contender's memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// One page, made in advance. What it reserves is the smallest page that serves the whole trace.
+    OnePage(Kind),
+    /// A pool that grows page by page. What it reserves is the peak of its pages.
+    Pages(PoolOptions),
+    /// One page laid out by the offline [`planner`](super::planner), which knows the whole trace in advance: what the strategies, which
+    /// see one request at a time, can be measured by.
+    Planned,
+}
+
+/// A strategy in a setting, under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// Name in tables.
+    pub name: &'static str,
+    /// Its setting.
+    pub setting: Setting,
+}
+
+/// Every contender: the offline planner, each strategy in one page, then the pools that grow.
+pub fn contenders() -> Vec<Contender> {
+    let alone = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching));
+    let mut all = vec![Contender { name: "offline-planner", setting: Setting::Planned }];
+    all.extend(alone.map(|kind| Contender { name: kind.name(), setting: Setting::OnePage(kind) }));
+    let grow = PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::default() };
+    let pools = [
+        ("bins-doubling", grow),
+        ("bins-64MiB-pages", PoolOptions { growth: Growth::Fixed(64 << 20), ..grow }),
+        ("pytorch", PoolOptions::pytorch()),
+        ("buffer-per-tensor", PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::one_buffer_per_tensor() }),
+    ];
+    all.extend(pools.map(|(name, options)| Contender { name, setting: Setting::Pages(options) }));
+    all
+}
+
+/// What a contender needed for a trace. Bytes, unless a field says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Name of the contender.
+    pub name: &'static str,
+    /// Most bytes asked for and alive at once, failed requests not counted.
+    pub peak_live: u64,
+    /// Most bytes reserved; see [`Setting`].
+    pub peak_reserved: u64,
+    /// `peak_reserved` by the trace's lower bound.
+    pub ratio: f64,
+    /// Share of the reserved bytes in which nothing was allocated when `peak_live` was reached, 0 to 1.
+    pub fragmentation: f64,
+    /// Bytes of padding in live blocks at that moment.
+    pub padding: u64,
+    /// Requests that failed; none unless a capacity was given. `None` where the planner found no layout within it: a
+    /// plan is whole or not at all.
+    pub failed: Option<u64>,
+    /// Pages created in the whole run: allocations that a device would have seen.
+    pub native_allocations: u64,
+    /// Time of an operation; `None` for the planner, which does nothing while the trace runs.
+    pub ns_per_op: Option<Time>,
+}
+
+/// Time of one allocation or free in nanoseconds, over batches of 16: of the strategy alone in one page, of the whole
+/// pool where pages come and go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Time {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// Runs `trace` through `contender`. With `capacity` (bytes) memory is limited to that, as one page or as a pool's cap,
+/// and requests may fail; without it memory is as large as needed.
+///
+/// # Errors
+/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
+/// that cannot be planned.
+pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> crate::Result<Outcome> {
+    let bound = trace.lower_bound();
+    let (options, times) = match contender.setting {
+        Setting::Planned => return Ok(planned::outcome(trace, contender.name, capacity)?),
+        Setting::OnePage(kind) => {
+            let options = one_page(kind, capacity.map_or_else(|| smallest_page(trace, kind, bound), Ok)?);
+            (options, time_strategy(trace, kind, options)?)
+        }
+        Setting::Pages(options) => {
+            let options = PoolOptions { cap: capacity, ..options };
+            (options, time_pool(trace, options)?)
+        }
+    };
+    let run = run(trace, options, false)?;
+    Ok(Outcome {
+        name: contender.name,
+        peak_live: run.peak_live,
+        peak_reserved: run.peak_reserved,
+        ratio: ratio(run.peak_reserved, bound),
+        fragmentation: run.fragmentation,
+        padding: run.padding,
+        failed: Some(run.failed),
+        native_allocations: run.native_allocations,
+        ns_per_op: Some(percentiles(times)),
+    })
+}
+
+fn ratio(reserved: u64, bound: u64) -> f64 {
+    if bound == 0 { 1.0 } else { reserved as f64 / bound as f64 }
+}
+
+/// Where a contender put a block. Bytes; times count steps of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Number of the page.
+    pub page: u32,
+    /// First byte within the page.
+    pub offset: u64,
+    /// Size, padded.
+    pub size: u64,
+    /// Step at which it was allocated.
+    pub from: usize,
+    /// Step at which it was freed, or the number of steps.
+    pub until: usize,
+}
+
+/// Where `contender` puts each block of the trace, and the bytes that it reserves for that.
+///
+/// # Errors
+/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
+/// that cannot be planned.
+pub fn place(trace: &Trace, contender: Contender) -> crate::Result<(Vec<Placed>, u64)> {
+    let options = match contender.setting {
+        Setting::Planned => return Ok(planned::layout(trace, None)?),
+        Setting::OnePage(kind) => one_page(kind, smallest_page(trace, kind, trace.lower_bound())?),
+        Setting::Pages(options) => options,
+    };
+    let mut pool = Pool::new(options, Offsets)?;
+    let mut live: Vec<Option<(Block, usize)>> = vec![None; trace.blocks.len()];
+    let mut placed = Vec::new();
+    for (time, step) in trace.steps.iter().enumerate() {
+        match *step {
+            Step::Alloc { id, size } => {
+                let block = pool.alloc(Request::new(size, &trace.blocks[id], ""))?;
+                let Block { page, offset, size, .. } = block;
+                live[id] = Some((block, placed.len()));
+                placed.push(Placed { page, offset, size, from: time, until: trace.steps.len() });
+            }
+            Step::Free { id } => {
+                if let Some((block, index)) = live[id].take() {
+                    pool.free(block)?;
+                    placed[index].until = time;
+                }
+            }
+        }
+    }
+    Ok((placed, pool.stats().reserved.peak))
+}
+
+/// A pool of exactly one page.
+fn one_page(strategy: Kind, bytes: u64) -> PoolOptions {
+    let granule = PoolOptions::default().granule;
+    let bytes = bytes.max(granule) / granule * granule;
+    PoolOptions { strategy, prealloc: bytes, cap: Some(bytes), max_page: bytes, ..PoolOptions::default() }
+}
+
+/// The smallest page, to 1/65536 of the bound, in which no request of the trace fails.
+///
+/// A strategy need not be monotone in its capacity, so that the result is a page that serves, found by bisection, and
+/// not proven the smallest.
+fn smallest_page(trace: &Trace, kind: Kind, bound: u64) -> Result<u64, AllocError> {
+    let granule = PoolOptions::default().granule;
+    let serves = |bytes: u64| run(trace, one_page(kind, bytes), true).map(|run| run.failed == 0);
+    let mut enough = bound.max(granule).next_multiple_of(granule);
+    let mut short = 0;
+    while !serves(enough)? {
+        short = enough;
+        enough += (enough / 8).max(granule).next_multiple_of(granule);
+    }
+    let step = (bound / 65536).max(granule).next_multiple_of(granule);
+    while short > 0 && enough - short > step {
+        let middle = (short + (enough - short) / 2).next_multiple_of(granule);
+        if serves(middle)? { enough = middle } else { short = middle }
+    }
+    Ok(enough)
+}
+
+#[derive(Default)]
+struct Run {
+    peak_live: u64,
+    peak_reserved: u64,
+    fragmentation: f64,
+    padding: u64,
+    failed: u64,
+    native_allocations: u64,
+}
+
+/// Runs the trace, to its end or, if told so, to the first failure.
+fn run(trace: &Trace, options: PoolOptions, until_failure: bool) -> Result<Run, AllocError> {
+    let mut pool = Pool::new(options, Offsets)?;
+    let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
+    let mut out = Run::default();
+    for step in &trace.steps {
+        match *step {
+            Step::Alloc { id, size } => match pool.alloc(Request::new(size, "", "")) {
+                Ok(block) => live[id] = Some(block),
+                Err(AllocError::OutOfMemory(_) | AllocError::TooLarge { .. }) => out.failed += 1,
+                Err(other) => return Err(other),
+            },
+            Step::Free { id } => {
+                if let Some(block) = live[id].take() {
+                    pool.free(block)?;
+                }
+            }
+        }
+        if until_failure && out.failed > 0 {
+            break;
+        }
+        let stats = pool.stats();
+        if stats.requested.current > out.peak_live {
+            out.peak_live = stats.requested.current;
+            out.fragmentation = stats.fragmentation();
+            out.padding = stats.allocated.current.saturating_sub(stats.requested.current);
+        }
+    }
+    out.peak_reserved = pool.stats().reserved.peak;
+    out.native_allocations = pool.stats().segments.allocated;
+    Ok(out)
+}
+
+/// Steps that are timed together: fewer would measure the clock.
+const BATCH: usize = 16;
+
+/// Nanoseconds per operation of each batch of steps, for a strategy alone.
+fn time_strategy(trace: &Trace, kind: Kind, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
+    let mut strategy = kind.build(options.granule)?;
+    strategy.add_page(0, options.prealloc, options.prealloc)?;
+    let mut live = vec![None; trace.blocks.len()];
+    Ok(time(trace, |step| match *step {
+        // A request that fails takes its time like any other.
+        Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
+        Step::Free { id } => {
+            let _ = live[id].take().map(|handle| strategy.free(handle));
+        }
+    }))
+}
+
+/// The same for a pool, statistics and labels included.
+fn time_pool(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
+    let mut pool = Pool::new(options, Offsets)?;
+    let mut live = vec![None; trace.blocks.len()];
+    Ok(time(trace, |step| match *step {
+        Step::Alloc { id, size } => live[id] = pool.alloc(Request::new(size, "", "")).ok(),
+        Step::Free { id } => {
+            let _ = live[id].take().map(|block| pool.free(block));
+        }
+    }))
+}
+
+fn time(trace: &Trace, mut work: impl FnMut(&Step)) -> Vec<f64> {
+    let batches = trace.steps.chunks(BATCH).map(|steps| {
+        let start = Instant::now();
+        steps.iter().for_each(&mut work);
+        start.elapsed().as_nanos() as f64 / steps.len() as f64
+    });
+    batches.collect()
+}
+
+fn percentiles(mut times: Vec<f64>) -> Time {
+    times.sort_by(f64::total_cmp);
+    let at = |share: usize| times.get(times.len().saturating_sub(1) * share / 100).copied().unwrap_or(0.0);
+    Time { p50: at(50), p99: at(99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three blocks of 1 KiB, the middle one freed, then one of 2 KiB: best fit needs a fifth KiB.
+    fn trace() -> Trace {
+        let text = "id,lower,upper,size\na,0,9,1024\nb,1,4,1024\nc,2,9,1024\nd,4,9,2048\n";
+        Trace::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn reserved_is_the_smallest_page_or_the_peak_of_the_pages() {
+        let outcome = |name: &str, capacity| {
+            let contender = contenders().into_iter().find(|c| c.name == name).expect("known");
+            replay(&trace(), contender, capacity).expect("valid setting")
+        };
+        let best = outcome("best-fit", None);
+        assert_eq!((best.peak_live, best.peak_reserved, best.failed), (4096, 5120, Some(0)));
+        assert_eq!((best.ratio, best.native_allocations, best.padding), (1.25, 1, 0));
+        assert!((best.fragmentation - 0.2).abs() < 1e-12, "{best:?}");
+
+        let single = outcome("buffer-per-tensor", None);
+        assert_eq!((single.ratio, single.native_allocations), (1.0, 4));
+        assert_eq!(outcome("pytorch", None).peak_reserved, 2 << 20);
+
+        let short = outcome("best-fit", Some(4096));
+        assert_eq!((short.failed, short.peak_live), (Some(1), 3072));
+
+        let planned = outcome("offline-planner", None);
+        assert_eq!((planned.ratio, planned.fragmentation, planned.ns_per_op), (1.0, 0.0, None));
+        assert_eq!(outcome("offline-planner", Some(4096)).failed, Some(0));
+        assert_eq!(outcome("offline-planner", Some(4095)).failed, None, "no plan fits");
+    }
+
+    #[test]
+    fn the_planner_places_every_block_once_and_nothing_overlaps() {
+        let planner = contenders()[0];
+        let (placed, height) = place(&trace(), planner).expect("a valid trace");
+        assert_eq!((placed.len(), height), (4, 4096));
+        for (i, a) in placed.iter().enumerate() {
+            for b in &placed[..i] {
+                let together = a.from < b.until && b.from < a.until;
+                assert!(
+                    !together || a.offset + a.size <= b.offset || b.offset + b.size <= a.offset,
+                    "{a:?} {b:?}"
+                );
+            }
+        }
+        assert_eq!(place(&Trace::default(), planner).expect("an empty trace").1, 0);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = contenders().iter().map(|contender| contender.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

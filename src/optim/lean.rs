@@ -1,0 +1,113 @@
+//! Optimizers with less state than Adam's eight bytes for each parameter.
+
+use std::panic::Location;
+
+use crate::graph::{Op, Reduction, Tensor, Trace, Update};
+
+/// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): steps of equal size in every direction. One
+/// number of state for each parameter. A rate three to ten times smaller than Adam's, and a decay as much larger, is usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lion {
+    /// η, the learning rate.
+    pub lr: f32,
+    /// β₁, which blends the step, and β₂, which remembers.
+    pub betas: (f32, f32),
+    /// λ: weights shrink by `1 - ηλ` each step.
+    pub weight_decay: f32,
+}
+
+impl Default for Lion {
+    /// The authors': η = 0.0001, β = (0.9, 0.99), no decay.
+    fn default() -> Self {
+        Self { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0 }
+    }
+}
+
+/// Adafactor (Shazeer & Stern 2018): `torch.optim.Adafactor`. A matrix keeps its second moment as one number for each row
+/// and each column; convolutions are matrices of their last two dimensions, as in PyTorch; vectors keep all of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adafactor {
+    /// η: the relative step size is the smaller of it and `1/√t`.
+    pub lr: f32,
+    /// Exponent c of `1 - β₂ = t^c`, below 0.
+    pub beta2_decay: f32,
+    /// ε₁, under the second moment, and ε₂, under the size of the weights.
+    pub eps: (f32, f32),
+    /// d: updates are scaled down so that their root mean square is at most this.
+    pub clip: f32,
+    /// λ: weights shrink by `1 - ηλ` each step.
+    pub weight_decay: f32,
+}
+
+impl Default for Adafactor {
+    /// PyTorch's: η = 0.01, c = -0.8, ε = (2⁻²³, 0.001), d = 1, no decay.
+    fn default() -> Self {
+        Self { lr: 1e-2, beta2_decay: -0.8, eps: (f32::EPSILON, 1e-3), clip: 1.0, weight_decay: 0.0 }
+    }
+}
+
+impl Adafactor {
+    pub(super) const fn update(&self) -> Update {
+        Update::Adafactor { eps: self.eps.1, clip: self.clip, weight_decay: self.weight_decay }
+    }
+
+    /// What the last step reads beside `w` and `scalars`: the update `u`, and the sums of `u²` and `w²`.
+    pub(super) fn operands(
+        &self,
+        trace: &Trace,
+        name: &str,
+        weight: &Tensor,
+        gradient: &Tensor,
+        scalars: &Tensor,
+    ) -> [Tensor; 3] {
+        let average = |state: &str, x: &Tensor, scale: f32| {
+            let state = trace.state(&format!("{name}.{state}"), x.shape());
+            state.one(Op::MovingAverage { scale }, &[&state, x, scalars], Location::caller())
+        };
+        let rank = weight.shape().rank();
+        let variance = if rank >= 2 {
+            let along = |axis: usize, state: &str| {
+                let squares = gradient.reduce_keep(Reduction::SumSquares, &[axis]);
+                average(state, &squares, 1.0 / weight.dim(axis) as f32)
+            };
+            let (rows, columns) = (along(rank - 1, "row_var"), along(rank - 2, "col_var"));
+            let mean = rows.reduce_keep(Reduction::Mean, &[rank - 2]).clamp(self.eps.0, f32::MAX);
+            rows.div(&mean).mul(&columns)
+        } else {
+            average("variance", &gradient.square(), 1.0)
+        };
+        let update = variance.clamp(self.eps.0 * self.eps.0, f32::MAX).sqrt().recip().mul(gradient);
+        let sum = |x: &Tensor| x.reduce_keep(Reduction::SumSquares, &[]).reshape([]);
+        let (u2, w2) = (sum(&update), sum(weight));
+        [update, u2, w2]
+    }
+}
+
+/// AdamW with both moments in eight bits: blocks of 256 elements share a scale, and the 256 numbers of an element are closer
+/// together where small (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the map and the block of
+/// bitsandbytes). Two bytes and a thirty-second for each parameter; tensors of fewer than 4,096 elements keep 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam8bit {
+    /// η, the learning rate.
+    pub lr: f32,
+    /// β₁ and β₂.
+    pub betas: (f32, f32),
+    /// ε
+    pub eps: f32,
+    /// λ: weights shrink by `1 - ηλ` each step.
+    pub weight_decay: f32,
+}
+
+impl Default for Adam8bit {
+    /// As [`AdamW`](super::AdamW): η = 0.001, β = (0.9, 0.999), ε = 1e-8, λ = 0.01.
+    fn default() -> Self {
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 }
+    }
+}
+
+impl Adam8bit {
+    /// Tensors of fewer elements keep their moments in 32 bits.
+    pub const SMALLEST: u64 = 4096;
+    /// Elements that share a scale.
+    pub const BLOCK: u64 = 256;
+}

@@ -1,0 +1,85 @@
+//! Ways of saving memory, each on its own.
+
+use super::{PlanOptions, Recompute, TrainStep, parts_of, slowdown};
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::plan::Plan;
+use crate::units::Bytes;
+
+/// One way of saving memory, planned on its own.
+#[derive(Clone, Debug)]
+pub struct Lever {
+    /// What is changed: `recompute auto`, `accumulate 4`, `optimizer sgd`.
+    pub name: String,
+    /// Everything that a session would create, in bytes.
+    pub total_bytes: u64,
+    /// All arenas together, in bytes.
+    pub peak_bytes: u64,
+    /// Total bytes less than without it.
+    pub saved_bytes: u64,
+    /// Modelled time more than without it, as a share.
+    pub time_fraction: f64,
+    /// Whether the results stay the same bits.
+    pub exact: bool,
+}
+
+impl Lever {
+    fn of(name: &str, plan: &Plan, asked: &Plan, exact: bool) -> Self {
+        let total_bytes = plan.footprint().total();
+        Self {
+            name: name.to_owned(),
+            total_bytes,
+            peak_bytes: plan.peak_bytes(),
+            saved_bytes: asked.footprint().total().saturating_sub(total_bytes),
+            time_fraction: slowdown(plan, asked),
+            exact,
+        }
+    }
+
+    /// Bytes saved for each hundredth of time; a lever that costs less than a thousandth counts as costing that.
+    fn worth(&self) -> f64 {
+        self.saved_bytes as f64 / self.time_fraction.max(1e-3)
+    }
+}
+
+/// What each way of saving memory would bring for a batch, the most bytes saved for its cost in time first. `step` traces
+/// the model for a number of samples. Recomputation does as much as `budget` demands, or all it can.
+///
+/// # Errors
+/// As [`TrainStep::plan`], but for the budget.
+pub fn levers(
+    mut step: impl FnMut(usize) -> Result<TrainStep>,
+    batch: usize,
+    options: &PlanOptions,
+    budget: Bytes,
+    limits: &Limits,
+) -> Result<Vec<Lever>> {
+    let whole = step(batch)?;
+    let open = PlanOptions { budget: None, ..*options };
+    let asked = whole.plan(&open, limits)?;
+    let mut levers = Vec::new();
+    for (name, recompute) in [
+        ("recompute auto", Recompute::Auto),
+        ("recompute policy", Recompute::Policy),
+        ("recompute sqrt", Recompute::Sqrt),
+    ] {
+        let plan =
+            whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
+        levers.push(Lever::of(name, &plan, &asked, true));
+    }
+    for parts in parts_of(batch).take(6) {
+        let accumulate = options.accumulate * parts as u32;
+        let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
+        levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));
+        if plan.footprint().total() <= budget.0 {
+            break;
+        }
+    }
+    for (name, optimizer) in options.optimizer.lighter() {
+        let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
+        levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
+    }
+    levers.retain(|lever| lever.saved_bytes > 0);
+    levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));
+    Ok(levers)
+}

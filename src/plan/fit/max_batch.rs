@@ -1,0 +1,39 @@
+//! The largest batch under a budget, found by planning.
+
+use super::{PlanOptions, TrainStep};
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::units::Bytes;
+
+/// No batch is looked for beyond this.
+const MOST: usize = 1 << 24;
+
+/// The largest batch whose plan fits `budget`, 0 if not even one sample does. `step` traces the model for a number of
+/// samples. Found by doubling, then by halving the gap: plans are made, nothing is run.
+///
+/// # Errors
+/// As [`TrainStep::plan`], but for what says that a batch is too large.
+pub fn max_batch(
+    mut step: impl FnMut(usize) -> Result<TrainStep>,
+    options: &PlanOptions,
+    budget: Bytes,
+    limits: &Limits,
+) -> Result<usize> {
+    let options = PlanOptions { budget: Some(budget), ..*options };
+    let mut fits = |batch: usize| -> Result<bool> {
+        match step(batch)?.fits(&options, limits) {
+            Ok(fits) => Ok(fits),
+            Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let (mut low, mut high) = (0, 1);
+    while high <= MOST && fits(high)? {
+        (low, high) = (high, high * 2);
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle)? { low = middle } else { high = middle }
+    }
+    Ok(low)
+}

@@ -1,0 +1,92 @@
+//! Fitting a step into a budget: what each way of saving memory would bring, and the cheapest that is enough.
+
+mod levers;
+mod max_batch;
+
+pub use levers::{Lever, levers};
+pub use max_batch::max_batch;
+
+use super::{Plan, PlanOptions, Recompute, TrainStep};
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::units::Bytes;
+
+/// A plan that fits its budget, and how.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The plan.
+    pub plan: Plan,
+    /// The options that make it.
+    pub options: PlanOptions,
+    /// What was changed for it, in words; empty if the plan fits as it is.
+    pub changes: Vec<String>,
+    /// Modelled time over that of the step as it was asked for, as a share of it.
+    pub time_fraction: f64,
+}
+
+impl TrainStep {
+    /// The cheapest plan for this step within `budget`: as it is if it fits, else with as little recomputation as will do.
+    /// Neither changes a bit of any result. [`fit`] knows more ways.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
+    pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
+        let asked = self.plan(&PlanOptions { budget: None, ..*options }, limits)?;
+        let options = PlanOptions { budget: Some(budget), ..*options };
+        if asked.footprint().total() <= budget.0 {
+            return Ok(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0 });
+        }
+        let options = PlanOptions { recompute: Recompute::Auto, ..options };
+        let plan = self.plan(&options, limits)?;
+        let time_fraction = slowdown(&plan, &asked);
+        Ok(Fitted { plan, options, changes: vec!["recompute auto".to_owned()], time_fraction })
+    }
+}
+
+/// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation alone is
+/// enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, 8, … parts whose gradients are summed,
+/// with as little recomputation as then will do; the fewest parts with which it fits. Batch norm then sees smaller
+/// batches.
+///
+/// # Errors
+/// [`Error::OverBudget`] if nothing fits, with what each lever reaches; and as [`TrainStep::plan`].
+pub fn fit(
+    mut step: impl FnMut(usize) -> Result<TrainStep>,
+    batch: usize,
+    options: &PlanOptions,
+    budget: Bytes,
+    limits: &Limits,
+) -> Result<Fitted> {
+    let whole = step(batch)?;
+    let refused = match whole.fit(options, budget, limits) {
+        Err(error @ Error::OverBudget { .. }) => error,
+        result => return result,
+    };
+    let asked = whole.plan(&PlanOptions { budget: None, ..*options }, limits)?;
+    for parts in parts_of(batch) {
+        let part = step(batch / parts)?;
+        let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
+        match part.fit(&options, budget, limits) {
+            Ok(fitted) => {
+                let mut changes = vec![format!("accumulate {parts}")];
+                changes.extend(fitted.changes);
+                let time_fraction = slowdown(&fitted.plan, &asked);
+                return Ok(Fitted { changes, time_fraction, ..fitted });
+            }
+            Err(Error::OverBudget { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
+
+/// Powers of two, from 2 on, that divide a batch.
+fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
+    (1..usize::BITS).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch % parts == 0)
+}
+
+/// Modelled time of one plan over another's, as a share of it.
+fn slowdown(plan: &Plan, asked: &Plan) -> f64 {
+    let seconds = |plan: &Plan| plan.work.step_s + plan.work.again_s;
+    if seconds(asked) > 0.0 { seconds(plan) / seconds(asked) - 1.0 } else { 0.0 }
+}

@@ -1,0 +1,107 @@
+//! From what becomes of each forward result to the list of operations that run.
+
+use super::tape::Tape;
+use crate::rewrite::Step;
+
+/// What becomes of a forward result between its last reader in the forward pass and the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::plan) enum Fate {
+    /// Stays in memory as long as anyone reads it.
+    Keep,
+    /// Is computed again when the backward pass first needs it, and then stays until nobody does.
+    Once,
+    /// Is computed again for each operation of the backward pass that needs it.
+    Each,
+}
+
+/// Writes scripts; its memory is used again from one to the next.
+pub(in crate::plan) struct Writer<'a> {
+    tape: &'a Tape,
+    steps: Vec<Step>,
+    /// Slots that are not to be had without computing them again.
+    missing: Vec<bool>,
+    /// Slots that an update has changed.
+    changed: Vec<bool>,
+    stack: Vec<(u32, u32)>,
+    /// Slots that are there for one operation only.
+    passing: Vec<u32>,
+}
+
+impl<'a> Writer<'a> {
+    pub(in crate::plan) fn new(tape: &'a Tape) -> Self {
+        Self {
+            tape,
+            steps: Vec::with_capacity(tape.order.len() * 2),
+            missing: Vec::with_capacity(tape.slots.len()),
+            changed: Vec::with_capacity(tape.slots.len()),
+            stack: Vec::new(),
+            passing: Vec::new(),
+        }
+    }
+
+    /// The order of operations in which forward results that are not kept are computed again, as late as can be.
+    ///
+    /// # Errors
+    /// A slot that cannot be computed again when it is needed, because an update has changed what it is made of.
+    pub(in crate::plan) fn write(&mut self, fates: &[Fate]) -> Result<&[Step], usize> {
+        let tape = self.tape;
+        self.steps.clear();
+        self.passing.clear();
+        self.missing.clear();
+        self.missing.extend(fates.iter().map(|&fate| fate != Fate::Keep));
+        self.changed.clear();
+        self.changed.resize(fates.len(), false);
+        for &n in &tape.order {
+            let work = &tape.works[n as usize];
+            if !work.forward {
+                for &slot in tape.reads(work) {
+                    if self.missing[slot as usize] {
+                        self.need(slot, fates)?;
+                    }
+                }
+            }
+            self.steps.push(Step::first(n));
+            for slot in self.passing.drain(..) {
+                self.missing[slot as usize] = true;
+            }
+            tape.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
+        }
+        Ok(&self.steps)
+    }
+
+    /// Computes `slot` again, after what it is made of.
+    fn need(&mut self, slot: u32, fates: &[Fate]) -> Result<(), usize> {
+        let tape = self.tape;
+        self.stack.push((slot, 0));
+        while let Some((slot, next)) = self.stack.pop() {
+            let Some(n) = tape.slots[slot as usize].producer else { return Err(slot as usize) };
+            let work = &tape.works[n as usize];
+            let reads = tape.reads(work);
+            let rest = &reads[next as usize..];
+            if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
+                self.stack.push((slot, next + i as u32 + 1));
+                self.stack.push((rest[i], 0));
+                continue;
+            }
+            if !self.missing[slot as usize] {
+                continue;
+            }
+            if reads.iter().any(|&read| self.changed[read as usize]) {
+                self.stack.clear();
+                return Err(slot as usize);
+            }
+            let mut fresh = 0;
+            for (i, &write) in tape.writes(work).iter().enumerate() {
+                if self.missing[write as usize] {
+                    fresh |= 1 << i;
+                    self.missing[write as usize] = false;
+                    if fates[write as usize] == Fate::Each {
+                        self.passing.push(write);
+                    }
+                }
+            }
+            self.steps.push(Step { node: n, again: true, fresh });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Search for what to keep under a height: greedy, then parts of the answer are thrown away and searched again.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use super::chain::Chain;
+use super::frontier::Point;
+use super::measure::{Measure, Meter};
+use super::script::{Fate, Writer};
+use super::select::{Layers, candidates};
+use super::tape::{Slot, Tape};
+use crate::random;
+
+/// Improvements that may fail in a row before the search ends.
+const PATIENCE: u32 = 40;
+
+/// A search for the least recomputed time below one height.
+pub(super) struct Search<'a> {
+    tape: &'a Tape,
+    writer: Writer<'a>,
+    meter: Meter<'a>,
+    /// Slots that may be dropped, in the order of the forward pass.
+    candidates: Vec<usize>,
+    /// What only the forward pass reads is made again where it is needed; everything else stays.
+    start: Vec<Fate>,
+    fates: Vec<Fate>,
+    pub(super) now: Measure,
+    /// The height to get below.
+    target: u64,
+    /// Steps of scripts that may still be looked at: a bound on time, the same on every machine.
+    work: u64,
+    thrown: u64,
+    /// Answers on the way.
+    pub(super) points: Vec<Point>,
+}
+
+/// A change of one slot's fate, with the excess it removes for each second it costs.
+#[derive(Clone, Copy, PartialEq)]
+struct Flip {
+    worth: f64,
+    slot: usize,
+    fate: Fate,
+}
+
+impl Eq for Flip {}
+
+impl PartialOrd for Flip {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Flip {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.worth.total_cmp(&other.worth).then(other.slot.cmp(&self.slot)).then(other.fate.cmp(&self.fate))
+    }
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(tape: &'a Tape, target: u64, work: u64) -> Self {
+        let candidates = candidates(tape);
+        let read_back = tape.read_back();
+        let mut start = vec![Fate::Keep; tape.slots.len()];
+        candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = Fate::Once);
+        let mut search = Self {
+            tape,
+            writer: Writer::new(tape),
+            meter: Meter::new(tape),
+            candidates,
+            fates: start.clone(),
+            start,
+            now: Measure::default(),
+            target,
+            work,
+            thrown: 0,
+            points: Vec::new(),
+        };
+        search.now = search.measure().unwrap_or_default();
+        search.note();
+        search
+    }
+
+    /// Greedy, tidied, then improved while there is work left.
+    pub(super) fn run(mut self, layers: Option<&Layers>) -> Vec<Point> {
+        let all = self.candidates.clone();
+        self.lower(&all, true);
+        self.tidy(&all);
+        self.note();
+        if let Some(layers) = layers {
+            self.try_chain(layers, &all);
+        }
+        self.improve();
+        self.note();
+        self.points
+    }
+
+    /// Starts again from the best checkpoints of the chain, and goes on from there if that is better.
+    fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
+        let Some(room) = self.target.checked_sub(layers.widest) else { return };
+        let fates = layers.fates(&Chain::new(&layers.stages, room), &self.start);
+        let (other, before) = (std::mem::replace(&mut self.fates, fates), self.now);
+        if let Some(measure) = self.measure() {
+            self.now = measure;
+            self.lower(all, false);
+            self.tidy(all);
+            self.note();
+        }
+        if !self.better(&before) {
+            self.fates = other;
+            self.now = before;
+        }
+    }
+
+    /// Nearer to the target than `before`, or as near in less time.
+    fn better(&self, before: &Measure) -> bool {
+        (self.now.excess, self.now.again_s) < (before.excess, before.again_s)
+    }
+
+    fn note(&mut self) {
+        let Measure { peak, again_s, .. } = self.now;
+        self.points.push(Point { fates: self.fates.clone(), peak, again_s });
+    }
+
+    /// `None` where something dropped cannot be made again.
+    fn measure(&mut self) -> Option<Measure> {
+        let script = self.writer.write(&self.fates).ok()?;
+        self.work = self.work.saturating_sub(script.len() as u64);
+        Some(self.meter.measure(script, self.target))
+    }
+
+    fn with(&mut self, slot: usize, fate: Fate) -> Option<Measure> {
+        let before = std::mem::replace(&mut self.fates[slot], fate);
+        let measure = self.measure();
+        self.fates[slot] = before;
+        measure
+    }
+
+    /// Drops results among `slots` until nothing is higher than the target, or nothing helps.
+    fn lower(&mut self, slots: &[usize], note: bool) {
+        let mut heap = BinaryHeap::new();
+        let mut hopeful = true;
+        while self.now.excess > 0 && self.work > 0 {
+            if heap.is_empty() {
+                if !hopeful {
+                    return;
+                }
+                hopeful = false;
+                let flips = slots.iter().flat_map(|&slot| [(slot, Fate::Once), (slot, Fate::Each)]);
+                heap.extend(flips.filter_map(|(slot, fate)| self.hope(slot, fate)));
+            }
+            let Some((flip, measure)) = self.best(&mut heap) else { continue };
+            hopeful = true;
+            self.fates[flip.slot] = flip.fate;
+            self.now = measure;
+            if note {
+                self.note();
+            }
+        }
+    }
+
+    /// The most that a change could be worth.
+    fn hope(&self, slot: usize, fate: Fate) -> Option<Flip> {
+        let Slot { bytes, producer, .. } = self.tape.slots[slot];
+        let seconds = self.tape.works[producer? as usize].seconds.max(1e-9);
+        let times = if fate == Fate::Each { 0.5 } else { 1.0 };
+        let worth = times * bytes as f64 * self.now.over as f64 / seconds;
+        (fate > self.fates[slot]).then_some(Flip { worth, slot, fate })
+    }
+
+    fn worth(&mut self, slot: usize, fate: Fate) -> Option<(Flip, Measure)> {
+        if fate <= self.fates[slot] {
+            return None;
+        }
+        let measure = self.with(slot, fate)?;
+        let less = self.now.excess.checked_sub(measure.excess).filter(|&less| less > 0)?;
+        let seconds = (measure.again_s - self.now.again_s).max(1e-9);
+        Some((Flip { worth: less as f64 / seconds, slot, fate }, measure))
+    }
+
+    /// The best change. Worths in the heap are those of an earlier moment: the first that still beats the next is taken.
+    fn best(&mut self, heap: &mut BinaryHeap<Flip>) -> Option<(Flip, Measure)> {
+        while let Some(stale) = heap.pop() {
+            let Some((flip, measure)) = self.worth(stale.slot, stale.fate) else { continue };
+            if heap.peek().is_none_or(|next| flip.worth >= next.worth) {
+                return Some((flip, measure));
+            }
+            heap.push(flip);
+        }
+        None
+    }
+
+    /// Keeps again what among `slots` need not be dropped, the most expensive first.
+    fn tidy(&mut self, slots: &[usize]) {
+        let tape = self.tape;
+        let seconds = |slot: usize| tape.slots[slot].producer.map_or(0.0, |n| tape.works[n as usize].seconds);
+        let mut dropped: Vec<usize> =
+            slots.iter().copied().filter(|&slot| self.fates[slot] != Fate::Keep).collect();
+        dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
+        for slot in dropped {
+            for fate in [Fate::Keep, Fate::Once] {
+                if fate >= self.fates[slot] || self.work == 0 {
+                    break;
+                }
+                let Some(measure) = self.with(slot, fate) else { continue };
+                if measure.excess <= self.now.excess && measure.again_s < self.now.again_s {
+                    self.fates[slot] = fate;
+                    self.now = measure;
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Throws away the answer for a few neighbouring slots and searches it again; keeps what is better.
+    fn improve(&mut self) {
+        let count = self.candidates.len();
+        let mut failures = 0;
+        while count > 0 && self.work > 0 && failures < PATIENCE {
+            let width = 4 + self.dice(20) as usize;
+            let mut part = self.neighbours(width);
+            if self.dice(2) == 0 {
+                part.extend(self.neighbours(width / 2));
+            }
+            let (fates, before) = (self.fates.clone(), self.now);
+            part.iter().for_each(|&slot| self.fates[slot] = self.start[slot]);
+            self.now = self.measure().unwrap_or(before);
+            self.lower(&part, false);
+            self.tidy(&part);
+            if self.better(&before) {
+                failures = 0;
+                self.note();
+            } else {
+                failures += 1;
+                self.fates = fates;
+                self.now = before;
+            }
+        }
+    }
+
+    fn neighbours(&mut self, width: usize) -> Vec<usize> {
+        let count = self.candidates.len();
+        let from = self.dice(count as u64) as usize;
+        self.candidates[from..count.min(from + width)].to_vec()
+    }
+
+    fn dice(&mut self, below: u64) -> u64 {
+        self.thrown += 1;
+        random::bits(0x5eed, self.thrown) % below.max(1)
+    }
+}

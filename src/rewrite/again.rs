@@ -1,0 +1,114 @@
+//! Forward operations computed again in the backward half, as a script says.
+
+use crate::graph::{Graph, Node, Op, Phase, ValueId};
+
+/// One operation of a script. Views are not listed: they are made where they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Position in the graph's nodes.
+    pub node: u32,
+    /// Whether it ran before in this script.
+    pub again: bool,
+    /// Bit `i`: what comes later reads result `i` of this run, not that of an earlier one.
+    pub fresh: u64,
+}
+
+impl Step {
+    /// The operation's own run.
+    pub(crate) fn first(node: u32) -> Self {
+        Self { node, again: false, fresh: u64::MAX }
+    }
+}
+
+/// The graph whose nodes, in their order, are the steps of `script`. It must run every node that is not a view once, after
+/// its operands. Each later run gets values of its own, and later steps read those that are fresh.
+pub(crate) fn again(mut graph: Graph, script: &[Step]) -> Graph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let outputs = graph.outputs.clone();
+    let mut rewrite = Again::new(graph, &nodes);
+    for step in script {
+        rewrite.run(&nodes, step);
+    }
+    for (_, id) in outputs {
+        rewrite.resolve(id, &nodes);
+    }
+    rewrite.graph.nodes = rewrite.written;
+    rewrite.graph
+}
+
+struct Again {
+    graph: Graph,
+    written: Vec<Node>,
+    /// The value that stands for each now.
+    current: Vec<ValueId>,
+    /// The view that makes each value, if one does.
+    view: Vec<Option<usize>>,
+    /// Of what each view was made last.
+    made_of: Vec<Option<ValueId>>,
+    runs: Vec<u32>,
+}
+
+impl Again {
+    fn new(graph: Graph, nodes: &[Node]) -> Self {
+        let mut view = vec![None; graph.values.len()];
+        for (n, node) in nodes.iter().enumerate().filter(|(_, node)| is_view(&node.op)) {
+            view[node.outputs[0].index()] = Some(n);
+        }
+        let current = graph.ids().map(|(id, _)| id).collect();
+        let made_of = vec![None; graph.values.len()];
+        let runs = vec![0; graph.values.len()];
+        Self { written: Vec::with_capacity(nodes.len()), graph, current, view, made_of, runs }
+    }
+
+    fn run(&mut self, nodes: &[Node], step: &Step) {
+        let mut node = nodes[step.node as usize].clone();
+        for id in &mut node.inputs {
+            *id = self.resolve(*id, nodes);
+        }
+        if step.again {
+            node.phase = Phase::Backward;
+            for (i, id) in node.outputs.iter_mut().enumerate() {
+                let copy = self.copy_of(*id);
+                if step.fresh >> i & 1 == 1 {
+                    self.current[id.index()] = copy;
+                }
+                *id = copy;
+            }
+        }
+        self.written.push(node);
+    }
+
+    /// The value to read for `id`; a view is made of what stands for its operand.
+    fn resolve(&mut self, id: ValueId, nodes: &[Node]) -> ValueId {
+        let Some(n) = self.view[id.index()] else { return self.current[id.index()] };
+        let of = self.resolve(nodes[n].inputs[0], nodes);
+        if self.made_of[id.index()] != Some(of) {
+            let first = self.made_of[id.index()].is_none();
+            self.made_of[id.index()] = Some(of);
+            let (output, phase) =
+                if first { (id, nodes[n].phase) } else { (self.copy_of(id), Phase::Backward) };
+            self.current[id.index()] = output;
+            let node = Node { inputs: vec![of], outputs: vec![output], phase, ..nodes[n].clone() };
+            self.written.push(node);
+        }
+        self.current[id.index()]
+    }
+
+    fn copy_of(&mut self, id: ValueId) -> ValueId {
+        let runs = &mut self.runs[id.index()];
+        *runs += 1;
+        let mut value = self.graph.value(id).clone();
+        value.name.push_str(".again");
+        value.again = true;
+        if *runs > 1 {
+            value.name.push_str(&runs.to_string());
+        }
+        let copy = ValueId(self.graph.values.len() as u32);
+        self.graph.values.push(value);
+        copy
+    }
+}
+
+pub(crate) fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_))
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Writes lean.safetensors: what optimizers with little state do to weights in five steps. Run by hand, as generate.py:
+
+    venv/bin/python tests/golden/lean.py
+
+Made with torch 2.15.0 on its CPU backend, in float64; inputs are f32 values. A second run writes the same bytes.
+
+RUN/N/init, RUN/N/g [5, ..], RUN/N/final: a weight, its gradients at the five steps, the weight after them. RUN is
+    adafactor   torch.optim.Adafactor on a vector, a matrix and a convolution's kernel
+    lion        the authors' formula (Chen et al. 2023, program 1), below
+    adam8bit    AdamW with both moments stored in eight bits between steps, below: bitsandbytes' map (create_dynamic_map)
+                in blocks of 256, each number the nearest of the map's
+The settings are in SETTINGS, which the file's metadata repeats.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+HERE = Path(__file__).resolve().parent
+STEPS = 5
+SHAPES = {"vector": (37,), "matrix": (7, 12), "kernel": (4, 3, 3, 5)}
+SETTINGS = {
+    "adafactor": {"lr": 0.05, "eps": [2.0**-23, 1e-3], "weight_decay": 0.1},
+    "lion": {"lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.1},
+    "adam8bit": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1},
+}
+
+
+def dynamic_map(signed):
+    """create_dynamic_map(signed, max_exponent_bits=7, total_bits=8) of bitsandbytes 0.44, in float64."""
+    data = []
+    for i in range(7):
+        items = 2**i + 1 if signed else 2 ** (i + 1) + 1
+        boundaries = torch.linspace(0.1, 1, items, dtype=torch.float64)
+        means = 10.0 ** (-6 + i) * (boundaries[:-1] + boundaries[1:]) / 2
+        data += means.tolist()
+        if signed:
+            data += (-means).tolist()
+    data += [0.0, 1.0]
+    assert len(data) == 256
+    return torch.tensor(sorted(data), dtype=torch.float64)
+
+
+def through_eight_bits(x, table):
+    padded = torch.cat([x, x.new_zeros(-len(x) % 256)]).view(-1, 256)
+    most = padded.abs().amax(dim=1, keepdim=True)
+    share = torch.where(most > 0, padded / most, torch.zeros_like(padded))
+    codes = (share.unsqueeze(-1) - table).abs().argmin(dim=-1)
+    return (table[codes] * most).view(-1)[: len(x)]
+
+
+def adam8bit(w, gradients, lr, betas, eps, weight_decay):
+    m, v = torch.zeros_like(w), torch.zeros_like(w)
+    signed, positive = dynamic_map(True), dynamic_map(False)
+    for t, g in enumerate(gradients, 1):
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        w = w * (1 - lr * weight_decay)
+        corrected = v.sqrt() / (1 - betas[1] ** t) ** 0.5 + eps
+        w = w - lr / (1 - betas[0] ** t) * m / corrected
+        m, v = through_eight_bits(m, signed), through_eight_bits(v, positive)
+    return w
+
+
+def lion(w, gradients, lr, betas, weight_decay):
+    m = torch.zeros_like(w)
+    for g in gradients:
+        w = w * (1 - lr * weight_decay) - lr * (betas[0] * m + (1 - betas[0]) * g).sign()
+        m = betas[1] * m + (1 - betas[1]) * g
+    return w
+
+
+def adafactor(w, gradients, lr, eps, weight_decay):
+    w = torch.nn.Parameter(w.clone())
+    optimizer = torch.optim.Adafactor([w], lr=lr, eps=tuple(eps), weight_decay=weight_decay)
+    for g in gradients:
+        w.grad = g.clone()
+        optimizer.step()
+    return w.detach()
+
+
+def main():
+    generator = torch.Generator().manual_seed(7)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float32).double()
+
+    runs = [("adafactor", name, shape) for name, shape in SHAPES.items()]
+    runs += [("lion", "vector", SHAPES["vector"]), ("adam8bit", "vector", (4999,))]
+    tensors = {}
+    for run, name, shape in runs:
+        init, gradients = normal(*shape), normal(STEPS, *shape)
+        final = globals()[run](init, gradients, **SETTINGS[run])
+        for key, value in (("init", init), ("g", gradients), ("final", final)):
+            tensors[f"{run}/{name}/{key}"] = value.float().contiguous()
+    facts = {"torch": torch.__version__.split("+")[0], "settings": SETTINGS}
+    path = HERE / "lean.safetensors"
+    save_file(tensors, path, {"made_with": json.dumps(facts)})
+    path.chmod(0o644)
+    print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

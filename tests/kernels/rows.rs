@@ -1,0 +1,188 @@
+//! Norms of rows, embedding and rotary embedding.
+
+use std::collections::BTreeMap;
+
+use wgrad::graph::{Init, Params, Tensor};
+use wgrad::plan::TrainStep;
+
+use super::support::close::{EXACT, Near, assert_within};
+use super::support::compare::{compare, device_gradients, twin_gradients};
+use super::support::{noise, some_labels};
+use super::{SIZES, everywhere, placed_both_ways, unchecked};
+
+const NEAR: Near = Near { rel: 4e-6, abs: 4e-6 };
+
+#[test]
+fn norms_of_rows() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for rows in [1, 9] {
+                for d in SIZES {
+                    let x = batch.input(trace, [rows, d], noise(d as u64, rows * d, -3.0, 5.0));
+                    let gamma = batch.input(trace, [d], noise(1, d, 0.5, 1.5));
+                    let beta = batch.input(trace, [d], noise(2, d, -1.0, 1.0));
+                    let y = x.layer_norm(&gamma, &beta, 1e-5);
+                    batch.expect(&format!("layer_norm {rows} x {d}"), &y, NEAR);
+                    batch.expect(&format!("rms_norm {rows} x {d}"), &x.rms_norm(&gamma, 1e-5), NEAR);
+                }
+            }
+        });
+    });
+}
+
+/// Rows far from zero, all zero, all the same, huge, tiny, and with one element that is far off.
+#[test]
+fn norms_of_awkward_rows() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for d in [7, 64, 257, 1000] {
+                let own = |f: &dyn Fn(usize, f32) -> f32| -> Vec<f32> {
+                    noise(3, d, -1.0, 1.0).into_iter().enumerate().map(|(i, v)| f(i, v)).collect()
+                };
+                let first = |far: f32| own(&move |i, v| if i == 0 { far } else { v });
+                let rows = [
+                    own(&|_, _| 0.0),
+                    own(&|_, _| 3.0),
+                    own(&|_, v| v * 1e15),
+                    own(&|_, v| v * 1e-20),
+                    first(1e3),
+                    own(&|_, v| 1e4 + v),
+                ];
+                let (gamma, beta) = (noise(1, d, 0.5, 1.5), noise(2, d, -1.0, 1.0));
+                for (i, row) in rows.iter().enumerate() {
+                    let x = batch.input(trace, [1, d], row.clone());
+                    let gamma = batch.input(trace, [d], gamma.clone());
+                    let beta = batch.input(trace, [d], beta.clone());
+                    // The mean of a row near 10,000 is an f32: within 5e-4, of a deviation of 0.6.
+                    let near =
+                        if i == 5 { Near { rel: 0.0, abs: 2e-3 } } else { Near { rel: 4e-6, abs: 2e-5 } };
+                    let y = x.layer_norm(&gamma, &beta, 1e-5);
+                    batch.expect(&format!("layer_norm of row {i} of {d}"), &y, near);
+                    let near = Near { rel: 1e-5, abs: 1e-6 };
+                    batch.expect(&format!("rms_norm of row {i} of {d}"), &x.rms_norm(&gamma, 1e-5), near);
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn long_rows_and_many_rows() {
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for (rows, d) in [(2, 50_257), (1, 100_001), (2, 4 * 21_000), (3000, 12)] {
+                let x = batch.input(trace, [rows, d], noise(7, rows * d, -3.0, 5.0));
+                let gamma = batch.input(trace, [d], noise(1, d, 0.5, 1.5));
+                let beta = batch.input(trace, [d], noise(2, d, -1.0, 1.0));
+                let near = Near { rel: 1e-5, abs: 1e-5 };
+                let y = x.layer_norm(&gamma, &beta, 1e-5);
+                batch.expect(&format!("layer_norm {rows} x {d}"), &y, near);
+                batch.expect(&format!("rms_norm {rows} x {d}"), &x.rms_norm(&gamma, 1e-5), near);
+            }
+        });
+    });
+}
+
+/// The gradients of a loss over the parameters `p0`, `p1`, … of these shapes.
+fn check_gradients(
+    name: &str,
+    shapes: &[&[usize]],
+    labels: &BTreeMap<&str, Vec<u32>>,
+    build: impl Fn(&[Tensor]) -> Tensor,
+) {
+    let params = Params::new(3);
+    let registered: Vec<_> = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, dims)| {
+            let shape = wgrad::shape::Shape::try_new(dims).expect("few dimensions");
+            let data = noise(20 + i as u64, shape.numel() as usize, -2.0, 2.0);
+            params.add(&format!("p{i}"), shape, Init::Data(data.into()))
+        })
+        .collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x: Vec<Tensor> = registered.iter().map(|param| trace.param(param)).collect();
+        let y = build(&x);
+        y.mul(&y.scale(0.3).sigmoid()).sum(&[])
+    });
+    let step = step.expect("valid");
+    unchecked(|device, limits| {
+        let (plan, found) = device_gradients(device, &step, limits, labels);
+        let wanted = twin_gradients(&plan, labels);
+        for (key, found) in found {
+            let wanted = &wanted[&key];
+            let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+            assert_within(&format!("{name}: {key} ({})", limits.name), &found, wanted, |i| {
+                2e-5 * wanted[i].abs() + 1e-5 * largest + 2e-7
+            });
+        }
+    });
+}
+
+#[test]
+fn gradients_of_norms() {
+    for [rows, d] in [[1, 1], [3, 5], [9, 64], [300, 12], [2, 1000], [2, 50_257], [700, 4]] {
+        check_gradients(
+            &format!("layer_norm {rows} x {d}"),
+            &[&[rows, d], &[d], &[d]],
+            &BTreeMap::new(),
+            |x| x[0].scale(1.5).layer_norm(&x[1], &x[2], 1e-3),
+        );
+        check_gradients(&format!("rms_norm {rows} x {d}"), &[&[rows, d], &[d]], &BTreeMap::new(), |x| {
+            x[0].scale(1.5).rms_norm(&x[1], 1e-3)
+        });
+    }
+}
+
+#[test]
+fn rows_of_tables() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for d in SIZES {
+                let table = batch.input(trace, [13, d], noise(4, 13 * d, -2.0, 2.0));
+                let ids = batch.ids(trace, [3, 5], 13, some_labels(d as u64, 15, 13));
+                batch.expect(&format!("embedding of {d}"), &table.embedding(&ids), EXACT);
+            }
+            // What was not declared as ids is not checked when it is fed; it reads the last row.
+            let table = batch.input(trace, [5, 3], noise(4, 15, -2.0, 2.0));
+            let ids = batch.input(trace, [4], vec![4.0, 5.0, 1e9, 0.0]).cast(wgrad::dtype::DType::U32);
+            batch.expect("ids out of range", &table.embedding(&ids), EXACT);
+        });
+    });
+}
+
+/// One, two and three passes of the sort; runs longer than one launch sums; blocks that are not full.
+#[test]
+fn gradients_of_tables() {
+    for (ids, rows, d) in [
+        (1, 1, 5),
+        (1000, 2, 4),
+        (63, 300, 4),
+        (257, 300, 3),
+        (5000, 70_000, 4),
+        (40_000, 3, 4),
+        (33_000, 1, 1),
+    ] {
+        let labels = BTreeMap::from([("ids", some_labels(9, ids, rows as u32))]);
+        check_gradients(&format!("embedding of {ids} in {rows} x {d}"), &[&[rows, d]], &labels, |x| {
+            x[0].scale(0.5).embedding(&x[0].trace().ids("ids", [ids], rows as u32))
+        });
+    }
+}
+
+#[test]
+fn rotary_is_exact_far_out() {
+    placed_both_ways(|trace, batch, keep| {
+        for (shape, heads, base) in
+            [([1, 4100, 2, 8], 2, 10_000.0), ([2, 3, 3, 128], 2, 500_000.0), ([1, 700, 1, 6], 1, 1.0)]
+        {
+            let count = shape.iter().product();
+            let x = batch.input(trace, shape, noise(6, count, -2.0, 2.0));
+            let near = Near { rel: 1e-6, abs: 1e-6 };
+            batch.expect(&format!("rotary {shape:?}"), &x.rotary(heads, base), near);
+            if keep {
+                batch.keep(&x);
+            }
+        }
+    });
+}

@@ -1,0 +1,304 @@
+//! Recomputation, accumulation and budgets: the same bits in less memory, whatever is dropped; more budget never costs
+//! more time; and errors that say what would fit.
+
+mod support;
+
+use support::close::{Near, assert_close, assert_same_bits};
+use support::{devices, noise, on_each, some_labels};
+use wgrad::device::Device;
+use wgrad::exec::Session;
+use wgrad::graph::{Params, Tensor, Window};
+use wgrad::limits::Limits;
+use wgrad::models::{Mlp, Model, ModelOptions, ResNet};
+use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
+use wgrad::optim::{AdamW, Clip, Optimizer, Sgd};
+use wgrad::plan::{self, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::{Bytes, Error};
+
+const BATCH: usize = 4;
+const STEPS: usize = 4;
+const CLASSES: usize = 5;
+
+/// A network by name, with its input's length for one sample.
+fn network(name: &str, batch: usize) -> (TrainStep, usize) {
+    let params = Params::new(7);
+    let (sample, net): (Vec<usize>, Box<dyn Module>) = match name {
+        "mlp" => (vec![24], Box::new(Dropping(Mlp::new(&params, &[24, 40, 33, 40, 24, 5])))),
+        "cnn" => (vec![2, 9, 9], Box::new(Cnn::new(&params))),
+        _ => (vec![3, 10, 10], Box::new(Dropping(ResNet::small(&params, 3, &[(8, 2), (12, 2)], CLASSES)))),
+    };
+    let shape = [&[batch], &sample[..]].concat();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", wgrad::shape::Shape::try_new(&shape).expect("small"));
+        net.forward(&x).cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
+    });
+    (step.expect("valid"), sample.iter().product())
+}
+
+/// Drops a part of its input.
+struct Dropping<M>(M);
+
+impl<M: Module> Module for Dropping<M> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.0.forward(&x.scale(1.5).dropout(0.2))
+    }
+}
+
+/// Convolutions with normalisation, dropout between them and functions whose operands are kept.
+struct Cnn {
+    convs: Vec<(Conv2d, BatchNorm2d)>,
+    fc: Linear,
+}
+
+impl Cnn {
+    fn new(params: &Params) -> Self {
+        let conv = |i: usize| {
+            let scope = params.scope(format!("block{i}"));
+            let inputs = if i == 0 { 2 } else { 8 };
+            let conv = Conv2d::new(&scope.scope("conv"), inputs, 8, Window::square(3).padding(1));
+            (conv, BatchNorm2d::new(&scope.scope("norm"), 8))
+        };
+        Self { convs: (0..4).map(conv).collect(), fc: Linear::new(&params.scope("fc"), 8 * 16, CLASSES) }
+    }
+}
+
+impl Module for Cnn {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = x.clone();
+        for (i, (conv, norm)) in self.convs.iter().enumerate() {
+            let y = x.apply(conv).apply(norm);
+            x = if i % 2 == 0 { y.gelu().dropout(0.1) } else { y.relu() };
+        }
+        x.max_pool2d(Window::square(3).stride(2)).flatten(1).apply(&self.fc)
+    }
+}
+
+fn optimizer() -> Optimizer {
+    Sgd { lr: 0.05, momentum: 0.9, ..Sgd::default() }.into()
+}
+
+/// Losses, parameters, running statistics and optimizer state of a few steps.
+fn run(device: &Device, plan: &Plan, length: usize, batch: usize) -> Vec<(String, Vec<f32>)> {
+    let mut session = Session::new(device, plan).expect("it opens");
+    assert_eq!(session.device_bytes(), plan.footprint().total(), "bytes created and planned");
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        session.feed("x", &noise(step as u64, batch * length, -1.0, 1.0)).expect("valid");
+        session.feed("y", &some_labels(step as u64, batch, CLASSES as u32)).expect("valid");
+        session.step().expect("it runs");
+        losses.push(session.loss().expect("a finite loss"));
+    }
+    let mut results = vec![("losses".to_owned(), losses)];
+    for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+        results.push((storage.name.clone(), session.parameter(&storage.name).expect("there")));
+    }
+    results
+}
+
+#[test]
+fn no_rule_changes_a_bit() {
+    on_each(devices(), |device| {
+        let limits = device.limits();
+        for (name, layer) in [("mlp", "fc2"), ("cnn", "block1"), ("resnet", "layer1.0")] {
+            let (step, length) = network(name, BATCH);
+            let options = PlanOptions {
+                optimizer: optimizer(),
+                rebuild: false,
+                clip: Clip::Norm(1.0),
+                ..PlanOptions::default()
+            };
+            let off = step.plan(&options, limits).expect("planned");
+            let wanted = run(device, &off, length, BATCH);
+            assert!(wanted[0].1[0] != wanted[0].1[STEPS - 1], "{name}: nothing was learnt");
+            let layers: &'static [&'static str] = Vec::leak(vec![layer]);
+            let rules = [
+                Recompute::Off,
+                Recompute::Every(1),
+                Recompute::Every(2),
+                Recompute::Sqrt,
+                Recompute::Named(layers),
+                Recompute::Policy,
+                Recompute::Auto,
+            ];
+            for recompute in rules {
+                let mut options = PlanOptions { recompute, rebuild: true, ..options };
+                if recompute == Recompute::Auto {
+                    let open = PlanOptions { budget: Some(Bytes(1)), ..options };
+                    let least = step.plan_over_budget(&open, limits).expect("planned").footprint().total();
+                    options.budget = Some(Bytes(least));
+                }
+                let plan = step.plan(&options, limits).expect("planned");
+                let again = plan.work.again_s > 0.0;
+                // Nothing of an mlp is cheap enough for `rebuild`.
+                assert!(
+                    again || recompute == Recompute::Off,
+                    "{name} {recompute:?}: nothing is computed again"
+                );
+                let results = run(device, &plan, length, BATCH);
+                assert_eq!(wanted.len(), results.len());
+                for ((what, wanted), (_, result)) in wanted.iter().zip(&results) {
+                    assert_same_bits(&format!("{name} {recompute:?}: {what}"), wanted, result);
+                }
+            }
+        }
+    });
+}
+
+fn small(name: &str) -> Model {
+    let image = (!matches!(name, "cnn" | "lenet")).then_some([64, 64]);
+    Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() })
+        .expect("known")
+}
+
+#[test]
+fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
+    let limits = Limits::default();
+    for name in
+        ["mlp", "cnn", "lenet", "resnet18", "resnet50", "vgg16", "mobilenet-v2", "densenet121", "unet"]
+    {
+        let step = small(name).train_step(8).expect("valid");
+        let options =
+            PlanOptions { optimizer: optimizer(), recompute: Recompute::Auto, ..PlanOptions::default() };
+        let plan = |budget: u64| {
+            step.plan_over_budget(&PlanOptions { budget: Some(Bytes(budget)), ..options }, &limits)
+                .expect("planned")
+        };
+        let (least, most) = (plan(1), plan(u64::MAX));
+        assert_eq!(most.work.again_s, 0.0, "{name}: with all the memory there is nothing runs twice");
+        let (low, high) = (least.footprint().total(), most.footprint().total());
+        assert!(low < high, "{name}: {low} {high}");
+        let mut last = (low, least.work.again_s);
+        for part in 1..=4 {
+            let budget = low + (high - low) * part / 4;
+            let plan = plan(budget);
+            let (total, again) = (plan.footprint().total(), plan.work.again_s);
+            assert!(total <= budget, "{name}: {total} is over {budget}");
+            assert!(total >= last.0 && again <= last.1, "{name} at {budget}: {total} {again} after {last:?}");
+            last = (total, again);
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_nothing_fits_is_an_error_with_the_least_there_is() {
+    let step = small("resnet18").train_step(64).expect("valid");
+    let limits = Limits::default();
+    let options = PlanOptions { recompute: Recompute::Auto, ..PlanOptions::default() };
+    let error = step.plan(&options, &limits).expect_err("no budget");
+    assert!(error.to_string().contains("`PlanOptions::budget` is not set"), "{error}");
+    let with = |budget| PlanOptions { budget: Some(budget), ..options };
+    let error = step.plan(&with(Bytes::kib(1)), &limits).expect_err("nothing fits");
+    let Error::OverBudget { needed, budget, .. } = error else { panic!("{error:?}") };
+    assert_eq!(budget, 1024);
+    assert!(step.plan(&with(Bytes(needed)), &limits).is_ok(), "what the error says is needed is enough");
+    assert!(step.plan(&with(Bytes(needed - 1)), &limits).is_err());
+    // Without recomputation the error names it.
+    let off = PlanOptions { recompute: Recompute::Off, budget: Some(Bytes(needed)), ..options };
+    let error = step.plan(&off, &limits).expect_err("more than the least").to_string();
+    assert!(error.contains("it fits with `recompute: Recompute::Auto`"), "{error}");
+}
+
+#[test]
+fn parts_of_a_batch_give_the_gradient_of_the_whole() {
+    on_each(devices(), |device| {
+        let limits = device.limits();
+        let trace = |batch: usize| {
+            let params = Params::new(3);
+            let mlp = Mlp::new(&params, &[24, 32, CLASSES]);
+            let step = TrainStep::trace(&params, |trace| {
+                let logits = mlp.forward(&trace.input("x", [batch, 24]));
+                trace.output("logits", &logits);
+                logits.cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
+            });
+            step.expect("valid")
+        };
+        let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
+        let whole = run(device, &trace(12).plan(&options, limits).expect("planned"), 24, 12);
+        for parts in [2u32, 3, 4] {
+            for recompute in [Recompute::Off, Recompute::Every(1)] {
+                let options = PlanOptions { accumulate: parts, recompute, ..options };
+                let plan = trace(12 / parts as usize).plan(&options, limits).expect("planned");
+                let shape = plan.graph().value(plan.graph().outputs[1].1).shape;
+                assert_eq!(shape.dims(), [12, CLASSES], "outputs of the parts are joined");
+                let summed = run(device, &plan, 24, 12);
+                for ((what, whole), (_, summed)) in whole.iter().zip(&summed) {
+                    let whole: Vec<f64> = whole.iter().map(|&x| f64::from(x)).collect();
+                    assert_close(
+                        &format!("{parts} parts: {what}"),
+                        summed,
+                        &whole,
+                        Near { rel: 1e-4, abs: 1e-5 },
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn parts_share_their_memory() {
+    let limits = Limits::default();
+    let model = small("resnet18");
+    let total = |parts: u32| {
+        let step = model.train_step(32 / parts as usize).expect("valid");
+        let options = PlanOptions { optimizer: optimizer(), accumulate: parts, ..PlanOptions::default() };
+        let plan = step.plan(&options, &limits).expect("planned");
+        plan.class_bytes().iter().find(|(class, _)| class.name() == "activations").expect("a class").1
+    };
+    assert!(total(4) * 3 < total(1), "{} of {}", total(4), total(1));
+    let step = model.train_step(8).expect("valid");
+    let error = step.plan(&PlanOptions { accumulate: 0, ..PlanOptions::default() }, &limits);
+    assert!(error.expect_err("no part").to_string().contains("accumulate 0"));
+}
+
+#[test]
+fn the_largest_batch_fits_and_the_next_does_not() {
+    let limits = Limits::default();
+    let model = small("resnet18");
+    let whole = model.train_step(48).expect("valid").plan(&PlanOptions::default(), &limits);
+    let budget = Bytes(whole.expect("planned").footprint().total());
+    let mut last = 0;
+    for recompute in [Recompute::Off, Recompute::Auto] {
+        let options = PlanOptions { recompute, ..PlanOptions::default() };
+        let most =
+            plan::max_batch(|batch| model.train_step(batch), &options, budget, &limits).expect("found");
+        let total = |batch: usize| {
+            let options = PlanOptions { budget: Some(budget), ..options };
+            let step = model.train_step(batch).expect("valid");
+            step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
+        };
+        assert!(total(most) <= budget.0, "{recompute:?}: {most} samples need {}", total(most));
+        assert!(recompute == Recompute::Auto || total(most + 1) > budget.0, "{} would fit", most + 1);
+        assert!(most > last, "{recompute:?}: {most} samples, without {last}");
+        last = most;
+    }
+    let none = plan::max_batch(|batch| model.train_step(batch), &PlanOptions::default(), Bytes(1), &limits);
+    assert_eq!(none.expect("found"), 0);
+}
+
+#[test]
+fn fitting_takes_recomputation_first_and_parts_where_it_is_not_enough() {
+    let limits = Limits::default();
+    let model = small("resnet18");
+    let options = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
+    let trace = |batch: usize| model.train_step(batch);
+    let fit = |budget: u64| plan::fit(trace, 128, &options, Bytes(budget), &limits);
+    let asked = trace(128).expect("valid").plan(&options, &limits).expect("planned").footprint().total();
+    let open = fit(asked).expect("it fits as it is");
+    assert!(open.changes.is_empty() && open.plan.footprint().total() == asked);
+    let tight = fit(asked * 9 / 10).expect("recomputation is enough");
+    assert_eq!(tight.changes, ["recompute auto"]);
+    let least = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..options };
+    let least =
+        trace(128).expect("valid").plan_over_budget(&least, &limits).expect("planned").footprint().total();
+    let parts = fit(least - 1).expect("parts are enough");
+    assert!(parts.changes[0].starts_with("accumulate "), "{:?}", parts.changes);
+    assert!(parts.plan.footprint().total() < least);
+    assert!(matches!(fit(1), Err(Error::OverBudget { .. })));
+    let levers = plan::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
+    let names: Vec<&str> = levers.iter().map(|lever| lever.name.as_str()).collect();
+    for name in ["recompute auto", "accumulate 2", "optimizer sgd", "optimizer momentum"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(levers.iter().all(|lever| lever.saved_bytes == asked - lever.total_bytes));
+}
