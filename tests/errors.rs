@@ -227,7 +227,7 @@ fn plans_over_the_budget_say_by_how_much() {
     assert_eq!((*says_needed, *budget), (needed, needed - 1));
     says(
         &error,
-        &["1 B too much", "the peak is at", "fc1.weight", "help: it fits with the optimizer `momentum`"],
+        &["1 B too much", "the peak is at", "fc1.weight", "help: it fits with ", "the optimizer `momentum`"],
     );
     says(&error, &[&Bytes(needed).to_string()]);
 }

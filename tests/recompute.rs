@@ -145,7 +145,7 @@ fn no_rule_changes_a_bit() {
 }
 
 fn small(name: &str) -> Model {
-    let image = (!matches!(name, "cnn" | "lenet")).then_some([64, 64]);
+    let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
     Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() })
         .expect("known")
 }

@@ -162,23 +162,26 @@ impl TrainStep {
 
     /// What else would keep to the budget, as text for an error.
     fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let mut ways = Vec::new();
-        let mut ask = |name: String, options: PlanOptions| {
-            if self.fits(&options, limits).unwrap_or(false) {
-                ways.push(name);
-            }
-        };
+        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
         let recompute = Recompute::Auto;
-        if options.recompute != recompute {
-            ask("`recompute: Recompute::Auto`".to_owned(), PlanOptions { recompute, ..*options });
+        let mut ways = Vec::new();
+        if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
+            ways.push("`recompute: Recompute::Auto`".to_owned());
+        }
+        let precision = Precision::F16;
+        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
+            ways.push("`precision: Precision::F16`".to_owned());
         }
         for (name, optimizer) in options.optimizer.lighter() {
-            ask(format!("the optimizer `{name}`"), PlanOptions { optimizer, ..*options });
-            ask(format!("it with `{name}`"), PlanOptions { optimizer, recompute, ..*options });
+            if fits(PlanOptions { optimizer, ..*options }) {
+                ways.push(format!("the optimizer `{name}`"));
+            } else if fits(PlanOptions { optimizer, recompute, ..*options }) {
+                ways.push(format!("the optimizer `{name}` and `Recompute::Auto`"));
+            }
         }
-        ways.dedup();
         match &ways[..] {
-            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which                    `plan::fit` accumulates"
+            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
+                   accumulates"
                 .to_owned(),
             ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),
         }
