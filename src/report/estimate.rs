@@ -135,8 +135,10 @@ fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
             None => String::new(),
         },
         Class::Activation => {
-            let kept: u64 = kept_values(plan).map(|(_, storage)| storage.bytes).sum();
-            let again: u64 = of().filter(|t| t.again).map(|t| t.bytes).sum();
+            let at = plan.peak.position;
+            let kept = kept_values(plan).map(|(_, storage)| storage).filter(|storage| storage.alive_at(at));
+            let kept: u64 = kept.map(|storage| storage.bytes).sum();
+            let again = of().filter(|t| t.again && t.first <= at && at <= t.last).map(|t| t.bytes).sum();
             match (kept, again) {
                 (0, 0) => String::new(),
                 (kept, 0) => format!("{} kept for the backward pass", Bytes(kept)),

@@ -1,5 +1,7 @@
 //! What every picture of a plan shows: rectangles, bands, and the bytes alive.
 
+use std::collections::BTreeSet;
+
 use super::tensors::{TensorReport, tensors};
 use crate::graph::Phase;
 use crate::plan::Plan;
@@ -59,9 +61,10 @@ impl<'a> Scene<'a> {
             Phase::Update if i < last => "",
             phase => phase.name(),
         }));
+        let depth = depth(nodes.iter().map(|node| &*node.layer));
         let layers = bands(nodes.iter().map(|node| match node.phase {
             Phase::Update => "",
-            _ => node.layer.split('.').next().unwrap_or_default(),
+            _ => part(&node.layer, depth),
         }));
         Self { plan, end, total: total.max(1), blocks, live, phases, layers }
     }
@@ -85,6 +88,30 @@ fn live(blocks: &[Block], end: usize) -> Vec<u64> {
     change[..end].iter().scan(0, running).collect()
 }
 
+/// Layers that a picture has room to name.
+const ENOUGH: usize = 6;
+
+/// Where names begin and end, in parts of their paths: behind what all have in common, and where there are enough of them.
+fn depth<'s>(layers: impl Iterator<Item = &'s str>) -> (usize, usize) {
+    let paths: BTreeSet<Vec<&str>> =
+        layers.filter(|l| !l.is_empty()).map(|l| l.split('.').collect()).collect();
+    let count =
+        |depth: usize| paths.iter().map(|path| &path[..path.len().min(depth)]).collect::<BTreeSet<_>>().len();
+    let deepest = paths.iter().map(Vec::len).max().unwrap_or(1);
+    let common = (1..deepest).take_while(|&depth| count(depth) == 1).count();
+    let most = count(deepest).min(ENOUGH);
+    let end = (common + 1..deepest).find(|&depth| count(depth) >= most).unwrap_or(deepest);
+    (common, end)
+}
+
+/// Parts `from..until` of a path, as far as it has them.
+fn part(layer: &str, (from, until): (usize, usize)) -> &str {
+    let cut = |text: &str, parts: usize| text.match_indices('.').nth(parts).map_or(text.len(), |(at, _)| at);
+    let end = cut(layer, until.saturating_sub(1));
+    let start = if from == 0 { 0 } else { (cut(layer, from - 1) + 1).min(end) };
+    &layer[start..end]
+}
+
 /// Runs of equal names; an operation without a name belongs to the run before it.
 fn bands<'s>(names: impl Iterator<Item = &'s str>) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
@@ -100,6 +127,35 @@ fn bands<'s>(names: impl Iterator<Item = &'s str>) -> Vec<Band> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn layers_are_named_where_they_differ() {
+        let flat = [
+            "conv1",
+            "layer1.0.conv1",
+            "layer1.1.conv1",
+            "layer2.0.conv1",
+            "layer3.0.conv1",
+            "layer4.0.conv1",
+            "fc",
+        ];
+        assert_eq!(depth(flat.into_iter()), (0, 1));
+        let blocks = [
+            "",
+            "gpt.wte",
+            "gpt.h.0.mlp",
+            "gpt.h.0.attn",
+            "gpt.h.1.mlp",
+            "gpt.h.2.mlp",
+            "gpt.h.3.mlp",
+            "gpt.ln",
+        ];
+        assert_eq!(depth(blocks.into_iter()), (1, 3));
+        let parts = blocks.map(|layer| part(layer, (1, 3)));
+        assert_eq!(parts, ["", "wte", "h.0", "h.0", "h.1", "h.2", "h.3", "ln"]);
+        assert_eq!(depth(["fc1", "fc2"].into_iter()), (0, 1));
+        assert_eq!((depth([""].into_iter()), part("", (0, 1)), part("a", (1, 2))), ((0, 1), "", ""));
+    }
 
     #[test]
     fn operations_outside_of_layers_join_the_band_before_them() {
