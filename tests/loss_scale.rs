@@ -120,3 +120,27 @@ fn scales_are_powers_of_two() {
         assert!(message.contains("power of two"), "{message}");
     }
 }
+
+/// The scale and codes of eight bits are saved with the rest.
+#[cfg(feature = "safetensors")]
+#[test]
+fn training_goes_on_from_a_checkpoint() {
+    on_each(devices(), |device| {
+        let path = std::env::temp_dir().join(format!("wgrad-scale-{}.safetensors", std::process::id()));
+        let optimizer = Optimizer::named("adam8bit").expect("known");
+        let plan = plan(device, optimizer, Clip::Off, Some(LossScale::default()));
+        let data = |at: u64| if at == 1 { huge() } else { x(at) };
+        let mut through = Session::new(device, &plan).expect("it opens");
+        (0..4).for_each(|at| train(&mut through, &data(at)));
+        let mut first = Session::new(device, &plan).expect("it opens");
+        (0..2).for_each(|at| train(&mut first, &data(at)));
+        first.save(&path, true).expect("it is written");
+        let mut second = Session::new(device, &plan).expect("it opens");
+        second.load(&path).expect("it fits");
+        assert_eq!(second.loss_scale().unwrap(), Some((32_768.0, 1)));
+        (2..4).for_each(|at| train(&mut second, &data(at)));
+        assert_eq!(bits(&state(&mut through, &plan)), bits(&state(&mut second, &plan)));
+        assert_eq!(through.loss_scale().unwrap(), second.loss_scale().unwrap());
+        std::fs::remove_file(&path).expect("it is there");
+    });
+}
