@@ -152,6 +152,7 @@ fn small(name: &str) -> Model {
 #[test]
 fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
     let limits = Limits::default();
+    let mut lowered = 0;
     for name in
         ["mlp", "cnn", "lenet", "resnet18", "resnet50", "vgg16", "mobilenet-v2", "densenet121", "unet"]
     {
