@@ -171,7 +171,12 @@ fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
             let plan = plan(budget);
             let (total, again) = (plan.footprint().total(), plan.work.again_s);
             assert!(total <= budget, "{name}: {total} is over {budget}");
-            assert!(total >= last.0 && again <= last.1, "{name} at {budget}: {total} {again} after {last:?}");
+            // Times are differences of sums: their last digits say nothing.
+            let slack = 1e-9 * plan.work.step_s;
+            assert!(
+                total >= last.0 && again <= last.1 + slack,
+                "{name} at {budget}: {total} {again} after {last:?}"
+            );
             last = (total, again);
         }
     }
