@@ -75,7 +75,9 @@ impl Work {
         let step_s = bare.seconds(roofline);
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
-        Self { step, step_s, again, again_s: (repeated.seconds(roofline) - step_s).max(0.0) }
+        // Sums in another order differ in their last digits.
+        let again_s = if again == Cost::default() { 0.0 } else { repeated.seconds(roofline) - step_s };
+        Self { step, step_s, again, again_s: again_s.max(0.0) }
     }
 }
 

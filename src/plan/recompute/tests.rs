@@ -22,7 +22,7 @@ fn bench(step: &TrainStep, limits: &Limits) -> Bench {
 fn what_is_measured_is_what_the_program_needs() {
     let mut lower = 0;
     for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
-        for limits in ["nvidia", "lavapipe"].map(|name| Limits::named(name).expect("a preset")) {
+        for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
             let bench = bench(&small(name), &limits);
             let points = bench.frontier(Heights::Few);
             lower += usize::from(points.len() > 1);
