@@ -120,10 +120,15 @@ impl TrainStep {
         let plan = self.plan_over_budget(options, limits)?;
         match options.budget {
             Some(budget) if plan.footprint().total() > budget.0 => {
-                Err(plan.over_budget(budget, "the training step", self.ways_out(options, limits)))
+                Err(self.refuse(&plan, options, budget, limits))
             }
             _ => Ok(plan),
         }
+    }
+
+    /// The error for a plan over its budget, with what else would keep to it.
+    pub(super) fn refuse(&self, plan: &Plan, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Error {
+        plan.over_budget(budget, "the training step", self.ways_out(options, limits))
     }
 
     /// [`TrainStep::plan`], whether it keeps to the budget or not: with [`Recompute::Auto`] the smallest plan if none does.

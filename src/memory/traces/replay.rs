@@ -14,7 +14,7 @@ pub enum Setting {
     OnePage(Kind),
     /// A pool that grows page by page. What it reserves is the peak of its pages.
     Pages(PoolOptions),
-    /// One page laid out by the offline [`planner`](super::planner), which knows the whole trace in advance: what the strategies, which
+    /// One page laid out by the offline [`planner`](crate::memory::planner), which knows the whole trace in advance: what the strategies, which
     /// see one request at a time, can be measured by.
     Planned,
 }

@@ -67,7 +67,7 @@ pub fn levers(
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
         levers.push(Lever::of(name, &plan, &asked, true));
     }
-    for parts in parts_of(batch).take(6) {
+    for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
         levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));

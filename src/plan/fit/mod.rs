@@ -31,20 +31,38 @@ impl TrainStep {
     /// # Errors
     /// [`Error::OverBudget`] with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
     pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
+        match self.try_fit(options, budget, limits)? {
+            Some(fitted) => Ok(fitted),
+            None => {
+                let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
+                let smallest = self.plan_over_budget(&options, limits)?;
+                Err(self.refuse(&smallest, &options, budget, limits))
+            }
+        }
+    }
+
+    /// [`TrainStep::fit`]; `None` if nothing fits.
+    fn try_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Option<Fitted>> {
         let asked = self.plan(&as_it_is(options), limits)?;
         if asked.footprint().total() <= budget.0 {
             let options = PlanOptions { budget: Some(budget), ..as_it_is(options) };
-            return Ok(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0 });
+            return Ok(Some(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0 }));
         }
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
-        let plan = self.plan(&options, limits)?;
+        // A glance first: looking for the fastest plan takes longer.
+        if !self.fits(&options, limits)? {
+            return Ok(None);
+        }
+        let plan = self.plan_over_budget(&options, limits)?;
         let time_fraction = slowdown(&plan, &asked);
-        Ok(Fitted { plan, options, changes: vec!["recompute auto".to_owned()], time_fraction })
+        let fits = plan.footprint().total() <= budget.0;
+        let changes = vec!["recompute auto".to_owned()];
+        Ok(fits.then_some(Fitted { plan, options, changes, time_fraction }))
     }
 }
 
 /// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation alone is
-/// enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, 8, … parts whose gradients are summed,
+/// enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose gradients are summed,
 /// with as little recomputation as then will do; the fewest parts with which it fits. Batch norm then sees smaller
 /// batches.
 ///
@@ -58,26 +76,21 @@ pub fn fit(
     limits: &Limits,
 ) -> Result<Fitted> {
     let whole = step(batch)?;
-    let refused = match whole.fit(options, budget, limits) {
-        Err(error @ Error::OverBudget { .. }) => error,
-        result => return result,
-    };
+    if let Some(fitted) = whole.try_fit(options, budget, limits)? {
+        return Ok(fitted);
+    }
     let asked = whole.plan(&as_it_is(options), limits)?;
     for parts in parts_of(batch) {
         let part = step(batch / parts)?;
         let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
-        match part.fit(&options, budget, limits) {
-            Ok(fitted) => {
-                let mut changes = vec![format!("accumulate {parts}")];
-                changes.extend(fitted.changes);
-                let time_fraction = slowdown(&fitted.plan, &asked);
-                return Ok(Fitted { changes, time_fraction, ..fitted });
-            }
-            Err(Error::OverBudget { .. }) => {}
-            Err(error) => return Err(error),
+        if let Some(fitted) = part.try_fit(&options, budget, limits)? {
+            let mut changes = vec![format!("accumulate {parts}")];
+            changes.extend(fitted.changes);
+            let time_fraction = slowdown(&fitted.plan, &asked);
+            return Ok(Fitted { changes, time_fraction, ..fitted });
         }
     }
-    Err(refused)
+    whole.fit(options, budget, limits)
 }
 
 /// The options without a budget, and so without what is chosen for one.
@@ -89,11 +102,9 @@ fn as_it_is(options: &PlanOptions) -> PlanOptions {
     PlanOptions { budget: None, recompute, ..*options }
 }
 
-/// Powers of two, from 2 on, that divide a batch.
+/// Powers of two, from 2 to 64, that divide a batch.
 fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
-    (1..usize::BITS)
-        .map(|power| 1usize << power)
-        .take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
+    (1..=6).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
 }
 
 /// Modelled time of one plan over another's, as a share of it.

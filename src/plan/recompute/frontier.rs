@@ -20,7 +20,9 @@ pub(in crate::plan) struct Point {
 /// The lowest height that is aimed at, as a share of that with nothing computed again.
 const LOWEST: f64 = 0.15;
 /// Operations of scripts that are looked at in all: a bound on time, the same on every machine.
-const WORK: u64 = 80_000_000;
+const MOST_WORK: u64 = 80_000_000;
+/// The same for each operation of the step: small steps need fewer.
+const WORK: u64 = 80_000;
 /// Scripts that a height needs to be looked for at all.
 const SCRIPTS: u64 = 3_500;
 
@@ -37,8 +39,10 @@ pub(in crate::plan) enum Heights {
 
 /// Ways to run the step, from the fastest to the one that needs fewest bytes: each needs fewer than all before it.
 pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -> Vec<Point> {
-    let start = Search::new(tape, 0, WORK);
-    let rungs = (WORK / SCRIPTS / tape.order.len().max(1) as u64).clamp(6, 28);
+    let operations = tape.order.len().max(1) as u64;
+    let work = (WORK * operations).min(MOST_WORK);
+    let start = Search::new(tape, 0, work);
+    let rungs = (work / SCRIPTS / operations).clamp(6, 28);
     let apart = if heights == Heights::All { 1 } else { APART };
     let share = LOWEST.powf(1.0 / rungs as f64);
     let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
@@ -46,7 +50,7 @@ pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -
     let climb = |thread: u64| -> Vec<Point> {
         let own =
             (0..rungs / apart).filter(|rung| rung % threads == thread).map(|rung| (rung + 1) * apart - 1);
-        own.flat_map(|rung| Search::new(tape, target(rung), WORK / rungs).run(layers)).collect()
+        own.flat_map(|rung| Search::new(tape, target(rung), work / rungs).run(layers)).collect()
     };
     let mut points = start.points;
     if threads == 1 {
