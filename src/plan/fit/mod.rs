@@ -7,7 +7,7 @@ pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
 use super::{Plan, PlanOptions, Recompute, TrainStep};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::Limits;
 use crate::units::Bytes;
 
