@@ -29,7 +29,7 @@ impl TrainStep {
     /// Neither changes a bit of any result. [`fit`] knows more ways.
     ///
     /// # Errors
-    /// [`Error::OverBudget`] with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
+    /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
     pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
         match self.try_fit(options, budget, limits)? {
             Some(fitted) => Ok(fitted),
@@ -67,7 +67,7 @@ impl TrainStep {
 /// batches.
 ///
 /// # Errors
-/// [`Error::OverBudget`] if nothing fits, with what each lever reaches; and as [`TrainStep::plan`].
+/// [`Error::OverBudget`](crate::Error::OverBudget) if nothing fits, with what each lever reaches; and as [`TrainStep::plan`].
 pub fn fit(
     mut step: impl FnMut(usize) -> Result<TrainStep>,
     batch: usize,
