@@ -1,8 +1,12 @@
 //! Fused attention against the same from matrix products, mask and softmax: planned bytes of a forward and backward pass, and
 //! its time (CPU time on software adapters): `cargo bench --bench attention [ADAPTER] [LENGTH] [HEAD_SIZE]`.
 
+#[path = "../src/bin/wgrad/cpu_time.rs"]
+mod cpu_time;
+
 use std::time::Instant;
 
+use cpu_time::cpu_seconds;
 use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::graph::{Attention, Init, Params};
@@ -78,13 +82,4 @@ fn race<const N: usize>(device: &Device, plans: [&Plan; N]) -> Result<[f64; N]> 
         }
     }
     Ok(best)
-}
-
-/// User and system time of this process; `None` where the system does not tell.
-fn cpu_seconds() -> Option<f64> {
-    let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    let one = |path: std::path::PathBuf| -> Option<f64> {
-        std::fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    Some(threads.flatten().filter_map(|t| one(t.path())).sum::<f64>() / 1e9)
 }

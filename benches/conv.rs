@@ -1,8 +1,12 @@
 //! Convolutions against a matrix product of the same work, in arithmetic per second of CPU time (software adapters) or of
 //! wall time: `cargo bench --bench conv [ADAPTER]`.
 
+#[path = "../src/bin/wgrad/cpu_time.rs"]
+mod cpu_time;
+
 use std::time::Instant;
 
+use cpu_time::cpu_seconds;
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Init, Params, Tensor, Trace, Window};
@@ -107,15 +111,4 @@ fn time(mut session: Session) -> Result<f64> {
         best = best.min(spent / 4.0);
     }
     Ok(best)
-}
-
-/// User and system time of this process; `None` where the system does not tell.
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/schedstat").ok();
-    let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    let one = |path: std::path::PathBuf| -> Option<f64> {
-        std::fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    let sum: f64 = threads.flatten().filter_map(|t| one(t.path())).sum();
-    stat.map(|_| sum / 1e9)
 }

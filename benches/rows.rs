@@ -2,8 +2,12 @@
 //! bytes that must move per second of CPU time (software adapters) or of wall time, on every adapter:
 //! `cargo bench --bench rows [ADAPTER] [OPERATION] [COLUMNS]`. Both answers are compared.
 
+#[path = "../src/bin/wgrad/cpu_time.rs"]
+mod cpu_time;
+
 use std::time::Instant;
 
+use cpu_time::cpu_seconds;
 use wgrad::device::{Device, PipelineSource};
 use wgrad::dtype::DType;
 use wgrad::graph::{Op, RowNorm};
@@ -339,13 +343,4 @@ fn read(device: &Device, from: &wgpu::Buffer, elements: usize) -> Result<Vec<f32
         .get_mapped_range(..)
         .map_err(|e| Error::Device { what: "to read a result".to_owned(), message: e.to_string() })?;
     Ok(bytemuck::cast_slice(&view).to_vec())
-}
-
-/// User and system time of this process; `None` where the system does not tell.
-fn cpu_seconds() -> Option<f64> {
-    let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    let one = |path: std::path::PathBuf| -> Option<f64> {
-        std::fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    Some(threads.flatten().filter_map(|thread| one(thread.path())).sum::<f64>() / 1e9)
 }

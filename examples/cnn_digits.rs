@@ -4,20 +4,19 @@
 
 mod support;
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
-use wgrad::data::{Dataset, Loader, Table, cifar10};
+use wgrad::Result;
+use wgrad::data::{Dataset, Loader, cifar10};
 use wgrad::graph::{Params, Tensor};
 use wgrad::models::ResNet;
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Schedule};
 use wgrad::plan::PlanOptions;
 use wgrad::train::{Callback, Classifier, ProgressLine, TrainOptions, Trainer};
-use wgrad::{Bytes, Error, Result, report};
 
 const HELP: &str = "\
 Trains a small residual network on the UCI handwritten digits, or on CIFAR-10.
@@ -28,8 +27,6 @@ usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME]
   --epochs N      passes over the training images (12)
   --batch N       images per step (64)
   --adapter NAME  part of an adapter's name; the best one by default";
-
-const DIGITS: &[u8] = include_bytes!("data/digits.csv.gz");
 
 fn main() -> std::process::ExitCode {
     support::main(run)
@@ -71,7 +68,7 @@ fn run() -> Result<()> {
             (Network::new([3, 32, 32], &[(16, 2), (32, 2), (64, 2)]), train, test)
         }
         None => {
-            let (train, test) = digits()?.split(0.8, 0);
+            let (train, test) = support::digits()?.split(0.8, 0);
             (Network::new([1, 8, 8], &[(16, 1), (32, 1)]), train, test)
         }
     };
@@ -95,24 +92,5 @@ fn run() -> Result<()> {
     let mut progress = ProgressLine::default();
     let mut callbacks: [&mut dyn Callback; 1] = [&mut progress];
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
-
-    let accuracy = end.accuracy.unwrap_or_default();
-    println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
-    let created = trainer.session().device_bytes();
-    let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
-    println!("a step of {} images; {}", batch, report::Estimate::of(plan));
-    println!(
-        "\nthe session, with its evaluation and smaller last batch, created {} on the device",
-        Bytes(created)
-    );
-    Ok(())
-}
-
-/// The digits, with pixels in [0, 1].
-fn digits() -> Result<Table> {
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(DIGITS)
-        .read_to_string(&mut text)
-        .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
-    Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+    support::conclude(&mut trainer, &end, batch, start)
 }

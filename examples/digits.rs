@@ -4,18 +4,17 @@
 
 mod support;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
-use wgrad::data::{Dataset, Loader, Table};
+use wgrad::data::{Dataset, Loader};
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::{Optimizer, Schedule};
 use wgrad::plan::PlanOptions;
 use wgrad::train::{Checkpoint, Metrics, Monitor, MonitorOptions, ProgressLine, TrainOptions, Trainer};
-use wgrad::{Bytes, Error, Result, report};
+use wgrad::{Error, Result};
 
 const HELP: &str = "\
 Trains a 64-128-64-10 network on the UCI handwritten digits.
@@ -33,8 +32,6 @@ usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr 
   --tensorboard DIR  write loss, accuracy, speed and bytes of each step there, for `tensorboard --logdir DIR`
   --quiet            no progress line";
 
-const DATA: &[u8] = include_bytes!("data/digits.csv.gz");
-
 fn main() -> std::process::ExitCode {
     support::main(run)
 }
@@ -50,7 +47,7 @@ fn run() -> Result<()> {
     let start = Instant::now();
     let device = arguments.device()?;
     println!("{device}");
-    let (train, test) = digits()?.split(0.8, 0);
+    let (train, test) = support::digits()?.split(0.8, 0);
     println!("{} images to train on, {} to test on\n", train.len(), test.len());
 
     let model = Model::named("digits", 0)?;
@@ -72,24 +69,5 @@ fn run() -> Result<()> {
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
     callbacks.extend(metrics.as_mut().map(|m| m as &mut dyn wgrad::train::Callback));
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
-
-    let accuracy = end.accuracy.unwrap_or_default();
-    println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
-    let created = trainer.session().device_bytes();
-    let plan = trainer.session().plan(wgrad::exec::ProgramId(0))?;
-    print!("a step of {} images; {}", batch, report::Estimate::of(plan));
-    println!(
-        "\nthe session, with its evaluation and smaller last batch, created {} on the device",
-        Bytes(created)
-    );
-    Ok(())
-}
-
-/// The data set, with pixels in [0, 1].
-fn digits() -> Result<Table> {
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(DATA)
-        .read_to_string(&mut text)
-        .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
-    Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+    support::conclude(&mut trainer, &end, batch, start)
 }

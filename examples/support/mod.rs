@@ -1,11 +1,18 @@
-//! What the examples share: their command line.
+//! What the examples share: their command line, the digits, and what they say at the end.
 #![allow(dead_code, reason = "each example uses a part")]
 
+use std::io::Read;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Instant;
 
+use wgrad::data::Table;
 use wgrad::device::Device;
-use wgrad::{Error, Result};
+use wgrad::exec::ProgramId;
+use wgrad::train::{Epoch, Trainer};
+use wgrad::{Bytes, Error, Result, report};
+
+const DIGITS: &[u8] = include_bytes!("../data/digits.csv.gz");
 
 /// Runs an example; an error is told and is the exit status.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
@@ -73,4 +80,27 @@ impl Arguments {
     pub fn device(&self) -> Result<Device> {
         self.text("--adapter").map_or_else(Device::new, Device::by_name)
     }
+}
+
+/// The handwritten digits, with pixels in [0, 1].
+pub fn digits() -> Result<Table> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(DIGITS)
+        .read_to_string(&mut text)
+        .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
+    Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+}
+
+/// Prints how well a network does after its last epoch, and the memory that it trained in.
+pub fn conclude(trainer: &mut Trainer, end: &Epoch, batch: usize, start: Instant) -> Result<()> {
+    let accuracy = end.accuracy.unwrap_or_default();
+    println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
+    let created = trainer.session().device_bytes();
+    let plan = trainer.session().plan(ProgramId(0))?;
+    print!("a step of {batch} images; {}", report::Estimate::of(plan));
+    println!(
+        "\nthe session, with its evaluation and smaller last batch, created {} on the device",
+        Bytes(created)
+    );
+    Ok(())
 }

@@ -1,13 +1,11 @@
-//! CPU time of this process.
+//! CPU time of this process: for `wgrad bench` and for the benchmarks.
 
 /// User and system time of all threads; `None` where the system does not tell. Threads that have ended do not count.
 pub fn cpu_seconds() -> Option<f64> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    let mut sum = 0.0;
-    for thread in threads.flatten() {
-        // The first of three numbers: nanoseconds on a CPU (Documentation/scheduler/sched-stats).
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        sum += text.split_whitespace().next()?.parse::<f64>().ok()?;
-    }
-    Some(sum / 1e9)
+    // The first of three numbers: nanoseconds on a CPU (Documentation/scheduler/sched-stats).
+    let one = |path: std::path::PathBuf| -> Option<f64> {
+        std::fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    Some(threads.flatten().filter_map(|thread| one(thread.path())).sum::<f64>() / 1e9)
 }
