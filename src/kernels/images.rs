@@ -1,6 +1,6 @@
 //! Kernels for images.
 
-use super::{ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
+use super::{ACTIVATION, ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
 
 const CONV: &str = wgsl!("prelude/conv");
 const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
@@ -12,7 +12,6 @@ const RESAMPLE_AXIS: &str = wgsl!("prelude/resample");
 const CHANNELS: &str = wgsl!("prelude/channels");
 const ALONE: &str = wgsl!("prelude/alone");
 const TOGETHER: &str = wgsl!("prelude/together");
-const ACTIVATION: &str = wgsl!("prelude/activation");
 
 /// A pair of kernels from one text: with a bias at the last slot, and without.
 macro_rules! biased {

@@ -28,6 +28,9 @@ pub struct PlanOptions {
     /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
+    /// Whether functions of single elements that follow each other run as one operation, so that what lies between them
+    /// is never in memory. The bits are the same.
+    pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
@@ -54,6 +57,7 @@ impl Default for PlanOptions {
             reuse: true,
             guard: false,
             rebuild: true,
+            fuse: true,
             precision: Precision::F32,
             recompute: Recompute::Off,
             accumulate: 1,
@@ -90,8 +94,8 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
-            let options = PlanOptions { rebuild, ..*options };
+        let bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
+            let options = PlanOptions { rebuild, fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
@@ -99,14 +103,16 @@ impl TrainStep {
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (naive, lifetimes) = bound(false, false, false, false)?;
+        let (on, off) = (true, false);
+        let (naive, lifetimes) = bound([off, off, off, off, off])?;
         Ok(Savings {
             naive,
             lifetimes,
-            in_place: bound(false, true, false, false)?.1,
-            views: bound(false, true, true, false)?.1,
-            order: bound(false, true, true, true)?.1,
-            rebuild: bound(options.rebuild, true, true, true)?.1,
+            in_place: bound([off, off, on, off, off])?.1,
+            views: bound([off, off, on, on, off])?.1,
+            order: bound([off, off, on, on, on])?.1,
+            rebuild: bound([options.rebuild, off, on, on, on])?.1,
+            fuse: bound([options.rebuild, options.fuse, on, on, on])?.1,
         })
     }
 
@@ -202,7 +208,8 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let options = PlanOptions { rebuild: false, reuse: false, precision: Precision::F32, ..*options };
+        let options =
+            PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -217,10 +224,11 @@ impl TrainStep {
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
-        Ok(match options.precision.storage() {
+        let graph = match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
-        })
+        };
+        Ok(if options.fuse { rewrite::fuse(graph) } else { graph })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -290,6 +298,8 @@ pub struct Savings {
     pub order: u64,
     /// And cheap results are computed again in the backward pass, if that is on.
     pub rebuild: u64,
+    /// And functions of single elements run as one operation, if that is on.
+    pub fuse: u64,
 }
 
 /// A traced forward pass: evaluation and inference. No gradients are kept.
@@ -319,6 +329,18 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, rewrite::fuse)
+    }
+
+    /// The same with every operation on its own: what fused plans are compared with.
+    ///
+    /// # Errors
+    /// As [`Forward::plan`].
+    pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| graph)
+    }
+
+    fn compile(&self, limits: &Limits, last: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
         let settings = Settings {
             optimizer: None,
             seed: self.seed,
@@ -329,7 +351,6 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = rewrite::prune(graph);
-        Plan::compile(graph, limits, settings)
+        Plan::compile(last(rewrite::prune(graph)), limits, settings)
     }
 }
