@@ -14,8 +14,8 @@ fn step4(
     return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
 }
 
-fn gather(at: vec4<u32>, inside: vec4<bool>) -> vec4<f32> {
-    return select(vec4<f32>(), vec4(src[at.x], src[at.y], src[at.z], src[at.w]), inside);
+fn gather(at: vec4<u32>, inside: vec4<bool>, terms: Terms) -> vec4<f32> {
+    return select(vec4<f32>(), read(vec4(src[at.x], src[at.y], src[at.z], src[at.w]), terms), inside);
 }
 
 fn store(at: vec4<u32>, stored: vec4<bool>, v: vec4<f32>) {
@@ -87,18 +87,22 @@ fn main(
                 let a0 = a[a_at];
                 let a1 = a[a_at + 8u];
                 // Weights of channels past the last one are zero.
-                let k0 = k * 4u * plane;
-                let k1 = min(k * 4u + 1u, p.kc - 1u) * plane;
-                let k2 = min(k * 4u + 2u, p.kc - 1u) * plane;
-                let k3 = min(k * 4u + 3u, p.kc - 1u) * plane;
-                let b0 = gather(near_at + k0, near_in);
-                let b1 = gather(near_at + k1, near_in);
-                let b2 = gather(near_at + k2, near_in);
-                let b3 = gather(near_at + k3, near_in);
-                let e0 = gather(far_at + k0, far_in);
-                let e1 = gather(far_at + k1, far_in);
-                let e2 = gather(far_at + k2, far_in);
-                let e3 = gather(far_at + k3, far_in);
+                let k0 = k * 4u;
+                let k1 = min(k * 4u + 1u, p.kc - 1u);
+                let k2 = min(k * 4u + 2u, p.kc - 1u);
+                let k3 = min(k * 4u + 3u, p.kc - 1u);
+                let t0 = terms_of(group * p.kc + k0);
+                let t1 = terms_of(group * p.kc + k1);
+                let t2 = terms_of(group * p.kc + k2);
+                let t3 = terms_of(group * p.kc + k3);
+                let b0 = gather(near_at + k0 * plane, near_in, t0);
+                let b1 = gather(near_at + k1 * plane, near_in, t1);
+                let b2 = gather(near_at + k2 * plane, near_in, t2);
+                let b3 = gather(near_at + k3 * plane, near_in, t3);
+                let e0 = gather(far_at + k0 * plane, far_in, t0);
+                let e1 = gather(far_at + k1 * plane, far_in, t1);
+                let e2 = gather(far_at + k2 * plane, far_in, t2);
+                let e3 = gather(far_at + k3 * plane, far_in, t3);
                 let s0 = subgroupBroadcast(a0, 0u);
                 c0 = step4(s0, b0, b1, b2, b3, c0);
                 d0 = step4(s0, e0, e1, e2, e3, d0);

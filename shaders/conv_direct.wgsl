@@ -34,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             if (y < p.y.src && x < p.x.src) {
                 let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
                 for (var c = 0u; c < p.kc; c++) {
-                    let v = src[base + c * src_plane + y * p.x.src + x];
+                    let v = read(vec4(src[base + c * src_plane + y * p.x.src + x]), terms_of(group * p.kc + c)).x;
                     sum = fma(weights[weight + c * p.weight_c + tap], v, sum);
                 }
             }

@@ -33,14 +33,15 @@ fn a_quad(base: u32, row: u32, k: u32, steps: u32) -> vec4<f32> {
     return select(vec4<f32>(), vec4(weights[i.x], weights[i.y], weights[i.z], weights[i.w]), k < steps);
 }
 
-fn b_quad(base: vec4<u32>, y0: vec4<i32>, x0: vec4<i32>, k: u32, steps: u32) -> vec4<f32> {
+fn b_quad(base: vec4<u32>, y0: vec4<i32>, x0: vec4<i32>, k: u32, steps: u32, channel0: u32) -> vec4<f32> {
     let at = step_of(k);
     // Negative coordinates wrap to large ones.
     let y = vec4<u32>(y0 + i32(at.r) * p.y.tap_step);
     let x = vec4<u32>(x0 + i32(at.s) * p.x.tap_step);
     let inside = (y < vec4(p.y.src)) & (x < vec4(p.x.src)) & vec4(k < steps);
     let i = select(vec4<u32>(), base + (at.channel * p.y.src + y) * p.x.src + x, inside);
-    return select(vec4<f32>(), vec4(src[i.x], src[i.y], src[i.z], src[i.w]), inside);
+    let v = read(vec4(src[i.x], src[i.y], src[i.z], src[i.w]), terms_of(channel0 + at.channel));
+    return select(vec4<f32>(), v, inside);
 }
 
 fn store_row(near: vec4<u32>, far: vec4<u32>, own: u32, group: u32, row: u32, left: vec4<f32>, right: vec4<f32>) {
@@ -109,7 +110,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     for (var k0 = 0u; k0 < steps; k0 += 16u) {
         for (var i = outer; i < 16u; i += 4u) {
             a_tile[inner * PITCH + i] = a_quad(weight_base, row0 + i * 4u, k0 + inner, steps);
-            b_tile[i * PITCH + inner] = b_quad(src_base, y0, x0, k0 + i, steps);
+            b_tile[i * PITCH + inner] = b_quad(src_base, y0, x0, k0 + i, steps, group * p.kc);
         }
         workgroupBarrier();
         for (var k = 0u; k < 16u; k += 1u) {

@@ -26,7 +26,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     };
     let one = |shape: [usize; 4]| Ok(vec![(Shape::from(shape), F32)]);
     match op {
-        Op::Conv2d { window, groups } => {
+        Op::Conv2d { window, groups, normed } => {
             let ([n, c, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
             let [o, per_group] = [weight[0], weight[1]];
             divides(name, *groups, c, o)?;
@@ -38,7 +38,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                     per_group * groups
                 ));
             }
-            channels(2..inputs.len(), o)?;
+            let bias = if normed.is_some() { 6 } else { 2 };
+            channels(2..bias, c)?;
+            channels(bias..inputs.len(), o)?;
             let [h, w] = window.output([h, w]).map_err(named)?;
             one([n, o, h, w])
         }
@@ -55,9 +57,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             }
             one([n, c, size[0], size[1]])
         }
-        Op::Conv2dWeight { window, groups } => {
+        Op::Conv2dWeight { window, groups, .. } => {
             let ([n, c, h, w], dy) = (image(0)?, image(1)?);
             divides(name, *groups, c, dy[1])?;
+            channels(2..inputs.len(), c)?;
             let [h, w] = window.output([h, w]).map_err(named)?;
             if dy != [n, dy[1], h, w] {
                 return Err(format!("{name}: {} and {} do not match", inputs[0].0, inputs[1].0));

@@ -3,7 +3,7 @@
 
 use super::grid::{fold, per_thread};
 use super::{Lowered, Operand, Site};
-use crate::graph::Window;
+use crate::graph::{Activation, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
@@ -112,8 +112,30 @@ const FEW_CHANNELS: usize = 8;
 /// Subgroups of this size or more share the weights that one lane has read.
 const SHARING_SUBGROUP: u32 = 8;
 
-/// `src, w, bias? → dst`.
-pub(super) fn conv(site: &Site, window: Window, groups: usize, direction: Direction) -> Lowered {
+/// What a batch norm that its reader applies has for each channel: the operands behind the first two.
+const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
+
+/// `ACTIVATION` of kernels that read through a batch norm, and their terms at the end of `memory`.
+fn through(normed: Option<Activation>, memory: &mut Vec<Operand>) -> Vec<(&'static str, f64)> {
+    let Some(activation) = normed else { return Vec::new() };
+    memory.extend(TERMS);
+    vec![("ACTIVATION", f64::from(super::images::code(activation)))]
+}
+
+/// The operand that holds a bias.
+fn bias(site: &Site, normed: Option<Activation>) -> Option<usize> {
+    let at = if normed.is_some() { 2 + TERMS.len() } else { 2 };
+    (site.inputs.len() > at).then_some(at)
+}
+
+/// `src, w, terms?, bias? → dst`.
+pub(super) fn conv(
+    site: &Site,
+    window: Window,
+    groups: usize,
+    normed: Option<Activation>,
+    direction: Direction,
+) -> Lowered {
     let ([batch, src_c, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
         (image(site.inputs[0].0), image(site.output()));
     let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
@@ -133,13 +155,13 @@ pub(super) fn conv(site: &Site, window: Window, groups: usize, direction: Direct
         AdapterClass::Gpu => Way::Tiled,
     };
     if way == Way::Packed {
-        let (launch, bytes) = pack(site, &sizes);
+        let (launch, bytes) = pack(site, &sizes, bias(site, normed));
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
     for y in &rows {
         for x in &columns {
-            lowered.launches.push(phase(site, &sizes, way, y, x));
+            lowered.launches.push(phase(site, &sizes, way, normed, [y, x]));
         }
     }
     lowered
@@ -156,44 +178,43 @@ enum Way {
 }
 
 /// The weights in the order in which `conv_cpu` reads them, in scratch.
-fn pack(site: &Site, sizes: &Sizes) -> (Launch<Operand>, u64) {
+fn pack(site: &Site, sizes: &Sizes, bias: Option<usize>) -> (Launch<Operand>, u64) {
     let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
     let tiles_m = m.div_ceil(16);
     let weights = groups * tiles_m * taps * kc.div_ceil(4) * 16;
     let total = weights + groups * tiles_m * 16;
     let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c].map(|n| n as u32);
     let mut memory = vec![Operand::Input(1), Operand::Workspace(0)];
-    let kernel = if site.inputs.len() > 2 {
-        memory.push(Operand::Input(2));
-        &table::CONV_PACK_BIAS
-    } else {
-        &table::CONV_PACK
-    };
+    memory.extend(bias.map(Operand::Input));
+    let kernel = &table::CONV_PACK[usize::from(bias.is_some())];
     (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
 }
 
-fn phase(site: &Site, sizes: &Sizes, way: Way, y: &Axis, x: &Axis) -> Launch<Operand> {
+fn phase(
+    site: &Site,
+    sizes: &Sizes,
+    way: Way,
+    normed: Option<Activation>,
+    [y, x]: [&Axis; 2],
+) -> Launch<Operand> {
     let pixels = (sizes.batch * y.count * x.count) as u64;
-    let bias = site.inputs.len() > 2;
+    let bias = bias(site, normed);
     let (tile_m, tile_n) = if way == Way::Tiled { (64, 64) } else { (16, 64) };
     let (tiles_m, tiles_n) = (sizes.m.div_ceil(tile_m) as u64, pixels.div_ceil(tile_n));
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
+    let (biased, through_norm) = (usize::from(bias.is_some()), usize::from(normed.is_some()));
     let kernel: &'static Kernel = match way {
-        Way::Packed => &table::CONV_CPU,
-        Way::Direct if bias => &table::CONV_DIRECT_BIAS,
-        Way::Direct => &table::CONV_DIRECT,
-        Way::Tiled if bias => &table::CONV_TILED_BIAS,
-        Way::Tiled => &table::CONV_TILED,
+        Way::Packed => &table::CONV_CPU[through_norm],
+        Way::Direct => &table::CONV_DIRECT[biased][through_norm],
+        Way::Tiled => &table::CONV_TILED[biased][through_norm],
     };
     match way {
         Way::Packed => memory[1] = Operand::Workspace(0),
-        _ if bias => memory.push(Operand::Input(2)),
-        _ => {}
+        _ => memory.extend(bias.map(Operand::Input)),
     }
+    let constants = through(normed, &mut memory);
     let workgroups = match way {
-        Way::Direct => {
-            (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(table::CONV_DIRECT.workgroup))
-        }
+        Way::Direct => (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(kernel.workgroup)),
         _ => tiles_m * tiles_n * sizes.groups as u64,
     };
     let grid = fold(workgroups, site.limits.max_workgroups);
@@ -203,25 +224,26 @@ fn phase(site: &Site, sizes: &Sizes, way: Way, y: &Axis, x: &Axis) -> Launch<Ope
     params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, 0].map(|n| n as u32));
     params.extend(y.words());
     params.extend(x.words());
-    Launch { kernel, constants: Vec::new(), memory, params, grid }
+    Launch { kernel, constants, memory, params, grid }
 }
 
 /// Most pixels that one thread sums over: below the 65,535 turns at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
 
-/// `x, dy → dw`: parts of the long sum over all pixels, then their sum in order.
-pub(super) fn weight(site: &Site, window: Window, groups: usize) -> Lowered {
+/// `x, dy, terms? → dw`: parts of the long sum over all pixels, then their sum in order.
+pub(super) fn weight(site: &Site, window: Window, groups: usize, normed: Option<Activation>) -> Lowered {
     let ([batch, c, h, w], [_, o, out_h, out_w]) = (image(site.inputs[0].0), image(site.inputs[1].0));
     let (m, kc) = (o / groups, c / groups);
     let columns = kc * window.taps();
     let (total, pixels) = ((o * columns) as u64, (batch * out_h * out_w) as u64);
     let wide = site.limits.min_subgroup >= SHARING_SUBGROUP;
-    let (kernel, tile, wanted, smallest): (&'static Kernel, usize, u64, u64) = match site.limits.class {
+    let (kernels, tile, wanted, smallest): (&'static [Kernel; 2], usize, u64, u64) = match site.limits.class {
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 14, 64),
         AdapterClass::Cpu if wide => (&table::CONV_WEIGHT_CPU, 32, 32, 512),
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
         AdapterClass::Gpu => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
     };
+    let kernel = &kernels[usize::from(normed.is_some())];
     let (tiles_m, tiles_n) = (m.div_ceil(tile) as u64, columns.div_ceil(tile) as u64);
     let tiles = tiles_m * tiles_n * groups as u64;
     let parts = wanted.div_ceil(tiles).min(pixels.div_ceil(smallest)).max(pixels.div_ceil(MAX_PART)).max(1);
@@ -241,8 +263,9 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize) -> Lowered {
         [size, stride, padding, dilation, [h, w], [out_h, out_w]].as_flattened().iter().map(|&n| n as u32),
     );
     let to = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
-    let memory = vec![Operand::Input(0), Operand::Input(1), to];
-    let launch = Launch { kernel, constants: Vec::new(), memory, params, grid };
+    let mut memory = vec![Operand::Input(0), Operand::Input(1), to];
+    let constants = through(normed, &mut memory);
+    let launch = Launch { kernel, constants, memory, params, grid };
     if parts == 1 {
         return launch.into();
     }

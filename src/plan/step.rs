@@ -6,7 +6,7 @@ use crate::autodiff::{self, Gradients};
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
-use crate::limits::{ALIGNMENT, Limits};
+use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::rewrite;
 use crate::units::Bytes;
@@ -28,6 +28,9 @@ pub struct PlanOptions {
     /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
+    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm while they
+    /// read.
+    pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
@@ -54,6 +57,7 @@ impl Default for PlanOptions {
             reuse: true,
             guard: false,
             rebuild: true,
+            fuse: true,
             precision: Precision::F32,
             recompute: Recompute::Off,
             accumulate: 1,
@@ -91,7 +95,7 @@ impl TrainStep {
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
         let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
-            let options = PlanOptions { rebuild, ..*options };
+            let options = PlanOptions { rebuild, fuse: rebuild && options.fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
@@ -202,7 +206,8 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let options = PlanOptions { rebuild: false, reuse: false, precision: Precision::F32, ..*options };
+        let options =
+            PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -216,6 +221,7 @@ impl TrainStep {
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
+        let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         Ok(match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
@@ -234,6 +240,11 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// Operations merged as the adapter's class likes it.
+fn fused(graph: Graph, limits: &Limits) -> Graph {
+    rewrite::through_norms(graph, limits.class == AdapterClass::Gpu)
 }
 
 /// The step repeated for each part of a batch, gradients summed.
@@ -329,7 +340,7 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = rewrite::prune(graph);
+        let graph = fused(rewrite::prune(graph), limits);
         Plan::compile(graph, limits, settings)
     }
 }

@@ -1,0 +1,113 @@
+//! What convolutions read: a batch norm that is applied while its operand is read gives the bits of one that is applied
+//! before, forward and backward, and the values of the f64 twin.
+
+mod support;
+
+use support::close::{Near, assert_close, assert_same_bits};
+use support::{both_classes, devices, noise, on_each};
+use wgrad::device::Device;
+use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::graph::{Init, Op, Params, Tensor, Window};
+use wgrad::optim::{Optimizer, Sgd};
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::reference::Twin;
+
+/// Name, image, weight, groups, window.
+fn convolutions() -> [(&'static str, [usize; 4], [usize; 4], usize, Window); 8] {
+    let sq = Window::square;
+    [
+        ("3x3", [2, 5, 6, 7], [3, 5, 3, 3], 1, sq(3).padding(1)),
+        ("many channels", [2, 70, 5, 5], [67, 70, 3, 3], 1, sq(3).padding(1)),
+        ("1x1", [3, 9, 5, 4], [18, 9, 1, 1], 1, sq(1)),
+        ("stride", [2, 4, 9, 8], [6, 4, 3, 3], 1, sq(3).padding(1).stride(2)),
+        ("dilated", [1, 3, 9, 9], [4, 3, 3, 3], 1, sq(3).padding(2).dilation(2)),
+        ("wide groups", [2, 32, 5, 6], [16, 16, 3, 3], 2, sq(3).padding(1)),
+        ("groups", [2, 6, 4, 5], [9, 2, 3, 3], 3, sq(3).padding(1)),
+        ("depthwise", [2, 12, 6, 5], [12, 1, 3, 3], 12, sq(3).padding(1)),
+    ]
+}
+
+fn through_norms(plan: &Plan) -> usize {
+    let normed =
+        |op: &Op| matches!(op, Op::Conv2d { normed: Some(_), .. } | Op::Conv2dWeight { normed: Some(_), .. });
+    plan.graph().nodes.iter().filter(|node| normed(&node.op)).count()
+}
+
+fn activations() -> [fn(&Tensor) -> Tensor; 3] {
+    [Tensor::clone, Tensor::relu, |x| x.clamp(0.0, 6.0)]
+}
+
+/// A step with a convolution of a norm, whose operand is a parameter: its momentum is its gradient.
+fn step(params: &Params, case: usize, bias: bool, activation: fn(&Tensor) -> Tensor) -> TrainStep {
+    let (_, image, weight, groups, window) = convolutions()[case];
+    let add = |name: &str, shape: &[usize], from: f32, to: f32| {
+        let n = shape.iter().product();
+        let init = Init::Data(noise(params.list().len() as u64 + 1, n, from, to).into());
+        params.add(name, wgrad::shape::Shape::try_new(shape).expect("four dimensions"), init)
+    };
+    // Far from 0 and as wide as a sixth of that: differences lose digits, and ReLU6 meets both of its ends.
+    let x = add("x", &image, 20.0, 30.0);
+    let w = add("w", &weight, -1.0, 1.0);
+    let [gamma, beta] = [("gamma", 3.0), ("beta", 2.0)].map(|(name, top)| add(name, &image[1..2], 0.5, top));
+    let b = bias.then(|| add("b", &weight[..1], -1.0, 1.0));
+    TrainStep::trace(params, |trace| {
+        let [x, w, gamma, beta] = [&x, &w, &gamma, &beta].map(|p| trace.param(p));
+        let normed = activation(&x.scale(1.0).batch_norm_train(&gamma, &beta, 1e-5, None));
+        let y = normed.conv2d(&w, b.map(|b| trace.param(&b)).as_ref(), window, groups);
+        trace.output("y", &y);
+        y.mul(&trace.input("dy", y.shape())).mean(&[])
+    })
+    .expect("valid")
+}
+
+/// The convolution's result, and the momentum of every parameter.
+fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
+    let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
+    session.feed("dy", dy).expect("dy");
+    session.step().expect("a step");
+    let mut results = vec![("y".to_owned(), session.output(ProgramId(0), "y").expect("y"))];
+    for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+        results.push((storage.name.clone(), session.parameter(&storage.name).expect("there")));
+    }
+    results
+}
+
+#[test]
+fn norms_applied_while_reading_give_the_same_bits() {
+    let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (case, (name, ..)) in convolutions().iter().enumerate() {
+                for (which, activation) in activations().into_iter().enumerate() {
+                    let params = Params::new(1);
+                    let step = step(&params, case, which == 1, activation);
+                    let plan = |fuse: bool| {
+                        step.plan(&PlanOptions { optimizer, fuse, ..PlanOptions::default() }, &limits)
+                            .expect("it fits")
+                    };
+                    let (apart, fused) = (plan(false), plan(true));
+                    let reads = if limits.class == wgrad::limits::AdapterClass::Gpu { 2 } else { 1 };
+                    assert_eq!((through_norms(&apart), through_norms(&fused)), (0, reads), "{name}");
+                    let graph = fused.graph();
+                    let y = graph.outputs.iter().find(|(name, _)| name == "y").expect("an output").1;
+                    let dy = noise(9, graph.value(y).shape.numel() as usize, -1.0, 1.0);
+                    let what = format!("{name} {which} on {}", limits.name);
+                    let results = run(device, &fused, &dy);
+                    for ((result, wanted), (_, got)) in run(device, &apart, &dy).iter().zip(&results) {
+                        assert_same_bits(&format!("{what}: {result}"), wanted, got);
+                    }
+                    let mut twin = Twin::new(graph);
+                    twin.set_f32("dy", &dy).expect("dy");
+                    twin.set_step(&fused.optimizer.expect("it trains").scalars(0, 1e-3, 0));
+                    twin.run().expect("the twin runs");
+                    for (name, got) in &results[1..] {
+                        let exact = twin.parameter(name).expect("there");
+                        let largest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+                        let near = Near { rel: 1e-5, abs: 1e-5 * largest };
+                        assert_close(&format!("{what}: {name}"), got, exact, near);
+                    }
+                }
+            }
+        }
+    });
+}
