@@ -13,7 +13,9 @@ use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
 /// Name, image, weight, groups, window.
-fn convolutions() -> [(&'static str, [usize; 4], [usize; 4], usize, Window); 8] {
+type Case = (&'static str, [usize; 4], [usize; 4], usize, Window);
+
+fn convolutions() -> [Case; 8] {
     let sq = Window::square;
     [
         ("3x3", [2, 5, 6, 7], [3, 5, 3, 3], 1, sq(3).padding(1)),

@@ -1,8 +1,9 @@
 //! What users plan: a training step, or a forward pass.
 
+use super::accumulated::accumulated;
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
-use crate::autodiff::{self, Gradients};
+use crate::autodiff;
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
@@ -130,11 +131,6 @@ impl TrainStep {
         }
     }
 
-    /// The error for a plan over its budget, with what else would keep to it.
-    pub(super) fn refuse(&self, plan: &Plan, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Error {
-        plan.over_budget(budget, "the training step", self.ways_out(options, limits))
-    }
-
     /// [`TrainStep::plan`], whether it keeps to the budget or not: with [`Recompute::Auto`] the smallest plan if none does.
     ///
     /// # Errors
@@ -171,33 +167,6 @@ impl TrainStep {
         };
         plan.work = Work::of(&bare, plan.graph(), &options.roofline);
         Ok(plan)
-    }
-
-    /// What else would keep to the budget, as text for an error.
-    fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
-        let recompute = Recompute::Auto;
-        let mut ways = Vec::new();
-        if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
-            ways.push("`recompute: Recompute::Auto`".to_owned());
-        }
-        let precision = Precision::F16;
-        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
-            ways.push("`precision: Precision::F16`".to_owned());
-        }
-        for (name, optimizer) in options.optimizer.lighter() {
-            if fits(PlanOptions { optimizer, ..*options }) {
-                ways.push(format!("the optimizer `{name}`"));
-            } else if fits(PlanOptions { optimizer, recompute, ..*options }) {
-                ways.push(format!("the optimizer `{name}` and `Recompute::Auto`"));
-            }
-        }
-        match &ways[..] {
-            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
-                   accumulates"
-                .to_owned(),
-            ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),
-        }
     }
 
     /// The same step with nothing saved: operations run as traced, nothing is computed again, and every tensor has memory
@@ -245,28 +214,6 @@ impl TrainStep {
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
     rewrite::through_norms(graph, limits.class == AdapterClass::Gpu)
-}
-
-/// The step repeated for each part of a batch, gradients summed.
-fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
-    match times {
-        0 => Err(Error::Option("accumulate 0: a step has at least one part".to_owned())),
-        1 => Ok((trace, gradients)),
-        _ => {
-            let id = |gradient: &Tensor| gradient.id();
-            let pairs: Vec<_> = gradients
-                .pairs
-                .iter()
-                .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
-                .collect();
-            let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
-            let (graph, pairs) = rewrite::accumulate(trace.finish()?, &pairs, times);
-            let trace = Trace::over(graph, Mode::Train);
-            let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
-            let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
-            Ok((trace, Gradients { pairs, scaled }))
-        }
-    }
 }
 
 /// Powers of two change no digit, and have an inverse.

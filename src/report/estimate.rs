@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::kept::kept_values;
+use super::kept::waiting;
 use super::table::Table;
 use super::tensors::{TensorReport, tensors};
 use crate::graph::Class;
@@ -136,8 +136,8 @@ fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
         },
         Class::Activation => {
             let at = plan.peak.position;
-            let kept = kept_values(plan).map(|(_, storage)| storage).filter(|storage| storage.alive_at(at));
-            let kept: u64 = kept.map(|storage| storage.bytes).sum();
+            let kept = waiting(plan).into_iter().filter(|kept| kept.from <= at && at <= kept.until);
+            let kept: u64 = kept.map(|kept| kept.bytes).sum();
             let again = of().filter(|t| t.again && t.first <= at && at <= t.last).map(|t| t.bytes).sum();
             match (kept, again) {
                 (0, 0) => String::new(),
