@@ -13,7 +13,7 @@ mod separate;
 mod step;
 mod views;
 
-pub use fit::{Fitted, Lever, fit, levers, max_batch};
+pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::{readback_slots, transfer_bytes};
