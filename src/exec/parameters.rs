@@ -19,7 +19,7 @@ impl Session {
 
     /// The elements of a parameter or optimizer state, of four bytes each.
     pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
-        let plan = &self.programs[self.keeper].plan;
+        let plan = &self.keeper;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
@@ -36,7 +36,7 @@ impl Session {
     }
 
     pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        let plan = &self.programs[self.keeper].plan;
+        let plan = &self.keeper;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         if place.bytes / 4 != data.len() as u64 {
             let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
@@ -55,7 +55,7 @@ impl Session {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
-        let seed = self.programs[self.keeper].plan.graph().nodes.iter().find_map(|node| match node.op {
+        let seed = self.keeper.graph().nodes.iter().find_map(|node| match node.op {
             Op::LossScaleSeed { start } => Some(start),
             _ => None,
         });
@@ -75,7 +75,7 @@ impl Session {
 
     /// Uploads how parameters start; optimizer state starts as the zeros that a new buffer holds.
     pub(super) fn upload_start(&mut self) -> Result<()> {
-        let plan = &self.programs[0].plan;
+        let plan = &self.keeper;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
         for (i, param) in plan.graph().parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.

@@ -100,7 +100,7 @@ impl Program {
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let (buffer, offset) = arenas.place_of(&self.plan, id);
         let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.readbacks[i].submitted(device, slot, 0, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();

@@ -15,7 +15,7 @@ mod step;
 mod views;
 mod ways_out;
 
-pub use fit::{Fitted, Lever, fit, levers, max_batch};
+pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::{readback_slots, transfer_bytes};

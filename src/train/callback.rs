@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::exec::Session;
+use crate::exec::{Refit, Session};
 
 /// Where a run stands after a step.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,14 @@ pub trait Callback {
     /// # Errors
     /// Whatever should end the run.
     fn on_epoch(&mut self, _epoch: &Epoch, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
+    /// After the trainer went on with other plans because memory ran out: see [`OnOom::Refit`](crate::exec::OnOom::Refit).
+    ///
+    /// # Errors
+    /// Whatever should end the run.
+    fn on_refit(&mut self, _refit: &Refit, _session: &mut Session) -> Result<()> {
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod failure;
 mod metrics;
 mod monitor;
 mod progress;
+mod recipe;
 mod tensorboard;
 mod trainer;
 

@@ -89,7 +89,7 @@ impl Session {
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let wanted = self.saved(steps.is_some())?;
         // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
-        let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
+        let evaluates = steps.is_some() && self.keeper.optimizer.is_none();
         let is_state = |name: &str| {
             name == LOSS_SCALE || name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param))
         };
@@ -111,7 +111,7 @@ impl Session {
 
     /// Names, types and shapes of what a file holds.
     fn saved(&self, optimizer_state: bool) -> Result<BTreeMap<String, Stored>> {
-        let plan = self.keeper();
+        let plan = &self.keeper;
         let parameters = &plan.graph().parameters;
         let stored = |storage: &Storage| {
             let value = plan.graph().values.iter().find(|value| value.name == storage.name)?;
