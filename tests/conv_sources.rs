@@ -1,4 +1,4 @@
-//! What convolutions read: a batch norm that is applied while its operand is read gives the bits of one that is applied
+//! What convolutions read: a batch norm, or a join, made while its operands are read gives the bits of one that is made
 //! before, forward and backward, and the values of the f64 twin.
 
 mod support;
@@ -7,7 +7,8 @@ use support::close::{Near, assert_close, assert_same_bits};
 use support::{both_classes, devices, noise, on_each};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, ProgramId, Session};
-use wgrad::graph::{Init, Op, Params, Tensor, Window};
+use wgrad::graph::{Init, Op, Params, Source, Tensor, Window};
+use wgrad::limits::{AdapterClass, Limits};
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
@@ -29,18 +30,29 @@ fn convolutions() -> [Case; 8] {
     ]
 }
 
-fn through_norms(plan: &Plan) -> usize {
-    let normed =
-        |op: &Op| matches!(op, Op::Conv2d { normed: Some(_), .. } | Op::Conv2dWeight { normed: Some(_), .. });
-    plan.graph().nodes.iter().filter(|node| normed(&node.op)).count()
+/// Convolutions and weights' gradients that read through something.
+fn through(plan: &Plan) -> usize {
+    let through = |op: &Op| match op {
+        Op::Conv2d { source, .. } => *source != Source::Tensor,
+        Op::Conv2dWeight { normed, .. } => normed.is_some(),
+        _ => false,
+    };
+    plan.graph().nodes.iter().filter(|node| through(&node.op)).count()
 }
 
-fn activations() -> [fn(&Tensor) -> Tensor; 3] {
-    [Tensor::clone, Tensor::relu, |x| x.clamp(0.0, 6.0)]
+/// What stands before the convolution.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Norm(fn(&Tensor) -> Tensor),
+    /// So many channels of one tensor, the rest of another.
+    Join(usize),
 }
 
-/// A step with a convolution of a norm, whose operand is a parameter: its momentum is its gradient.
-fn step(params: &Params, case: usize, bias: bool, activation: fn(&Tensor) -> Tensor) -> TrainStep {
+const NORMS: [Before; 3] =
+    [Before::Norm(Tensor::clone), Before::Norm(Tensor::relu), Before::Norm(|x| x.clamp(0.0, 6.0))];
+
+/// A step with a convolution, whose operands are parameters: their momentum is their gradient.
+fn step(params: &Params, case: usize, bias: bool, before: Before) -> TrainStep {
     let (_, image, weight, groups, window) = convolutions()[case];
     let add = |name: &str, shape: &[usize], from: f32, to: f32| {
         let n = shape.iter().product();
@@ -54,8 +66,14 @@ fn step(params: &Params, case: usize, bias: bool, activation: fn(&Tensor) -> Ten
     let b = bias.then(|| add("b", &weight[..1], -1.0, 1.0));
     TrainStep::trace(params, |trace| {
         let [x, w, gamma, beta] = [&x, &w, &gamma, &beta].map(|p| trace.param(p));
-        let normed = activation(&x.scale(1.0).batch_norm_train(&gamma, &beta, 1e-5, None));
-        let y = normed.conv2d(&w, b.map(|b| trace.param(&b)).as_ref(), window, groups);
+        let x = match before {
+            Before::Norm(activation) => activation(&x.batch_norm_train(&gamma, &beta, 1e-5, None)),
+            Before::Join(first) => {
+                let (one, other) = (x.slice(1, 0..first), x.slice(1, first..image[1]));
+                one.square().concat(&[&other.relu()], 1)
+            }
+        };
+        let y = x.conv2d(&w, b.map(|b| trace.param(&b)).as_ref(), window, groups);
         trace.output("y", &y);
         y.mul(&trace.input("dy", y.shape())).mean(&[])
     })
@@ -74,40 +92,61 @@ fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
     results
 }
 
+/// Runs a case with what the convolution reads made before it and while it reads.
+fn compare(device: &Device, limits: &Limits, case: usize, bias: bool, before: Before, reads: usize) {
+    let (name, ..) = convolutions()[case];
+    let what = format!("{name}, {before:?}, on {}", limits.name);
+    let params = Params::new(1);
+    let step = step(&params, case, bias, before);
+    let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
+    let plan = |fuse: bool| {
+        step.plan(&PlanOptions { optimizer, fuse, ..PlanOptions::default() }, limits).expect("it fits")
+    };
+    let (apart, fused) = (plan(false), plan(true));
+    assert_eq!((through(&apart), through(&fused)), (0, reads), "{what}");
+    let graph = fused.graph();
+    let y = graph.outputs.iter().find(|(name, _)| name == "y").expect("an output").1;
+    let dy = noise(9, graph.value(y).shape.numel() as usize, -1.0, 1.0);
+    let results = run(device, &fused, &dy);
+    for ((result, wanted), (_, got)) in run(device, &apart, &dy).iter().zip(&results) {
+        assert_same_bits(&format!("{what}: {result}"), wanted, got);
+    }
+    let mut twin = Twin::new(graph);
+    twin.set_f32("dy", &dy).expect("dy");
+    twin.set_step(&fused.optimizer.expect("it trains").scalars(0, 1e-3, 0));
+    twin.run().expect("the twin runs");
+    for (name, got) in &results[1..] {
+        let exact = twin.parameter(name).expect("there");
+        let largest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        let near = Near { rel: 1e-5, abs: 1e-5 * largest };
+        assert_close(&format!("{what}: {name}"), got, exact, near);
+    }
+}
+
 #[test]
 fn norms_applied_while_reading_give_the_same_bits() {
-    let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
     on_each(devices(), |device| {
         for limits in both_classes(device) {
-            for (case, (name, ..)) in convolutions().iter().enumerate() {
-                for (which, activation) in activations().into_iter().enumerate() {
-                    let params = Params::new(1);
-                    let step = step(&params, case, which == 1, activation);
-                    let plan = |fuse: bool| {
-                        step.plan(&PlanOptions { optimizer, fuse, ..PlanOptions::default() }, &limits)
-                            .expect("it fits")
-                    };
-                    let (apart, fused) = (plan(false), plan(true));
-                    let reads = if limits.class == wgrad::limits::AdapterClass::Gpu { 2 } else { 1 };
-                    assert_eq!((through_norms(&apart), through_norms(&fused)), (0, reads), "{name}");
-                    let graph = fused.graph();
-                    let y = graph.outputs.iter().find(|(name, _)| name == "y").expect("an output").1;
-                    let dy = noise(9, graph.value(y).shape.numel() as usize, -1.0, 1.0);
-                    let what = format!("{name} {which} on {}", limits.name);
-                    let results = run(device, &fused, &dy);
-                    for ((result, wanted), (_, got)) in run(device, &apart, &dy).iter().zip(&results) {
-                        assert_same_bits(&format!("{what}: {result}"), wanted, got);
-                    }
-                    let mut twin = Twin::new(graph);
-                    twin.set_f32("dy", &dy).expect("dy");
-                    twin.set_step(&fused.optimizer.expect("it trains").scalars(0, 1e-3, 0));
-                    twin.run().expect("the twin runs");
-                    for (name, got) in &results[1..] {
-                        let exact = twin.parameter(name).expect("there");
-                        let largest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-                        let near = Near { rel: 1e-5, abs: 1e-5 * largest };
-                        assert_close(&format!("{what}: {name}"), got, exact, near);
-                    }
+            // The forward convolution too where arithmetic is cheap.
+            let reads = if limits.class == AdapterClass::Gpu { 2 } else { 1 };
+            for case in 0..convolutions().len() {
+                for (which, before) in NORMS.into_iter().enumerate() {
+                    compare(device, &limits, case, which == 1, before, reads);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn joins_read_in_their_parts_give_the_same_bits() {
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (case, (_, image, _, groups, _)) in convolutions().into_iter().enumerate() {
+                for first in [1, image[1] / 2] {
+                    // Groups of channels lie across the parts.
+                    let reads = usize::from(groups == 1);
+                    compare(device, &limits, case, first == 1, Before::Join(first), reads);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Other plans for a session that is open: what lives from step to step stays where it is.
 
-use super::session::{Debug, Session};
 use super::compatible;
+use super::session::{Debug, Session};
 use crate::error::{Error, Result};
 use crate::plan::{Footprint, Plan};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Activation, Averaging, Graph, Node, Op, Update, Window};
+use super::{Averaging, Graph, Node, Op, Source, Update, Window};
 use crate::shape::Shape;
 
 /// Arithmetic and traffic of one operation or of many.
@@ -101,8 +101,8 @@ impl Graph {
 const TILE: u64 = 64;
 
 /// Arithmetic of a batch norm that a convolution applies while it reads `x`: for each tile of results again.
-fn while_reading(normed: &Option<Activation>, convolution: u64, results: u64) -> u64 {
-    let each_read = if normed.is_some() { NORM } else { 0 };
+fn while_reading(normed: bool, convolution: u64, results: u64) -> u64 {
+    let each_read = if normed { NORM } else { 0 };
     // Two operations for each read and each of the results that it is for.
     convolution / 2 / results.max(1) * results.div_ceil(TILE) * each_read
 }
@@ -135,14 +135,14 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
             let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
             2 * n * depth.map_or(1, |i| dims[i] as u64)
         }
-        Op::Conv2d { normed, groups, .. } => {
+        Op::Conv2d { source, groups, .. } => {
             let own = convolution(n, second);
-            own + while_reading(normed, own, (second.dims()[0] / groups) as u64)
+            own + while_reading(matches!(source, Source::Normed(_)), own, (second.dims()[0] / groups) as u64)
         }
         Op::Conv2dInput { .. } => convolution(first.numel(), second),
         Op::Conv2dWeight { normed, groups, .. } => {
             let own = convolution(second.numel(), result);
-            own + while_reading(normed, own, (result.dims()[0] / groups) as u64)
+            own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
         }
         Op::MaxPool2d(window) => n * taps(window),
         Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),

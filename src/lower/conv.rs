@@ -3,7 +3,7 @@
 
 use super::grid::{fold, per_thread};
 use super::{Lowered, Operand, Site};
-use crate::graph::{Activation, Window};
+use crate::graph::{Activation, Source, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
@@ -101,6 +101,7 @@ struct Sizes {
     groups: usize,
     m: usize,
     kc: usize,
+    first: usize,
     taps: usize,
     kernel_w: usize,
     weight_m: usize,
@@ -115,35 +116,68 @@ const SHARING_SUBGROUP: u32 = 8;
 /// What a batch norm that its reader applies has for each channel: the operands behind the first two.
 const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
 
-/// `ACTIVATION` of kernels that read through a batch norm, and their terms at the end of `memory`.
-fn through(normed: Option<Activation>, memory: &mut Vec<Operand>) -> Vec<(&'static str, f64)> {
-    let Some(activation) = normed else { return Vec::new() };
-    memory.extend(TERMS);
+fn activation_code(activation: Activation) -> Vec<(&'static str, f64)> {
     vec![("ACTIVATION", f64::from(super::images::code(activation)))]
 }
 
-/// The operand that holds a bias.
-fn bias(site: &Site, normed: Option<Activation>) -> Option<usize> {
-    let at = if normed.is_some() { 2 + TERMS.len() } else { 2 };
-    (site.inputs.len() > at).then_some(at)
+/// What a convolution reads beside its source and weight: by position, and the variant of its kernel.
+struct Operands {
+    variant: usize,
+    bias: Option<Operand>,
+    rest: Vec<Operand>,
+    constants: Vec<(&'static str, f64)>,
+    /// Channels of the source, and of the first of two.
+    channels: [usize; 2],
 }
 
-/// `src, w, terms?, bias? → dst`.
+impl Operands {
+    fn of(site: &Site, source: Source) -> Self {
+        let [_, first, ..] = image(site.inputs[0].0);
+        let count = site.inputs.len();
+        let bias = |at: usize, end: usize| (at < end).then_some(Operand::Input(at));
+        let plain =
+            Self { variant: 0, bias: bias(2, count), rest: vec![], constants: vec![], channels: [first; 2] };
+        match source {
+            Source::Tensor => plain,
+            Source::Normed(activation) => Self {
+                variant: 1,
+                bias: bias(2 + TERMS.len(), count),
+                rest: TERMS.to_vec(),
+                constants: activation_code(activation),
+                ..plain
+            },
+            Source::Joined => {
+                let [_, second, ..] = image(site.inputs[count - 1].0);
+                Self {
+                    variant: 2,
+                    bias: bias(2, count - 1),
+                    rest: vec![Operand::Input(count - 1)],
+                    channels: [first + second, first],
+                    ..plain
+                }
+            }
+        }
+    }
+}
+
+/// `src, w, terms?, bias?, second source? → dst`.
 pub(super) fn conv(
     site: &Site,
     window: Window,
     groups: usize,
-    normed: Option<Activation>,
+    source: Source,
     direction: Direction,
 ) -> Lowered {
-    let ([batch, src_c, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
+    let operands = Operands::of(site, source);
+    let ([batch, _, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
         (image(site.inputs[0].0), image(site.output()));
+    let [src_c, first] = operands.channels;
     let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
     let (weight_m, weight_c) = match direction {
         Direction::Forward => (kc * taps, taps),
         Direction::Back => (taps, m * taps),
     };
-    let sizes = Sizes { batch, groups, m, kc, taps, kernel_w: window.kernel[1], weight_m, weight_c };
+    let sizes = Sizes { batch, groups, m, kc, first, taps, kernel_w: window.kernel[1], weight_m, weight_c };
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
@@ -155,13 +189,13 @@ pub(super) fn conv(
         AdapterClass::Gpu => Way::Tiled,
     };
     if way == Way::Packed {
-        let (launch, bytes) = pack(site, &sizes, bias(site, normed));
+        let (launch, bytes) = pack(site, &sizes, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
     for y in &rows {
         for x in &columns {
-            lowered.launches.push(phase(site, &sizes, way, normed, [y, x]));
+            lowered.launches.push(phase(site, &sizes, way, &operands, [y, x]));
         }
     }
     lowered
@@ -178,53 +212,47 @@ enum Way {
 }
 
 /// The weights in the order in which `conv_cpu` reads them, in scratch.
-fn pack(site: &Site, sizes: &Sizes, bias: Option<usize>) -> (Launch<Operand>, u64) {
+fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, u64) {
     let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
     let tiles_m = m.div_ceil(16);
     let weights = groups * tiles_m * taps * kc.div_ceil(4) * 16;
     let total = weights + groups * tiles_m * 16;
     let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c].map(|n| n as u32);
     let mut memory = vec![Operand::Input(1), Operand::Workspace(0)];
-    memory.extend(bias.map(Operand::Input));
+    memory.extend(bias);
     let kernel = &table::CONV_PACK[usize::from(bias.is_some())];
     (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
 }
 
-fn phase(
-    site: &Site,
-    sizes: &Sizes,
-    way: Way,
-    normed: Option<Activation>,
-    [y, x]: [&Axis; 2],
-) -> Launch<Operand> {
+fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Axis; 2]) -> Launch<Operand> {
     let pixels = (sizes.batch * y.count * x.count) as u64;
-    let bias = bias(site, normed);
     let (tile_m, tile_n) = if way == Way::Tiled { (64, 64) } else { (16, 64) };
     let (tiles_m, tiles_n) = (sizes.m.div_ceil(tile_m) as u64, pixels.div_ceil(tile_n));
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
-    let (biased, through_norm) = (usize::from(bias.is_some()), usize::from(normed.is_some()));
+    let Operands { variant, bias, rest, constants, .. } = operands;
+    let biased = usize::from(bias.is_some());
     let kernel: &'static Kernel = match way {
-        Way::Packed => &table::CONV_CPU[through_norm],
-        Way::Direct => &table::CONV_DIRECT[biased][through_norm],
-        Way::Tiled => &table::CONV_TILED[biased][through_norm],
+        Way::Packed => &table::CONV_CPU[*variant],
+        Way::Direct => &table::CONV_DIRECT[biased][*variant],
+        Way::Tiled => &table::CONV_TILED[biased][*variant],
     };
     match way {
         Way::Packed => memory[1] = Operand::Workspace(0),
-        _ => memory.extend(bias.map(Operand::Input)),
+        _ => memory.extend(*bias),
     }
-    let constants = through(normed, &mut memory);
+    memory.extend(rest);
     let workgroups = match way {
         Way::Direct => (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(kernel.workgroup)),
         _ => tiles_m * tiles_n * sizes.groups as u64,
     };
     let grid = fold(workgroups, site.limits.max_workgroups);
-    let first = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
-    let mut params = vec![grid[0], first as u32, tiles_n as u32];
-    let Sizes { batch, groups, m, kc, taps, kernel_w, weight_m, weight_c } = *sizes;
-    params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, 0].map(|n| n as u32));
+    let along_x = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
+    let mut params = vec![grid[0], along_x as u32, tiles_n as u32];
+    let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
+    params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
     params.extend(y.words());
     params.extend(x.words());
-    Launch { kernel, constants, memory, params, grid }
+    Launch { kernel, constants: constants.clone(), memory, params, grid }
 }
 
 /// Most pixels that one thread sums over: below the 65,535 turns at which lavapipe ends loops.
@@ -264,7 +292,8 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize, normed: Option<
     );
     let to = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
     let mut memory = vec![Operand::Input(0), Operand::Input(1), to];
-    let constants = through(normed, &mut memory);
+    let constants = normed.map(activation_code).unwrap_or_default();
+    memory.extend(normed.iter().flat_map(|_| TERMS));
     let launch = Launch { kernel, constants, memory, params, grid };
     if parts == 1 {
         return launch.into();

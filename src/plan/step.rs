@@ -29,8 +29,8 @@ pub struct PlanOptions {
     /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
-    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm while they
-    /// read.
+    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
+    /// join two tensors, while they read.
     pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
@@ -213,7 +213,7 @@ impl TrainStep {
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    rewrite::through_norms(graph, limits.class == AdapterClass::Gpu)
+    rewrite::through_joins(rewrite::through_norms(graph, limits.class == AdapterClass::Gpu))
 }
 
 /// Powers of two change no digit, and have an inverse.

@@ -1,5 +1,5 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `rebuild` and `half`. All but the last change no result.
+//! `through_norms`, `through_joins`, `rebuild` and `half`. All but the last change no result.
 
 mod accumulate;
 mod again;
@@ -7,6 +7,7 @@ mod half;
 mod rebuild;
 mod simplify;
 mod split;
+mod through_joins;
 mod through_norms;
 mod unjoin;
 
@@ -16,5 +17,6 @@ pub(crate) use half::half;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;
+pub(crate) use through_joins::through_joins;
 pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;

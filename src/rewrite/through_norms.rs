@@ -1,6 +1,6 @@
 //! Convolutions that apply a batch norm while they read: no tensor holds its result.
 
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, Op, Source, ValueId};
 
 /// - The gradient of a convolution's weight reads the norm's operand, which the norm's own gradient needs anyway.
 /// - With `forward`, convolutions do so too where nothing else reads the norm's result. Each element is then normalised
@@ -29,10 +29,11 @@ pub(crate) fn through_norms(mut graph: Graph, forward: bool) -> Graph {
         if let Some(Node { op: Op::BatchNorm(activation), inputs, .. }) = behind(source)
             && (backward || (forward && !held[source.index()]))
         {
-            let (Op::Conv2d { normed, .. } | Op::Conv2dWeight { normed, .. }) = &mut node.op else {
-                continue;
-            };
-            *normed = Some(*activation);
+            match &mut node.op {
+                Op::Conv2d { source, .. } => *source = Source::Normed(*activation),
+                Op::Conv2dWeight { normed, .. } => *normed = Some(*activation),
+                _ => continue,
+            }
             node.inputs[0] = inputs[0];
             node.inputs.splice(2..2, inputs[1..].iter().copied());
         }
@@ -42,7 +43,7 @@ pub(crate) fn through_norms(mut graph: Graph, forward: bool) -> Graph {
 
 /// Whether the first operand could be read through a norm.
 fn reads_through(op: &Op) -> bool {
-    matches!(op, Op::Conv2d { normed: None, .. } | Op::Conv2dWeight { normed: None, .. })
+    matches!(op, Op::Conv2d { source: Source::Tensor, .. } | Op::Conv2dWeight { normed: None, .. })
 }
 
 #[cfg(test)]
@@ -75,7 +76,10 @@ mod tests {
 
     fn through(graph: &Graph) -> Vec<&'static str> {
         let normed = |node: &&Node| {
-            matches!(node.op, Op::Conv2d { normed: Some(_), .. } | Op::Conv2dWeight { normed: Some(_), .. })
+            matches!(
+                node.op,
+                Op::Conv2d { source: Source::Normed(_), .. } | Op::Conv2dWeight { normed: Some(_), .. }
+            )
         };
         graph.nodes.iter().filter(normed).map(|node| node.op.name()).collect()
     }

@@ -4,7 +4,7 @@
 use std::panic::Location;
 
 use super::Site;
-use crate::graph::{Activation, Averaging, Op, Resample, Tensor, Window};
+use crate::graph::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
 
 fn size(x: &Tensor) -> [usize; 2] {
     [x.dim(2), x.dim(3)]
@@ -30,7 +30,7 @@ pub(super) fn conv2d_input(site: &Site, window: Window, groups: usize) -> Vec<Op
     let at = Location::caller();
     let db = bias(site);
     let dw = site.want(1, || y.one(Op::Conv2dWeight { window, groups, normed: None }, &[dx, y], at));
-    let dy = site.want(0, || dx.one(Op::Conv2d { window, groups, normed: None }, &[dx, w], at));
+    let dy = site.want(0, || dx.one(Op::Conv2d { window, groups, source: Source::Tensor }, &[dx, w], at));
     [dy, dw].into_iter().chain(db).collect()
 }
 

@@ -9,7 +9,7 @@ mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
-pub use images::{Activation, Averaging, Resample};
+pub use images::{Activation, Averaging, Resample, Source};
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
 pub use update::Update;
@@ -142,9 +142,8 @@ pub enum Op {
         window: Window,
         /// Channels are divided into this many groups.
         groups: usize,
-        /// With it the convolution is of [`Op::BatchNorm`] of `x`, which is applied while `x` is read; its `mean,
-        /// deviation⁻¹, γ, β` follow `w`. Rewrites of a traced graph set it.
-        normed: Option<Activation>,
+        /// What `x` is.
+        source: Source,
     },
     /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`] in its image.
     Conv2dInput {
@@ -161,7 +160,7 @@ pub enum Op {
         window: Window,
         /// Channels are divided into this many groups.
         groups: usize,
-        /// As for [`Op::Conv2d`], `mean, deviation⁻¹, γ, β` following `dy`.
+        /// With it `x` is read as [`Source::Normed`], `mean, deviation⁻¹, γ, β` following `dy`.
         normed: Option<Activation>,
     },
     /// `x [n, c, h, w] → y [n, c, h', w'], at`: maxima, and where in its window each was, as bytes, four to a word.

@@ -75,7 +75,13 @@ impl TrainStep {
         let asked = self.plan(&as_it_is(options), limits)?;
         if asked.footprint().total() <= budget.0 {
             let options = PlanOptions { budget: Some(budget), ..as_it_is(options) };
-            return Ok(Some(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0, exact: true }));
+            return Ok(Some(Fitted {
+                plan: asked,
+                options,
+                changes: Vec::new(),
+                time_fraction: 0.0,
+                exact: true,
+            }));
         }
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A glance first: looking for the fastest plan takes longer.
