@@ -169,7 +169,7 @@ kernel!(
         &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     ]
 );
-kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
+kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 256, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
 
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
