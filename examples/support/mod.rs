@@ -9,14 +9,16 @@ use std::time::Instant;
 use wgrad::data::Table;
 use wgrad::device::Device;
 use wgrad::exec::ProgramId;
-use wgrad::train::{Epoch, Trainer};
+use wgrad::progress::watch;
+use wgrad::train::{Epoch, Meter, Trainer};
 use wgrad::{Bytes, Error, Result, report};
 
 const DIGITS: &[u8] = include_bytes!("../data/digits.csv.gz");
 
 /// Runs an example; an error is told and is the exit status.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
-    match run() {
+    let quiet = std::env::args().any(|word| word == "--quiet");
+    match watch(Meter::new(quiet).drawing(), run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -12,8 +12,7 @@ use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::optim::Optimizer;
 use wgrad::plan::PlanOptions;
-use wgrad::train::Meter;
-use wgrad::{Bytes, Error, Result, random};
+use wgrad::{Bytes, Error, Result, progress, random};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -42,9 +41,6 @@ pub struct Options {
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
-    /// No progress line.
-    #[arg(long)]
-    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -98,12 +94,12 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     }
     let (timed, cpu) = (Instant::now(), cpu_seconds());
     let mut loss_last = loss_first;
-    let mut meter = Meter::new("bench", options.steps.into(), options.quiet);
+    let task = progress::task("bench", u64::from(options.steps));
     for i in 0..options.steps {
         loss_last = train(&mut session)?;
-        meter.done(u64::from(i) + 1);
+        task.done(u64::from(i) + 1);
     }
-    drop(meter);
+    drop(task);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
