@@ -95,6 +95,22 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn a_plan_over_its_budget_is_written_down_where_it_was_asked_for() {
+    let folder = std::env::temp_dir().join(format!("wgrad-cli-failures-{}", std::process::id()));
+    let path = folder.display().to_string();
+    let text = refusal(&["bench", "mlp", "--budget", "1MB", "--failures", &path]);
+    let file = text.lines().find_map(|line| line.strip_prefix("what is known of this failure is in "));
+    let file = Path::new(file.unwrap_or_else(|| panic!("no file is named in {text}")));
+    assert!(file.starts_with(&folder) && file.with_extension("pickle").exists(), "{text}");
+    let known: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(known["error"].as_str().is_some_and(|error| text.contains(error)), "{known} and {text}");
+    assert!(known["estimate"]["planned_bytes"].as_u64() > Some(1_000_000), "{known}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    // A mistake needs no report.
+    assert!(!refusal(&["bench", "mlp", "--steps", "0"]).contains("what is known"));
+}
+
+#[test]
 fn long_work_says_nothing_in_a_pipe() {
     let long = ["plan", "resnet50", "--batch", "64", "--budget", "2GB", "--recompute", "auto"];
     let output = wgrad(&long);

@@ -11,6 +11,7 @@ use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
 use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
+use crate::report::Failure;
 
 /// A network that tells classes apart.
 pub trait Classifier {
@@ -62,23 +63,62 @@ impl Trainer {
         loader: Loader,
         options: &TrainOptions,
     ) -> Result<Self> {
+        Self::watched(device, network, loader, options, &mut [])
+    }
+
+    /// [`Trainer::new`], and tells callbacks of a plan over its budget and of a device that refuses: a
+    /// [`Monitor`](super::Monitor) with a folder for failures writes down what is known.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn watched(
+        device: &Device,
+        network: &impl Classifier,
+        loader: Loader,
+        options: &TrainOptions,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Self> {
+        let mut largest = None;
+        Self::open(device, network, loader, options, &mut largest).inspect_err(|error| {
+            let known = Failure::of(error).with_device(device);
+            let known = match &largest {
+                Some(plan) => known.with_plan(plan),
+                None => known,
+            };
+            callbacks.iter_mut().for_each(|callback| callback.on_refused(error, &known));
+        })
+    }
+
+    /// [`Trainer::new`]; leaves behind the plan of the training step, also of one over its budget.
+    fn open(
+        device: &Device,
+        network: &impl Classifier,
+        loader: Loader,
+        options: &TrainOptions,
+        largest: &mut Option<Plan>,
+    ) -> Result<Self> {
         let (len, classes) = (loader.data().sample_len(), loader.data().classes() as u32);
-        let train = |batch: usize| -> Result<Plan> {
-            let step = TrainStep::trace(network.params(), |trace| {
+        let trace = |batch: usize| -> Result<TrainStep> {
+            TrainStep::trace(network.params(), |trace| {
                 let x = trace.input("x", [batch, len]);
                 let y = trace.labels("y", [batch], classes);
                 network.logits(&x).cross_entropy(&y)
-            })?;
-            step.plan(&options.plan, device.limits())
+            })
         };
+        let step = trace(loader.batch())?;
+        let plan = step.plan(&options.plan, device.limits()).inspect_err(|_| {
+            *largest = step.plan_over_budget(&options.plan, device.limits()).ok();
+        })?;
+        let plan = &*largest.insert(plan);
         let forward = Forward::trace(network.params(), "logits", |trace| {
             network.logits(&trace.input("x", [loader.batch(), len]))
         })?;
-        let mut plans = vec![train(loader.batch())?, forward.plan(device.limits())?];
-        if loader.tail() > 0 {
-            plans.push(train(loader.tail())?);
-        }
-        let plans: Vec<&Plan> = plans.iter().collect();
+        let forward = forward.plan(device.limits())?;
+        let tail = match loader.tail() {
+            0 => None,
+            tail => Some(trace(tail)?.plan(&options.plan, device.limits())?),
+        };
+        let plans: Vec<&Plan> = [plan, &forward].into_iter().chain(&tail).collect();
         let mut session = Session::with_plans(device, &plans, Debug::default())?;
         session.set_schedule(options.schedule);
         Ok(Self { session, loader, accuracy: None })

@@ -6,6 +6,7 @@ mod print;
 mod adapters;
 mod bench;
 mod cpu_time;
+mod failures;
 mod files;
 mod fitting;
 mod kernel;
@@ -65,4 +66,9 @@ fn run(command: Command, start: std::time::Instant) -> Result<ExitCode, Box<dyn 
         Command::Replay(options) => replay::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The library's JSON as a part of the program's.
+fn data(json: &wgrad::json::Json) -> wgrad::Result<serde_json::Value> {
+    serde_json::from_str(&json.to_string()).map_err(|e| wgrad::Error::Internal(e.to_string()))
 }
