@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
+use crate::progress;
 use crate::rewrite;
 use crate::units::Bytes;
 
@@ -95,7 +96,10 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
+        let (task, mut known) = (progress::task("savings", 5), 0);
+        let mut bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
+            task.done(known);
+            known += 1;
             let options = PlanOptions { rebuild, fuse: rebuild && options.fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
