@@ -16,17 +16,14 @@ pub(super) struct Arenas {
 }
 
 impl Arenas {
-    pub(super) fn new(plans: &[&Plan], ledger: &mut Ledger) -> Result<Self> {
-        let mut create = |kind: &str, sizes: Vec<u64>| -> Result<Vec<Buffer>> {
-            let one = |(i, &bytes): (usize, &u64)| {
-                let created = ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
-                created.map_err(|error| explained(error, plans))
-            };
-            sizes.iter().enumerate().map(one).collect()
-        };
-        let persistent = create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent))?;
-        let step = create("step", Footprint::widest(plans, |plan| &plan.layout.step))?;
-        Ok(Self { persistent, step })
+    /// Buffers for what lives from step to step.
+    pub(super) fn persistent(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+        create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent), plans, ledger)
+    }
+
+    /// Buffers for what lives within a step.
+    pub(super) fn step(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+        create("step", Footprint::widest(plans, |plan| &plan.layout.step), plans, ledger)
     }
 
     /// Buffer and offset of a storage.
@@ -49,6 +46,14 @@ impl Arenas {
         let (buffer, offset) = self.place(plan, storage);
         Place { buffer, offset, bytes: plan.program.storages[storage.0 as usize].used_bytes }
     }
+}
+
+fn create(kind: &str, sizes: Vec<u64>, plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+    let one = |(i, &bytes): (usize, &u64)| {
+        let created = ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
+        created.map_err(|error| explained(error, plans))
+    };
+    sizes.iter().enumerate().map(one).collect()
 }
 
 /// Says of a buffer that was refused which tensors need it.

@@ -4,8 +4,44 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 
+/// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
+pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
+    let Some(first) = plans.first() else {
+        return Err(Error::Option("a session needs at least one plan".to_owned()));
+    };
+    for plan in plans {
+        fits(plan, device)?;
+        same_parameters(first, plan)?;
+    }
+    let count = |plan: &Plan| lasting(plan).count();
+    let most = plans.iter().map(|plan| count(plan)).max().unwrap_or(0);
+    let keeper = plans.iter().position(|plan| count(plan) == most).unwrap_or(0);
+    for plan in plans {
+        same_state(plans[keeper], plan)?;
+    }
+    Ok(keeper)
+}
+
+/// Whether a session that ran one plan may go on with another: everything that lives from step to step is the same.
+pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
+    same_parameters(before, after)?;
+    same_state(before, after)?;
+    let (before, after) = (lasting(before).count(), lasting(after).count());
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Option(format!(
+        "the session keeps {before} tensors from step to step, the new plans keep {after}; they need the same optimizer"
+    )))
+}
+
+/// Name and bytes of everything that lives from step to step.
+fn lasting(plan: &Plan) -> impl Iterator<Item = (&str, u64)> {
+    plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.as_str(), s.bytes))
+}
+
 /// A plan for larger limits than the device's is refused before any buffer is created.
-pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
+fn fits(plan: &Plan, device: &Device) -> Result<()> {
     let (planned, has) = (&plan.limits, device.limits());
     let largest_arena = plan.layout.arenas().map(|(_, bytes)| bytes).max().unwrap_or(0);
     let spans = plan.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
@@ -38,12 +74,8 @@ pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
 }
 
 /// State lies behind the parameters, in the order of its first use: one list must begin with the other.
-pub(super) fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    let persistent = |plan: &Plan| -> Vec<_> {
-        plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.clone(), s.bytes)).collect()
-    };
-    let (all, some) = (persistent(keeper), persistent(other));
-    match some.iter().zip(&all).find(|(a, b)| a != b) {
+fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
+    match lasting(other).zip(lasting(keeper)).find(|(a, b)| a != b) {
         Some(((a, _), (b, _))) => Err(Error::Option(format!(
             "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
         ))),
@@ -52,7 +84,7 @@ pub(super) fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
 }
 
 /// Programs place parameters alike only if they have the same.
-pub(super) fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
+fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
         plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
     };

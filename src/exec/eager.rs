@@ -140,7 +140,7 @@ impl Eager {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             record::encode(&mut pass, &ready);
         }
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.feeds.submitted(&submission);
         self.clock.steps += u64::from(plan.optimizer.is_some());
         device.poll()
@@ -192,7 +192,7 @@ impl Eager {
         let mut encoder =
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
@@ -227,7 +227,7 @@ impl Eager {
                 pages.ok_or_else(|| Error::Internal("a block without a page".to_owned()))?;
             encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.size.min(to.size));
         }
-        device.wgpu_queue().submit([encoder.finish()]);
+        device.submit(encoder)?;
         for Move { from, to } in moves {
             if let Some(i) = self.blocks.iter().position(|block| *block == Some(from)) {
                 self.count_out(i, from.size);

@@ -6,6 +6,7 @@ use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
 use crate::plan::StorageId;
+use crate::progress;
 
 impl Session {
     /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far. Words that are no `f32`,
@@ -19,7 +20,7 @@ impl Session {
 
     /// The elements of a parameter or optimizer state, of four bytes each.
     pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
-        let plan = &self.programs[self.keeper].plan;
+        let plan = &self.keeper;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
@@ -36,7 +37,7 @@ impl Session {
     }
 
     pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        let plan = &self.programs[self.keeper].plan;
+        let plan = &self.keeper;
         let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
         if place.bytes / 4 != data.len() as u64 {
             let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
@@ -55,7 +56,7 @@ impl Session {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
-        let seed = self.programs[self.keeper].plan.graph().nodes.iter().find_map(|node| match node.op {
+        let seed = self.keeper.graph().nodes.iter().find_map(|node| match node.op {
             Op::LossScaleSeed { start } => Some(start),
             _ => None,
         });
@@ -75,12 +76,17 @@ impl Session {
 
     /// Uploads how parameters start; optimizer state starts as the zeros that a new buffer holds.
     pub(super) fn upload_start(&mut self) -> Result<()> {
-        let plan = &self.programs[0].plan;
+        let plan = &self.keeper;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
-        for (i, param) in plan.graph().parameters.iter().enumerate() {
+        let parameters = &plan.graph().parameters;
+        let task = progress::task("parameters", parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
+        let mut filled = 0;
+        for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
             let place = self.arenas.elements(plan, StorageId(i as u32));
             transfer.upload(&self.ledger, place, |range| param.initial(range))?;
+            filled += param.shape().numel();
+            task.done(filled);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::timers::Timers;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Span, readback_slots};
+use crate::progress;
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
@@ -27,6 +28,7 @@ impl Program {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
         let mut launches = Vec::new();
+        let task = progress::task("kernels", plan.program.launches.len() as u64);
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
@@ -34,6 +36,7 @@ impl Program {
                 (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
+            task.done(index as u64 + 1);
         }
         let feeds = Feeds::new(plan.graph(), ledger)?;
         let mut readbacks = Vec::new();
@@ -100,7 +103,7 @@ impl Program {
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let (buffer, offset) = arenas.place_of(&self.plan, id);
         let slot = self.readbacks[i].record(&mut encoder, buffer, offset);
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.readbacks[i].submitted(device, slot, 0, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();

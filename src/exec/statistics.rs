@@ -159,7 +159,7 @@ impl Session {
     pub fn memory_stats(&self) -> RunStats {
         let uses: Vec<StepUse> = self.programs.iter().map(|program| StepUse::of(&program.plan)).collect();
         let history = &self.history;
-        let keeper = &self.programs[self.keeper].plan.program;
+        let keeper = &self.keeper.program;
         let (mut allocated, mut requested, mut count) = (0, 0, 0);
         let (mut classes, mut layers) = (BTreeMap::new(), BTreeMap::new());
         for (i, storage) in keeper.storages.iter().enumerate().filter(|(_, s)| s.persistent) {

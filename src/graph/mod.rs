@@ -27,7 +27,7 @@ pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Link, LossScale,
-    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Unary, Update,
+    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Unary, Update,
 };
 pub(crate) use op::{is_link, only_reads};
 pub use params::{Init, Param, Params};

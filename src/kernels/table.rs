@@ -185,7 +185,7 @@ kernel!(
         &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     ]
 );
-kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
+kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 256, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
 
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
@@ -269,8 +269,12 @@ macro_rules! halves {
 halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", HALF_F16);
 halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", HALF_BF16);
 
+#[path = "conv.rs"]
+mod conv;
+pub use conv::*;
 #[path = "images.rs"]
 mod images;
+use images::ACTIVATIONS;
 pub use images::*;
 #[path = "rows.rs"]
 mod rows;
@@ -297,16 +301,29 @@ const fn join<const N: usize>(
 
 /// All but those of attention.
 static MOST: &[&Kernel] = &[
-    &CONV_PACK,
-    &CONV_PACK_BIAS,
-    &CONV_DIRECT,
-    &CONV_DIRECT_BIAS,
-    &CONV_TILED,
-    &CONV_TILED_BIAS,
-    &CONV_CPU,
-    &CONV_WEIGHT_CPU,
-    &CONV_WEIGHT_DIRECT,
-    &CONV_WEIGHT_TILED,
+    &CONV_PACK[0],
+    &CONV_PACK[1],
+    &CONV_DIRECT[0][0],
+    &CONV_DIRECT[0][1],
+    &CONV_DIRECT[0][2],
+    &CONV_DIRECT[1][0],
+    &CONV_DIRECT[1][1],
+    &CONV_DIRECT[1][2],
+    &CONV_TILED[0][0],
+    &CONV_TILED[0][1],
+    &CONV_TILED[0][2],
+    &CONV_TILED[1][0],
+    &CONV_TILED[1][1],
+    &CONV_TILED[1][2],
+    &CONV_CPU[0],
+    &CONV_CPU[1],
+    &CONV_CPU[2],
+    &CONV_WEIGHT_CPU[0],
+    &CONV_WEIGHT_CPU[1],
+    &CONV_WEIGHT_DIRECT[0],
+    &CONV_WEIGHT_DIRECT[1],
+    &CONV_WEIGHT_TILED[0],
+    &CONV_WEIGHT_TILED[1],
     &MAX_POOL,
     &MAX_POOL_GRAD,
     &AVG_POOL,

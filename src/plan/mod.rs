@@ -1,6 +1,7 @@
 //! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
 //! which bytes.
 
+mod accumulated;
 mod dump;
 mod fit;
 mod footprint;
@@ -12,8 +13,9 @@ mod schedule;
 mod separate;
 mod step;
 mod views;
+mod ways_out;
 
-pub use fit::{Fitted, Lever, fit, levers, max_batch};
+pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::{readback_slots, transfer_bytes};

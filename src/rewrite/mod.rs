@@ -1,5 +1,6 @@
-//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `rebuild`,
-//! `half` and `fuse`. All but 16-bit storage change no result.
+//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
+//! `through_norms`, `through_joins`, `rebuild`, `half` and `fuse`. All but `half` change no
+//! result.
 
 mod accumulate;
 mod again;
@@ -8,6 +9,8 @@ mod half;
 mod rebuild;
 mod simplify;
 mod split;
+mod through_joins;
+mod through_norms;
 mod unjoin;
 
 pub(crate) use accumulate::accumulate;
@@ -17,4 +20,6 @@ pub(crate) use half::half;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;
+pub(crate) use through_joins::through_joins;
+pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;

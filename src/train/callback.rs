@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::exec::Session;
+use crate::exec::{Refit, Session};
+use crate::report::Failure;
 
 /// Where a run stands after a step.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +58,19 @@ pub trait Callback {
         Ok(())
     }
 
+    /// After the trainer went on with other plans because memory ran out: see [`OnOom::Refit`](crate::exec::OnOom::Refit).
+    ///
+    /// # Errors
+    /// Whatever should end the run.
+    fn on_refit(&mut self, _refit: &Refit, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
     /// When the run ends with an error, before [`Callback::on_end`].
     fn on_error(&mut self, _error: &Error, _session: &mut Session) {}
+
+    /// When a run cannot begin, for [`Trainer::watched`](super::Trainer::watched): the error, and what is known of it.
+    fn on_refused(&mut self, _error: &Error, _known: &Failure) {}
 
     /// When the run is over, with an error or without.
     fn on_end(&mut self) {}

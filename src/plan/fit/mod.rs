@@ -9,6 +9,7 @@ pub use max_batch::max_batch;
 use super::{Plan, PlanOptions, Recompute, TrainStep};
 use crate::error::Result;
 use crate::limits::Limits;
+use crate::progress;
 use crate::units::Bytes;
 
 /// A plan that fits its budget, and how.
@@ -22,6 +23,35 @@ pub struct Fitted {
     pub changes: Vec<String>,
     /// Modelled time over that of the step as it was asked for, as a share of it.
     pub time_fraction: f64,
+    /// Whether results stay the same bits.
+    pub exact: bool,
+}
+
+/// The plans of a session, and what was changed of what was asked for.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The plans, the training step first.
+    pub plans: Vec<Plan>,
+    /// What was changed, in words; empty if nothing was.
+    pub changes: Vec<String>,
+    /// Modelled time over that of the step as it was asked for, as a share of it.
+    pub time_fraction: f64,
+    /// Whether results stay the same bits.
+    pub exact: bool,
+}
+
+impl From<Plan> for Planned {
+    /// As it was asked for.
+    fn from(plan: Plan) -> Self {
+        Self { plans: vec![plan], changes: Vec::new(), time_fraction: 0.0, exact: true }
+    }
+}
+
+impl From<Fitted> for Planned {
+    fn from(fitted: Fitted) -> Self {
+        let Fitted { plan, changes, time_fraction, exact, .. } = fitted;
+        Self { plans: vec![plan], changes, time_fraction, exact }
+    }
 }
 
 impl TrainStep {
@@ -46,7 +76,13 @@ impl TrainStep {
         let asked = self.plan(&as_it_is(options), limits)?;
         if asked.footprint().total() <= budget.0 {
             let options = PlanOptions { budget: Some(budget), ..as_it_is(options) };
-            return Ok(Some(Fitted { plan: asked, options, changes: Vec::new(), time_fraction: 0.0 }));
+            return Ok(Some(Fitted {
+                plan: asked,
+                options,
+                changes: Vec::new(),
+                time_fraction: 0.0,
+                exact: true,
+            }));
         }
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A glance first: looking for the fastest plan takes longer.
@@ -57,7 +93,7 @@ impl TrainStep {
         let time_fraction = slowdown(&plan, &asked);
         let fits = plan.footprint().total() <= budget.0;
         let changes = vec!["recompute auto".to_owned()];
-        Ok(fits.then_some(Fitted { plan, options, changes, time_fraction }))
+        Ok(fits.then_some(Fitted { plan, options, changes, time_fraction, exact: true }))
     }
 }
 
@@ -75,19 +111,21 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
+    let task = progress::task("fitting", 1 + parts_of(batch).count() as u64);
     let whole = step(batch)?;
     if let Some(fitted) = whole.try_fit(options, budget, limits)? {
         return Ok(fitted);
     }
     let asked = whole.plan(&as_it_is(options), limits)?;
-    for parts in parts_of(batch) {
+    for (tried, parts) in (1..).zip(parts_of(batch)) {
+        task.done(tried);
         let part = step(batch / parts)?;
         let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
         if let Some(fitted) = part.try_fit(&options, budget, limits)? {
             let mut changes = vec![format!("accumulate {parts}")];
             changes.extend(fitted.changes);
             let time_fraction = slowdown(&fitted.plan, &asked);
-            return Ok(Fitted { changes, time_fraction, ..fitted });
+            return Ok(Fitted { changes, time_fraction, exact: false, ..fitted });
         }
     }
     whole.fit(options, budget, limits)
