@@ -32,7 +32,7 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
     /// join two tensors, while they read; functions of single elements that follow each other run as one. The bits are
-    /// the same.
+    /// the same, but with 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
@@ -203,7 +203,7 @@ impl TrainStep {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
         };
-        Ok(if options.fuse { rewrite::fuse(graph) } else { graph })
+        Ok(if options.fuse { joined(graph) } else { graph })
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -217,6 +217,11 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// Functions of single elements joined with each other and with what is in front of them.
+fn joined(graph: Graph) -> Graph {
+    rewrite::into_products(rewrite::fuse(graph))
 }
 
 /// Operations merged as the adapter's class likes it.
@@ -287,7 +292,7 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| rewrite::fuse(fused(graph, limits)))
+        self.compile(limits, |graph| joined(fused(graph, limits)))
     }
 
     /// The same with every operation on its own: what fused plans are compared with.

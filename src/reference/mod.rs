@@ -183,7 +183,7 @@ impl<'a> Twin<'a> {
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
         let x = |i: usize| inputs[i];
         let results = match &node.op {
-            Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
+            Op::MatMul { ta, tb, then } => vec![matmul::matmul(&inputs, *ta, *tb, then.as_deref())],
             Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
             op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
