@@ -87,6 +87,7 @@ fn run() -> Result<()> {
     let options = TrainOptions {
         plan: PlanOptions { optimizer, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 10, total, floor: 0.01 },
+        ..TrainOptions::default()
     };
     let mut trainer = Trainer::new(&device, &network, loader, &options)?;
     let mut progress = ProgressLine::default();

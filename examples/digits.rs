@@ -56,6 +56,7 @@ fn run() -> Result<()> {
     let options = TrainOptions {
         plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+        ..TrainOptions::default()
     };
     let mut trainer = Trainer::new(&device, &model, loader, &options)?;
     let mut progress = if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() };

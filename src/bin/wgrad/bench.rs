@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::cpu_time::cpu_seconds;
 use crate::kernel;
 use wgrad::device::Device;
-use wgrad::exec::{ProgramId, Session};
+use wgrad::exec::{Debug, OnOom, ProgramId, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::optim::Optimizer;
-use wgrad::plan::PlanOptions;
+use wgrad::plan::{self, PlanOptions, Planned};
 use wgrad::train::Meter;
 use wgrad::{Bytes, Error, Result, random};
 
@@ -33,6 +33,12 @@ pub struct Options {
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
+    /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.
+    #[arg(long, default_value = "fail")]
+    on_oom: String,
+    /// Give the session no more of the device than this, whatever it has: to see what --on-oom does.
+    #[arg(long, value_name = "SIZE")]
+    device_budget: Option<Bytes>,
     /// Time each kernel of one more step by the device's clock, and print a table.
     #[arg(long)]
     profile: bool,
@@ -75,11 +81,27 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         Some(name) => Device::by_name(name)?,
         None => Device::new()?,
     };
+    let on_oom = match options.on_oom.as_str() {
+        "fail" => OnOom::Fail,
+        "refit" => OnOom::Refit,
+        other => return Err(Error::Option(format!("--on-oom {other}: expected fail or refit"))),
+    };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
     let settings = PlanOptions { budget, precision, ..options.fitting.plan_options(optimizer)? };
-    let plan = step.plan(&settings, device.limits())?;
-    let mut session = Session::new(&device, &plan)?;
+    device.set_budget(options.device_budget);
+    let parts = options.fitting.accumulate.max(1) as usize;
+    let mut planner = |within: Option<Bytes>| -> Result<Planned> {
+        let trace = |samples: usize| model.train_step(samples);
+        Ok(match within {
+            None => step.plan(&settings, device.limits())?.into(),
+            Some(bytes) => {
+                plan::fit(trace, options.network.batch / parts, &settings, bytes, device.limits())?.into()
+            }
+        })
+    };
+    let (mut session, refit) = Session::open(&device, &mut planner, on_oom, Debug::default())?;
+    let plan = session.plan(ProgramId(0))?.clone();
     let inputs = synthetic(step.graph());
     let train = |session: &mut Session| -> Result<f32> {
         for (name, data) in &inputs {
@@ -132,6 +154,15 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "recompute": options.fitting.recompute,
             "accumulate": options.fitting.accumulate,
             "recompute_time_fraction": plan.work.time_fraction(),
+            "refit": refit.as_ref().map(|refit| json!({
+                "cause": refit.cause,
+                "before_bytes": refit.before,
+                "within_bytes": refit.within,
+                "after_bytes": refit.after,
+                "changes": refit.changes,
+                "time_fraction": refit.time_fraction,
+                "exact": refit.exact,
+            })),
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
@@ -145,6 +176,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         return Ok(());
     }
     println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
+    if let Some(refit) = &refit {
+        println!("{refit}");
+    }
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {
