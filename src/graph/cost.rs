@@ -161,6 +161,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Update(Update::Momentum { .. }) => 6 * first.numel(),
         Op::Update(_) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
+        Op::Chain(chain) => chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum(),
         // What only moves elements computes nothing; the rest is counted as one operation each.
         Op::Reshape(_)
         | Op::Permute(_)

@@ -1,8 +1,10 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild` and `half`. All but the last change no result.
+//! `through_norms`, `through_joins`, `rebuild`, `half` and `fuse`. All but `half` change no
+//! result.
 
 mod accumulate;
 mod again;
+mod fuse;
 mod half;
 mod rebuild;
 mod simplify;
@@ -13,6 +15,7 @@ mod unjoin;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
+pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};

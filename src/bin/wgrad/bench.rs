@@ -87,7 +87,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
-    let settings = PlanOptions { budget, precision, ..options.fitting.plan_options(optimizer)? };
+    let fuse = !options.network.unfused;
+    let settings = PlanOptions { budget, precision, fuse, ..options.fitting.plan_options(optimizer)? };
     device.set_budget(options.device_budget);
     let parts = options.fitting.accumulate.max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
@@ -179,6 +180,8 @@ fn print(
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
+            "fused": !options.network.unfused,
+            "dispatches": plan.program.launches.len(),
             "adapter": adapter.name,
             "driver": adapter.driver,
             "steps": options.steps,
