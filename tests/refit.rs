@@ -167,7 +167,10 @@ fn each_failing_submit_is_made_again() {
             trainer.fit(1, Some(&test), &mut []).expect("it goes on");
             device.fail_submit(0);
             let [refit] = trainer.refits() else { panic!("{n}: {:?}", trainer.refits()) };
-            assert!(refit.exact && refit.cause.starts_with("out of device memory running commands"), "{refit}");
+            assert!(
+                refit.exact && refit.cause.starts_with("out of device memory running commands"),
+                "{refit}"
+            );
             assert_same(&format!("submit {n}"), &wanted, &state(trainer.session()));
         }
         let mut fails = trainer(&device, OnOom::Fail).expect("it opens");

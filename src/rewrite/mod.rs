@@ -4,6 +4,7 @@
 mod accumulate;
 mod again;
 mod half;
+mod offload;
 mod rebuild;
 mod simplify;
 mod split;
@@ -12,6 +13,7 @@ mod unjoin;
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
 pub(crate) use half::half;
+pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;

@@ -85,7 +85,8 @@ impl Trainer {
         let TrainOptions { plan, schedule, on_oom } = *options;
         let limits = device.limits();
         let sizes = [loader.batch(), loader.tail()];
-        let recipe = Recipe::new(train, sizes, forward.plan(limits)?, (plan, limits), on_oom == OnOom::Refit)?;
+        let recipe =
+            Recipe::new(train, sizes, forward.plan(limits)?, (plan, limits), on_oom == OnOom::Refit)?;
         let planner = &mut |within| recipe.plans(within);
         let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())?;
         session.set_schedule(schedule);
@@ -194,7 +195,8 @@ impl Trainer {
         match self.session.within_reach() {
             Some(room) if room < own && self.on_oom == OnOom::Refit => {
                 let budget = device.budget().unwrap_or_default();
-                let message = format!("the device's budget is {budget}, {} in use", Bytes(device.used_bytes()));
+                let message =
+                    format!("the device's budget is {budget}, {} in use", Bytes(device.used_bytes()));
                 self.refit(Some(Bytes(room)), &Error::Option(message))
             }
             _ => Ok(()),

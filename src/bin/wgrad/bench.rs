@@ -153,6 +153,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
             "accumulate": options.fitting.accumulate,
+            "offload": options.fitting.offload,
+            "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
             "refit": refit.as_ref().map(|refit| json!({
                 "cause": refit.cause,
