@@ -140,7 +140,7 @@ impl<'a> Writer<'a> {
                 true
             }
             Read::Strip { inner, len } => {
-                let in_fours = inner == 1 && len % 4 == 0;
+                let in_fours = inner == 1 && len.is_multiple_of(4);
                 self.bind(k, &memory, if in_fours { "vec4<f32>" } else { "f32" });
                 let (at, shared) = self.place(read, inner, len);
                 if shared || in_fours {
@@ -163,7 +163,7 @@ impl<'a> Writer<'a> {
         let at = format!("at{s}");
         if known.is_none() {
             self.strips.push(read);
-            let in_fours = inner == 1 && len % 4 == 0;
+            let in_fours = inner == 1 && len.is_multiple_of(4);
             let (inner, len) = match (shared, in_fours) {
                 (true, _) => (inner / 4, len),
                 (_, true) => (1, len / 4),

@@ -43,6 +43,8 @@ pub struct PlanOptions {
     /// losses. Batch norm takes its statistics from each part and moves its running ones with each, as in PyTorch's loop
     /// over micro-batches.
     pub accumulate: u32,
+    /// What lies in the host's memory while the device does not need it.
+    pub offload: Offload,
     /// The device on paper, by which modelled times go.
     pub roofline: Roofline,
     /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
@@ -64,10 +66,29 @@ impl Default for PlanOptions {
             precision: Precision::F32,
             recompute: Recompute::Off,
             accumulate: 1,
+            offload: Offload::default(),
             roofline: Roofline::default(),
             loss_scale: None,
         }
     }
+}
+
+/// What lies in the host's memory while the device does not need it. Results are the same bits; what moves counts as time of
+/// the step (see [`Roofline::host_bytes_per_s`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
+    /// updated.
+    pub optimizer: bool,
+}
+
+impl Offload {
+    /// Nothing.
+    pub const OFF: Self = Self { optimizer: false };
+    /// Optimizer state.
+    pub const OPTIMIZER: Self = Self { optimizer: true };
+    /// Smaller tensors stay on the device: to move them costs more than they take.
+    pub const SMALLEST: u64 = 16 << 10;
 }
 
 /// A traced model with a scalar loss: the forward half of a training step.
@@ -172,7 +193,7 @@ impl TrainStep {
                 Plan::lay_out(program, limits, settings)?
             }
         };
-        plan.work = Work::of(&bare, plan.graph(), &options.roofline);
+        plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);
         Ok(plan)
     }
 
@@ -182,8 +203,9 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let (precision, offload) = (Precision::F32, Offload::OFF);
         let options =
-            PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
+            PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -203,7 +225,9 @@ impl TrainStep {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
         };
-        Ok(if options.fuse { rewrite::fuse(graph) } else { graph })
+        let graph = if options.fuse { rewrite::fuse(graph) } else { graph };
+        let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
+        Ok(rewrite::offload(graph, smallest))
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {

@@ -192,6 +192,8 @@ fn print(
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
             "accumulate": options.fitting.accumulate,
+            "offload": options.fitting.offload,
+            "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
             "refit": refit.map(|refit| json!({
                 "cause": refit.cause,
