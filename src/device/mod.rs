@@ -3,16 +3,19 @@
 mod adapter;
 mod budget;
 mod buffers;
+mod cache;
 mod driver;
 mod mapping;
 mod pipelines;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
 pub use budget::Buffer;
+pub use cache::cache_folder;
 pub use driver::DriverMemory;
 pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
@@ -48,6 +51,9 @@ pub struct DeviceOptions {
     pub select: Select,
     /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
     pub checked: bool,
+    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`]. Only some backends
+    /// can; with the others it changes nothing. Nobody else should be able to write there: drivers trust what they find.
+    pub cache: Option<PathBuf>,
 }
 
 impl Device {
@@ -90,9 +96,13 @@ impl Device {
             what: format!("to open `{}`", adapter.name),
             message: e.to_string(),
         };
+        let mut features = adapter::wanted_features(raw.features());
+        if options.cache.is_some() {
+            features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wgrad"),
-            required_features: adapter::wanted_features(raw.features()),
+            required_features: features,
             required_limits: raw.limits(),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
@@ -109,7 +119,8 @@ impl Device {
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
             note(&uncaptured, Error::Device { what: "a command".to_owned(), message: error.to_string() });
         }));
-        let pipelines = Pipelines::new(options.checked);
+        let cache = options.cache.as_deref().and_then(|folder| cache::Cache::open(&device, folder));
+        let pipelines = Pipelines::new(options.checked, cache);
         Ok(Self {
             shared: Arc::new(Shared {
                 device,
@@ -127,7 +138,7 @@ impl Device {
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
-        let pipelines = Pipelines::new(false);
+        let pipelines = Pipelines::new(false, None);
         Self {
             shared: Arc::new(Shared {
                 device,
