@@ -31,8 +31,8 @@ pub struct PlanOptions {
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read; functions of single elements that follow each other run as one. The bits are
-    /// the same.
+    /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
+    /// elements that follow each other run as one. The bits are the same.
     pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
@@ -245,7 +245,8 @@ impl TrainStep {
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    rewrite::through_joins(rewrite::through_norms(graph, limits.class == AdapterClass::Gpu))
+    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    rewrite::add_to(rewrite::through_joins(graph))
 }
 
 /// Powers of two change no digit, and have an inverse.

@@ -245,6 +245,11 @@ impl<'a> Twin<'a> {
                     }
                 }
             }
+            Op::Conv2dInput { window, groups, adds: true, .. } => {
+                let mut x = images::conv2d_input(inputs[0], inputs[1], None, window, groups, to);
+                x.iter_mut().zip(inputs[2].data).for_each(|(x, earlier)| *x += earlier);
+                vec![x]
+            }
             Op::Conv2dInput { window, groups, .. } => {
                 vec![images::conv2d_input(x(0), x(1), inputs.get(2).copied(), window, groups, to)]
             }

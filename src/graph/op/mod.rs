@@ -158,6 +158,8 @@ pub enum Op {
         groups: usize,
         /// `h, w`; several sizes give the same `h', w'`.
         size: [usize; 2],
+        /// The last operand, of the result's shape, is added to it. Rewrites of a training graph set it.
+        adds: bool,
     },
     /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
     Conv2dWeight {
