@@ -26,7 +26,8 @@ fn feed(session: &mut Session, length: usize) {
 /// The same adapters with a folder of their own for compiled pipelines.
 fn cached(device: &Device, folder: &Path) -> Device {
     let select = Select::Named(device.adapter().name.clone());
-    Device::open(&DeviceOptions { select, cache: Some(folder.to_owned()), ..DeviceOptions::default() }).unwrap()
+    Device::open(&DeviceOptions { select, cache: Some(folder.to_owned()), ..DeviceOptions::default() })
+        .unwrap()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
