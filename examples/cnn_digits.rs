@@ -88,6 +88,7 @@ fn run() -> Result<()> {
     let options = TrainOptions {
         plan: PlanOptions { optimizer, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 10, total, floor: 0.01 },
+        ..TrainOptions::default()
     };
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, &network, loader, &options, &mut [&mut monitor])?;

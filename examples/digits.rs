@@ -56,6 +56,7 @@ fn run() -> Result<()> {
     let options = TrainOptions {
         plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+        ..TrainOptions::default()
     };
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, &model, loader, &options, &mut [&mut monitor])?;

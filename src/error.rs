@@ -126,7 +126,7 @@ pub enum Error {
     /// The device refused to create a buffer.
     #[error(
         "out of device memory creating `{name}` of {} ({} created before it){}: {message}\n\
-         help: set `PlanOptions::budget` to what the device has, and plan again with a smaller batch",
+         help: `OnOom::Refit` goes on with the next plan that fits; or set `PlanOptions::budget` to what the device has",
         Bytes(*bytes), Bytes(*created),
         if holds.is_empty() { String::new() } else { format!("; it would hold {holds}") }
     )]
@@ -140,6 +140,19 @@ pub enum Error {
         /// The largest tensors that it is for, with the operation and layer where most of it is needed.
         holds: String,
         /// The driver's words, or those of the device's budget.
+        message: String,
+    },
+
+    /// The device had no memory to run commands, which therefore did not run.
+    #[error(
+        "out of device memory running commands, with {} of buffers in use: {message}\n\
+         help: `OnOom::Refit` goes on with a smaller plan; or set `PlanOptions::budget` to what the device has",
+        Bytes(*used)
+    )]
+    SubmitOutOfMemory {
+        /// Bytes of all buffers that this crate had on the device.
+        used: u64,
+        /// The driver's words.
         message: String,
     },
 
@@ -189,6 +202,13 @@ pub enum Error {
     /// A debug check found memory that was written by nobody who may.
     #[error("debug check: {0}")]
     Check(String),
+}
+
+impl Error {
+    /// Whether memory of the device ran out, and a smaller plan may go on.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::SubmitOutOfMemory { .. })
+    }
 }
 
 fn plural(n: usize, word: &str) -> String {

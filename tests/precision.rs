@@ -194,6 +194,7 @@ fn digits_are_learnt_as_well_in_16_bits() {
             let options = TrainOptions {
                 plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
                 schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+                ..TrainOptions::default()
             };
             let mut trainer = Trainer::new(device, &model, loader, &options).expect("it opens");
             let accuracy = trainer.fit(12, Some(&test), &mut []).expect("it learns").accuracy;

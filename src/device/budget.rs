@@ -20,6 +20,11 @@ impl Budget {
         Self { used: Arc::default(), most: AtomicU64::new(u64::MAX) }
     }
 
+    /// The count of bytes in use, for those who report it.
+    pub(super) fn used(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.used)
+    }
+
     /// Takes `bytes`, or says why not.
     pub(super) fn claim(&self, bytes: u64) -> Result<Claim, String> {
         let most = self.most.load(Ordering::Relaxed);
@@ -76,6 +81,11 @@ impl Device {
     pub fn budget(&self) -> Option<Bytes> {
         let most = self.shared.budget.most.load(Ordering::Relaxed);
         (most != u64::MAX).then_some(Bytes(most))
+    }
+
+    /// Bytes that the budget still leaves, 0 if more is in use than it allows; `None` without one.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.budget().map(|Bytes(most)| most.saturating_sub(self.used_bytes()))
     }
 
     /// Bytes of all buffers that this crate has on the device now.

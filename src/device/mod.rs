@@ -7,9 +7,11 @@ mod cache;
 mod driver;
 mod mapping;
 mod pipelines;
+mod submit;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use budget::Budget;
 use pipelines::Pipelines;
+use submit::Rehearsal;
 
 /// A wait that takes longer means that the device hangs.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -40,6 +43,7 @@ struct Shared {
     adapter: Adapter,
     pipelines: Pipelines,
     budget: Budget,
+    rehearsal: Rehearsal,
     /// What wgpu reported outside of any call: validation failures, device loss.
     failure: Arc<Mutex<Option<Error>>>,
 }
@@ -110,6 +114,8 @@ impl Device {
         let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
         let failure = Arc::new(Mutex::new(None));
         let (lost, uncaptured) = (Arc::clone(&failure), Arc::clone(&failure));
+        let budget = Budget::unlimited();
+        let used = budget.used();
         device.set_device_lost_callback(move |reason, message| {
             // Dropping the device is reported as a loss as well.
             if reason != wgpu::DeviceLostReason::Destroyed {
@@ -117,7 +123,14 @@ impl Device {
             }
         });
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            note(&uncaptured, Error::Device { what: "a command".to_owned(), message: error.to_string() });
+            let message = error.to_string();
+            let error = match error {
+                wgpu::Error::OutOfMemory { .. } => {
+                    Error::SubmitOutOfMemory { used: used.load(Ordering::Relaxed), message }
+                }
+                _ => Error::Device { what: "a command".to_owned(), message },
+            };
+            note(&uncaptured, error);
         }));
         let cache = options.cache.as_deref().and_then(|folder| cache::Cache::open(&device, folder));
         let pipelines = Pipelines::new(options.checked, cache);
@@ -127,7 +140,8 @@ impl Device {
                 queue,
                 adapter,
                 pipelines,
-                budget: Budget::unlimited(),
+                budget,
+                rehearsal: Rehearsal::default(),
                 failure,
             }),
         })
@@ -146,6 +160,7 @@ impl Device {
                 adapter,
                 pipelines,
                 budget: Budget::unlimited(),
+                rehearsal: Rehearsal::default(),
                 failure,
             }),
         }

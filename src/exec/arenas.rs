@@ -16,17 +16,14 @@ pub(super) struct Arenas {
 }
 
 impl Arenas {
-    pub(super) fn new(plans: &[&Plan], ledger: &mut Ledger) -> Result<Self> {
-        let mut create = |kind: &str, sizes: Vec<u64>| -> Result<Vec<Buffer>> {
-            let one = |(i, &bytes): (usize, &u64)| {
-                let created = ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
-                created.map_err(|error| explained(error, plans))
-            };
-            sizes.iter().enumerate().map(one).collect()
-        };
-        let persistent = create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent))?;
-        let step = create("step", Footprint::widest(plans, |plan| &plan.layout.step))?;
-        Ok(Self { persistent, step })
+    /// Buffers for what lives from step to step.
+    pub(super) fn persistent(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+        create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent), plans, ledger)
+    }
+
+    /// Buffers for what lives within a step.
+    pub(super) fn step(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+        create("step", Footprint::widest(plans, |plan| &plan.layout.step), plans, ledger)
     }
 
     /// Buffer and offset of a storage.
@@ -51,6 +48,14 @@ impl Arenas {
     }
 }
 
+fn create(kind: &str, sizes: Vec<u64>, plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
+    let one = |(i, &bytes): (usize, &u64)| {
+        let created = ledger.create(&format!("{kind}.{i}"), bytes, Purpose::Arena);
+        created.map_err(|error| explained(error, plans))
+    };
+    sizes.iter().enumerate().map(one).collect()
+}
+
 /// Says of a buffer that was refused which tensors need it.
 fn explained(mut error: Error, plans: &[&Plan]) -> Error {
     if let (Error::OutOfMemory { holds, .. }, Some(plan)) =
@@ -65,12 +70,12 @@ fn explained(mut error: Error, plans: &[&Plan]) -> Error {
 ///
 /// # Errors
 /// [`Error::Unknown`] with the names there are.
-pub(super) fn persistent_storage(plan: &Plan, name: &str) -> Result<StorageId> {
+pub(super) fn lasting_storage(plan: &Plan, name: &str) -> Result<StorageId> {
     let storages = &plan.program.storages;
-    match storages.iter().position(|s| s.persistent && s.name == name) {
+    match storages.iter().position(|s| s.lasts() && s.name == name) {
         Some(i) => Ok(StorageId(i as u32)),
         None => {
-            let known = storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect();
+            let known = storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
             Err(Error::Unknown { kind: "parameter", name: name.to_owned(), known })
         }
     }

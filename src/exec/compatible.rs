@@ -1,11 +1,55 @@
 //! Which plans may share a session, and which device may run them.
 
+use std::collections::BTreeMap;
+
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, Storage};
+
+/// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
+pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
+    let Some(first) = plans.first() else {
+        return Err(Error::Option("a session needs at least one plan".to_owned()));
+    };
+    for plan in plans {
+        fits(plan, device)?;
+        same_parameters(first, plan)?;
+    }
+    let count = |plan: &Plan| lasting(plan).count();
+    let most = plans.iter().map(|plan| count(plan)).max().unwrap_or(0);
+    let keeper = plans.iter().position(|plan| count(plan) == most).unwrap_or(0);
+    for plan in plans {
+        same_state(plans[keeper], plan)?;
+    }
+    Ok(keeper)
+}
+
+/// Whether a session that ran one plan may go on with another: everything that lives from step to step is the same, wherever
+/// it lies.
+pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
+    same_parameters(before, after)?;
+    let all = |plan: &Plan| -> BTreeMap<String, u64> {
+        lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
+    };
+    let (before, after) = (all(before), all(after));
+    let in_one = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
+        a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
+    };
+    match in_one(&before, &after).or_else(|| in_one(&after, &before)) {
+        None => Ok(()),
+        Some(name) => Err(Error::Option(format!(
+            "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
+        ))),
+    }
+}
+
+/// Everything that lives from step to step, in the order of the plan.
+fn lasting(plan: &Plan) -> impl Iterator<Item = &Storage> {
+    plan.program.storages.iter().filter(|s| s.lasts())
+}
 
 /// A plan for larger limits than the device's is refused before any buffer is created.
-pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
+fn fits(plan: &Plan, device: &Device) -> Result<()> {
     let (planned, has) = (&plan.limits, device.limits());
     let largest_arena = plan.layout.arenas().map(|(_, bytes)| bytes).max().unwrap_or(0);
     let spans = plan.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
@@ -37,22 +81,37 @@ pub(super) fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// State lies behind the parameters, in the order of its first use: one list must begin with the other.
-pub(super) fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    let persistent = |plan: &Plan| -> Vec<_> {
-        plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.clone(), s.bytes)).collect()
+/// On the device state lies behind the parameters, in the order of its first use: one list must begin with the other. In the
+/// host's memory it is found by name.
+fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
+    let list = |plan: &Plan, offloaded: bool| -> Vec<(String, u64)> {
+        let mut list: Vec<_> =
+            lasting(plan).filter(|s| s.offloaded == offloaded).map(|s| (s.name.clone(), s.bytes)).collect();
+        if offloaded {
+            list.sort();
+        }
+        list
     };
-    let (all, some) = (persistent(keeper), persistent(other));
-    match some.iter().zip(&all).find(|(a, b)| a != b) {
-        Some(((a, _), (b, _))) => Err(Error::Option(format!(
+    let wrong = |a: &str, b: &str| {
+        Err(Error::Option(format!(
             "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
-        ))),
-        None => Ok(()),
+        )))
+    };
+    for offloaded in [false, true] {
+        let (all, some) = (list(keeper, offloaded), list(other, offloaded));
+        if let Some(((a, _), (b, _))) = some.iter().zip(&all).find(|(a, b)| a != b) {
+            return wrong(a, b);
+        }
+        // A plan that keeps less keeps none: then it is an evaluation.
+        if offloaded && !some.is_empty() && some.len() != all.len() {
+            return wrong("state in the host's memory", "it on the device");
+        }
     }
+    Ok(())
 }
 
 /// Programs place parameters alike only if they have the same.
-pub(super) fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
+fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
         plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
     };

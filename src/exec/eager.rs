@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::arenas::persistent_storage;
+use super::arenas::lasting_storage;
 use super::clock::Clock;
 use super::feed::{Element, Feeds};
 use super::ledger::{Ledger, Purpose};
@@ -31,6 +31,7 @@ impl Backing for Pages {
 }
 
 /// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
+/// Nothing is offloaded: state that the plan keeps in the host's memory stays in the pool.
 pub struct Eager {
     plan: Arc<Plan>,
     pub(super) ledger: Ledger,
@@ -86,7 +87,7 @@ impl Eager {
     /// Recycled pages are dirty, so optimizer state is zeroed by hand.
     fn start(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.plan);
-        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.lasts()) {
             self.take(i)?;
             let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
             match plan.graph().parameters.get(i) {
@@ -119,7 +120,7 @@ impl Eager {
         let storages = &plan.program.storages;
         // What was kept for the host to read after the last step.
         for (i, storage) in storages.iter().enumerate() {
-            if !storage.persistent {
+            if !storage.lasts() {
                 self.give_back(i)?;
             }
         }
@@ -140,7 +141,7 @@ impl Eager {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             record::encode(&mut pass, &ready);
         }
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.feeds.submitted(&submission);
         self.clock.steps += u64::from(plan.optimizer.is_some());
         device.poll()
@@ -151,7 +152,7 @@ impl Eager {
         let storages = &plan.program.storages;
         let mut born = vec![Vec::new(); plan.program.order.len() + 1];
         let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
-        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.persistent) {
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.lasts()) {
             born[storage.first].push(i);
             dead[storage.last].push(i);
         }
@@ -192,7 +193,7 @@ impl Eager {
         let mut encoder =
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        let submission = device.submit(encoder)?;
         self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
@@ -206,7 +207,7 @@ impl Eager {
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let storage = persistent_storage(&self.plan, name)?;
+        let storage = lasting_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
         self.transfer.download(&self.ledger, place)
     }
@@ -227,7 +228,7 @@ impl Eager {
                 pages.ok_or_else(|| Error::Internal("a block without a page".to_owned()))?;
             encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.size.min(to.size));
         }
-        device.wgpu_queue().submit([encoder.finish()]);
+        device.submit(encoder)?;
         for Move { from, to } in moves {
             if let Some(i) = self.blocks.iter().position(|block| *block == Some(from)) {
                 self.count_out(i, from.size);

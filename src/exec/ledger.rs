@@ -51,6 +51,15 @@ impl Ledger {
         self.buffers
     }
 
+    /// Forgets all buffers but these: the others were dropped.
+    pub(super) fn keep<'a>(&mut self, buffers: impl Iterator<Item = &'a Buffer>) {
+        (self.created, self.buffers) = (0, 0);
+        for buffer in buffers {
+            self.created += buffer.size();
+            self.buffers += 1;
+        }
+    }
+
     /// A buffer of exactly `bytes`; uniforms and uploads start mapped.
     pub(super) fn create(&mut self, label: &str, bytes: u64, purpose: Purpose) -> Result<Buffer> {
         let mapped = matches!(purpose, Purpose::Uniforms | Purpose::Upload);

@@ -6,16 +6,20 @@
 mod arenas;
 mod check;
 mod clock;
+mod commands;
 mod compatible;
 mod eager;
 mod feed;
 mod ledger;
+mod offload;
 mod parameters;
 mod poison;
 mod profile;
 mod program;
 mod readback;
 mod record;
+mod refit;
+mod replan;
 mod session;
 mod statistics;
 mod timers;
@@ -26,6 +30,7 @@ mod weights;
 pub use eager::Eager;
 pub use feed::Element;
 pub use profile::{KernelSpan, KernelTotal, Profile};
+pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};
 pub use statistics::RunStats;
 #[cfg(feature = "safetensors")]

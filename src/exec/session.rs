@@ -1,12 +1,15 @@
 //! Planned execution: arenas laid out in advance, bind groups made once, one pass and one submit for each step.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::arenas::Arenas;
 use super::clock::Clock;
-use super::compatible::{fits, same_parameters, same_state};
+use super::commands::Commands;
+use super::compatible;
 use super::feed::Element;
 use super::ledger::Ledger;
+use super::offload::Host;
 use super::poison::Poison;
 use super::program::Program;
 use super::statistics::History;
@@ -35,17 +38,19 @@ pub struct Debug {
 pub struct Session {
     pub(super) ledger: Ledger,
     pub(super) arenas: Arenas,
+    pub(super) host: Host,
+    /// Empty after [`Session::replan`] failed.
     pub(super) programs: Vec<Program>,
-    /// The program with the most optimizer state: what lives from step to step is found by its plan.
-    pub(super) keeper: usize,
+    /// The plan with the most optimizer state: what lives from step to step is found by it.
+    pub(super) keeper: Arc<Plan>,
     pub(super) transfer: Option<Transfer>,
-    footprint: Footprint,
+    pub(super) footprint: Footprint,
     pub(super) history: History,
     clock: Clock,
     loss_interval: u64,
     last_loss: Option<f32>,
     losses: VecDeque<(u64, f32)>,
-    poison: Option<Poison>,
+    pub(super) poison: Option<Poison>,
 }
 
 /// Losses that nobody asks for are forgotten beyond this many.
@@ -66,47 +71,48 @@ impl Session {
     /// # Errors
     /// As [`Session::new`]; [`Error::Option`] if the plans do not share their parameters.
     pub fn with_plans(device: &Device, plans: &[&Plan], debug: Debug) -> Result<Self> {
-        let Some(first) = plans.first() else {
-            return Err(Error::Option("a session needs at least one plan".to_owned()));
-        };
-        for plan in plans {
-            fits(plan, device)?;
-            same_parameters(first, plan)?;
-        }
-        let persistent = |plan: &Plan| plan.program.storages.iter().filter(|s| s.persistent).count();
-        let most = plans.iter().map(|plan| persistent(plan)).max().unwrap_or(0);
-        let keeper = plans.iter().position(|plan| persistent(plan) == most).unwrap_or(0);
-        for plan in plans {
-            same_state(plans[keeper], plan)?;
-        }
+        let keeper = Arc::new(plans[compatible::keeper(plans, device)?].clone());
         let mut ledger = Ledger::new(device);
-        let footprint = Footprint::of(plans);
-        let arenas = Arenas::new(plans, &mut ledger)?;
+        let persistent = Arenas::persistent(plans, &mut ledger)?;
         let piece = transfer_bytes(&Footprint::widest(plans, |plan| &plan.layout.persistent));
         let transfer = if piece > 0 { Some(Transfer::new(piece, &mut ledger)?) } else { None };
-        let programs =
-            plans.iter().map(|plan| Program::new(plan, &arenas, &mut ledger)).collect::<Result<Vec<_>>>()?;
-        if ledger.created() != footprint.total() {
-            let (created, planned) = (ledger.created(), footprint.total());
-            return Err(Error::Internal(format!("{created} bytes were created, {planned} were planned")));
-        }
-        let poison = if debug.poison { Some(Poison::new(device, &arenas.step)?) } else { None };
         let mut session = Self {
             ledger,
-            arenas,
-            programs,
+            arenas: Arenas { persistent, step: Vec::new() },
+            host: Host::default(),
+            programs: Vec::new(),
             keeper,
             transfer,
-            footprint,
+            footprint: Footprint::of(plans),
             history: History::of(plans.len()),
             clock: Clock::default(),
             loss_interval: 1,
             last_loss: None,
             losses: VecDeque::new(),
-            poison,
+            poison: None,
         };
+        session.create(plans, debug)?;
         session.upload_start()?;
         Ok(session)
+    }
+
+    /// Creates what belongs to the plans alone, all but what lives from step to step.
+    pub(super) fn create(&mut self, plans: &[&Plan], debug: Debug) -> Result<()> {
+        self.footprint = Footprint::of(plans);
+        self.history = History::of(plans.len());
+        self.arenas.step = Arenas::step(plans, &mut self.ledger)?;
+        self.host.prepare(plans, &mut self.ledger)?;
+        for plan in plans {
+            self.programs.push(Program::new(plan, &self.arenas, &mut self.ledger)?);
+        }
+        if self.ledger.created() != self.footprint.total() {
+            let (created, planned) = (self.ledger.created(), self.footprint.total());
+            return Err(Error::Internal(format!("{created} bytes were created, {planned} were planned")));
+        }
+        if debug.poison {
+            self.poison = Some(Poison::new(&self.ledger.device, &self.arenas.step)?);
+        }
+        Ok(())
     }
 
     /// Writes an input of the first plan for its next step. An input keeps its contents until it is fed again.
@@ -154,6 +160,14 @@ impl Session {
 
     fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         self.known(id)?;
+        let outcome = self.record_and_submit(id, timers);
+        if outcome.is_err() {
+            self.host.abandon();
+        }
+        outcome
+    }
+
+    fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         let device = &self.ledger.device;
         let program = &mut self.programs[id.0];
         self.clock.feed(device, &program.plan, &mut program.feeds)?;
@@ -162,14 +176,13 @@ impl Session {
         if reads_loss {
             arrived.extend(program.loss_ring().make_room(device)?);
         }
-        let mut encoder =
-            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut commands = Commands::new(device);
         if let Some(poison) = &self.poison {
-            poison.record(&mut encoder);
+            poison.record(commands.encoder());
         }
-        program.record(&mut encoder, &self.arenas, timers)?;
-        let slot = reads_loss.then(|| program.record_loss(&mut encoder, &self.arenas));
-        let submission = device.wgpu_queue().submit([encoder.finish()]);
+        program.record(&mut commands, &self.arenas, &mut self.host, (device, timers))?;
+        let slot = reads_loss.then(|| program.record_loss(commands.encoder(), &self.arenas));
+        let submission = self.host.submit(&mut commands, device)?;
         program.feeds.submitted(&submission);
         if let Some(slot) = slot {
             program.loss_ring().submitted(device, slot, self.clock.steps, submission);
@@ -185,6 +198,12 @@ impl Session {
     /// # Errors
     /// [`Error::LossNotFinite`]; [`Error::Option`] before the first step.
     pub fn loss(&mut self) -> Result<f32> {
+        self.wait_for_losses()?;
+        self.last_loss.ok_or_else(|| Error::Option("no training step has been made yet".to_owned()))
+    }
+
+    /// Waits for the losses of all steps submitted so far.
+    pub(super) fn wait_for_losses(&mut self) -> Result<()> {
         let mut arrived = Vec::new();
         for program in self.programs.iter_mut().filter(|program| program.trains()) {
             while let Some(loss) = program.loss_ring().wait_oldest(&self.ledger.device)? {
@@ -192,8 +211,7 @@ impl Session {
             }
         }
         arrived.sort_by_key(|(step, _)| *step);
-        self.note(arrived)?;
-        self.last_loss.ok_or_else(|| Error::Option("no training step has been made yet".to_owned()))
+        self.note(arrived)
     }
 
     /// Losses that have arrived since the last call, with the number of their step. Does not wait.
@@ -293,18 +311,15 @@ impl Session {
         self.poison.is_some()
     }
 
-    /// The plan that knows everything that lives from step to step.
-    #[cfg(feature = "safetensors")]
-    pub(super) fn keeper(&self) -> &Plan {
-        &self.programs[self.keeper].plan
-    }
-
     fn known(&self, id: ProgramId) -> Result<()> {
         let count = self.programs.len();
         if id.0 < count {
             return Ok(());
         }
-        Err(Error::Option(format!("the session has {count} plans, there is no number {}", id.0)))
+        Err(Error::Option(match count {
+            0 => "the session has no plan since memory ran out; `Session::replan` gives it others".to_owned(),
+            _ => format!("the session has {count} plans, there is no number {}", id.0),
+        }))
     }
 
     /// Keeps losses that have arrived, and stops at the first that is no number.

@@ -27,6 +27,11 @@ impl Transfer {
         Ok(Self { up, up_mapped: true, down, piece: bytes })
     }
 
+    /// Its two buffers.
+    pub(super) fn buffers(&self) -> [&Buffer; 2] {
+        [&self.up, &self.down]
+    }
+
     /// Fills a place with what `data` gives for each range of elements of four bytes.
     pub(super) fn upload<T: bytemuck::Pod>(
         &mut self,
@@ -50,7 +55,7 @@ impl Transfer {
             self.up_mapped = false;
             let mut encoder = encoder(ledger);
             encoder.copy_buffer_to_buffer(&self.up, 0, place.buffer, place.offset + done, bytes);
-            device.wgpu_queue().submit([encoder.finish()]);
+            device.submit(encoder)?;
             done += bytes;
         }
         Ok(())
@@ -65,7 +70,7 @@ impl Transfer {
             let bytes = self.piece.min(place.bytes - done);
             let mut encoder = encoder(ledger);
             encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
-            device.wgpu_queue().submit([encoder.finish()]);
+            device.submit(encoder)?;
             device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device)?;
             let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(&e))?;
             all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));

@@ -89,7 +89,8 @@ pub(super) fn resample(site: &Site, mode: Resample, back: bool) -> Launch<Operan
     launch
 }
 
-fn code(activation: Activation) -> u32 {
+/// The number of `shaders/prelude/activation.wgsl`.
+pub(super) fn code(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
         Activation::Relu => 1,

@@ -1,6 +1,7 @@
 //! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
 
 mod attention;
+mod chain;
 mod conv;
 mod elementwise;
 mod embedding;
@@ -18,7 +19,7 @@ mod update;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::Op;
+use crate::graph::{Op, Read, Source};
 use crate::kernels::Launch;
 use crate::limits::Limits;
 use crate::shape::Shape;
@@ -77,6 +78,12 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
+        Op::Chain(chain) => {
+            let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
+            let reads = chain.reads(&shapes).unwrap_or_default();
+            let fits = |i: &usize| reads[*i] == Read::Whole && inputs[*i].1 == DType::F32;
+            (0..reads.len()).filter(fits).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -122,9 +129,13 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::NotFinite => loss_scale::not_finite(site),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
-        Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
-        Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
-        Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),
+        Op::Conv2d { window, groups, source } => {
+            conv::conv(site, *window, *groups, *source, conv::Direction::Forward)
+        }
+        Op::Conv2dInput { window, groups, .. } => {
+            conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)
+        }
+        Op::Conv2dWeight { window, groups, normed } => conv::weight(site, *window, *groups, *normed),
         Op::MaxPool2d(window) => images::max_pool(site, *window).into(),
         Op::MaxPool2dGrad { window, .. } => images::max_pool_grad(site, *window).into(),
         Op::AvgPool2d(over) => images::avg_pool(site, *over, false).into(),
@@ -140,6 +151,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps).into(),
         Op::RowNormGrad { kind } => norm::grad(site, *kind),
         Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
+        Op::Chain(chain) => chain::chain(site, chain).into(),
     })
 }
 

@@ -14,6 +14,7 @@
 
 mod attention;
 mod batch_norm;
+mod chain;
 mod elementwise;
 mod embedding;
 mod images;
@@ -32,7 +33,7 @@ pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, StepScalars, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
 use crate::shape::Shape;
 
 /// A graph with a value in `f64` for each of its tensors; `u32` elements are held exactly.
@@ -183,11 +184,8 @@ impl<'a> Twin<'a> {
         let x = |i: usize| inputs[i];
         let results = match &node.op {
             Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
-            Op::Unary(f) => vec![x(0).data.iter().map(|&v| unary(*f, v)).collect()],
-            Op::UnaryGrad(f) => vec![elementwise::unary_grad(*f, x(0), x(1))],
-            Op::Binary(f) => vec![elementwise::binary(*f, x(0), x(1), shape(0))],
-            Op::Dropout { p, key } => vec![elementwise::dropout(x(0), x(1), *p, *key)],
-            Op::Cast(to) => vec![elementwise::cast(x(0), *to)],
+            Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
+            op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
             Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
             Op::SoftmaxGrad { log } => vec![rows::softmax_grad(x(0), x(1), *log)],
@@ -196,7 +194,6 @@ impl<'a> Twin<'a> {
             Op::LabelShare => vec![loss::label_share(x(0))],
             Op::Reshape(_) | Op::Copy => vec![x(0).data.to_vec()],
             Op::Permute(perm) => vec![movement::permute(x(0), perm)],
-            Op::Expand(to) => vec![movement::expand(x(0), *to)],
             Op::Slice { axis, start, len } => vec![movement::slice(x(0), *axis, *start, *len)],
             Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
@@ -207,7 +204,6 @@ impl<'a> Twin<'a> {
                 unreachable!("handled above")
             }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
-            Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
             Op::Embedding => vec![embedding::embedding(x(0), x(1))],
             Op::EmbeddingGrad { rows } => {
@@ -229,14 +225,33 @@ impl<'a> Twin<'a> {
 
     fn image(&self, op: &Op, inputs: &[Array], to: Shape) -> Vec<Vec<f64>> {
         let x = |i: usize| inputs[i];
-        let bias = inputs.get(2).copied();
+        // What a batch norm on the way to the operation takes follows its first two operands.
+        let normed = |activation| batch_norm::norm(&[x(0), x(2), x(3), x(4), x(5)], activation);
+        let like_x = |data| Array { shape: x(0).shape, data };
         let to = images::dims(Array { shape: to, data: &[] });
         match *op {
-            Op::Conv2d { window, groups } => vec![images::conv2d(x(0), x(1), bias, window, groups, to)],
-            Op::Conv2dInput { window, groups, .. } => {
-                vec![images::conv2d_input(x(0), x(1), bias, window, groups, to)]
+            Op::Conv2d { window, groups, source } => {
+                let of = |x: Array, bias: Option<&Array>| {
+                    vec![images::conv2d(x, inputs[1], bias.copied(), window, groups, to)]
+                };
+                match source {
+                    Source::Tensor => of(x(0), inputs.get(2)),
+                    Source::Normed(activation) => of(like_x(&normed(activation)), inputs.get(6)),
+                    Source::Joined => {
+                        let (second, others) = inputs.split_last().unwrap_or((&inputs[0], &[]));
+                        let (shape, more) = (x(0).shape, second.shape.dims()[1]);
+                        let data = movement::concat(&[x(0), *second], 1);
+                        of(Array { shape: shape.with(1, shape.dims()[1] + more), data: &data }, others.get(2))
+                    }
+                }
             }
-            Op::Conv2dWeight { window, groups } => {
+            Op::Conv2dInput { window, groups, .. } => {
+                vec![images::conv2d_input(x(0), x(1), inputs.get(2).copied(), window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups, normed: Some(activation) } => {
+                vec![images::conv2d_weight(like_x(&normed(activation)), x(1), window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups, normed: None } => {
                 vec![images::conv2d_weight(x(0), x(1), window, groups, to)]
             }
             Op::MaxPool2d(window) => images::max_pool2d(x(0), window, to),

@@ -136,6 +136,7 @@ impl Estimate {
             ("planned_bytes", self.peak.into()),
             ("lower_bound_bytes", self.lower_bound.into()),
             ("device_bytes", own.total().into()),
+            ("host_bytes", own.host.into()),
             ("per_sample_bytes", self.per_sample_bytes().into()),
             ("largest_batch", self.largest_batch.map_or(Json::Null, LargestBatch::json)),
             ("headroom", self.headroom.into()),
@@ -212,6 +213,7 @@ impl fmt::Display for Estimate {
             row(f, "views", savings.views, "and slices and joins are places in the whole's memory")?;
             row(f, "order", savings.order, "and operations run in the order with the lowest peak")?;
             row(f, "rebuild", savings.rebuild, "and cheap results are computed again in the backward pass")?;
+            row(f, "fuse", savings.fuse, "and functions of single elements run as one operation")?;
         }
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
         row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;
@@ -224,6 +226,15 @@ impl fmt::Display for Estimate {
         row(f, "arenas", own.persistent + own.step, "")?;
         row(f, "staging", own.staging, "two buffers for each input")?;
         row(f, "transfer", own.transfer, "for reading and writing parameters")?;
+        if own.host > 0 {
+            let host = Bytes(own.host);
+            row(
+                f,
+                "offload",
+                own.offload,
+                &format!("two buffers each way, for {host} in the host's memory"),
+            )?;
+        }
         row(f, "uniforms", own.uniforms, "")?;
         row(f, "readback", own.readback, "")?;
         row(f, "total", own.total(), "")?;

@@ -1,18 +1,27 @@
-//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `rebuild` and
-//! `half`. All but the last change no result.
+//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
+//! `through_norms`, `through_joins`, `rebuild`, `half` and `fuse`. All but `half` change no
+//! result.
 
 mod accumulate;
 mod again;
+mod fuse;
 mod half;
+mod offload;
 mod rebuild;
 mod simplify;
 mod split;
+mod through_joins;
+mod through_norms;
 mod unjoin;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
+pub(crate) use fuse::fuse;
 pub(crate) use half::half;
+pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;
+pub(crate) use through_joins::through_joins;
+pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::exec::Session;
+use crate::exec::{Refit, Session};
 use crate::report::Failure;
 
 /// Where a run stands after a step.
@@ -55,6 +55,14 @@ pub trait Callback {
     /// # Errors
     /// Whatever should end the run.
     fn on_epoch(&mut self, _epoch: &Epoch, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
+    /// After the trainer went on with other plans because memory ran out: see [`OnOom::Refit`](crate::exec::OnOom::Refit).
+    ///
+    /// # Errors
+    /// Whatever should end the run.
+    fn on_refit(&mut self, _refit: &Refit, _session: &mut Session) -> Result<()> {
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use super::{Callback, Epoch};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::Session;
 
-/// Saves parameters and optimizer state to one file after every `every` epochs. A run that stops keeps what it saved.
+/// Saves parameters and optimizer state to one file after every `every` epochs. A run that stops keeps what it saved; one that
+/// stops because memory ran out saves where it stands.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The safetensors file.
@@ -21,5 +22,15 @@ impl Callback for Checkpoint {
             session.save(&self.path, true)?;
         }
         Ok(())
+    }
+
+    fn on_error(&mut self, error: &Error, session: &mut Session) {
+        if !error.is_out_of_memory() && !matches!(error, Error::OverBudget { .. }) {
+            return;
+        }
+        match session.save(&self.path, true) {
+            Ok(()) => log::warn!("parameters and optimizer state are in {}", self.path.display()),
+            Err(failed) => log::error!("parameters and optimizer state cannot be saved: {failed}"),
+        }
     }
 }

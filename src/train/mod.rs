@@ -8,6 +8,7 @@ mod meter;
 mod metrics;
 mod monitor;
 mod progress;
+mod recipe;
 mod tensorboard;
 mod trainer;
 

@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use super::recipe::Recipe;
 use super::{Callback, Epoch, StepProgress};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exec::{Debug, ProgramId, Session};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
 use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
 use crate::report::Failure;
+use crate::units::Bytes;
 
 /// A network that tells classes apart.
 pub trait Classifier {
@@ -39,6 +41,8 @@ pub struct TrainOptions {
     pub plan: PlanOptions,
     /// Factor of the learning rate at each step.
     pub schedule: Schedule,
+    /// What to do when the device has too little memory, at the start or later.
+    pub on_oom: OnOom,
 }
 
 const TRAIN: ProgramId = ProgramId(0);
@@ -50,13 +54,18 @@ pub struct Trainer {
     session: Session,
     loader: Loader,
     accuracy: Option<f64>,
+    recipe: Recipe,
+    on_oom: OnOom,
+    refits: Vec<Refit>,
+    /// How many of them callbacks have heard of.
+    told: usize,
 }
 
 impl Trainer {
     /// Plans a training step, an evaluation and, where the last batch is smaller, a step for it, and opens a session.
     ///
     /// # Errors
-    /// Mistakes in the model, a plan over the budget, a device out of memory.
+    /// Mistakes in the model, a plan over the budget, a device out of memory; with [`OnOom::Refit`] only if no plan fits.
     pub fn new(
         device: &Device,
         network: &impl Classifier,
@@ -105,23 +114,20 @@ impl Trainer {
                 network.logits(&x).cross_entropy(&y)
             })
         };
-        let step = trace(loader.batch())?;
-        let plan = step.plan(&options.plan, device.limits()).inspect_err(|_| {
-            *largest = step.plan_over_budget(&options.plan, device.limits()).ok();
-        })?;
-        let plan = &*largest.insert(plan);
         let forward = Forward::trace(network.params(), "logits", |trace| {
             network.logits(&trace.input("x", [loader.batch(), len]))
         })?;
-        let forward = forward.plan(device.limits())?;
-        let tail = match loader.tail() {
-            0 => None,
-            tail => Some(trace(tail)?.plan(&options.plan, device.limits())?),
-        };
-        let plans: Vec<&Plan> = [plan, &forward].into_iter().chain(&tail).collect();
-        let mut session = Session::with_plans(device, &plans, Debug::default())?;
-        session.set_schedule(options.schedule);
-        Ok(Self { session, loader, accuracy: None })
+        let TrainOptions { plan, schedule, on_oom } = *options;
+        let limits = device.limits();
+        let sizes = [loader.batch(), loader.tail()];
+        let recipe =
+            Recipe::new(trace, sizes, forward.plan(limits)?, (plan, limits), on_oom == OnOom::Refit)?;
+        let planner = &mut |within| recipe.plans(within);
+        let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
+            .inspect_err(|_| *largest = recipe.as_asked().ok())?;
+        session.set_schedule(schedule);
+        let refits = refit.into_iter().collect();
+        Ok(Self { session, loader, accuracy: None, recipe, on_oom, refits, told: 0 })
     }
 
     /// Trains for `epochs` epochs and, after each, evaluates on `test` if it is given. Returns the last epoch.
@@ -155,6 +161,7 @@ impl Trainer {
             let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
             for (i, batch) in self.loader.epoch(epoch).enumerate() {
                 self.step(&batch)?;
+                self.tell(callbacks)?;
                 for (_, arrived) in self.session.losses()? {
                     sum += f64::from(arrived);
                     count += 1;
@@ -186,6 +193,7 @@ impl Trainer {
             }
             if let Some(test) = test {
                 self.accuracy = Some(self.evaluate(test)?);
+                self.tell(callbacks)?;
             }
             let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, accuracy: self.accuracy };
             callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, &mut self.session))?;
@@ -195,10 +203,75 @@ impl Trainer {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<()> {
+        self.keep_to_budget()?;
         let program = if batch.len() == self.loader.batch() { TRAIN } else { TAIL };
-        self.session.feed_to(program, "x", &batch.x)?;
-        self.session.feed_to(program, "y", &batch.y)?;
-        self.session.run(program)
+        self.persist(|session| {
+            session.feed_to(program, "x", &batch.x)?;
+            session.feed_to(program, "y", &batch.y)?;
+            session.run(program)
+        })
+    }
+
+    /// With [`OnOom::Refit`], tries again with smaller plans for as long as memory runs out: what a failed submit was to
+    /// do was not done.
+    fn persist<T>(&mut self, mut run: impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
+        loop {
+            match run(&mut self.session) {
+                Err(error) if self.on_oom == OnOom::Refit && error.is_out_of_memory() => {
+                    self.refit(None, &error)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A budget that was lowered while the run goes on holds from the next step.
+    fn keep_to_budget(&mut self) -> Result<()> {
+        let (own, device) = (self.session.device_bytes(), self.session.device());
+        match self.session.within_reach() {
+            Some(room) if room < own && self.on_oom == OnOom::Refit => {
+                let budget = device.budget().unwrap_or_default();
+                let message =
+                    format!("the device's budget is {budget}, {} in use", Bytes(device.used_bytes()));
+                self.refit(Some(Bytes(room)), &Error::Option(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refit(&mut self, within: Option<Bytes>, cause: &Error) -> Result<()> {
+        let recipe = &self.recipe;
+        let refit = self.session.refit(within, cause, &mut |within| recipe.plans(within))?;
+        self.refits.push(refit);
+        Ok(())
+    }
+
+    /// Goes on in at most so many bytes, whatever [`TrainOptions::on_oom`] says: to make room for something else on the
+    /// device. Parameters, optimizer state and the count of steps stay; `None` goes back to the plans that were asked for.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] if nothing fits, and then nothing has changed; as [`Session::replan`].
+    pub fn refit_within(&mut self, within: Option<Bytes>) -> Result<()> {
+        let cause = Error::Option("asked for".to_owned());
+        if within.is_some() {
+            return self.refit(within, &cause);
+        }
+        let planned = self.recipe.plans(None)?;
+        self.session.replan(&planned.plans.iter().collect::<Vec<_>>())
+    }
+
+    /// Every change of plans so far because memory ran out, or was asked for; one while the session was opened comes first.
+    pub fn refits(&self) -> &[Refit] {
+        &self.refits
+    }
+
+    /// Tells callbacks of changes that they have not heard of.
+    fn tell(&mut self, callbacks: &mut [&mut dyn Callback]) -> Result<()> {
+        while let Some(refit) = self.refits.get(self.told) {
+            callbacks.iter_mut().try_for_each(|callback| callback.on_refit(refit, &mut self.session))?;
+            self.told += 1;
+        }
+        Ok(())
     }
 
     /// The share of samples, in [0, 1], whose class gets the largest logit.
@@ -220,9 +293,11 @@ impl Trainer {
             let rows = first..data.len().min(first + batch);
             let labels: Vec<u32> =
                 rows.clone().zip(x.chunks_mut(len)).map(|(row, out)| data.read(row, out)).collect();
-            self.session.feed_to(EVALUATE, "x", &x)?;
-            self.session.run(EVALUATE)?;
-            let logits = self.session.output::<f32>(EVALUATE, "logits")?;
+            let logits = self.persist(|session| {
+                session.feed_to(EVALUATE, "x", &x)?;
+                session.run(EVALUATE)?;
+                session.output::<f32>(EVALUATE, "logits")
+            })?;
             right +=
                 logits.chunks(classes).zip(&labels).filter(|(row, label)| largest(row) == **label).count();
         }

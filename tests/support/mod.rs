@@ -11,6 +11,7 @@ pub mod compare;
 #[cfg(feature = "safetensors")]
 pub mod golden;
 pub mod image_cases;
+pub mod networks;
 pub mod random_graph;
 pub mod row_cases;
 

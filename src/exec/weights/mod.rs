@@ -94,7 +94,7 @@ impl Session {
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let wanted = self.saved(steps.is_some())?;
         // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
-        let evaluates = steps.is_some() && self.keeper().optimizer.is_none();
+        let evaluates = steps.is_some() && self.keeper.optimizer.is_none();
         let is_state = |name: &str| {
             name == LOSS_SCALE || name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param))
         };
@@ -121,7 +121,7 @@ impl Session {
 
     /// Names, types and shapes of what a file holds.
     fn saved(&self, optimizer_state: bool) -> Result<BTreeMap<String, Stored>> {
-        let plan = self.keeper();
+        let plan = &self.keeper;
         let parameters = &plan.graph().parameters;
         let stored = |storage: &Storage| {
             let value = plan.graph().values.iter().find(|value| value.name == storage.name)?;
@@ -131,7 +131,7 @@ impl Session {
         let parameter = |p: &Param| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec()));
         let mut all: BTreeMap<_, _> = parameters.iter().map(parameter).collect();
         if optimizer_state {
-            let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
+            let states = plan.program.storages.iter().filter(|s| s.lasts()).skip(parameters.len());
             all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
         }
         Ok(all)

@@ -1,6 +1,6 @@
 //! Ways of saving memory, each on its own.
 
-use super::{PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
+use super::{Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 /// One way of saving memory, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// What is changed: `recompute auto`, `accumulate 4`, `optimizer sgd`.
+    /// What is changed: `recompute auto`, `offload optimizer`, `accumulate 4`, `optimizer sgd`.
     pub name: String,
     /// Everything that a session would create, in bytes.
     pub total_bytes: u64,
@@ -70,6 +70,10 @@ pub fn levers(
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
         levers.push(Lever::of(name, &plan, &asked, true));
         task.done(levers.len() as u64);
+    }
+    if !open.offload.optimizer {
+        let plan = whole.plan(&PlanOptions { offload: Offload::OPTIMIZER, ..open }, limits)?;
+        levers.push(Lever::of("offload optimizer", &plan, &asked, true));
     }
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;

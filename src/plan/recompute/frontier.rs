@@ -25,7 +25,7 @@ const LOWEST: f64 = 0.15;
 /// Operations of scripts that are looked at in all: a bound on time, the same on every machine.
 const MOST_WORK: u64 = 80_000_000;
 /// The same for each operation of the step: small steps need fewer.
-const WORK: u64 = 80_000;
+const WORK: u64 = 240_000;
 /// Scripts that a height needs to be looked for at all.
 const SCRIPTS: u64 = 3_500;
 
@@ -45,7 +45,7 @@ pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -
     let operations = tape.order.len().max(1) as u64;
     let work = (WORK * operations).min(MOST_WORK);
     let start = Search::new(tape, 0, work);
-    let rungs = (work / SCRIPTS / operations).clamp(6, 28);
+    let rungs = (work / SCRIPTS / operations).clamp(6, 64);
     let apart = if heights == Heights::All { 1 } else { APART };
     let share = LOWEST.powf(1.0 / rungs as f64);
     let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;

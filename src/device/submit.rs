@@ -1,0 +1,55 @@
+//! The one door to the queue: memory that runs out while commands are submitted is an error of that call.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Device;
+use crate::error::{Error, Result};
+
+/// A failure to come, for tests of what an app does then: 0 for none, else the submits until then.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsal(AtomicU32);
+
+impl Rehearsal {
+    /// Counts a submit; whether it is the one that fails.
+    fn fails(&self) -> bool {
+        let count = |left: u32| left.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
+    }
+}
+
+impl Device {
+    /// Submits what was encoded.
+    ///
+    /// # Errors
+    /// [`Error::SubmitOutOfMemory`] if the device has no memory for the commands, which then do not run;
+    /// [`Error::Device`] and [`Error::DeviceLost`] for what it reported so far.
+    pub fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex> {
+        if self.shared.rehearsal.fails() {
+            let message = "rehearsed by `Device::fail_submit`".to_owned();
+            return Err(Error::SubmitOutOfMemory { used: self.used_bytes(), message });
+        }
+        let submission = self.wgpu_queue().submit([encoder.finish()]);
+        self.failure()?;
+        Ok(submission)
+    }
+
+    /// Lets the `n`th submit from now fail as if the device had run out of memory, once: to rehearse what an app does then.
+    /// 1 is the next; 0 lets none fail.
+    pub fn fail_submit(&self, n: u32) {
+        self.shared.rehearsal.0.store(n, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_submit_fails_and_no_other() {
+        let rehearsal = Rehearsal::default();
+        assert!(!rehearsal.fails());
+        rehearsal.0.store(3, Ordering::Relaxed);
+        let outcomes: Vec<bool> = (0..5).map(|_| rehearsal.fails()).collect();
+        assert_eq!(outcomes, [false, false, true, false, false]);
+    }
+}

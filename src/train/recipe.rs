@@ -1,0 +1,125 @@
+//! The plans of a trainer's session, as they were asked for and for fewer bytes.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::plan::{self, Footprint, Plan, PlanOptions, Planned, Recompute, TrainStep};
+use crate::units::Bytes;
+
+/// Traced steps, from which plans can be made at any time.
+pub(super) struct Recipe {
+    /// By number of samples: the batch, its halves as far as they go, and the last batch.
+    steps: BTreeMap<usize, TrainStep>,
+    batch: usize,
+    /// Samples of the last batch, if it is smaller.
+    tail: Option<usize>,
+    evaluation: Plan,
+    options: PlanOptions,
+    limits: Limits,
+}
+
+/// Parts that a batch may be cut into so that it fits are traced up to this many.
+const PARTS: usize = 64;
+/// Tries to find how much of a budget the other programs of the session leave to the training step.
+const TRIES: usize = 16;
+
+impl Recipe {
+    /// Traces what is needed now, and with `refits` what may be needed when memory runs out.
+    pub(super) fn new(
+        trace: impl Fn(usize) -> Result<TrainStep>,
+        [batch, tail]: [usize; 2],
+        evaluation: Plan,
+        (options, limits): (PlanOptions, &Limits),
+        refits: bool,
+    ) -> Result<Self> {
+        let mut steps = BTreeMap::from([(batch, trace(batch)?)]);
+        let tail = (tail > 0).then_some(tail);
+        if let Some(tail) = tail {
+            steps.insert(tail, trace(tail)?);
+        }
+        let mut parts = 2;
+        while refits && parts <= PARTS && batch.is_multiple_of(parts) {
+            steps.insert(batch / parts, trace(batch / parts)?);
+            parts *= 2;
+        }
+        Ok(Self { steps, batch, tail, evaluation, options, limits: limits.clone() })
+    }
+
+    /// A training step, an evaluation and, where the last batch is smaller, a step for it, together within so many bytes.
+    ///
+    /// # Errors
+    /// Mistakes in the model; [`Error::OverBudget`] if nothing fits.
+    pub(super) fn plans(&self, within: Option<Bytes>) -> Result<Planned> {
+        match within {
+            None => {
+                let mut plans = vec![self.step(self.batch)?.plan(&self.options, &self.limits)?];
+                plans.push(self.evaluation.clone());
+                if let Some(tail) = self.tail {
+                    plans.push(self.step(tail)?.plan(&self.options, &self.limits)?);
+                }
+                Ok(Planned { plans, changes: Vec::new(), time_fraction: 0.0, exact: true })
+            }
+            Some(within) => self.fitting(within),
+        }
+    }
+
+    /// The training step as it was asked for, whether it keeps to its budget or not.
+    ///
+    /// # Errors
+    /// Mistakes in the model.
+    pub(super) fn as_asked(&self) -> Result<Plan> {
+        self.step(self.batch)?.plan_over_budget(&self.options, &self.limits)
+    }
+
+    fn fitting(&self, within: Bytes) -> Result<Planned> {
+        let mut room = within.0;
+        for _ in 0..TRIES {
+            let fitted =
+                plan::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
+            let own = fitted.plan.footprint().total();
+            let mut planned = Planned::from(fitted);
+            planned.plans.push(self.evaluation.clone());
+            if let Some(tail) = self.tail {
+                planned.plans.push(self.tail(tail, own)?);
+            }
+            let total = Footprint::of(&planned.plans.iter().collect::<Vec<_>>()).total();
+            if total <= within.0 {
+                return Ok(planned);
+            }
+            // The others take as much again, whatever the training step takes.
+            room = own.saturating_sub(total - within.0);
+        }
+        Err(self.evaluation_too_large(within))
+    }
+
+    /// The step for the last batch, in no more than the others take if that can be.
+    fn tail(&self, samples: usize, own: u64) -> Result<Plan> {
+        let step = self.step(samples)?;
+        let options = PlanOptions { budget: None, ..self.options };
+        if options.recompute != Recompute::Auto {
+            let plan = step.plan(&options, &self.limits)?;
+            if plan.footprint().total() <= own {
+                return Ok(plan);
+            }
+        }
+        let options = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(own)), ..options };
+        step.plan_over_budget(&options, &self.limits)
+    }
+
+    fn step(&self, samples: usize) -> Result<TrainStep> {
+        let known = self.steps.get(&samples).cloned();
+        known.ok_or_else(|| Error::Internal(format!("no step was traced for {samples} samples")))
+    }
+
+    fn evaluation_too_large(&self, within: Bytes) -> Error {
+        Error::OverBudget {
+            what: "the evaluation beside the training step".to_owned(),
+            needed: self.evaluation.footprint().total(),
+            budget: within.0,
+            peak_at: self.evaluation.peak.at.clone(),
+            largest: self.evaluation.largest_at_peak(3),
+            help: "a smaller batch lowers it".to_owned(),
+        }
+    }
+}
