@@ -22,7 +22,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let own = both[c * 2u];
     let means = both[c * 2u + 1u];
     let v = input[i];
-    let g = passed(norm(v, own.x, own.y, own.z, own.w), x_at(i), ACTIVATION);
+    let g = passed(norm(v, Elem(own.x), Elem(own.y * own.z), Elem(own.w)), x_at(i), ACTIVATION);
     let standard = (v - own.x) * own.y;
     y[i] = own.y * own.z * (g - means.x - standard * means.y);
 }

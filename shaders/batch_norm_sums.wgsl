@@ -20,7 +20,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let channel = job - part * p.channels;
     let mu = mean[channel];
     let inverse = deviation[channel];
-    let scale = gamma[channel];
+    let scale = inverse * gamma[channel];
     let shift = beta[channel];
     let start = part * p.part_len + lane;
     let end = min(part * p.part_len + p.part_len, p.count);
@@ -30,7 +30,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     var products = 0.0;
     for (var i = start; i < end; i += GROUP) {
         let v = x[at + pixel];
-        let g = passed(norm(v, mu, inverse, scale, shift), dy[at + pixel], p.activation);
+        let g = passed(norm(v, mu, scale, shift), dy[at + pixel], p.activation);
         sum += g;
         products = fma(g, (v - mu) * inverse, products);
         pixel += GROUP;

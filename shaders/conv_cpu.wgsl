@@ -14,10 +14,6 @@ fn step4(
     return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
 }
 
-fn gather(at: vec4<u32>, inside: vec4<bool>) -> vec4<f32> {
-    return select(vec4<f32>(), vec4(src[at.x], src[at.y], src[at.z], src[at.w]), inside);
-}
-
 fn store(at: vec4<u32>, stored: vec4<bool>, v: vec4<f32>) {
     if (stored.x) {
         dst[at.x] = v.x;
@@ -53,9 +49,8 @@ fn main(
     let own = vec4(tile_n * 64u + local.x) + vec4(0u, 8u, 16u, 24u);
     let near = pixels(min(own, vec4(count - 1u)));
     let far = pixels(min(own + 32u, vec4(count - 1u)));
-    let plane = p.y.src * p.x.src;
-    let near_base = (near.image * p.groups + group) * p.kc * plane;
-    let far_base = (far.image * p.groups + group) * p.kc * plane;
+    let near_bases = bases_of(near.image, group);
+    let far_bases = bases_of(far.image, group);
     let near_y = vec4<i32>(near.y * p.y.step) + p.y.off;
     let near_x = vec4<i32>(near.x * p.x.step) + p.x.off;
     let far_y = vec4<i32>(far.y * p.y.step) + p.y.off;
@@ -79,26 +74,30 @@ fn main(
             // Negative coordinates wrap to large ones.
             let near_in = (ny < vec4(p.y.src)) & (nx < vec4(p.x.src));
             let far_in = (fy < vec4(p.y.src)) & (fx < vec4(p.x.src));
-            let near_at = near_base + select(vec4<u32>(), ny * p.x.src + nx, near_in);
-            let far_at = far_base + select(vec4<u32>(), fy * p.x.src + fx, far_in);
+            let near_at = select(vec4<u32>(), ny * p.x.src + nx, near_in);
+            let far_at = select(vec4<u32>(), fy * p.x.src + fx, far_in);
             let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
             for (var k = 0u; k < kc4; k++) {
                 let a_at = a_tile + (tap * kc4 + k) * 16u;
                 let a0 = a[a_at];
                 let a1 = a[a_at + 8u];
                 // Weights of channels past the last one are zero.
-                let k0 = k * 4u * plane;
-                let k1 = min(k * 4u + 1u, p.kc - 1u) * plane;
-                let k2 = min(k * 4u + 2u, p.kc - 1u) * plane;
-                let k3 = min(k * 4u + 3u, p.kc - 1u) * plane;
-                let b0 = gather(near_at + k0, near_in);
-                let b1 = gather(near_at + k1, near_in);
-                let b2 = gather(near_at + k2, near_in);
-                let b3 = gather(near_at + k3, near_in);
-                let e0 = gather(far_at + k0, far_in);
-                let e1 = gather(far_at + k1, far_in);
-                let e2 = gather(far_at + k2, far_in);
-                let e3 = gather(far_at + k3, far_in);
+                let k0 = k * 4u;
+                let k1 = min(k * 4u + 1u, p.kc - 1u);
+                let k2 = min(k * 4u + 2u, p.kc - 1u);
+                let k3 = min(k * 4u + 3u, p.kc - 1u);
+                let t0 = terms_of(group * p.kc + k0);
+                let t1 = terms_of(group * p.kc + k1);
+                let t2 = terms_of(group * p.kc + k2);
+                let t3 = terms_of(group * p.kc + k3);
+                let b0 = select(vec4<f32>(), source(near_bases, k0, near_at, t0), near_in);
+                let b1 = select(vec4<f32>(), source(near_bases, k1, near_at, t1), near_in);
+                let b2 = select(vec4<f32>(), source(near_bases, k2, near_at, t2), near_in);
+                let b3 = select(vec4<f32>(), source(near_bases, k3, near_at, t3), near_in);
+                let e0 = select(vec4<f32>(), source(far_bases, k0, far_at, t0), far_in);
+                let e1 = select(vec4<f32>(), source(far_bases, k1, far_at, t1), far_in);
+                let e2 = select(vec4<f32>(), source(far_bases, k2, far_at, t2), far_in);
+                let e3 = select(vec4<f32>(), source(far_bases, k3, far_at, t3), far_in);
                 let s0 = subgroupBroadcast(a0, 0u);
                 c0 = step4(s0, b0, b1, b2, b3, c0);
                 d0 = step4(s0, e0, e1, e2, e3, d0);

@@ -20,8 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let qy = at / p.x.count;
     let qx = at % p.x.count;
     let group = channel / p.m;
-    let src_plane = p.y.src * p.x.src;
-    let base = (image * p.groups + group) * p.kc * src_plane;
+    let bases = bases_of(vec4(image), group);
     let weight = group * p.m * p.kc * p.weight_taps + channel % p.m * p.weight_m;
     let y0 = i32(qy * p.y.step) + p.y.off;
     let x0 = i32(qx * p.x.step) + p.x.off;
@@ -34,7 +33,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             if (y < p.y.src && x < p.x.src) {
                 let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
                 for (var c = 0u; c < p.kc; c++) {
-                    let v = src[base + c * src_plane + y * p.x.src + x];
+                    let v = source(bases, c, vec4(y * p.x.src + x), terms_of(group * p.kc + c)).x;
                     sum = fma(weights[weight + c * p.weight_c + tap], v, sum);
                 }
             }

@@ -33,14 +33,15 @@ fn a_quad(base: u32, row: u32, k: u32, steps: u32) -> vec4<f32> {
     return select(vec4<f32>(), vec4(weights[i.x], weights[i.y], weights[i.z], weights[i.w]), k < steps);
 }
 
-fn b_quad(base: vec4<u32>, y0: vec4<i32>, x0: vec4<i32>, k: u32, steps: u32) -> vec4<f32> {
+fn b_quad(bases: Bases, y0: vec4<i32>, x0: vec4<i32>, k: u32, steps: u32, channel0: u32) -> vec4<f32> {
     let at = step_of(k);
     // Negative coordinates wrap to large ones.
     let y = vec4<u32>(y0 + i32(at.r) * p.y.tap_step);
     let x = vec4<u32>(x0 + i32(at.s) * p.x.tap_step);
     let inside = (y < vec4(p.y.src)) & (x < vec4(p.x.src)) & vec4(k < steps);
-    let i = select(vec4<u32>(), base + (at.channel * p.y.src + y) * p.x.src + x, inside);
-    return select(vec4<f32>(), vec4(src[i.x], src[i.y], src[i.z], src[i.w]), inside);
+    let pixel = select(vec4<u32>(), y * p.x.src + x, inside);
+    let v = source(bases, at.channel, pixel, terms_of(channel0 + at.channel));
+    return select(vec4<f32>(), v, inside);
 }
 
 fn store_row(near: vec4<u32>, far: vec4<u32>, own: u32, group: u32, row: u32, left: vec4<f32>, right: vec4<f32>) {
@@ -93,7 +94,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let inner = thread % 16u;
     let outer = thread / 16u;
     let loaded = pixels(min(vec4(col0 + inner * 4u) + vec4(0u, 1u, 2u, 3u), vec4(last)));
-    let src_base = (loaded.image * p.groups + group) * p.kc * p.y.src * p.x.src;
+    let bases = bases_of(loaded.image, group);
     let y0 = vec4<i32>(loaded.y * p.y.step) + p.y.off;
     let x0 = vec4<i32>(loaded.x * p.x.step) + p.x.off;
     let weight_base = group * p.m * p.kc * p.weight_taps;
@@ -109,7 +110,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     for (var k0 = 0u; k0 < steps; k0 += 16u) {
         for (var i = outer; i < 16u; i += 4u) {
             a_tile[inner * PITCH + i] = a_quad(weight_base, row0 + i * 4u, k0 + inner, steps);
-            b_tile[i * PITCH + inner] = b_quad(src_base, y0, x0, k0 + i, steps);
+            b_tile[i * PITCH + inner] = b_quad(bases, y0, x0, k0 + i, steps, group * p.kc);
         }
         workgroupBarrier();
         for (var k = 0u; k < 16u; k += 1u) {

@@ -26,7 +26,7 @@ fn main(
     }
     let columns = p.kc * p.kernel.x * p.kernel.y;
     let own = vec4(tile_n * 32u + local.x) + vec4(0u, 8u, 16u, 24u);
-    let column = taps_of(min(own, vec4(columns - 1u)));
+    let column = taps_of(min(own, vec4(columns - 1u)), group);
     let row0 = tile_m * 32u;
     let dy_plane = p.result.x * p.result.y;
     let a0_at = min(row0 + lane % 8u, p.m - 1u) * dy_plane;

@@ -20,6 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = column / (p.kernel.x * p.kernel.y);
     let r = column / p.kernel.y % p.kernel.x * p.dilation.x;
     let s = column % p.kernel.y * p.dilation.y;
+    let terms = terms_of(group * p.kc + c);
     let dy_plane = p.result.x * p.result.y;
     let x_plane = p.image.x * p.image.y;
     let first = part * p.part_len;
@@ -35,7 +36,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let z = ox * p.stride.y + s - p.padding.y;
         if (y < p.image.x && z < p.image.y) {
             let x_at = ((image * p.groups + group) * p.kc + c) * x_plane + y * p.image.y + z;
-            sum = fma(dy[(image * p.groups * p.m + channel) * dy_plane + pixel], x[x_at], sum);
+            let v = read(vec4(x[x_at]), terms).x;
+            sum = fma(dy[(image * p.groups * p.m + channel) * dy_plane + pixel], v, sum);
         }
         pixel += 1u;
         ox += 1u;

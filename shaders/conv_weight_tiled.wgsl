@@ -43,10 +43,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let inner = thread % 16u;
     let outer = thread / 16u;
     let four = vec4(0u, 1u, 2u, 3u) + col0 + outer * 4u;
-    let taps0 = taps_of(min(four, last));
-    let taps1 = taps_of(min(four + 16u, last));
-    let taps2 = taps_of(min(four + 32u, last));
-    let taps3 = taps_of(min(four + 48u, last));
+    let taps0 = taps_of(min(four, last), group);
+    let taps1 = taps_of(min(four + 16u, last), group);
+    let taps2 = taps_of(min(four + 32u, last), group);
+    let taps3 = taps_of(min(four + 48u, last), group);
     let plane = p.result.x * p.result.y;
     let first = part * p.part_len;
     let end = min(first + p.part_len, p.batch * plane);

@@ -256,7 +256,8 @@ fn planned_eager_and_computed_again_give_the_same_bits() {
     support::on_each(support::devices(), |device| {
         for limits in support::both_classes(device) {
             let plan = |rebuild: bool| {
-                step.plan(&PlanOptions { rebuild, ..PlanOptions::default() }, &limits).expect("it fits")
+                let options = PlanOptions { rebuild, fuse: rebuild, ..PlanOptions::default() };
+                step.plan(&options, &limits).expect("it fits")
             };
             let (plain, again) = (plan(false), plan(true));
             assert!(again.peak_bytes() < plain.peak_bytes());

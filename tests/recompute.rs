@@ -147,18 +147,27 @@ fn no_rule_changes_a_bit() {
     });
 }
 
+/// A network by name, for small images or short sequences.
 fn small(name: &str) -> Model {
-    let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
-    Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() })
-        .expect("known")
+    let own = ModelOptions::default();
+    let options = match name {
+        "mlp" | "digits" | "cnn" | "lenet" => own,
+        _ if name.starts_with("gpt") || name.starts_with("llama") || name.starts_with("bert") => {
+            ModelOptions { seq: Some(32), ..own }
+        }
+        _ => ModelOptions { image: Some([64, 64]), classes: Some(10), ..own },
+    };
+    Model::with_options(name, 0, &options).expect("known")
 }
 
 #[test]
 fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
     let limits = Limits::default();
     let mut lowered = 0;
-    for name in ["cnn", "lenet", "resnet18", "vgg16", "mobilenet-v2", "unet"] {
+    for name in Model::NAMES {
         let step = small(name).train_step(64).expect("valid");
+        // Planning a long step takes a second or two.
+        let parts = if step.graph().nodes.len() < 200 { 3 } else { 1 };
         let options =
             PlanOptions { optimizer: optimizer(), recompute: Recompute::Auto, ..PlanOptions::default() };
         let plan = |budget: u64| {
@@ -166,16 +175,20 @@ fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
                 .expect("planned")
         };
         let (least, most) = (plan(1), plan(u64::MAX));
-        assert_eq!(most.work.again_s, 0.0, "{name}: with all the memory there is nothing runs twice");
+        let all = PlanOptions { rebuild: false, recompute: Recompute::Off, ..options };
+        // What weights' gradients normalise while they read.
+        let reading = step.plan(&all, &limits).expect("planned").work.again_s;
+        // Times are differences of sums: their last digits say nothing.
+        let same = (most.work.again_s - reading).abs() <= 1e-9 * most.work.step_s;
+        assert!(same, "{name}: with all the memory there is nothing runs twice");
         let (low, high) = (least.footprint().total(), most.footprint().total());
         lowered += usize::from(low < high);
         let mut last = (low, least.work.again_s);
-        for part in 1..=3 {
-            let budget = low + (high - low) * part / 3;
+        for part in 1..=parts {
+            let budget = low + (high - low) * part / (parts + 1);
             let plan = plan(budget);
             let (total, again) = (plan.footprint().total(), plan.work.again_s);
             assert!(total <= budget, "{name}: {total} is over {budget}");
-            // Times are differences of sums: their last digits say nothing.
             let slack = 1e-9 * plan.work.step_s;
             assert!(
                 total >= last.0 && again <= last.1 + slack,
@@ -185,7 +198,7 @@ fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
         }
     }
     // In small networks nothing is lower than the gradient of the largest weight.
-    assert!(lowered >= 4, "only {lowered} networks could be lowered");
+    assert!(lowered >= 9, "only {lowered} networks could be lowered");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::{Plan, PlanOptions};
-use wgrad::report::{Estimate, Panel, kept, page, picture, tensors};
+use wgrad::report::{Estimate, LargestBatch, Panel, kept, kept_bytes, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -67,6 +67,11 @@ fn headroom_is_a_share_of_the_card() {
     assert_eq!(plan.estimate().card_bytes(), (total as f64 / 0.85).ceil() as u64);
     assert_eq!(plan.estimate().with_headroom(0.0).card_bytes(), total);
     assert!(plan.estimate().with_headroom(f64::NAN).to_string().contains("15 % free"));
+    assert_eq!(plan.estimate().spared(Bytes(1000)), Bytes(850));
+    let largest = LargestBatch { budget: Bytes::mib(1), all: 1, with_headroom: 0 };
+    let text = plan.estimate().with_largest_batch(largest).to_string();
+    let said = "Within 1.0 MiB a batch of 1 fits; with 15 % of it free, not even a batch of 1.";
+    assert_eq!(text.lines().last(), Some(said));
     assert_eq!(plan.estimate().with_batch(128).per_sample_bytes(), Some(plan.footprint().step.div_ceil(128)));
 }
 
@@ -159,4 +164,28 @@ fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
     assert_eq!((of("fc.weight").layer.as_str(), of("fc.weight").op), ("fc", ""));
     assert_eq!(of("fc.weight.exp_avg").layer, "fc");
     assert_eq!((of("conv1.conv2d").layer.as_str(), of("conv1.conv2d").op), ("conv1", "conv2d"));
+}
+
+#[test]
+fn what_is_kept_is_there_at_once() {
+    let limits = Limits::named("nvidia").unwrap();
+    let plan = |model: &str, batch: usize, accumulate: u32| {
+        let step = Model::named(model, 0).unwrap().train_step(batch).unwrap();
+        step.plan(&PlanOptions { accumulate, ..PlanOptions::default() }, &limits).unwrap()
+    };
+    let (relu, cross_entropy) = (2 * 128 * 512 * 4, 128 * 10 * 4 + 2 * 512 + 256);
+    assert_eq!(kept_bytes(&plan("mlp", 128, 1)), relu + cross_entropy);
+    // Parts of a batch wait one after the other.
+    for model in ["cnn", "gpt-nano"] {
+        let (one, four) = (plan(model, 8, 1), plan(model, 8, 4));
+        let (once, parts) = (kept_bytes(&one), kept_bytes(&four));
+        assert!(once > 0 && parts < once + once / 2, "{model}: {parts} in four parts, {once} in one");
+        assert_eq!(four.summary().total().kept, parts, "{model}");
+    }
+    // So do chunks of GPT-2's logits.
+    let gpt2 = plan("gpt2", 4, 1);
+    let step: u64 = gpt2.layout.step.iter().sum();
+    assert!(kept_bytes(&gpt2) < step, "{} of {step}", kept_bytes(&gpt2));
+    let logits = kept(&gpt2).into_iter().find(|kept| kept.op == "matmul").unwrap();
+    assert!(logits.tensors < 16, "{logits:?}");
 }

@@ -82,6 +82,7 @@ fn every_optimizer_learns_the_digits() {
             let options = TrainOptions {
                 plan: PlanOptions { optimizer, ..PlanOptions::default() },
                 schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+                ..TrainOptions::default()
             };
             let model = Model::named("digits", 0).unwrap();
             let mut trainer = Trainer::new(device, &model, loader, &options).unwrap();

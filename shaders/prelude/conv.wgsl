@@ -28,7 +28,7 @@ struct Params {
     weight_taps: u32, // of the whole kernel
     weight_m: u32, // elements between weights of neighbouring result channels
     weight_c: u32, // and source channels
-    unused: u32,
+    first: u32, // channels of the first of two sources
     y: Axis,
     x: Axis,
 }

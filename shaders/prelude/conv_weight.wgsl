@@ -20,21 +20,23 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
-// For four columns: the offset of their element, and their tap's row and column in the image.
+// For four columns: the offset of their element, their tap's row and column in the image, and how it is read.
 struct Taps {
     offset: vec4<u32>,
     row: vec4<u32>,
     column: vec4<u32>,
+    terms: Terms,
 }
 
-fn taps_of(at: vec4<u32>) -> Taps {
+fn taps_of(at: vec4<u32>, group: u32) -> Taps {
     let taps = p.kernel.x * p.kernel.y;
     let c = at / taps;
     let tap = at - c * taps;
     let r = tap / p.kernel.y;
     let row = r * p.dilation.x;
     let column = (tap - r * p.kernel.y) * p.dilation.y;
-    return Taps((c * p.image.x + row) * p.image.y + column, row, column);
+    let terms = terms_of_each(group * p.kc + c);
+    return Taps((c * p.image.x + row) * p.image.y + column, row, column, terms);
 }
 
 // The elements under four taps for result pixel (oy, ox) of the image at `base`; zero outside of it.
@@ -44,7 +46,7 @@ fn taken(taps: Taps, base: u32, oy: u32, ox: u32) -> vec4<f32> {
     let x0 = ox * p.stride.y - p.padding.y;
     let inside = (taps.row + y < vec4(p.image.x)) & (taps.column + x0 < vec4(p.image.y));
     let at = select(vec4<u32>(), taps.offset + (base + y * p.image.y + x0), inside);
-    return select(vec4<f32>(), vec4(x[at.x], x[at.y], x[at.z], x[at.w]), inside);
+    return select(vec4<f32>(), read(vec4(x[at.x], x[at.y], x[at.z], x[at.w]), taps.terms), inside);
 }
 
 fn store(at: u32, column: vec4<u32>, columns: u32, v: vec4<f32>) {

@@ -6,6 +6,7 @@ use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
 use crate::plan::StorageId;
+use crate::progress;
 
 impl Session {
     /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far. Words that are no `f32`,
@@ -85,10 +86,15 @@ impl Session {
     pub(super) fn upload_start(&mut self) -> Result<()> {
         let plan = &self.keeper;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
-        for (i, param) in plan.graph().parameters.iter().enumerate() {
+        let parameters = &plan.graph().parameters;
+        let task = progress::task("parameters", parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
+        let mut filled = 0;
+        for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
             let place = self.arenas.elements(plan, StorageId(i as u32));
             transfer.upload(&self.ledger, place, |range| param.initial(range))?;
+            filled += param.shape().numel();
+            task.done(filled);
         }
         Ok(())
     }

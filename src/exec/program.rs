@@ -14,6 +14,7 @@ use super::timers::Timers;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Span, StorageId, readback_slots};
+use crate::progress;
 
 /// State that moves between two dispatches.
 struct Stop {
@@ -41,6 +42,7 @@ impl Program {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
         let mut launches = Vec::new();
+        let task = progress::task("kernels", plan.program.launches.len() as u64);
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
@@ -48,6 +50,7 @@ impl Program {
                 (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
+            task.done(index as u64 + 1);
         }
         let feeds = Feeds::new(plan.graph(), ledger)?;
         let mut readbacks = Vec::new();

@@ -3,7 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Averaging, Graph, Node, Op, Update, Window};
+use super::{Averaging, Graph, Node, Op, Source, Update, Window};
 use crate::shape::Shape;
 
 /// Arithmetic and traffic of one operation or of many.
@@ -78,6 +78,16 @@ impl Graph {
         }
     }
 
+    /// The cost of one operation but for what it computes again itself: a norm that the forward pass has applied already.
+    pub(crate) fn cost_once(&self, node: &Node) -> Cost {
+        match node.op {
+            Op::Conv2dWeight { window, groups, normed: Some(_) } => {
+                self.cost(&Node { op: Op::Conv2dWeight { window, groups, normed: None }, ..node.clone() })
+            }
+            _ => self.cost(node),
+        }
+    }
+
     /// The cost of all operations together.
     pub fn total_cost(&self) -> Cost {
         self.nodes.iter().map(|node| self.cost(node)).sum()
@@ -88,6 +98,19 @@ impl Graph {
         self.nodes.iter().map(|node| roofline.seconds(self.cost(node))).sum()
     }
 }
+
+/// The side of the tiles in which a convolution's results are computed: for each, a source element is read once.
+const TILE: u64 = 64;
+
+/// Arithmetic of a batch norm that a convolution applies while it reads `x`: for each tile of results again.
+fn while_reading(normed: bool, convolution: u64, results: u64) -> u64 {
+    let each_read = if normed { NORM } else { 0 };
+    // Two operations for each read and each of the results that it is for.
+    convolution / 2 / results.max(1) * results.div_ceil(TILE) * each_read
+}
+
+/// A difference, a product with a sum, and a maximum.
+const NORM: u64 = 4;
 
 /// Products and sums of a convolution with result `y` and weight `w [o, c/g, kh, kw]`.
 fn convolution(y: u64, w: Shape) -> u64 {
@@ -114,9 +137,15 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
             let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
             2 * n * depth.map_or(1, |i| dims[i] as u64)
         }
-        Op::Conv2d { .. } => convolution(n, second),
+        Op::Conv2d { source, groups, .. } => {
+            let own = convolution(n, second);
+            own + while_reading(matches!(source, Source::Normed(_)), own, (second.dims()[0] / groups) as u64)
+        }
         Op::Conv2dInput { .. } => convolution(first.numel(), second),
-        Op::Conv2dWeight { .. } => convolution(second.numel(), result),
+        Op::Conv2dWeight { normed, groups, .. } => {
+            let own = convolution(second.numel(), result);
+            own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
+        }
         Op::MaxPool2d(window) => n * taps(window),
         Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),
         Op::AvgPool2d(over) => n * window_taps(over, first, result),
@@ -125,7 +154,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::ResampleGrad { .. } => 8 * first.numel(),
         Op::Reduce { .. } | Op::LabelShare => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
-        Op::BatchNorm(_) => 4 * n,
+        Op::BatchNorm(_) => NORM * n,
         Op::BatchNormGrad { .. } => 16 * n,
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Activation, Averaging, Op, Resample, Tensor, Window};
+use super::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
 
 /// Where a batch norm keeps its running statistics, each `[c]`.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Tensor {
     #[must_use]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, window: Window, groups: usize) -> Tensor {
         let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
-        self.one(Op::Conv2d { window, groups }, &inputs, Location::caller())
+        self.one(Op::Conv2d { window, groups, source: Source::Tensor }, &inputs, Location::caller())
     }
 
     /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']` with

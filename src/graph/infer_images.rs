@@ -1,7 +1,7 @@
 //! Shapes of operations on images, `[n, c, h, w]`.
 
 use super::infer::Type;
-use super::op::{Averaging, Op};
+use super::op::{Averaging, Op, Source};
 use super::window::Window;
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -26,8 +26,24 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     };
     let one = |shape: [usize; 4]| Ok(vec![(Shape::from(shape), F32)]);
     match op {
-        Op::Conv2d { window, groups } => {
-            let ([n, c, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
+        Op::Conv2d { window, groups, source } => {
+            let ([n, mut c, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
+            let (mut bias, mut end) = (2, inputs.len());
+            match source {
+                Source::Tensor => {}
+                Source::Normed(_) => {
+                    channels(2..6, c)?;
+                    bias = 6;
+                }
+                Source::Joined => {
+                    end -= 1;
+                    let second = image(end)?;
+                    if second != [n, second[1], h, w] {
+                        return Err(named(format!("{} cannot be joined to it", inputs[end].0)));
+                    }
+                    c += second[1];
+                }
+            }
             let [o, per_group] = [weight[0], weight[1]];
             divides(name, *groups, c, o)?;
             if per_group * groups != c {
@@ -38,7 +54,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                     per_group * groups
                 ));
             }
-            channels(2..inputs.len(), o)?;
+            channels(bias..end, o)?;
             let [h, w] = window.output([h, w]).map_err(named)?;
             one([n, o, h, w])
         }
@@ -55,9 +71,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             }
             one([n, c, size[0], size[1]])
         }
-        Op::Conv2dWeight { window, groups } => {
+        Op::Conv2dWeight { window, groups, .. } => {
             let ([n, c, h, w], dy) = (image(0)?, image(1)?);
             divides(name, *groups, c, dy[1])?;
+            channels(2..inputs.len(), c)?;
             let [h, w] = window.output([h, w]).map_err(named)?;
             if dy != [n, dy[1], h, w] {
                 return Err(format!("{name}: {} and {} do not match", inputs[0].0, inputs[1].0));

@@ -2,39 +2,13 @@
 
 use super::{ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
 
-const CONV: &str = wgsl!("prelude/conv");
-const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
-const WITH_BIAS: &str = wgsl!("prelude/with_bias");
-const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
 const POOL: &str = wgsl!("prelude/pool");
 const AVERAGES: &str = wgsl!("prelude/averages");
 const RESAMPLE_AXIS: &str = wgsl!("prelude/resample");
 const CHANNELS: &str = wgsl!("prelude/channels");
 const ALONE: &str = wgsl!("prelude/alone");
 const TOGETHER: &str = wgsl!("prelude/together");
-const ACTIVATION: &str = wgsl!("prelude/activation");
-
-/// A pair of kernels from one text: with a bias at the last slot, and without.
-macro_rules! biased {
-    ($without:ident, $with:ident, $name:literal, [$($part:expr),*], [$($slot:literal),*], $workgroup:literal) => {
-        /// Without a bias.
-        pub static $without: Kernel = Kernel {
-            name: $name,
-            parts: &[$($part,)* WITHOUT_BIAS, wgsl!($name)],
-            slots: &[$($slot),*],
-            workgroup: $workgroup,
-            variants: NONE,
-        };
-        /// With a bias for each channel.
-        pub static $with: Kernel = Kernel {
-            name: concat!($name, "_bias"),
-            parts: &[$($part,)* WITH_BIAS, wgsl!($name)],
-            slots: &[$($slot,)* 4],
-            workgroup: $workgroup,
-            variants: NONE,
-        };
-    };
-}
+pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 
 /// A pair of kernels from one text: a thread for each job (CPU adapters), and a workgroup (GPUs).
 macro_rules! teamed {
@@ -61,16 +35,9 @@ macro_rules! teamed {
 const AVERAGED: &[&[(&str, f64)]] =
     &[&[("COUNT_PADDING", 0.0)], &[("COUNT_PADDING", 1.0)], &[("ADAPTIVE", 1.0)]];
 const NEAREST: &[&[(&str, f64)]] = &[&[("NEAREST", 0.0)], &[("NEAREST", 1.0)]];
-const ACTIVATIONS: &[&[(&str, f64)]] =
+pub(super) const ACTIVATIONS: &[&[(&str, f64)]] =
     &[&[("ACTIVATION", 0.0)], &[("ACTIVATION", 1.0)], &[("ACTIVATION", 2.0)]];
 
-biased!(CONV_PACK, CONV_PACK_BIAS, "conv_pack", [GRID], [1, 2], 64);
-biased!(CONV_DIRECT, CONV_DIRECT_BIAS, "conv_direct", [GRID, CONV], [1, 2, 3], 64);
-biased!(CONV_TILED, CONV_TILED_BIAS, "conv_tiled", [CONV], [1, 2, 3], 64);
-kernel!(CONV_CPU, "conv_cpu", [CONV], [1, 2, 3], 8, NONE);
-kernel!(CONV_WEIGHT_CPU, "conv_weight_cpu", [CONV_WEIGHT], [1, 2, 3], 8, NONE);
-kernel!(CONV_WEIGHT_DIRECT, "conv_weight_direct", [GRID, CONV_WEIGHT], [1, 2, 3], 64, NONE);
-kernel!(CONV_WEIGHT_TILED, "conv_weight_tiled", [CONV_WEIGHT], [1, 2, 3], 64, NONE);
 kernel!(MAX_POOL, "max_pool", [GRID, POOL], [1, 2, 3], 64, NONE);
 kernel!(MAX_POOL_GRAD, "max_pool_grad", [GRID, POOL], [1, 2, 3], 64, NONE);
 kernel!(AVG_POOL, "avg_pool", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);

@@ -169,7 +169,7 @@ kernel!(
         &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     ]
 );
-kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
+kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 256, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
 
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
@@ -253,9 +253,13 @@ macro_rules! halves {
 halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", "prelude/half_f16");
 halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", "prelude/half_bf16");
 
+#[path = "conv.rs"]
+mod conv;
+pub use conv::*;
 #[path = "images.rs"]
 mod images;
 pub use images::*;
+use images::{ACTIVATION, ACTIVATIONS};
 #[path = "rows.rs"]
 mod rows;
 pub use rows::*;
@@ -281,16 +285,29 @@ const fn join<const N: usize>(
 
 /// All but those of attention.
 static MOST: &[&Kernel] = &[
-    &CONV_PACK,
-    &CONV_PACK_BIAS,
-    &CONV_DIRECT,
-    &CONV_DIRECT_BIAS,
-    &CONV_TILED,
-    &CONV_TILED_BIAS,
-    &CONV_CPU,
-    &CONV_WEIGHT_CPU,
-    &CONV_WEIGHT_DIRECT,
-    &CONV_WEIGHT_TILED,
+    &CONV_PACK[0],
+    &CONV_PACK[1],
+    &CONV_DIRECT[0][0],
+    &CONV_DIRECT[0][1],
+    &CONV_DIRECT[0][2],
+    &CONV_DIRECT[1][0],
+    &CONV_DIRECT[1][1],
+    &CONV_DIRECT[1][2],
+    &CONV_TILED[0][0],
+    &CONV_TILED[0][1],
+    &CONV_TILED[0][2],
+    &CONV_TILED[1][0],
+    &CONV_TILED[1][1],
+    &CONV_TILED[1][2],
+    &CONV_CPU[0],
+    &CONV_CPU[1],
+    &CONV_CPU[2],
+    &CONV_WEIGHT_CPU[0],
+    &CONV_WEIGHT_CPU[1],
+    &CONV_WEIGHT_DIRECT[0],
+    &CONV_WEIGHT_DIRECT[1],
+    &CONV_WEIGHT_TILED[0],
+    &CONV_WEIGHT_TILED[1],
     &MAX_POOL,
     &MAX_POOL_GRAD,
     &AVG_POOL,

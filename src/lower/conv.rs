@@ -3,7 +3,7 @@
 
 use super::grid::{fold, per_thread};
 use super::{Lowered, Operand, Site};
-use crate::graph::Window;
+use crate::graph::{Activation, Source, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
@@ -101,6 +101,7 @@ struct Sizes {
     groups: usize,
     m: usize,
     kc: usize,
+    first: usize,
     taps: usize,
     kernel_w: usize,
     weight_m: usize,
@@ -112,16 +113,71 @@ const FEW_CHANNELS: usize = 8;
 /// Subgroups of this size or more share the weights that one lane has read.
 const SHARING_SUBGROUP: u32 = 8;
 
-/// `src, w, bias? → dst`.
-pub(super) fn conv(site: &Site, window: Window, groups: usize, direction: Direction) -> Lowered {
-    let ([batch, src_c, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
+/// What a batch norm that its reader applies has for each channel: the operands behind the first two.
+const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
+
+fn activation_code(activation: Activation) -> Vec<(&'static str, f64)> {
+    vec![("ACTIVATION", f64::from(super::images::code(activation)))]
+}
+
+/// What a convolution reads beside its source and weight: by position, and the variant of its kernel.
+struct Operands {
+    variant: usize,
+    bias: Option<Operand>,
+    rest: Vec<Operand>,
+    constants: Vec<(&'static str, f64)>,
+    /// Channels of the source, and of the first of two.
+    channels: [usize; 2],
+}
+
+impl Operands {
+    fn of(site: &Site, source: Source) -> Self {
+        let [_, first, ..] = image(site.inputs[0].0);
+        let count = site.inputs.len();
+        let bias = |at: usize, end: usize| (at < end).then_some(Operand::Input(at));
+        let plain =
+            Self { variant: 0, bias: bias(2, count), rest: vec![], constants: vec![], channels: [first; 2] };
+        match source {
+            Source::Tensor => plain,
+            Source::Normed(activation) => Self {
+                variant: 1,
+                bias: bias(2 + TERMS.len(), count),
+                rest: TERMS.to_vec(),
+                constants: activation_code(activation),
+                ..plain
+            },
+            Source::Joined => {
+                let [_, second, ..] = image(site.inputs[count - 1].0);
+                Self {
+                    variant: 2,
+                    bias: bias(2, count - 1),
+                    rest: vec![Operand::Input(count - 1)],
+                    channels: [first + second, first],
+                    ..plain
+                }
+            }
+        }
+    }
+}
+
+/// `src, w, terms?, bias?, second source? → dst`.
+pub(super) fn conv(
+    site: &Site,
+    window: Window,
+    groups: usize,
+    source: Source,
+    direction: Direction,
+) -> Lowered {
+    let operands = Operands::of(site, source);
+    let ([batch, _, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
         (image(site.inputs[0].0), image(site.output()));
+    let [src_c, first] = operands.channels;
     let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
     let (weight_m, weight_c) = match direction {
         Direction::Forward => (kc * taps, taps),
         Direction::Back => (taps, m * taps),
     };
-    let sizes = Sizes { batch, groups, m, kc, taps, kernel_w: window.kernel[1], weight_m, weight_c };
+    let sizes = Sizes { batch, groups, m, kc, first, taps, kernel_w: window.kernel[1], weight_m, weight_c };
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
@@ -133,13 +189,13 @@ pub(super) fn conv(site: &Site, window: Window, groups: usize, direction: Direct
         AdapterClass::Gpu => Way::Tiled,
     };
     if way == Way::Packed {
-        let (launch, bytes) = pack(site, &sizes);
+        let (launch, bytes) = pack(site, &sizes, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
     for y in &rows {
         for x in &columns {
-            lowered.launches.push(phase(site, &sizes, way, y, x));
+            lowered.launches.push(phase(site, &sizes, way, &operands, [y, x]));
         }
     }
     lowered
@@ -156,72 +212,66 @@ enum Way {
 }
 
 /// The weights in the order in which `conv_cpu` reads them, in scratch.
-fn pack(site: &Site, sizes: &Sizes) -> (Launch<Operand>, u64) {
+fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, u64) {
     let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
     let tiles_m = m.div_ceil(16);
     let weights = groups * tiles_m * taps * kc.div_ceil(4) * 16;
     let total = weights + groups * tiles_m * 16;
     let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c].map(|n| n as u32);
     let mut memory = vec![Operand::Input(1), Operand::Workspace(0)];
-    let kernel = if site.inputs.len() > 2 {
-        memory.push(Operand::Input(2));
-        &table::CONV_PACK_BIAS
-    } else {
-        &table::CONV_PACK
-    };
+    memory.extend(bias);
+    let kernel = &table::CONV_PACK[usize::from(bias.is_some())];
     (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
 }
 
-fn phase(site: &Site, sizes: &Sizes, way: Way, y: &Axis, x: &Axis) -> Launch<Operand> {
+fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Axis; 2]) -> Launch<Operand> {
     let pixels = (sizes.batch * y.count * x.count) as u64;
-    let bias = site.inputs.len() > 2;
     let (tile_m, tile_n) = if way == Way::Tiled { (64, 64) } else { (16, 64) };
     let (tiles_m, tiles_n) = (sizes.m.div_ceil(tile_m) as u64, pixels.div_ceil(tile_n));
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
+    let Operands { variant, bias, rest, constants, .. } = operands;
+    let biased = usize::from(bias.is_some());
     let kernel: &'static Kernel = match way {
-        Way::Packed => &table::CONV_CPU,
-        Way::Direct if bias => &table::CONV_DIRECT_BIAS,
-        Way::Direct => &table::CONV_DIRECT,
-        Way::Tiled if bias => &table::CONV_TILED_BIAS,
-        Way::Tiled => &table::CONV_TILED,
+        Way::Packed => &table::CONV_CPU[*variant],
+        Way::Direct => &table::CONV_DIRECT[biased][*variant],
+        Way::Tiled => &table::CONV_TILED[biased][*variant],
     };
     match way {
         Way::Packed => memory[1] = Operand::Workspace(0),
-        _ if bias => memory.push(Operand::Input(2)),
-        _ => {}
+        _ => memory.extend(*bias),
     }
+    memory.extend(rest);
     let workgroups = match way {
-        Way::Direct => {
-            (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(table::CONV_DIRECT.workgroup))
-        }
+        Way::Direct => (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(kernel.workgroup)),
         _ => tiles_m * tiles_n * sizes.groups as u64,
     };
     let grid = fold(workgroups, site.limits.max_workgroups);
-    let first = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
-    let mut params = vec![grid[0], first as u32, tiles_n as u32];
-    let Sizes { batch, groups, m, kc, taps, kernel_w, weight_m, weight_c } = *sizes;
-    params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, 0].map(|n| n as u32));
+    let along_x = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
+    let mut params = vec![grid[0], along_x as u32, tiles_n as u32];
+    let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
+    params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
     params.extend(y.words());
     params.extend(x.words());
-    Launch { kernel, constants: Vec::new(), memory, params, grid }
+    Launch { kernel, constants: constants.clone(), memory, params, grid }
 }
 
 /// Most pixels that one thread sums over: below the 65,535 turns at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
 
-/// `x, dy → dw`: parts of the long sum over all pixels, then their sum in order.
-pub(super) fn weight(site: &Site, window: Window, groups: usize) -> Lowered {
+/// `x, dy, terms? → dw`: parts of the long sum over all pixels, then their sum in order.
+pub(super) fn weight(site: &Site, window: Window, groups: usize, normed: Option<Activation>) -> Lowered {
     let ([batch, c, h, w], [_, o, out_h, out_w]) = (image(site.inputs[0].0), image(site.inputs[1].0));
     let (m, kc) = (o / groups, c / groups);
     let columns = kc * window.taps();
     let (total, pixels) = ((o * columns) as u64, (batch * out_h * out_w) as u64);
     let wide = site.limits.min_subgroup >= SHARING_SUBGROUP;
-    let (kernel, tile, wanted, smallest): (&'static Kernel, usize, u64, u64) = match site.limits.class {
+    let (kernels, tile, wanted, smallest): (&'static [Kernel; 2], usize, u64, u64) = match site.limits.class {
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 14, 64),
         AdapterClass::Cpu if wide => (&table::CONV_WEIGHT_CPU, 32, 32, 512),
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
         AdapterClass::Gpu => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
     };
+    let kernel = &kernels[usize::from(normed.is_some())];
     let (tiles_m, tiles_n) = (m.div_ceil(tile) as u64, columns.div_ceil(tile) as u64);
     let tiles = tiles_m * tiles_n * groups as u64;
     let parts = wanted.div_ceil(tiles).min(pixels.div_ceil(smallest)).max(pixels.div_ceil(MAX_PART)).max(1);
@@ -241,8 +291,10 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize) -> Lowered {
         [size, stride, padding, dilation, [h, w], [out_h, out_w]].as_flattened().iter().map(|&n| n as u32),
     );
     let to = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
-    let memory = vec![Operand::Input(0), Operand::Input(1), to];
-    let launch = Launch { kernel, constants: Vec::new(), memory, params, grid };
+    let mut memory = vec![Operand::Input(0), Operand::Input(1), to];
+    let constants = normed.map(activation_code).unwrap_or_default();
+    memory.extend(normed.iter().flat_map(|_| TERMS));
+    let launch = Launch { kernel, constants, memory, params, grid };
     if parts == 1 {
         return launch.into();
     }

@@ -89,7 +89,7 @@ pub(super) fn resample(site: &Site, mode: Resample, back: bool) -> Launch<Operan
     launch
 }
 
-fn code(activation: Activation) -> u32 {
+pub(super) fn code(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
         Activation::Relu => 1,

@@ -18,7 +18,7 @@ mod update;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::Op;
+use crate::graph::{Op, Source};
 use crate::kernels::Launch;
 use crate::limits::Limits;
 use crate::shape::Shape;
@@ -122,9 +122,13 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::NotFinite => loss_scale::not_finite(site),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
-        Op::Conv2d { window, groups } => conv::conv(site, *window, *groups, conv::Direction::Forward),
-        Op::Conv2dInput { window, groups, .. } => conv::conv(site, *window, *groups, conv::Direction::Back),
-        Op::Conv2dWeight { window, groups } => conv::weight(site, *window, *groups),
+        Op::Conv2d { window, groups, source } => {
+            conv::conv(site, *window, *groups, *source, conv::Direction::Forward)
+        }
+        Op::Conv2dInput { window, groups, .. } => {
+            conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)
+        }
+        Op::Conv2dWeight { window, groups, normed } => conv::weight(site, *window, *groups, *normed),
         Op::MaxPool2d(window) => images::max_pool(site, *window).into(),
         Op::MaxPool2dGrad { window, .. } => images::max_pool_grad(site, *window).into(),
         Op::AvgPool2d(over) => images::avg_pool(site, *over, false).into(),

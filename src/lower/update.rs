@@ -31,7 +31,12 @@ pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
     };
     let mut params = vec![count];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
-    let mut launch = per_thread(site, kernel, u64::from(count), memory, &params);
+    let threads = match update {
+        // A workgroup owns four times as many as it has threads.
+        Update::Adam { .. } => count.div_ceil(4 * kernel.workgroup) * kernel.workgroup,
+        _ => count,
+    };
+    let mut launch = per_thread(site, kernel, u64::from(threads), memory, &params);
     launch.constants = constants;
     launch
 }

@@ -1,6 +1,7 @@
 //! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
 //! which bytes.
 
+mod accumulated;
 mod dump;
 mod fit;
 mod footprint;
@@ -12,6 +13,7 @@ mod schedule;
 mod separate;
 mod step;
 mod views;
+mod ways_out;
 
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};

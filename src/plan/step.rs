@@ -1,13 +1,15 @@
 //! What users plan: a training step, or a forward pass.
 
+use super::accumulated::accumulated;
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
-use crate::autodiff::{self, Gradients};
+use crate::autodiff;
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
-use crate::limits::{ALIGNMENT, Limits};
+use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
+use crate::progress;
 use crate::rewrite;
 use crate::units::Bytes;
 
@@ -28,6 +30,9 @@ pub struct PlanOptions {
     /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
+    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
+    /// join two tensors, while they read.
+    pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
@@ -56,6 +61,7 @@ impl Default for PlanOptions {
             reuse: true,
             guard: false,
             rebuild: true,
+            fuse: true,
             precision: Precision::F32,
             recompute: Recompute::Off,
             accumulate: 1,
@@ -111,8 +117,11 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
-            let options = PlanOptions { rebuild, ..*options };
+        let (task, mut known) = (progress::task("savings", 5), 0);
+        let mut bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
+            task.done(known);
+            known += 1;
+            let options = PlanOptions { rebuild, fuse: rebuild && options.fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
@@ -145,11 +154,6 @@ impl TrainStep {
             }
             _ => Ok(plan),
         }
-    }
-
-    /// The error for a plan over its budget, with what else would keep to it.
-    pub(super) fn refuse(&self, plan: &Plan, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Error {
-        plan.over_budget(budget, "the training step", self.ways_out(options, limits))
     }
 
     /// [`TrainStep::plan`], whether it keeps to the budget or not: with [`Recompute::Auto`] the smallest plan if none does.
@@ -190,33 +194,6 @@ impl TrainStep {
         Ok(plan)
     }
 
-    /// What else would keep to the budget, as text for an error.
-    fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
-        let recompute = Recompute::Auto;
-        let mut ways = Vec::new();
-        if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
-            ways.push("`recompute: Recompute::Auto`".to_owned());
-        }
-        let precision = Precision::F16;
-        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
-            ways.push("`precision: Precision::F16`".to_owned());
-        }
-        for (name, optimizer) in options.optimizer.lighter() {
-            if fits(PlanOptions { optimizer, ..*options }) {
-                ways.push(format!("the optimizer `{name}`"));
-            } else if fits(PlanOptions { optimizer, recompute, ..*options }) {
-                ways.push(format!("the optimizer `{name}` and `Recompute::Auto`"));
-            }
-        }
-        match &ways[..] {
-            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
-                   accumulates"
-                .to_owned(),
-            ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),
-        }
-    }
-
     /// The same step with nothing saved: operations run as traced, nothing is computed again, and every tensor has memory
     /// of its own. What other plans are compared with; no budget is checked.
     ///
@@ -224,7 +201,8 @@ impl TrainStep {
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         let (precision, offload) = (Precision::F32, Offload::OFF);
-        let options = PlanOptions { rebuild: false, reuse: false, precision, offload, ..*options };
+        let options =
+            PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -238,6 +216,7 @@ impl TrainStep {
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
+        let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         let graph = match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
@@ -260,26 +239,9 @@ impl TrainStep {
     }
 }
 
-/// The step repeated for each part of a batch, gradients summed.
-fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
-    match times {
-        0 => Err(Error::Option("accumulate 0: a step has at least one part".to_owned())),
-        1 => Ok((trace, gradients)),
-        _ => {
-            let id = |gradient: &Tensor| gradient.id();
-            let pairs: Vec<_> = gradients
-                .pairs
-                .iter()
-                .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
-                .collect();
-            let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
-            let (graph, pairs) = rewrite::accumulate(trace.finish()?, &pairs, times);
-            let trace = Trace::over(graph, Mode::Train);
-            let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
-            let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
-            Ok((trace, Gradients { pairs, scaled }))
-        }
-    }
+/// Operations merged as the adapter's class likes it.
+fn fused(graph: Graph, limits: &Limits) -> Graph {
+    rewrite::through_joins(rewrite::through_norms(graph, limits.class == AdapterClass::Gpu))
 }
 
 /// Powers of two change no digit, and have an inverse.
@@ -353,7 +315,7 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = rewrite::prune(graph);
+        let graph = fused(rewrite::prune(graph), limits);
         Plan::compile(graph, limits, settings)
     }
 }

@@ -32,7 +32,7 @@ pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, StepScalars, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
 use crate::shape::Shape;
 
 /// A graph with a value in `f64` for each of its tensors; `u32` elements are held exactly.
@@ -229,14 +229,33 @@ impl<'a> Twin<'a> {
 
     fn image(&self, op: &Op, inputs: &[Array], to: Shape) -> Vec<Vec<f64>> {
         let x = |i: usize| inputs[i];
-        let bias = inputs.get(2).copied();
+        // What a batch norm on the way to the operation takes follows its first two operands.
+        let normed = |activation| batch_norm::norm(&[x(0), x(2), x(3), x(4), x(5)], activation);
+        let like_x = |data| Array { shape: x(0).shape, data };
         let to = images::dims(Array { shape: to, data: &[] });
         match *op {
-            Op::Conv2d { window, groups } => vec![images::conv2d(x(0), x(1), bias, window, groups, to)],
-            Op::Conv2dInput { window, groups, .. } => {
-                vec![images::conv2d_input(x(0), x(1), bias, window, groups, to)]
+            Op::Conv2d { window, groups, source } => {
+                let of = |x: Array, bias: Option<&Array>| {
+                    vec![images::conv2d(x, inputs[1], bias.copied(), window, groups, to)]
+                };
+                match source {
+                    Source::Tensor => of(x(0), inputs.get(2)),
+                    Source::Normed(activation) => of(like_x(&normed(activation)), inputs.get(6)),
+                    Source::Joined => {
+                        let (second, others) = inputs.split_last().unwrap_or((&inputs[0], &[]));
+                        let (shape, more) = (x(0).shape, second.shape.dims()[1]);
+                        let data = movement::concat(&[x(0), *second], 1);
+                        of(Array { shape: shape.with(1, shape.dims()[1] + more), data: &data }, others.get(2))
+                    }
+                }
             }
-            Op::Conv2dWeight { window, groups } => {
+            Op::Conv2dInput { window, groups, .. } => {
+                vec![images::conv2d_input(x(0), x(1), inputs.get(2).copied(), window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups, normed: Some(activation) } => {
+                vec![images::conv2d_weight(like_x(&normed(activation)), x(1), window, groups, to)]
+            }
+            Op::Conv2dWeight { window, groups, normed: None } => {
                 vec![images::conv2d_weight(x(0), x(1), window, groups, to)]
             }
             Op::MaxPool2d(window) => images::max_pool2d(x(0), window, to),

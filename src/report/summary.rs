@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::kept::kept_values;
+use super::kept::most_waiting;
 use super::table::Table;
 use super::tensors::tensors;
 use crate::graph::{Class, Node, Phase};
@@ -21,7 +21,7 @@ pub struct LayerSummary {
     pub output: Option<Shape>,
     /// Number of elements in its parameters, trained or not.
     pub parameters: u64,
-    /// Bytes of its results that stay in memory until the backward pass has read them.
+    /// Bytes of its results that wait for the backward pass, where most bytes do so at once: see [`kept`](super::kept()).
     pub kept: u64,
     /// Bytes of its results that are computed a second time in the backward pass, instead of being kept.
     pub recomputed: u64,
@@ -90,8 +90,8 @@ impl Summary {
             let layer = parameter.name().rsplit_once('.').map_or("", |(layer, _)| layer);
             builder.row(layer).parameters += parameter.shape().numel();
         }
-        for (node, storage) in kept_values(plan) {
-            builder.row(&node.layer).kept += storage.bytes;
+        for kept in most_waiting(plan) {
+            builder.row(&kept.node.layer).kept += kept.bytes;
         }
         for tensor in tensors(plan).iter().filter(|t| t.again && t.class != Class::Workspace) {
             builder.row(&tensor.layer).recomputed += tensor.bytes;

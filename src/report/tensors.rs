@@ -106,7 +106,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
 }
 
 /// All of its storage, unless it took over the memory of a part.
-fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
+pub(super) fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
     match plan.program.offset_of[id.index()] {
         0 => memory.bytes,
         _ => plan.graph().value(id).bytes().next_multiple_of(ALIGNMENT),

@@ -1,5 +1,5 @@
-//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `rebuild` and
-//! `half`. All but the last change no result.
+//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
+//! `through_norms`, `through_joins`, `rebuild` and `half`. All but the last change no result.
 
 mod accumulate;
 mod again;
@@ -8,6 +8,8 @@ mod offload;
 mod rebuild;
 mod simplify;
 mod split;
+mod through_joins;
+mod through_norms;
 mod unjoin;
 
 pub(crate) use accumulate::accumulate;
@@ -17,4 +19,6 @@ pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;
+pub(crate) use through_joins::through_joins;
+pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;

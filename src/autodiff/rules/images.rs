@@ -4,7 +4,7 @@
 use std::panic::Location;
 
 use super::Site;
-use crate::graph::{Activation, Averaging, Op, Resample, Tensor, Window};
+use crate::graph::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
 
 fn size(x: &Tensor) -> [usize; 2] {
     [x.dim(2), x.dim(3)]
@@ -19,7 +19,7 @@ pub(super) fn conv2d(site: &Site, window: Window, groups: usize) -> Vec<Option<T
     let (dy, x, w) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let at = Location::caller();
     let db = bias(site);
-    let dw = site.want(1, || x.one(Op::Conv2dWeight { window, groups }, &[x, dy], at));
+    let dw = site.want(1, || x.one(Op::Conv2dWeight { window, groups, normed: None }, &[x, dy], at));
     let dx = site.want(0, || dy.one(Op::Conv2dInput { window, groups, size: size(x) }, &[dy, w], at));
     [dx, dw].into_iter().chain(db).collect()
 }
@@ -29,8 +29,8 @@ pub(super) fn conv2d_input(site: &Site, window: Window, groups: usize) -> Vec<Op
     let (dx, y, w) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let at = Location::caller();
     let db = bias(site);
-    let dw = site.want(1, || y.one(Op::Conv2dWeight { window, groups }, &[dx, y], at));
-    let dy = site.want(0, || dx.one(Op::Conv2d { window, groups }, &[dx, w], at));
+    let dw = site.want(1, || y.one(Op::Conv2dWeight { window, groups, normed: None }, &[dx, y], at));
+    let dy = site.want(0, || dx.one(Op::Conv2d { window, groups, source: Source::Tensor }, &[dx, w], at));
     [dy, dw].into_iter().chain(db).collect()
 }
 

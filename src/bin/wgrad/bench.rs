@@ -6,14 +6,14 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
-use crate::kernel;
+use crate::{data, kernel};
 use wgrad::device::Device;
-use wgrad::exec::{Debug, OnOom, ProgramId, Session};
+use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
+use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::plan::{self, PlanOptions, Planned};
-use wgrad::train::Meter;
-use wgrad::{Bytes, Error, Result, random};
+use wgrad::{Bytes, Error, Result, progress, random};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -21,6 +21,8 @@ pub struct Options {
     network: crate::model::Options,
     #[command(flatten)]
     fitting: crate::fitting::Options,
+    #[command(flatten)]
+    failures: crate::failures::Options,
     /// Steps to time, after the first and two more.
     #[arg(long, default_value_t = 20)]
     steps: u32,
@@ -48,9 +50,6 @@ pub struct Options {
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
-    /// No progress line.
-    #[arg(long)]
-    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -100,11 +99,36 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             }
         })
     };
-    let (mut session, refit) = Session::open(&device, &mut planner, on_oom, Debug::default())?;
-    let plan = session.plan(ProgramId(0))?.clone();
+    let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
+    let (mut session, refit) =
+        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, device.limits()) {
+            Ok(plan) => failure.with_plan(&plan).with_device(&device),
+            Err(_) => failure.with_device(&device),
+        })?;
     let inputs = synthetic(step.graph());
+    let measured = measure(&mut session, &inputs, options, start);
+    let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
+    print(options, &model, &session, refit.as_ref(), &measured)
+}
+
+/// What a run took, and its losses.
+struct Measured {
+    first_step_s: f64,
+    ms_per_step: f64,
+    cpu_ms_per_step: Option<f64>,
+    loss_first: f32,
+    loss_last: f32,
+    profile: Option<Profile>,
+}
+
+fn measure(
+    session: &mut Session,
+    inputs: &[(String, Synthetic)],
+    options: &Options,
+    start: Instant,
+) -> Result<Measured> {
     let train = |session: &mut Session| -> Result<f32> {
-        for (name, data) in &inputs {
+        for (name, data) in inputs {
             match data {
                 Synthetic::Numbers(data) => session.feed(name, data)?,
                 Synthetic::Indices(data) => session.feed(name, data)?,
@@ -113,19 +137,19 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         session.step()?;
         session.loss()
     };
-    let loss_first = train(&mut session)?;
+    let loss_first = train(session)?;
     let first_step_s = start.elapsed().as_secs_f64();
     for _ in 0..WARM_UP {
-        train(&mut session)?;
+        train(session)?;
     }
     let (timed, cpu) = (Instant::now(), cpu_seconds());
     let mut loss_last = loss_first;
-    let mut meter = Meter::new("bench", options.steps.into(), options.quiet);
+    let task = progress::task("bench", u64::from(options.steps));
     for i in 0..options.steps {
-        loss_last = train(&mut session)?;
-        meter.done(u64::from(i) + 1);
+        loss_last = train(session)?;
+        task.done(u64::from(i) + 1);
     }
-    drop(meter);
+    drop(task);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
@@ -135,6 +159,18 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         std::fs::write(path, profile.chrome_trace().to_string())
             .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
     }
+    Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })
+}
+
+fn print(
+    options: &Options,
+    model: &Model,
+    session: &Session,
+    refit: Option<&Refit>,
+    measured: &Measured,
+) -> Result<()> {
+    let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile } = measured;
+    let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
     if options.json {
         let mut result = json!({
@@ -143,8 +179,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
-            "adapter": device.adapter().name,
-            "driver": device.adapter().driver,
+            "adapter": adapter.name,
+            "driver": adapter.driver,
             "steps": options.steps,
             "first_step_s": first_step_s,
             "ms_per_step": ms_per_step,
@@ -156,7 +192,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
-            "refit": refit.as_ref().map(|refit| json!({
+            "refit": refit.map(|refit| json!({
                 "cause": refit.cause,
                 "before_bytes": refit.before,
                 "within_bytes": refit.within,
@@ -168,7 +204,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
-        if let (true, Some(profile)) = (options.profile, &profile) {
+        if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;
         }
         if options.memory {
@@ -177,8 +213,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
-    if let Some(refit) = &refit {
+    println!("{} · {} · {}", options.network.title(model), options.optimizer, adapter.name);
+    if let Some(refit) = refit {
         println!("{refit}");
     }
     println!("first step   {first_step_s:.2} s from process start to the first loss");
@@ -191,18 +227,13 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
-    if let (true, Some(profile)) = (options.profile, &profile) {
+    if let (true, Some(profile)) = (options.profile, profile) {
         print!("\n{profile}");
     }
     if options.memory {
         print!("\n{}", session.memory_stats());
     }
     Ok(())
-}
-
-/// The library's JSON as a part of the program's.
-fn data(json: &wgrad::json::Json) -> Result<serde_json::Value> {
-    serde_json::from_str(&json.to_string()).map_err(|e| Error::Internal(e.to_string()))
 }
 
 /// Something to feed for an input: numbers in [0, 1), or indices that it allows.

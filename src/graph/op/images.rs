@@ -13,6 +13,18 @@ pub enum Activation {
     Relu6,
 }
 
+/// What a convolution reads. Rewrites of a traced graph set all but the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Its first operand.
+    Tensor,
+    /// [`Op::BatchNorm`](super::Op::BatchNorm) of its first operand, applied while that is read; `mean, deviation⁻¹, γ, β`
+    /// follow the weight.
+    Normed(Activation),
+    /// The first operand and the last, joined along channels.
+    Joined,
+}
+
 /// How an image is read between its pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resample {

@@ -9,7 +9,7 @@ mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
-pub use images::{Activation, Averaging, Resample};
+pub use images::{Activation, Averaging, Resample, Source};
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
 pub use update::Update;
@@ -142,6 +142,8 @@ pub enum Op {
         window: Window,
         /// Channels are divided into this many groups.
         groups: usize,
+        /// What `x` is.
+        source: Source,
     },
     /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`] in its image.
     Conv2dInput {
@@ -158,6 +160,8 @@ pub enum Op {
         window: Window,
         /// Channels are divided into this many groups.
         groups: usize,
+        /// With it `x` is read as [`Source::Normed`], `mean, deviation⁻¹, γ, β` following `dy`.
+        normed: Option<Activation>,
     },
     /// `x [n, c, h, w] → y [n, c, h', w'], at`: maxima, and where in its window each was, as bytes, four to a word.
     MaxPool2d(Window),

@@ -4,6 +4,7 @@ use super::{Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slow
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
+use crate::progress;
 use crate::units::Bytes;
 
 /// One way of saving memory, planned on its own.
@@ -58,6 +59,8 @@ pub fn levers(
     let open = as_it_is(options);
     let asked = whole.plan(&open, limits)?;
     let mut levers = Vec::new();
+    let lighter = options.optimizer.lighter();
+    let task = progress::task("ways to save memory", (3 + parts_of(batch).count() + lighter.len()) as u64);
     for (name, recompute) in [
         ("recompute auto", Recompute::Auto),
         ("recompute policy", Recompute::Policy),
@@ -66,6 +69,7 @@ pub fn levers(
         let plan =
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
         levers.push(Lever::of(name, &plan, &asked, true));
+        task.done(levers.len() as u64);
     }
     if !open.offload.optimizer {
         let plan = whole.plan(&PlanOptions { offload: Offload::OPTIMIZER, ..open }, limits)?;
@@ -75,11 +79,12 @@ pub fn levers(
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
         levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));
+        task.done(levers.len() as u64);
         if plan.footprint().total() <= budget.0 {
             break;
         }
     }
-    for (name, optimizer) in options.optimizer.lighter() {
+    for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
     }

@@ -9,6 +9,7 @@ pub use max_batch::max_batch;
 use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::error::Result;
 use crate::limits::Limits;
+use crate::progress;
 use crate::units::Bytes;
 
 /// A plan that fits its budget, and how.
@@ -140,12 +141,14 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
+    let task = progress::task("fitting", 1 + parts_of(batch).count() as u64);
     let whole = step(batch)?;
     if let Some(fitted) = whole.try_fit(options, budget, limits)? {
         return Ok(fitted);
     }
     let asked = whole.plan(&as_it_is(options), limits)?;
-    for parts in parts_of(batch) {
+    for (tried, parts) in (1..).zip(parts_of(batch)) {
+        task.done(tried);
         let part = step(batch / parts)?;
         let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
         if let Some(fitted) = part.try_fit(&options, budget, limits)? {

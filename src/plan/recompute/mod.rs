@@ -91,8 +91,9 @@ impl Work {
 
     /// Of the step `bare` and of the one with operations repeated.
     pub(super) fn of(bare: &Graph, repeated: &Graph, roofline: &Roofline) -> Self {
-        let (step, all) = (bare.total_cost(), repeated.total_cost());
-        let step_s = bare.seconds(roofline);
+        let once = || bare.nodes.iter().map(|node| bare.cost_once(node));
+        let (step, all): (Cost, Cost) = (once().sum(), repeated.total_cost());
+        let step_s = once().map(|cost| roofline.seconds(cost)).sum();
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
         // Sums in another order differ in their last digits.

@@ -5,12 +5,12 @@ use wgrad::{Bytes, report};
 use super::{Answer, Fitting, Options};
 
 pub(super) fn print(options: &Options, answer: &Answer) {
-    let Answer { title, plan, savings, changes, fitting, .. } = answer;
+    let Answer { title, plan, changes, fitting, .. } = answer;
     println!("{title} · {}\n", plan.limits);
     if !changes.is_empty() {
         println!("changed to fit: {}\n", changes.join(", "));
     }
-    print!("{}", plan.estimate().with_savings(*savings).with_batch(options.network.batch));
+    print!("{}", answer.estimate(options.network.batch));
     println!("\nkept for the backward pass");
     for report::Kept { op, tensors, bytes } in report::kept(plan) {
         println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
@@ -27,13 +27,12 @@ pub(super) fn print(options: &Options, answer: &Answer) {
 }
 
 fn print_fitting(fitting: &Fitting, total: u64) {
-    let Fitting { budget, fits, levers, cheapest, max_batch } = fitting;
+    let Fitting { budget, fits, levers, cheapest, .. } = fitting;
     if *fits {
         println!("budget          {budget}: it fits, {} to spare", Bytes(budget.0 - total));
     } else {
         println!("budget          {budget}: {} too much", Bytes(total - budget.0));
     }
-    println!("largest batch   {max_batch}");
     if !levers.is_empty() {
         println!("\neach lever on its own, most bytes for its time first");
         println!("  {:<20}{:>12}{:>12}{:>9}", "", "total", "saved", "time");

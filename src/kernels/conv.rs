@@ -1,0 +1,101 @@
+//! Kernels for convolutions. Each exists in variants from one text: its source read as it is, through a batch norm, or as
+//! the join of two; and, where it adds a bias, without and with one.
+
+use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, Kernel, NONE};
+
+const CONV: &str = wgsl!("prelude/conv");
+const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
+const WITH_BIAS: &str = wgsl!("prelude/with_bias");
+const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
+const PLAIN: &str = wgsl!("prelude/source_plain");
+const NORMED: &str = wgsl!("prelude/source_normed");
+const ONE: &str = wgsl!("prelude/one_source");
+const TWO: &str = wgsl!("prelude/two_sources");
+
+/// The variants of a convolution: `[plain, normed, joined]`.
+macro_rules! sources {
+    ($name:expr, [$($part:expr),*], [$($slot:literal),*], $workgroup:literal) => {
+        [
+            Kernel {
+                name: $name,
+                parts: &[PLAIN, ONE, $($part),*],
+                slots: &[1, 2, 3, $($slot),*],
+                workgroup: $workgroup,
+                variants: NONE,
+            },
+            Kernel {
+                name: concat!($name, "_normed"),
+                parts: &[ELEM4, ACTIVATION, NORMED, ONE, $($part),*],
+                slots: &[1, 2, 3, $($slot,)* 5, 6, 7, 8],
+                workgroup: $workgroup,
+                variants: ACTIVATIONS,
+            },
+            Kernel {
+                name: concat!($name, "_joined"),
+                parts: &[PLAIN, TWO, $($part),*],
+                slots: &[1, 2, 3, $($slot,)* 5],
+                workgroup: $workgroup,
+                variants: NONE,
+            },
+        ]
+    };
+}
+
+/// The variants of a weight's gradient: `[plain, normed]`.
+macro_rules! weight_sources {
+    ($name:literal, [$($part:expr),*], $workgroup:literal) => {
+        [
+            Kernel {
+                name: $name,
+                parts: &[PLAIN, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                slots: &[1, 2, 3],
+                workgroup: $workgroup,
+                variants: NONE,
+            },
+            Kernel {
+                name: concat!($name, "_normed"),
+                parts: &[ELEM4, ACTIVATION, NORMED, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                slots: &[1, 2, 3, 5, 6, 7, 8],
+                workgroup: $workgroup,
+                variants: ACTIVATIONS,
+            },
+        ]
+    };
+}
+
+/// `shaders/conv_direct.wgsl`, without a bias and with one.
+pub static CONV_DIRECT: [[Kernel; 3]; 2] = [
+    sources!("conv_direct", [GRID, CONV, WITHOUT_BIAS, wgsl!("conv_direct")], [], 64),
+    sources!("conv_direct_bias", [GRID, CONV, WITH_BIAS, wgsl!("conv_direct")], [4], 64),
+];
+/// `shaders/conv_tiled.wgsl`, without a bias and with one.
+pub static CONV_TILED: [[Kernel; 3]; 2] = [
+    sources!("conv_tiled", [CONV, WITHOUT_BIAS, wgsl!("conv_tiled")], [], 64),
+    sources!("conv_tiled_bias", [CONV, WITH_BIAS, wgsl!("conv_tiled")], [4], 64),
+];
+/// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
+pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, wgsl!("conv_cpu")], [], 8);
+/// `shaders/conv_weight_cpu.wgsl`
+pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [], 8);
+/// `shaders/conv_weight_direct.wgsl`
+pub static CONV_WEIGHT_DIRECT: [Kernel; 2] = weight_sources!("conv_weight_direct", [GRID], 64);
+/// `shaders/conv_weight_tiled.wgsl`
+pub static CONV_WEIGHT_TILED: [Kernel; 2] = weight_sources!("conv_weight_tiled", [], 64);
+
+/// `shaders/conv_pack.wgsl`: without a bias for each channel, and with one.
+pub static CONV_PACK: [Kernel; 2] = [
+    Kernel {
+        name: "conv_pack",
+        parts: &[GRID, WITHOUT_BIAS, wgsl!("conv_pack")],
+        slots: &[1, 2],
+        workgroup: 64,
+        variants: NONE,
+    },
+    Kernel {
+        name: "conv_pack_bias",
+        parts: &[GRID, WITH_BIAS, wgsl!("conv_pack")],
+        slots: &[1, 2, 4],
+        workgroup: 64,
+        variants: NONE,
+    },
+];

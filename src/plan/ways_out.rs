@@ -1,0 +1,41 @@
+//! What the error of a plan over its budget says: what else would keep to it.
+
+use super::{Plan, PlanOptions, Recompute, TrainStep};
+use crate::dtype::Precision;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::units::Bytes;
+
+impl TrainStep {
+    /// The error for a plan over its budget, with what else would keep to it.
+    pub(super) fn refuse(&self, plan: &Plan, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Error {
+        plan.over_budget(budget, "the training step", self.ways_out(options, limits))
+    }
+
+    /// What else would keep to the budget, as text for an error.
+    fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
+        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
+        let recompute = Recompute::Auto;
+        let mut ways = Vec::new();
+        if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
+            ways.push("`recompute: Recompute::Auto`".to_owned());
+        }
+        let precision = Precision::F16;
+        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
+            ways.push("`precision: Precision::F16`".to_owned());
+        }
+        for (name, optimizer) in options.optimizer.lighter() {
+            if fits(PlanOptions { optimizer, ..*options }) {
+                ways.push(format!("the optimizer `{name}`"));
+            } else if fits(PlanOptions { optimizer, recompute, ..*options }) {
+                ways.push(format!("the optimizer `{name}` and `Recompute::Auto`"));
+            }
+        }
+        match &ways[..] {
+            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
+                   accumulates"
+                .to_owned(),
+            ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),
+        }
+    }
+}

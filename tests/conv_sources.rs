@@ -1,0 +1,154 @@
+//! What convolutions read: a batch norm, or a join, made while its operands are read gives the bits of one that is made
+//! before, forward and backward, and the values of the f64 twin.
+
+mod support;
+
+use support::close::{Near, assert_close, assert_same_bits};
+use support::{both_classes, devices, noise, on_each};
+use wgrad::device::Device;
+use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::graph::{Init, Op, Params, Source, Tensor, Window};
+use wgrad::limits::{AdapterClass, Limits};
+use wgrad::optim::{Optimizer, Sgd};
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::reference::Twin;
+
+/// Name, image, weight, groups, window.
+type Case = (&'static str, [usize; 4], [usize; 4], usize, Window);
+
+fn convolutions() -> [Case; 8] {
+    let sq = Window::square;
+    [
+        ("3x3", [2, 5, 6, 7], [3, 5, 3, 3], 1, sq(3).padding(1)),
+        ("many channels", [2, 70, 5, 5], [67, 70, 3, 3], 1, sq(3).padding(1)),
+        ("1x1", [3, 9, 5, 4], [18, 9, 1, 1], 1, sq(1)),
+        ("stride", [2, 4, 9, 8], [6, 4, 3, 3], 1, sq(3).padding(1).stride(2)),
+        ("dilated", [1, 3, 9, 9], [4, 3, 3, 3], 1, sq(3).padding(2).dilation(2)),
+        ("wide groups", [2, 32, 5, 6], [16, 16, 3, 3], 2, sq(3).padding(1)),
+        ("groups", [2, 6, 4, 5], [9, 2, 3, 3], 3, sq(3).padding(1)),
+        ("depthwise", [2, 12, 6, 5], [12, 1, 3, 3], 12, sq(3).padding(1)),
+    ]
+}
+
+/// Convolutions and weights' gradients that read through something.
+fn through(plan: &Plan) -> usize {
+    let through = |op: &Op| match op {
+        Op::Conv2d { source, .. } => *source != Source::Tensor,
+        Op::Conv2dWeight { normed, .. } => normed.is_some(),
+        _ => false,
+    };
+    plan.graph().nodes.iter().filter(|node| through(&node.op)).count()
+}
+
+/// What stands before the convolution.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Norm(fn(&Tensor) -> Tensor),
+    /// So many channels of one tensor, the rest of another.
+    Join(usize),
+}
+
+const NORMS: [Before; 3] =
+    [Before::Norm(Tensor::clone), Before::Norm(Tensor::relu), Before::Norm(|x| x.clamp(0.0, 6.0))];
+
+/// A step with a convolution, whose operands are parameters: their momentum is their gradient.
+fn step(params: &Params, case: usize, bias: bool, before: Before) -> TrainStep {
+    let (_, image, weight, groups, window) = convolutions()[case];
+    let add = |name: &str, shape: &[usize], from: f32, to: f32| {
+        let n = shape.iter().product();
+        let init = Init::Data(noise(params.list().len() as u64 + 1, n, from, to).into());
+        params.add(name, wgrad::shape::Shape::try_new(shape).expect("four dimensions"), init)
+    };
+    // Far from 0 and as wide as a sixth of that: differences lose digits, and ReLU6 meets both of its ends.
+    let x = add("x", &image, 20.0, 30.0);
+    let w = add("w", &weight, -1.0, 1.0);
+    let [gamma, beta] = [("gamma", 3.0), ("beta", 2.0)].map(|(name, top)| add(name, &image[1..2], 0.5, top));
+    let b = bias.then(|| add("b", &weight[..1], -1.0, 1.0));
+    TrainStep::trace(params, |trace| {
+        let [x, w, gamma, beta] = [&x, &w, &gamma, &beta].map(|p| trace.param(p));
+        let x = match before {
+            Before::Norm(activation) => activation(&x.batch_norm_train(&gamma, &beta, 1e-5, None)),
+            Before::Join(first) => {
+                let (one, other) = (x.slice(1, 0..first), x.slice(1, first..image[1]));
+                one.square().concat(&[&other.relu()], 1)
+            }
+        };
+        let y = x.conv2d(&w, b.map(|b| trace.param(&b)).as_ref(), window, groups);
+        trace.output("y", &y);
+        y.mul(&trace.input("dy", y.shape())).mean(&[])
+    })
+    .expect("valid")
+}
+
+/// The convolution's result, and the momentum of every parameter.
+fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
+    let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
+    session.feed("dy", dy).expect("dy");
+    session.step().expect("a step");
+    let mut results = vec![("y".to_owned(), session.output(ProgramId(0), "y").expect("y"))];
+    for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+        results.push((storage.name.clone(), session.parameter(&storage.name).expect("there")));
+    }
+    results
+}
+
+/// Runs a case with what the convolution reads made before it and while it reads.
+fn compare(device: &Device, limits: &Limits, case: usize, bias: bool, before: Before, reads: usize) {
+    let (name, ..) = convolutions()[case];
+    let what = format!("{name}, {before:?}, on {}", limits.name);
+    let params = Params::new(1);
+    let step = step(&params, case, bias, before);
+    let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
+    let plan = |fuse: bool| {
+        step.plan(&PlanOptions { optimizer, fuse, ..PlanOptions::default() }, limits).expect("it fits")
+    };
+    let (apart, fused) = (plan(false), plan(true));
+    assert_eq!((through(&apart), through(&fused)), (0, reads), "{what}");
+    let graph = fused.graph();
+    let y = graph.outputs.iter().find(|(name, _)| name == "y").expect("an output").1;
+    let dy = noise(9, graph.value(y).shape.numel() as usize, -1.0, 1.0);
+    let results = run(device, &fused, &dy);
+    for ((result, wanted), (_, got)) in run(device, &apart, &dy).iter().zip(&results) {
+        assert_same_bits(&format!("{what}: {result}"), wanted, got);
+    }
+    let mut twin = Twin::new(graph);
+    twin.set_f32("dy", &dy).expect("dy");
+    twin.set_step(&fused.optimizer.expect("it trains").scalars(0, 1e-3, 0));
+    twin.run().expect("the twin runs");
+    for (name, got) in &results[1..] {
+        let exact = twin.parameter(name).expect("there");
+        let largest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        let near = Near { rel: 1e-5, abs: 1e-5 * largest };
+        assert_close(&format!("{what}: {name}"), got, exact, near);
+    }
+}
+
+#[test]
+fn norms_applied_while_reading_give_the_same_bits() {
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            // The forward convolution too where arithmetic is cheap.
+            let reads = if limits.class == AdapterClass::Gpu { 2 } else { 1 };
+            for case in 0..convolutions().len() {
+                for (which, before) in NORMS.into_iter().enumerate() {
+                    compare(device, &limits, case, which == 1, before, reads);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn joins_read_in_their_parts_give_the_same_bits() {
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (case, (_, image, _, groups, _)) in convolutions().into_iter().enumerate() {
+                for first in [1, image[1] / 2] {
+                    // Groups of channels lie across the parts.
+                    let reads = usize::from(groups == 1);
+                    compare(device, &limits, case, first == 1, Before::Join(first), reads);
+                }
+            }
+        }
+    });
+}
