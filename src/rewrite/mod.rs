@@ -13,7 +13,7 @@ mod through_norms;
 mod unjoin;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use again::{Step, again, is_view};
+pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use half::half;
 pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
