@@ -62,9 +62,9 @@ impl Roofline {
 }
 
 impl Graph {
-    /// The cost of one operation of this graph. Views cost nothing.
+    /// The cost of one operation of this graph. Views cost nothing; what moves to and from the host is counted by plans.
     pub fn cost(&self, node: &Node) -> Cost {
-        if matches!(node.op, Op::Reshape(_)) {
+        if matches!(node.op, Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. }) {
             return Cost::default();
         }
         let bytes = |ids: &[super::ValueId]| ids.iter().map(|id| self.value(*id).bytes()).sum::<u64>();

@@ -116,7 +116,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::CrossEntropy => rows::cross_entropy(site).into(),
         Op::CrossEntropyGrad => loss::cross_entropy_grad(site).into(),
         Op::LabelShare => loss::label_share(site),
-        Op::Reshape(_) => Lowered::default(),
+        Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. } => Lowered::default(),
         Op::Permute(perm) => movement::permute(site, perm).into(),
         Op::Expand(_) => movement::expand(site).into(),
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),

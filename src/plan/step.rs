@@ -80,13 +80,32 @@ pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
     /// updated.
     pub optimizer: bool,
+    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`].
+    pub activations: Activations,
+}
+
+/// Which results of the forward pass wait for the backward pass in the host's memory: of those that are not computed again,
+/// of [`Offload::SMALLEST`] bytes or more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// None.
+    #[default]
+    Keep,
+    /// All.
+    All,
+    /// So many bytes, those that wait longest.
+    Most(Bytes),
+    /// Those of the layers of these paths, such as `layer1.0`.
+    Layers(&'static [&'static str]),
 }
 
 impl Offload {
     /// Nothing.
-    pub const OFF: Self = Self { optimizer: false };
+    pub const OFF: Self = Self { optimizer: false, activations: Activations::Keep };
     /// Optimizer state.
-    pub const OPTIMIZER: Self = Self { optimizer: true };
+    pub const OPTIMIZER: Self = Self { optimizer: true, activations: Activations::Keep };
+    /// Activations.
+    pub const ACTIVATIONS: Self = Self { optimizer: false, activations: Activations::All };
     /// Smaller tensors stay on the device: to move them costs more than they take.
     pub const SMALLEST: u64 = 16 << 10;
 }
@@ -177,8 +196,16 @@ impl TrainStep {
         let settings = self.settings(options);
         // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
+        let activations = options.offload.activations;
         let mut plan = match options.recompute {
-            Recompute::Off => Plan::compile(self.training_graph(options, limits)?, limits, settings)?,
+            Recompute::Off if activations == Activations::Keep => {
+                Plan::compile(self.training_graph(options, limits)?, limits, settings)?
+            }
+            Recompute::Auto if activations != Activations::Keep => {
+                let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
+                               rule, or none";
+                return Err(Error::Option(message.to_owned()));
+            }
             Recompute::Auto => {
                 let Some(Bytes(budget)) = options.budget else {
                     let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
@@ -188,9 +215,13 @@ impl TrainStep {
                     .cheapest(budget, heights, limits, &settings)?
             }
             rule => {
-                let bench = Bench::new(bare.clone(), limits, &options.roofline)?;
-                let program = bench.program(&bench.by_rule(rule)?, limits)?;
-                Plan::lay_out(program, limits, settings)?
+                // What `rebuild` makes again is not kept, and need not be sent away.
+                let graph =
+                    if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
+                let bench = Bench::new(graph, limits, &options.roofline)?;
+                let mut fates = bench.by_rule(rule)?;
+                bench.send_away(&mut fates, activations)?;
+                Plan::lay_out(bench.program(&fates, limits)?, limits, settings)?
             }
         };
         plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);

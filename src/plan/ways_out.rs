@@ -1,6 +1,6 @@
 //! What the error of a plan over its budget says: what else would keep to it.
 
-use super::{Plan, PlanOptions, Recompute, TrainStep};
+use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::dtype::Precision;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -24,6 +24,10 @@ impl TrainStep {
         if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
             ways.push("`precision: Precision::F16`".to_owned());
         }
+        let offload = Offload { optimizer: true, ..options.offload };
+        if options.offload != offload && fits(PlanOptions { offload, ..*options }) {
+            ways.push("`offload: Offload::OPTIMIZER`".to_owned());
+        }
         for (name, optimizer) in options.optimizer.lighter() {
             if fits(PlanOptions { optimizer, ..*options }) {
                 ways.push(format!("the optimizer `{name}`"));
@@ -32,7 +36,7 @@ impl TrainStep {
             }
         }
         match &ways[..] {
-            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
+            [] => "recomputation, offloading and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
                    accumulates"
                 .to_owned(),
             ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),

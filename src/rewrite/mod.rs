@@ -17,7 +17,7 @@ mod unjoin;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use add_to::add_to;
-pub(crate) use again::{Step, again, is_view};
+pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use offload::offload;

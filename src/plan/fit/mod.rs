@@ -6,7 +6,7 @@ mod max_batch;
 pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
-use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
+use super::{Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::progress;
@@ -91,7 +91,8 @@ impl TrainStep {
         }
         let best = |found: &[Fitted]| found.iter().map(|f| f.time_fraction).fold(f64::INFINITY, f64::min);
         if !options.offload.optimizer {
-            let away = PlanOptions { offload: Offload::OPTIMIZER, ..open };
+            let offload = Offload { optimizer: true, ..options.offload };
+            let away = PlanOptions { offload, ..open };
             let plan = self.plan(&away, limits)?;
             // Beside moving, nothing is free.
             if slowdown(&plan, &asked) < best(&found) && plan.work.moved > 0 {
