@@ -4,7 +4,7 @@ use super::accumulated::accumulated;
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
-use crate::dtype::Precision;
+use crate::dtype::{DType, Precision};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
@@ -253,7 +253,8 @@ impl TrainStep {
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         let graph = match options.precision.storage() {
-            Some(dtype) => rewrite::half(graph, dtype),
+            // Without a loss scale small gradients would vanish in `f16`.
+            Some(dtype) => rewrite::half(graph, dtype, dtype == DType::BF16 || options.loss_scale.is_some()),
             None => graph,
         };
         let graph = if options.fuse { rewrite::fuse(graph) } else { graph };

@@ -3,7 +3,7 @@
 use wgrad::graph::Roofline;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::optim::Optimizer;
+use wgrad::optim::{Clip, Optimizer};
 use wgrad::plan::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error, Result};
 
@@ -21,6 +21,9 @@ pub struct Options {
     /// Parts that the batch is cut into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
+    /// Scale all gradients so that their norm is at most this.
+    #[arg(long, value_name = "NORM")]
+    pub clip_norm: Option<f32>,
     /// What lies in the host's memory while the device does not need it: off, or a list of optimizer and one of activations,
     /// activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
@@ -45,9 +48,9 @@ impl Options {
         let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
         let offload = offload(&self.offload)?;
-        let accumulate = self.accumulate;
+        let (accumulate, clip) = (self.accumulate, self.clip_norm.map_or(Clip::Off, Clip::Norm));
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { offload, roofline, ..options })
+        Ok(PlanOptions { clip, offload, roofline, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.
