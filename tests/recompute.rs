@@ -12,7 +12,7 @@ use wgrad::limits::Limits;
 use wgrad::models::{Mlp, Model, ModelOptions, ResNet};
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
 use wgrad::optim::{AdamW, Clip, Optimizer, Sgd};
-use wgrad::plan::{self, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::plan::{self, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error};
 
 const BATCH: usize = 4;
@@ -290,7 +290,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
             step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
         };
         assert!(total(most) <= budget.0, "{recompute:?}: {most} samples need {}", total(most));
-        assert!(recompute == Recompute::Auto || total(most + 1) > budget.0, "{} would fit", most + 1);
+        assert!(total(most + 1) > budget.0, "{recompute:?}: {} would fit", most + 1);
         assert!(most > last, "{recompute:?}: {most} samples, without {last}");
         last = most;
     }
@@ -308,18 +308,30 @@ fn fitting_takes_recomputation_first_and_parts_where_it_is_not_enough() {
     let asked = trace(128).expect("valid").plan(&options, &limits).expect("planned").footprint().total();
     let open = fit(asked).expect("it fits as it is");
     assert!(open.changes.is_empty() && open.plan.footprint().total() == asked);
-    let least = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..options };
-    let least =
-        trace(128).expect("valid").plan_over_budget(&least, &limits).expect("planned").footprint().total();
+    let least = |offload| {
+        let least = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), offload, ..options };
+        let plan = trace(128).expect("valid").plan_over_budget(&least, &limits);
+        plan.expect("planned").footprint().total()
+    };
+    let (least, away) = (least(Offload::OFF), least(Offload::OPTIMIZER));
     let tight = fit((asked + least) / 2).expect("recomputation is enough");
     assert_eq!(tight.changes, ["recompute auto"]);
-    let parts = fit(least - 1).expect("parts are enough");
-    assert!(parts.changes[0].starts_with("accumulate "), "{:?}", parts.changes);
-    assert!(parts.plan.footprint().total() < least);
+    let moved = fit(least - 1).expect("the host's memory is enough");
+    assert!(moved.exact && moved.changes[0] == "offload optimizer", "{:?}", moved.changes);
+    let parts = fit(away - 1).expect("parts are enough");
+    assert!(!parts.exact && parts.changes[0].starts_with("accumulate "), "{:?}", parts.changes);
+    assert!(parts.plan.footprint().total() < away);
+    // An odd batch has no parts, plain SGD no state.
+    let bare = PlanOptions { optimizer: Sgd::default().into(), ..options };
+    let lowest = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..bare };
+    let lowest = trace(33).expect("valid").plan_over_budget(&lowest, &limits).expect("planned");
+    let half = plan::fit(trace, 33, &bare, Bytes(lowest.footprint().total() - 1), &limits);
+    let half = half.expect("16 bits are enough");
+    assert!(!half.exact && half.changes[0] == "precision f16", "{:?}", half.changes);
     assert!(matches!(fit(1), Err(Error::OverBudget { .. })));
     let levers = plan::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
     let names: Vec<&str> = levers.iter().map(|lever| lever.name.as_str()).collect();
-    for name in ["recompute auto", "accumulate 2", "optimizer sgd", "optimizer momentum"] {
+    for name in ["recompute auto", "offload optimizer", "precision f16", "accumulate 2", "optimizer sgd", "optimizer momentum"] {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(levers.iter().all(|lever| lever.saved_bytes == asked - lever.total_bytes));
