@@ -331,7 +331,14 @@ fn fitting_takes_recomputation_first_and_parts_where_it_is_not_enough() {
     assert!(matches!(fit(1), Err(Error::OverBudget { .. })));
     let levers = plan::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
     let names: Vec<&str> = levers.iter().map(|lever| lever.name.as_str()).collect();
-    for name in ["recompute auto", "offload optimizer", "precision f16", "accumulate 2", "optimizer sgd", "optimizer momentum"] {
+    for name in [
+        "recompute auto",
+        "offload optimizer",
+        "precision f16",
+        "accumulate 2",
+        "optimizer sgd",
+        "optimizer momentum",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(levers.iter().all(|lever| lever.saved_bytes == asked - lever.total_bytes));
