@@ -186,9 +186,9 @@ impl TrainStep {
         self.plan_at(options, limits, Heights::All)
     }
 
-    /// Whether some plan keeps to the budget; does not look for the fastest.
-    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits) -> Result<bool> {
-        let plan = self.plan_at(options, limits, Heights::Few)?;
+    /// Whether some plan keeps to the budget. With [`Heights::Few`] one that does may be missed.
+    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<bool> {
+        let plan = self.plan_at(options, limits, heights)?;
         Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
     }
 

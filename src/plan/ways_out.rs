@@ -1,5 +1,6 @@
 //! What the error of a plan over its budget says: what else would keep to it.
 
+use super::recompute::Heights;
 use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::dtype::Precision;
 use crate::error::Error;
@@ -14,7 +15,7 @@ impl TrainStep {
 
     /// What else would keep to the budget, as text for an error.
     fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
+        let fits = |options: PlanOptions| self.fits(&options, limits, Heights::Few).unwrap_or(false);
         let recompute = Recompute::Auto;
         let mut ways = Vec::new();
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
