@@ -6,10 +6,12 @@
 mod arenas;
 mod check;
 mod clock;
+mod commands;
 mod compatible;
 mod eager;
 mod feed;
 mod ledger;
+mod offload;
 mod parameters;
 mod poison;
 mod profile;

@@ -1,7 +1,7 @@
 //! Reading and writing what a session keeps from step to step.
 
 use super::Session;
-use super::arenas::persistent_storage;
+use super::arenas::lasting_storage;
 use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
@@ -20,8 +20,11 @@ impl Session {
 
     /// The elements of a parameter or optimizer state, of four bytes each.
     pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
-        let plan = &self.keeper;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
+        let storage = lasting_storage(&self.keeper, name)?;
+        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+            return Ok(bytemuck::cast_slice(words).to_vec());
+        }
+        let place = self.arenas.elements(&self.keeper, storage);
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
             None => Ok(Vec::new()),
@@ -37,12 +40,17 @@ impl Session {
     }
 
     pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        let plan = &self.keeper;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
-        if place.bytes / 4 != data.len() as u64 {
-            let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
+        let storage = lasting_storage(&self.keeper, name)?;
+        let takes = self.keeper.program.storages[storage.0 as usize].used_bytes / 4;
+        if takes != data.len() as u64 {
+            let message = format!("takes {takes} elements, got {}", data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
+        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+            words.copy_from_slice(bytemuck::cast_slice(data));
+            return Ok(());
+        }
+        let place = self.arenas.elements(&self.keeper, storage);
         match &mut self.transfer {
             Some(transfer) => transfer
                 .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),

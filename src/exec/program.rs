@@ -1,22 +1,27 @@
 //! One plan of a session, ready to run: its dispatches, its inputs, its outputs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::arenas::Arenas;
+use super::commands::Commands;
 use super::feed::{Element, Feeds};
 use super::ledger::Ledger;
+use super::offload::Host;
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::timers::Timers;
+use super::transfer::Place;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Span, readback_slots};
-use crate::progress;
+use crate::plan::{Plan, Span, Transfer, readback_slots};
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) feeds: Feeds,
     launches: Vec<Ready>,
+    /// Where the host has a hand in it: the dispatch before which each transfer of the plan happens.
+    stops: Vec<usize>,
     readbacks: Vec<Readback>,
     /// What the launches' bind groups refer to.
     _uniforms: Option<Buffer>,
@@ -28,7 +33,7 @@ impl Program {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
         let mut launches = Vec::new();
-        let task = progress::task("kernels", plan.program.launches.len() as u64);
+        record::prepare(&device, &plan.program.launches)?;
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
@@ -36,7 +41,6 @@ impl Program {
                 (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
-            task.done(index as u64 + 1);
         }
         let feeds = Feeds::new(plan.graph(), ledger)?;
         let mut readbacks = Vec::new();
@@ -44,7 +48,8 @@ impl Program {
             let bytes = plan.graph().value(*id).bytes();
             readbacks.push(Readback::new(name, bytes, readback_slots(plan, i), ledger)?);
         }
-        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, readbacks, _uniforms: uniforms })
+        let stops = stops(plan);
+        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, stops, readbacks, _uniforms: uniforms })
     }
 
     /// Whether running it is a training step, with a loss as its first output.
@@ -57,22 +62,46 @@ impl Program {
         &mut self.readbacks[0]
     }
 
-    /// Records inputs and dispatches, with timers if there are any.
+    /// Records inputs, dispatches and what the host brings and takes, with timers if there are any.
     pub(super) fn record(
         &mut self,
-        encoder: &mut wgpu::CommandEncoder,
+        commands: &mut Commands,
         arenas: &Arenas,
-        timers: Option<&Timers>,
+        host: &mut Host,
+        (device, timers): (&Device, Option<&Timers>),
     ) -> Result<()> {
         let plan = &self.plan;
-        self.feeds.record(encoder, |value| arenas.place_of(plan, value))?;
-        if let Some(timers) = timers {
-            timers.encode(encoder, &self.launches);
-            return Ok(());
+        self.feeds.record(commands.encoder(), |value| arenas.place_of(plan, value))?;
+        let mut from = 0;
+        for (&launch, Transfer { up, storage, offset, bytes, name, .. }) in
+            self.stops.iter().zip(&plan.program.transfers)
+        {
+            self.dispatch(commands.encoder(), from..launch, timers);
+            from = launch;
+            let (buffer, start) = arenas.place(plan, *storage);
+            let place = Place { buffer, offset: start + offset, bytes: *bytes };
+            match up {
+                true => host.bring(name, place, commands, device)?,
+                false => host.take(name, place, commands, device)?,
+            }
         }
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        record::encode(&mut pass, &self.launches);
+        self.dispatch(commands.encoder(), from..self.launches.len(), timers);
+        if let Some(timers) = timers {
+            timers.resolve(commands.encoder());
+        }
         Ok(())
+    }
+
+    fn dispatch(&self, encoder: &mut wgpu::CommandEncoder, range: Range<usize>, timers: Option<&Timers>) {
+        let launches = &self.launches[range.clone()];
+        match timers {
+            Some(timers) => timers.encode(encoder, range.start, launches),
+            None if launches.is_empty() => {}
+            None => {
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                record::encode(&mut pass, launches);
+            }
+        }
     }
 
     /// Records the copy of the loss; returns the slot it goes to.
@@ -111,4 +140,14 @@ impl Program {
         data.truncate(self.plan.graph().value(id).shape.numel() as usize);
         Ok(data)
     }
+}
+
+/// For each transfer the number of the dispatch before which it happens.
+fn stops(plan: &Plan) -> Vec<usize> {
+    let launches = &plan.program.launches;
+    let stop = |transfer: &Transfer| {
+        let before = |(_, position): &(_, usize)| *position < transfer.position + usize::from(transfer.after);
+        launches.partition_point(before)
+    };
+    plan.program.transfers.iter().map(stop).collect()
 }

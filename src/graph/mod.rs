@@ -143,6 +143,8 @@ pub struct Value {
     pub indices: Option<Indices>,
     /// Computed a second time in the backward pass, instead of being kept from the forward pass.
     pub again: bool,
+    /// Optimizer state that lies in the host's memory from step to step, and on the device only while its update runs.
+    pub offloaded: bool,
 }
 
 /// Which indices an input may hold.

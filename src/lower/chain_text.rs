@@ -163,7 +163,7 @@ impl Writer {
                 format!("{memory}[0]")
             }
             Read::Strip { inner, len } => {
-                let in_fours = !apart && inner == 1 && len % 4 == 0;
+                let in_fours = !apart && inner == 1 && len.is_multiple_of(4);
                 shared = !apart && inner.is_multiple_of(4);
                 self.bind(k, &memory, if in_fours { "vec4<f32>" } else { "f32" });
                 let at = self.place(read, inner, len);
@@ -186,7 +186,7 @@ impl Writer {
         let apart = self.layout == Layout::Lanes;
         let (inner, len, places) = match (apart, inner) {
             (true, _) => (inner, len, "at"),
-            (_, 1) if len % 4 == 0 => (1, len / 4, "i"),
+            (_, 1) if len.is_multiple_of(4) => (1, len / 4, "i"),
             _ if inner.is_multiple_of(4) => (inner / 4, len, "i"),
             _ => (inner, len, "(vec4(4u * i) + vec4(0u, 1u, 2u, 3u))"),
         };
@@ -255,19 +255,17 @@ impl Writer {
 
     /// Four elements of one channel at once; where a plane is no multiple of four, each by itself.
     fn norm(&mut self, code: u32, args: &[Four]) -> String {
+        let norm = |[x, mean, deviation, gamma, beta]: [String; 5]| {
+            let terms = format!("Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})");
+            format!("activated(norm({x}, {terms}), {code}u)")
+        };
+        let names = |of: &dyn Fn(&Four) -> String| -> [String; 5] { std::array::from_fn(|i| of(&args[i])) };
         if args[1..].iter().all(|arg| arg.shared) {
             self.preludes.insert(Prelude::NormFour);
-            let [x, mean, deviation, gamma, beta] = [0, 1, 2, 3, 4].map(|i| args[i].name.as_str());
-            return format!(
-                "activated(norm({x}, vec4({mean}), vec4({deviation} * {gamma}), vec4({beta})), {code}u)"
-            );
+            return norm(names(&|arg| arg.name.clone()));
         }
         self.preludes.insert(Prelude::NormOne);
-        let lanes = LANES.map(|lane| {
-            let [x, mean, deviation, gamma, beta] =
-                [0, 1, 2, 3, 4].map(|i| format!("{}.{lane}", args[i].name));
-            format!("activated(norm({x}, {mean}, {deviation} * {gamma}, {beta}), {code}u)")
-        });
+        let lanes = LANES.map(|lane| norm(names(&|arg| format!("{}.{lane}", arg.name))));
         format!("vec4({})", lanes.join(", "))
     }
 

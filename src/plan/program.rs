@@ -10,6 +10,7 @@ use crate::kernels::{Launch, MAX_PARAMS};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower::{self, Operand};
 use crate::memory::planner;
+use crate::rewrite::BACK;
 use crate::units::align_up;
 
 /// Index of a storage in [`Program::storages`].
@@ -27,8 +28,11 @@ pub struct Storage {
     pub first: usize,
     /// Position at which it is last needed.
     pub last: usize,
-    /// Lives from step to step.
+    /// Lives on the device from step to step.
     pub persistent: bool,
+    /// Lives in the host's memory from step to step: it is brought before the operation at `first`, its update, and taken
+    /// away after it.
+    pub offloaded: bool,
     /// From which position on it holds which class of value.
     pub tenants: Vec<(usize, Class)>,
     /// Elements, before padding to [`ALIGNMENT`].
@@ -39,6 +43,11 @@ impl Storage {
     /// Whether its contents matter while the operation at `position` runs.
     pub fn alive_at(&self, position: usize) -> bool {
         self.persistent || (self.first <= position && position <= self.last)
+    }
+
+    /// Whether its contents live from step to step, wherever.
+    pub fn lasts(&self) -> bool {
+        self.persistent || self.offloaded
     }
 
     /// The class of what it holds at `position`.
@@ -59,6 +68,25 @@ pub struct Span {
     pub bytes: u64,
 }
 
+/// Bytes on their way between the device and the host's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Position in the order of operations.
+    pub position: usize,
+    /// Behind the dispatches of that position, not before them.
+    pub after: bool,
+    /// To the device.
+    pub up: bool,
+    /// Which storage.
+    pub storage: StorageId,
+    /// The first byte in it.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The name by which the host keeps it.
+    pub name: String,
+}
+
 /// A graph in its order, with a storage for each value and the dispatches that compute it.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -66,7 +94,7 @@ pub struct Program {
     pub graph: Graph,
     /// Positions of `graph.nodes`, in the order they run.
     pub order: Vec<usize>,
-    /// All memory; parameters come first in the order of registration, optimizer state next.
+    /// All memory; parameters come first in the order of registration, next optimizer state that stays on the device.
     pub storages: Vec<Storage>,
     /// The storage of each value; `None` for values that nothing computes or reads.
     pub storage_of: Vec<Option<StorageId>>,
@@ -76,6 +104,8 @@ pub struct Program {
     pub views: Views,
     /// Dispatches with the position in `order` that each belongs to.
     pub launches: Vec<(Launch<Span>, usize)>,
+    /// What moves between the device and the host's memory within the step, in order.
+    pub transfers: Vec<Transfer>,
     /// Bytes of everything that does not live from step to step, if nothing shared memory.
     pub naive_bytes: u64,
 }
@@ -99,6 +129,7 @@ impl Program {
             views,
             storages: Vec::new(),
             launches: Vec::new(),
+            transfers: Vec::new(),
             naive_bytes: 0,
         };
         program.add_persistent(limits)?;
@@ -115,6 +146,16 @@ impl Program {
     /// Bytes that live from step to step.
     pub fn persistent_bytes(&self) -> u64 {
         self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
+    }
+
+    /// What lives in the host's memory from step to step, in the order in which it is brought to the device.
+    pub fn offloaded(&self) -> impl Iterator<Item = &Storage> {
+        self.storages.iter().filter(|storage| storage.offloaded)
+    }
+
+    /// Bytes that the host keeps, by name: state from step to step, activations within the step.
+    pub fn host_bytes(&self) -> BTreeMap<&str, u64> {
+        self.transfers.iter().map(|transfer| (transfer.name.as_str(), transfer.bytes)).collect()
     }
 
     /// The least that any packing of this order needs, with what lives from step to step.
@@ -154,12 +195,17 @@ impl Program {
                 Some(id) => drop(self.new_storage(*id, 0, usize::MAX, limits)?),
                 None => {
                     let bytes = param.shape().numel().saturating_mul(4);
-                    self.push_storage(param.name().to_owned(), bytes, (0, usize::MAX), Class::Parameter)?;
+                    let name = param.name().to_owned();
+                    self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
                 }
             }
         }
-        let states: Vec<ValueId> =
-            self.graph.ids().filter(|(_, v)| v.class == Class::Optimizer).map(|(id, _)| id).collect();
+        let states: Vec<ValueId> = self
+            .graph
+            .ids()
+            .filter(|(_, v)| v.class == Class::Optimizer && !v.offloaded)
+            .map(|(id, _)| id)
+            .collect();
         for id in states {
             self.new_storage(id, 0, usize::MAX, limits)?;
         }
@@ -168,7 +214,7 @@ impl Program {
 
     fn new_storage(&mut self, id: ValueId, first: usize, last: usize, limits: &Limits) -> Result<StorageId> {
         let value = self.graph.value(id);
-        let (bytes, class) = (value.bytes(), value.class);
+        let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
         if bytes > limits.max_binding {
             let rows = value.shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
             return Err(Error::TensorTooLarge {
@@ -181,7 +227,7 @@ impl Program {
                     .then(|| limits.max_binding / (bytes / rows).max(1)),
             });
         }
-        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class)?;
+        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
         self.storage_of[id.index()] = Some(storage);
         Ok(storage)
     }
@@ -192,16 +238,18 @@ impl Program {
         used_bytes: u64,
         (first, last): (usize, usize),
         class: Class,
+        offloaded: bool,
     ) -> Result<StorageId> {
         let bytes = align_up(used_bytes.max(1), ALIGNMENT)
             .ok_or_else(|| Error::Option(format!("`{name}` has more bytes than can be counted")))?;
         let id = StorageId(self.storages.len() as u32);
-        let persistent = class.is_persistent();
+        let persistent = class.is_persistent() && !offloaded;
         if !persistent {
             self.naive_bytes = self.naive_bytes.saturating_add(bytes);
         }
         let tenants = vec![(first, class)];
-        self.storages.push(Storage { name, bytes, first, last, persistent, tenants, used_bytes });
+        let storage = Storage { name, bytes, first, last, persistent, offloaded, tenants, used_bytes };
+        self.storages.push(storage);
         Ok(id)
     }
 
@@ -213,6 +261,12 @@ impl Program {
         in_place: bool,
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
+        let offloaded: Vec<ValueId> =
+            node.inputs.iter().copied().filter(|id| self.graph.value(*id).offloaded).collect();
+        for &id in &offloaded {
+            self.new_storage(id, position, position, limits)?;
+            self.transfer(id, (position, false), true);
+        }
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
@@ -232,6 +286,11 @@ impl Program {
                 _ => self.place(output, position, last_use, limits)?,
             }
         }
+        match node.op {
+            Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
+            Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
+            _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
+        }
         if self.views.is_free(&node) {
             return Ok(());
         }
@@ -247,7 +306,7 @@ impl Program {
             .enumerate()
             .map(|(i, &bytes)| {
                 let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
-                self.push_storage(name, bytes, (position, position), Class::Workspace)
+                self.push_storage(name, bytes, (position, position), Class::Workspace, false)
             })
             .collect::<Result<Vec<_>>>()?;
         for launch in lowered.launches {
@@ -266,6 +325,20 @@ impl Program {
             self.launches.push((launch, position));
         }
         Ok(())
+    }
+
+    /// Notes that a value moves.
+    fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
+        let (storage, offset, bytes) = self.place_of(id);
+        let Some(storage) = storage else { return };
+        let name = self.graph.value(id).name.clone();
+        // What comes back within the step has a value, and so a name, of its own.
+        let passes = up && !self.graph.value(id).offloaded;
+        let name = match name.strip_suffix(BACK).filter(|_| passes) {
+            Some(sent) => sent.to_owned(),
+            None => name,
+        };
+        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name });
     }
 
     fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {

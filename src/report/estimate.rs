@@ -136,6 +136,7 @@ impl Estimate {
             ("planned_bytes", self.peak.into()),
             ("lower_bound_bytes", self.lower_bound.into()),
             ("device_bytes", own.total().into()),
+            ("host_bytes", own.host.into()),
             ("per_sample_bytes", self.per_sample_bytes().into()),
             ("largest_batch", self.largest_batch.map_or(Json::Null, LargestBatch::json)),
             ("headroom", self.headroom.into()),
@@ -225,6 +226,15 @@ impl fmt::Display for Estimate {
         row(f, "arenas", own.persistent + own.step, "")?;
         row(f, "staging", own.staging, "two buffers for each input")?;
         row(f, "transfer", own.transfer, "for reading and writing parameters")?;
+        if own.host > 0 {
+            let host = Bytes(own.host);
+            row(
+                f,
+                "offload",
+                own.offload,
+                &format!("two buffers each way, for {host} in the host's memory"),
+            )?;
+        }
         row(f, "uniforms", own.uniforms, "")?;
         row(f, "readback", own.readback, "")?;
         row(f, "total", own.total(), "")?;

@@ -1,12 +1,14 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild`, `half` and `fuse`. All but `half` change no
-//! result.
+//! `through_norms`, `through_joins`, `add_to`, `rebuild`, `half`, `fuse`, `into_products` and `offload`. In 32 bits none of them
+//! changes a result.
 
 mod accumulate;
+mod add_to;
 mod again;
 mod fuse;
 mod half;
 mod into_products;
+mod offload;
 mod rebuild;
 mod simplify;
 mod split;
@@ -16,10 +18,12 @@ mod unjoin;
 mod uses;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use again::{Step, again, is_view};
+pub(crate) use add_to::add_to;
+pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use into_products::into_products;
+pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;

@@ -22,10 +22,11 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::limits::{AdapterClass, Limits};
 use wgrad::random;
 
-/// Every usable adapter, opened once for each test program: its pipelines are compiled once.
+/// Every usable adapter, opened once for each test program: its pipelines are compiled once. With `WGRAD_CHECKED=1` its
+/// kernels check bounds and loops, whatever the test.
 pub fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    DEVICES.get_or_init(|| open_all(false))
+    DEVICES.get_or_init(|| open_all(std::env::var_os("WGRAD_CHECKED").is_some_and(|value| value == "1")))
 }
 
 /// The same adapters with kernels that check bounds and loops.
@@ -54,7 +55,7 @@ fn open_all(checked: bool) -> Vec<Device> {
         eprintln!("SKIPPED: no adapter on this machine, nothing ran on a device");
     }
     let open = |name: String| {
-        let options = DeviceOptions { select: Select::Named(name), checked };
+        let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
         Device::open(&options).expect("an adapter that is listed as usable opens")
     };
     usable.into_iter().map(|adapter| open(adapter.name)).collect()

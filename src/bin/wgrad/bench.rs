@@ -7,12 +7,11 @@ use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
 use crate::{data, kernel};
-use wgrad::device::Device;
-use wgrad::exec::{Profile, ProgramId, Session};
+use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::PlanOptions;
+use wgrad::plan::{self, PlanOptions, Planned};
 use wgrad::{Bytes, Error, Result, progress, random};
 
 #[derive(clap::Args)]
@@ -29,12 +28,17 @@ pub struct Options {
     /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Part of an adapter's name; the best one by default.
-    #[arg(long)]
-    adapter: Option<String>,
+    #[command(flatten)]
+    device: crate::device::Options,
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
+    /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.
+    #[arg(long, default_value = "fail")]
+    on_oom: String,
+    /// Give the session no more of the device than this, whatever it has: to see what --on-oom does.
+    #[arg(long, value_name = "SIZE")]
+    device_budget: Option<Bytes>,
     /// Time each kernel of one more step by the device's clock, and print a table.
     #[arg(long)]
     profile: bool,
@@ -54,8 +58,8 @@ const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
     if let Some(kind) = kernel::Kind::named(&options.network.model) {
-        let (size, adapter) = (options.size.as_deref(), options.adapter.as_deref());
-        return kernel::run(&kernel::Options { kind, size, adapter, json: options.json });
+        let (size, device) = (options.size.as_deref(), &options.device);
+        return kernel::run(&kernel::Options { kind, size, device, json: options.json });
     }
     if options.size.is_some() {
         return Err(Error::Option(format!(
@@ -70,27 +74,37 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let model = options.network.model()?;
     let step = options.fitting.step(&model, options.network.batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
-    let device = match &options.adapter {
-        Some(name) => Device::by_name(name)?,
-        None => Device::new()?,
+    let device = options.device.open()?;
+    let on_oom = match options.on_oom.as_str() {
+        "fail" => OnOom::Fail,
+        "refit" => OnOom::Refit,
+        other => return Err(Error::Option(format!("--on-oom {other}: expected fail or refit"))),
     };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
     let fuse = !options.network.unfused;
     let settings = PlanOptions { budget, precision, fuse, ..options.fitting.plan_options(optimizer)? };
-    let plan = options.failures.note(step.plan(&settings, device.limits()), |failure| {
-        match step.plan_over_budget(&settings, device.limits()) {
+    device.set_budget(options.device_budget);
+    let parts = options.fitting.accumulate.max(1) as usize;
+    let mut planner = |within: Option<Bytes>| -> Result<Planned> {
+        let trace = |samples: usize| model.train_step(samples);
+        Ok(match within {
+            None => step.plan(&settings, device.limits())?.into(),
+            Some(bytes) => {
+                plan::fit(trace, options.network.batch / parts, &settings, bytes, device.limits())?.into()
+            }
+        })
+    };
+    let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
+    let (mut session, refit) =
+        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, device.limits()) {
             Ok(plan) => failure.with_plan(&plan).with_device(&device),
             Err(_) => failure.with_device(&device),
-        }
-    })?;
-    let opened = Session::new(&device, &plan);
-    let mut session =
-        options.failures.note(opened, |failure| failure.with_plan(&plan).with_device(&device))?;
+        })?;
     let inputs = synthetic(step.graph());
     let measured = measure(&mut session, &inputs, options, start);
     let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
-    print(options, &model, &session, &measured)
+    print(options, &model, &session, refit.as_ref(), &measured)
 }
 
 /// What a run took, and its losses.
@@ -144,7 +158,13 @@ fn measure(
     Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })
 }
 
-fn print(options: &Options, model: &Model, session: &Session, measured: &Measured) -> Result<()> {
+fn print(
+    options: &Options,
+    model: &Model,
+    session: &Session,
+    refit: Option<&Refit>,
+    measured: &Measured,
+) -> Result<()> {
     let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile } = measured;
     let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
@@ -159,6 +179,7 @@ fn print(options: &Options, model: &Model, session: &Session, measured: &Measure
             "dispatches": plan.program.launches.len(),
             "adapter": adapter.name,
             "driver": adapter.driver,
+            "checked": options.device.checked(),
             "steps": options.steps,
             "first_step_s": first_step_s,
             "ms_per_step": ms_per_step,
@@ -167,7 +188,18 @@ fn print(options: &Options, model: &Model, session: &Session, measured: &Measure
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
             "accumulate": options.fitting.accumulate,
+            "offload": options.fitting.offload,
+            "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
+            "refit": refit.map(|refit| json!({
+                "cause": refit.cause,
+                "before_bytes": refit.before,
+                "within_bytes": refit.within,
+                "after_bytes": refit.after,
+                "changes": refit.changes,
+                "time_fraction": refit.time_fraction,
+                "exact": refit.exact,
+            })),
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
@@ -181,6 +213,9 @@ fn print(options: &Options, model: &Model, session: &Session, measured: &Measure
         return Ok(());
     }
     println!("{} · {} · {}", options.network.title(model), options.optimizer, adapter.name);
+    if let Some(refit) = refit {
+        println!("{refit}");
+    }
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {

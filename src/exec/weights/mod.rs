@@ -131,7 +131,7 @@ impl Session {
         let parameter = |p: &Param| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec()));
         let mut all: BTreeMap<_, _> = parameters.iter().map(parameter).collect();
         if optimizer_state {
-            let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
+            let states = plan.program.storages.iter().filter(|s| s.lasts()).skip(parameters.len());
             all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
         }
         Ok(all)

@@ -143,6 +143,9 @@ fn title(options: &Options, model: &Model) -> String {
     if options.fitting.recompute != "off" {
         title.push_str(&format!(" · recompute {}", options.fitting.recompute));
     }
+    if options.fitting.offload != "off" {
+        title.push_str(&format!(" · offload {}", options.fitting.offload));
+    }
     if options.fitting.accumulate > 1 {
         title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));
     }

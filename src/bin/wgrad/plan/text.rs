@@ -17,6 +17,10 @@ pub(super) fn print(options: &Options, answer: &Answer) {
     }
     let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
     println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
+    if plan.work.moved > 0 {
+        let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
+        println!("moved           {moved} to and from the host, {time:.2} % of the step's modelled time");
+    }
     if let Some(fitting) = fitting {
         print_fitting(fitting, plan.footprint().total());
     }
