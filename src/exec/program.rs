@@ -15,7 +15,6 @@ use super::transfer::Place;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Span, Transfer, readback_slots};
-use crate::progress;
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
@@ -34,7 +33,7 @@ impl Program {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
         let mut launches = Vec::new();
-        let task = progress::task("kernels", plan.program.launches.len() as u64);
+        record::prepare(&device, &plan.program.launches)?;
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
@@ -42,7 +41,6 @@ impl Program {
                 (buffer, offset + span.offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
-            task.done(index as u64 + 1);
         }
         let feeds = Feeds::new(plan.graph(), ledger)?;
         let mut readbacks = Vec::new();

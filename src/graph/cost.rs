@@ -141,7 +141,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
             let own = convolution(n, second);
             own + while_reading(matches!(source, Source::Normed(_)), own, (second.dims()[0] / groups) as u64)
         }
-        Op::Conv2dInput { .. } => convolution(first.numel(), second),
+        Op::Conv2dInput { adds, .. } => convolution(first.numel(), second) + if *adds { n } else { 0 },
         Op::Conv2dWeight { normed, groups, .. } => {
             let own = convolution(second.numel(), result);
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
@@ -163,6 +163,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Update(Update::Momentum { .. }) => 6 * first.numel(),
         Op::Update(_) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
+        Op::Chain(chain) => chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum(),
         // What only moves elements computes nothing; the rest is counted as one operation each.
         Op::Reshape(_)
         | Op::Permute(_)

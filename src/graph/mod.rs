@@ -26,9 +26,10 @@ pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
-    Activation, Attend, AttendSizes, Averaging, Binary, Counting, IGNORE, LossScale, MAX_HEAD, Op, Reduction,
-    Resample, RowNorm, Saves, Source, Unary, Update,
+    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Link, LossScale,
+    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Unary, Update,
 };
+pub(crate) use op::{is_link, only_reads};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

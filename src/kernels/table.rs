@@ -21,13 +21,20 @@ macro_rules! wgsl {
     };
 }
 
-const GRID: &str = wgsl!("prelude/grid");
-const ELEM1: &str = wgsl!("prelude/elem1");
-const ELEM4: &str = wgsl!("prelude/elem4");
+pub(super) const GRID: &str = wgsl!("prelude/grid");
+pub(super) const ELEM1: &str = wgsl!("prelude/elem1");
+pub(super) const ELEM4: &str = wgsl!("prelude/elem4");
 const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
 const IN_PLACE: &str = wgsl!("prelude/in_place");
+pub(super) const UNARY_FUNCTIONS: &str = wgsl!("prelude/unary_functions");
 const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
+pub(super) const BINARY_FUNCTIONS: &str = wgsl!("prelude/binary_functions");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
+pub(super) const DROPPED: &str = wgsl!("prelude/dropout");
+pub(super) const HALF_F16: &str = wgsl!("prelude/half_f16");
+pub(super) const HALF_BF16: &str = wgsl!("prelude/half_bf16");
+pub(super) const WIDENED: &str = wgsl!("prelude/widened");
+pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 const STRIDED: &str = wgsl!("prelude/strided");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
@@ -102,20 +109,29 @@ macro_rules! kernel {
     };
 }
 
-placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_OPS], [], 64, UNARY_CODES);
-placed!(UNARY_GRAD, UNARY_GRAD_IN_PLACE, "unary_grad", ELEM4, [UNARY_OPS], [3], 64, UNARY_CODES);
-placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_OPS], [3], 64, BINARY_CODES);
+placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_FUNCTIONS, UNARY_OPS], [], 64, UNARY_CODES);
+placed!(
+    UNARY_GRAD,
+    UNARY_GRAD_IN_PLACE,
+    "unary_grad",
+    ELEM4,
+    [UNARY_FUNCTIONS, UNARY_OPS],
+    [3],
+    64,
+    UNARY_CODES
+);
+placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_FUNCTIONS, BINARY_OPS], [3], 256, BINARY_CODES);
 placed!(
     BINARY_STRIDED,
     BINARY_STRIDED_IN_PLACE,
     "binary_strided",
     ELEM1,
-    [BINARY_OPS, STRIDED],
+    [BINARY_FUNCTIONS, BINARY_OPS, STRIDED],
     [3],
     64,
     BINARY_CODES
 );
-placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [], [3], 64, NONE);
+placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [DROPPED], [3], 64, NONE);
 placed!(
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_GRAD_IN_PLACE,
@@ -230,11 +246,11 @@ mod attention;
 pub use attention::*;
 /// `shaders/half_pack.wgsl` and `shaders/half_unpack.wgsl` for one format.
 macro_rules! halves {
-    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:literal) => {
+    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:expr) => {
         /// 16 bits from 32.
         pub static $pack: Kernel = Kernel {
             name: $pack_name,
-            parts: &[GRID, wgsl!($format), wgsl!("half_pack")],
+            parts: &[GRID, $format, wgsl!("half_pack")],
             slots: &[1, 2],
             workgroup: 64,
             variants: NONE,
@@ -242,7 +258,7 @@ macro_rules! halves {
         /// 32 bits from 16.
         pub static $unpack: Kernel = Kernel {
             name: $unpack_name,
-            parts: &[GRID, wgsl!($format), wgsl!("half_unpack")],
+            parts: &[GRID, $format, WIDENED, wgsl!("half_unpack")],
             slots: &[1, 2],
             workgroup: 64,
             variants: NONE,
@@ -250,16 +266,16 @@ macro_rules! halves {
     };
 }
 
-halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", "prelude/half_f16");
-halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", "prelude/half_bf16");
+halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", HALF_F16);
+halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", HALF_BF16);
 
 #[path = "conv.rs"]
 mod conv;
 pub use conv::*;
 #[path = "images.rs"]
 mod images;
+use images::ACTIVATIONS;
 pub use images::*;
-use images::{ACTIVATION, ACTIVATIONS};
 #[path = "rows.rs"]
 mod rows;
 pub use rows::*;

@@ -31,7 +31,8 @@ pub struct PlanOptions {
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read.
+    /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
+    /// elements that follow each other run as one. The bits are the same.
     pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
@@ -136,11 +137,11 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let (task, mut known) = (progress::task("savings", 5), 0);
-        let mut bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
+        let (task, mut known) = (progress::task("savings", 6), 0);
+        let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
             task.done(known);
             known += 1;
-            let options = PlanOptions { rebuild, fuse: rebuild && options.fuse, ..*options };
+            let options = PlanOptions { rebuild, fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
@@ -148,14 +149,16 @@ impl TrainStep {
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (naive, lifetimes) = bound(false, false, false, false)?;
+        let (on, off) = (true, false);
+        let (naive, lifetimes) = bound([off, off, off, off, off])?;
         Ok(Savings {
             naive,
             lifetimes,
-            in_place: bound(false, true, false, false)?.1,
-            views: bound(false, true, true, false)?.1,
-            order: bound(false, true, true, true)?.1,
-            rebuild: bound(options.rebuild, true, true, true)?.1,
+            in_place: bound([off, off, on, off, off])?.1,
+            views: bound([off, off, on, on, off])?.1,
+            order: bound([off, off, on, on, on])?.1,
+            rebuild: bound([options.rebuild, off, on, on, on])?.1,
+            fuse: bound([options.rebuild, options.fuse, on, on, on])?.1,
         })
     }
 
@@ -253,6 +256,7 @@ impl TrainStep {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
         };
+        let graph = if options.fuse { rewrite::fuse(graph) } else { graph };
         let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
         Ok(rewrite::offload(graph, smallest))
     }
@@ -272,7 +276,8 @@ impl TrainStep {
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    rewrite::through_joins(rewrite::through_norms(graph, limits.class == AdapterClass::Gpu))
+    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    rewrite::add_to(rewrite::through_joins(graph))
 }
 
 /// Powers of two change no digit, and have an inverse.
@@ -307,6 +312,8 @@ pub struct Savings {
     pub order: u64,
     /// And cheap results are computed again in the backward pass, if that is on.
     pub rebuild: u64,
+    /// And functions of single elements run as one operation, if that is on.
+    pub fuse: u64,
 }
 
 /// A traced forward pass: evaluation and inference. No gradients are kept.
@@ -336,6 +343,18 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| rewrite::fuse(fused(graph, limits)))
+    }
+
+    /// The same with every operation on its own: what fused plans are compared with.
+    ///
+    /// # Errors
+    /// As [`Forward::plan`].
+    pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| graph)
+    }
+
+    fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
         let settings = Settings {
             optimizer: None,
             seed: self.seed,
@@ -346,7 +365,6 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = fused(rewrite::prune(graph), limits);
-        Plan::compile(graph, limits, settings)
+        Plan::compile(merge(rewrite::prune(graph)), limits, settings)
     }
 }

@@ -213,6 +213,7 @@ impl fmt::Display for Estimate {
             row(f, "views", savings.views, "and slices and joins are places in the whole's memory")?;
             row(f, "order", savings.order, "and operations run in the order with the lowest peak")?;
             row(f, "rebuild", savings.rebuild, "and cheap results are computed again in the backward pass")?;
+            row(f, "fuse", savings.fuse, "and functions of single elements run as one operation")?;
         }
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
         row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;

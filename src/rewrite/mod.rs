@@ -1,8 +1,11 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild` and `half`. All but the last change no result.
+//! `through_norms`, `through_joins`, `rebuild`, `half` and `fuse`. All but `half` change no
+//! result.
 
 mod accumulate;
+mod add_to;
 mod again;
+mod fuse;
 mod half;
 mod offload;
 mod rebuild;
@@ -13,7 +16,9 @@ mod through_norms;
 mod unjoin;
 
 pub(crate) use accumulate::accumulate;
+pub(crate) use add_to::add_to;
 pub(crate) use again::{BACK, Step, again, is_view};
+pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;

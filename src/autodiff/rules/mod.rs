@@ -94,6 +94,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::ToHost { .. }
         | Op::FromHost { .. }
         | Op::LossScale { .. }
+        | Op::Chain(_)
         | Op::Update(_) => vec![None; site.inputs.len()],
     }
 }

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
 use crate::{data, kernel};
-use wgrad::device::Device;
 use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::models::Model;
@@ -29,9 +28,8 @@ pub struct Options {
     /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Part of an adapter's name; the best one by default.
-    #[arg(long)]
-    adapter: Option<String>,
+    #[command(flatten)]
+    device: crate::device::Options,
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
@@ -60,8 +58,8 @@ const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
     if let Some(kind) = kernel::Kind::named(&options.network.model) {
-        let (size, adapter) = (options.size.as_deref(), options.adapter.as_deref());
-        return kernel::run(&kernel::Options { kind, size, adapter, json: options.json });
+        let (size, device) = (options.size.as_deref(), &options.device);
+        return kernel::run(&kernel::Options { kind, size, device, json: options.json });
     }
     if options.size.is_some() {
         return Err(Error::Option(format!(
@@ -76,10 +74,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let model = options.network.model()?;
     let step = options.fitting.step(&model, options.network.batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
-    let device = match &options.adapter {
-        Some(name) => Device::by_name(name)?,
-        None => Device::new()?,
-    };
+    let device = options.device.open()?;
     let on_oom = match options.on_oom.as_str() {
         "fail" => OnOom::Fail,
         "refit" => OnOom::Refit,
@@ -87,7 +82,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
-    let settings = PlanOptions { budget, precision, ..options.fitting.plan_options(optimizer)? };
+    let fuse = !options.network.unfused;
+    let settings = PlanOptions { budget, precision, fuse, ..options.fitting.plan_options(optimizer)? };
     device.set_budget(options.device_budget);
     let parts = options.fitting.accumulate.max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
@@ -179,8 +175,11 @@ fn print(
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
+            "fused": !options.network.unfused,
+            "dispatches": plan.program.launches.len(),
             "adapter": adapter.name,
             "driver": adapter.driver,
+            "checked": options.device.checked(),
             "steps": options.steps,
             "first_step_s": first_step_s,
             "ms_per_step": ms_per_step,

@@ -6,6 +6,7 @@ mod print;
 mod adapters;
 mod bench;
 mod cpu_time;
+mod device;
 mod failures;
 mod files;
 mod fitting;

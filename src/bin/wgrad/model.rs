@@ -23,6 +23,9 @@ pub struct Options {
     /// In how many bits activations wait for the backward pass: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]
     pub precision: String,
+    /// Run functions of single elements one by one instead of joining those that follow each other.
+    #[arg(long)]
+    pub unfused: bool,
 }
 
 impl Options {

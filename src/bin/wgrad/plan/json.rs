@@ -57,6 +57,7 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
             "views_bytes": savings.views,
             "best_order_bytes": savings.order,
             "rebuild_bytes": savings.rebuild,
+            "fuse_bytes": savings.fuse,
         },
         "classes": classes,
         "arenas": arenas,

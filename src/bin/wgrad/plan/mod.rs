@@ -89,7 +89,11 @@ fn answer(options: &Options) -> Result<Answer> {
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch, &options.fitting);
     let precision = options.network.precision()?;
-    let settings = PlanOptions { precision, ..fitting.plan_options(Optimizer::named(&options.optimizer)?)? };
+    let settings = PlanOptions {
+        precision,
+        fuse: !options.network.unfused,
+        ..fitting.plan_options(Optimizer::named(&options.optimizer)?)?
+    };
     let title = title(options, &model);
     let step = fitting.step(&model, batch)?;
     let savings = step.savings(&settings, &limits)?;
@@ -132,6 +136,9 @@ fn title(options: &Options, model: &Model) -> String {
     let mut title = format!("{} · {}", options.network.title(model), options.optimizer);
     if options.network.precision != "f32" {
         title.push_str(&format!(" · {}", options.network.precision));
+    }
+    if options.network.unfused {
+        title.push_str(" · unfused");
     }
     if options.fitting.recompute != "off" {
         title.push_str(&format!(" · recompute {}", options.fitting.recompute));
