@@ -114,6 +114,16 @@ pub enum Op {
     },
     /// Changes its inputs in place; no outputs.
     Update(Update),
+    /// `x →`: its bytes go to the host's memory, under a number. Plans add it; models cannot ask for it.
+    ToHost {
+        /// The number.
+        slot: u32,
+    },
+    /// `→ x`: what [`Op::ToHost`] took away under that number.
+    FromHost {
+        /// The number.
+        slot: u32,
+    },
     /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
     /// `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
     Attention(Attend),
@@ -158,6 +168,8 @@ pub enum Op {
         groups: usize,
         /// `h, w`; several sizes give the same `h', w'`.
         size: [usize; 2],
+        /// The last operand, of the result's shape, is added to it. Rewrites of a training graph set it.
+        adds: bool,
     },
     /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
     Conv2dWeight {
@@ -292,6 +304,8 @@ impl Op {
             Self::Update(Update::Momentum { .. }) => "momentum",
             Self::Update(Update::Adam { decoupled: false, .. }) => "adam",
             Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
+            Self::ToHost { .. } => "to_host",
+            Self::FromHost { .. } => "from_host",
             Self::Attention(_) => "attention",
             Self::AttentionGrad(_) => "attention_grad",
             Self::Update(Update::Lion { .. }) => "lion",
@@ -341,7 +355,7 @@ impl Op {
     /// How many results it has.
     pub fn results(&self) -> usize {
         match self {
-            Self::Update(_) | Self::RunningStats { .. } => 0,
+            Self::Update(_) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
             | Self::Attention(_)
