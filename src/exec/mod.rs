@@ -9,6 +9,7 @@ mod clock;
 mod compatible;
 mod eager;
 mod feed;
+mod held;
 mod ledger;
 mod parameters;
 mod poison;

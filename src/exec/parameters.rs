@@ -1,50 +1,44 @@
 //! Reading and writing what a session keeps from step to step.
 
+use std::ops::Range;
+
 use super::Session;
 use super::arenas::persistent_storage;
+use super::held::Held;
 use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
 use crate::plan::StorageId;
 
 impl Session {
-    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far. Words that are no `f32`,
+    /// A parameter or optimizer state by name, row-major; weights in 16 bits are widened. Waits for the steps submitted so far. Words that are no `f32`,
     /// such as the codes of [`Adam8bit`](crate::optim::Adam8bit), come as their bits: [`f32::to_bits`] has them.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        self.read_parameter(name)
-    }
-
-    /// The elements of a parameter or optimizer state, of four bytes each.
-    pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
-        let plan = &self.keeper;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
-        match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place),
-            None => Ok(Vec::new()),
-        }
+        let storage = persistent_storage(&self.keeper, name)?;
+        let place = self.arenas.elements(&self.keeper, storage);
+        let Some(transfer) = &mut self.transfer else { return Ok(Vec::new()) };
+        Ok(Held::of(&self.keeper, storage).widened(&transfer.download(&self.ledger, place)?))
     }
 
     /// Replaces a parameter or optimizer state; words that are no `f32` by their bits, as [`Session::parameter`] reads them.
+    /// What is held in 16 bits is rounded to nearest.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        self.write_parameter(name, data)
-    }
-
-    pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        let plan = &self.keeper;
-        let place = self.arenas.elements(plan, persistent_storage(plan, name)?);
-        if place.bytes / 4 != data.len() as u64 {
-            let message = format!("takes {} elements, got {}", place.bytes / 4, data.len());
+        let storage = persistent_storage(&self.keeper, name)?;
+        let place = self.arenas.elements(&self.keeper, storage);
+        let held = Held::of(&self.keeper, storage);
+        if held.elements != data.len() as u64 {
+            let message = format!("takes {} elements, got {}", held.elements, data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
+        let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
         match &mut self.transfer {
-            Some(transfer) => transfer
-                .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),
+            Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)),
             None => Ok(()),
         }
     }
@@ -79,8 +73,9 @@ impl Session {
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
         for (i, param) in plan.graph().parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
-            let place = self.arenas.elements(plan, StorageId(i as u32));
-            transfer.upload(&self.ledger, place, |range| param.initial(range))?;
+            let storage = StorageId(i as u32);
+            let (place, held) = (self.arenas.elements(plan, storage), Held::of(plan, storage));
+            transfer.upload(&self.ledger, place, |words| held.words(words, |part| param.initial(part)))?;
         }
         Ok(())
     }

@@ -157,9 +157,9 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
         Op::Dropout { .. } => 8 * n,
-        Op::Update(Update::Sgd { .. }) => 4 * first.numel(),
-        Op::Update(Update::Momentum { .. }) => 6 * first.numel(),
-        Op::Update(_) => 16 * first.numel(),
+        Op::Update(Update::Sgd { .. }, _) => 4 * first.numel(),
+        Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
+        Op::Update(..) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
         // What only moves elements computes nothing; the rest is counted as one operation each.
         Op::Reshape(_)

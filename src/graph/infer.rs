@@ -131,7 +131,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update(update) => {
+        Op::Update(update, _) => {
             let states = match update {
                 Update::Sgd { .. } => 0,
                 Update::Momentum { .. } | Update::Lion { .. } => 1,

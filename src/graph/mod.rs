@@ -27,7 +27,7 @@ pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
     Activation, Attend, AttendSizes, Averaging, Binary, Counting, IGNORE, LossScale, MAX_HEAD, Op, Reduction,
-    Resample, RowNorm, Saves, Source, Unary, Update,
+    Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;

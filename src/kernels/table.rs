@@ -29,6 +29,9 @@ const IN_PLACE: &str = wgsl!("prelude/in_place");
 const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
 const STRIDED: &str = wgsl!("prelude/strided");
+const PCG4D: &str = wgsl!("prelude/pcg4d");
+const HALF_F16: &str = wgsl!("prelude/half_f16");
+const HALF_BF16: &str = wgsl!("prelude/half_bf16");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
 const ONLINE: &str = wgsl!("prelude/online");
@@ -115,7 +118,7 @@ placed!(
     64,
     BINARY_CODES
 );
-placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [], [3], 64, NONE);
+placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [PCG4D], [3], 64, NONE);
 placed!(
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_GRAD_IN_PLACE,
@@ -169,37 +172,11 @@ kernel!(
         &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     ]
 );
-kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 64, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
-
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
 kernel!(NOT_FINITE_END, "not_finite_end", [], [1, 2], 1, NONE);
 kernel!(LOSS_SCALE, "loss_scale", [], [1, 2, 3, 4, 5], 1, NONE);
-kernel!(LION, "lion", [GRID], [1, 2, 3, 4], 64, NONE);
-kernel!(ADAFACTOR, "adafactor", [GRID], [1, 2, 3, 4, 5], 64, NONE);
 kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
-const DYNAMIC_8BIT: &str = wgsl!("prelude/dynamic_8bit");
-const TAILS: &[&[(&str, f64)]] = &[&[("TAIL", 1.0)], &[("TAIL", 4.0)]];
-kernel!(ADAM8, "adam8", [GRID, DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 8, TAILS);
-kernel!(ADAM8_WG, "adam8_wg", [DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 64, TAILS);
-
-/// `shaders/sgd.wgsl` without state.
-pub static SGD: Kernel = Kernel {
-    name: "sgd",
-    parts: &[GRID, wgsl!("prelude/without_momentum"), wgsl!("sgd")],
-    slots: &[1, 2, 3],
-    workgroup: 64,
-    variants: NONE,
-};
-
-/// `shaders/sgd.wgsl` with a velocity.
-pub static MOMENTUM: Kernel = Kernel {
-    name: "momentum",
-    parts: &[GRID, wgsl!("prelude/with_momentum"), wgsl!("sgd")],
-    slots: &[1, 2, 3, 4],
-    workgroup: 64,
-    variants: &[&[("NESTEROV", 0.0)], &[("NESTEROV", 1.0)]],
-};
 
 /// A matrix product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
 macro_rules! sharing {
@@ -225,16 +202,19 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
+#[path = "updates.rs"]
+mod updates;
+pub use updates::*;
 #[path = "attention.rs"]
 mod attention;
 pub use attention::*;
 /// `shaders/half_pack.wgsl` and `shaders/half_unpack.wgsl` for one format.
 macro_rules! halves {
-    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:literal) => {
+    ($pack:ident, $pack_name:literal, $unpack:ident, $unpack_name:literal, $format:expr) => {
         /// 16 bits from 32.
         pub static $pack: Kernel = Kernel {
             name: $pack_name,
-            parts: &[GRID, wgsl!($format), wgsl!("half_pack")],
+            parts: &[GRID, $format, wgsl!("half_pack")],
             slots: &[1, 2],
             workgroup: 64,
             variants: NONE,
@@ -242,7 +222,7 @@ macro_rules! halves {
         /// 32 bits from 16.
         pub static $unpack: Kernel = Kernel {
             name: $unpack_name,
-            parts: &[GRID, wgsl!($format), wgsl!("half_unpack")],
+            parts: &[GRID, $format, wgsl!("half_unpack")],
             slots: &[1, 2],
             workgroup: 64,
             variants: NONE,
@@ -250,8 +230,8 @@ macro_rules! halves {
     };
 }
 
-halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", "prelude/half_f16");
-halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", "prelude/half_bf16");
+halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", HALF_F16);
+halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", HALF_BF16);
 
 #[path = "conv.rs"]
 mod conv;
@@ -266,7 +246,8 @@ pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = {
-    static JOINED: [&Kernel; MOST.len() + attention::KERNELS.len()] = join(MOST, &attention::KERNELS);
+    static MORE: [&Kernel; MOST.len() + updates::KERNELS.len()] = join(MOST, &updates::KERNELS);
+    static JOINED: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
     &JOINED
 };
 
@@ -283,7 +264,7 @@ const fn join<const N: usize>(
     all
 }
 
-/// All but those of attention.
+/// All but those of attention and updates.
 static MOST: &[&Kernel] = &[
     &CONV_PACK[0],
     &CONV_PACK[1],
@@ -365,18 +346,11 @@ static MOST: &[&Kernel] = &[
     &PACK_BF16,
     &UNPACK_BF16,
     &REDUCE,
-    &SGD,
-    &MOMENTUM,
-    &ADAM,
     &LOSS_SCALE_SEED,
     &NOT_FINITE,
     &NOT_FINITE_END,
     &LOSS_SCALE,
-    &LION,
-    &ADAFACTOR,
     &MOVING_AVERAGE,
-    &ADAM8,
-    &ADAM8_WG,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
     &MATMUL_CPU8_NN,
@@ -414,6 +388,10 @@ static MOST: &[&Kernel] = &[
     &RMS_NORM_SUMS_END[1],
     &EMBEDDING[0],
     &EMBEDDING[1],
+    &EMBEDDING_F16[0],
+    &EMBEDDING_F16[1],
+    &EMBEDDING_BF16[0],
+    &EMBEDDING_BF16[1],
     &EMBEDDING_SUMS[0],
     &EMBEDDING_SUMS[1],
     &ROTARY[0],

@@ -116,7 +116,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
-        Op::Update(update) => update::update(site, update).into(),
+        Op::Update(update, stored) => update::update(site, update, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite => loss_scale::not_finite(site),

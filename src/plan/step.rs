@@ -4,7 +4,7 @@ use super::accumulated::accumulated;
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
-use crate::dtype::Precision;
+use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
@@ -34,6 +34,8 @@ pub struct PlanOptions {
     pub fuse: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
+    /// In how many bits large weights live.
+    pub weights: WeightStorage,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
     pub recompute: Recompute,
     /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
@@ -60,6 +62,7 @@ impl Default for PlanOptions {
             rebuild: true,
             fuse: true,
             precision: Precision::F32,
+            weights: WeightStorage::F32,
             recompute: Recompute::Off,
             accumulate: 1,
             roofline: Roofline::default(),
@@ -177,6 +180,7 @@ impl TrainStep {
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         let options =
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
+        let options = PlanOptions { weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -192,10 +196,11 @@ impl TrainStep {
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
-        Ok(match options.precision.storage() {
+        let graph = match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
-        })
+        };
+        Ok(rewrite::weights(graph, options.weights))
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -277,6 +282,14 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
+        self.plan_with(WeightStorage::F32, limits)
+    }
+
+    /// [`Forward::plan`] over weights that live as `weights` says: a session's plans agree on that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
         let settings = Settings {
             optimizer: None,
             seed: self.seed,
@@ -287,7 +300,7 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = fused(rewrite::prune(graph), limits);
+        let graph = rewrite::weights(fused(rewrite::prune(graph), limits), weights);
         Plan::compile(graph, limits, settings)
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
 }
 
 /// `(2 - 2⁻⁷) 2¹²⁷`
-const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
+pub(super) const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
 
 /// The nearest number with `digits` binary digits behind the first, ties to even, in a format whose smallest normal
 /// number is `2^lowest`; `largest` where it would be more. Every step is exact in `f64`, but for the rounding asked for.
@@ -138,7 +138,7 @@ fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
 }
 
 /// `⌊log₂ |v|⌋` of a number that is normal in `f64`.
-fn exponent(v: f64) -> i32 {
+pub(super) fn exponent(v: f64) -> i32 {
     (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
@@ -159,7 +159,7 @@ pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f
 }
 
 /// Jarzynski & Olano, "Hash Functions for GPU Rendering" (JCGT 2020), section 4.
-fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
+pub(super) fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
     let mut v = seed.map(|x| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
     let mix = |v: &mut [u32; 4]| {
         v[0] = v[0].wrapping_add(v[1].wrapping_mul(v[3]));

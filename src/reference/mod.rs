@@ -16,6 +16,7 @@ mod attention;
 mod batch_norm;
 mod elementwise;
 mod embedding;
+mod halves;
 mod images;
 mod loss;
 mod loss_scale;
@@ -58,9 +59,7 @@ impl<'a> Twin<'a> {
             let zeros = || Some(vec![0.0; value.shape.numel() as usize]);
             match value.class {
                 Class::Parameter => match graph.parameters.iter().find(|p| p.name() == value.name) {
-                    Some(param) => {
-                        Some(param.initial(0..value.shape.numel()).into_iter().map(f64::from).collect())
-                    }
+                    Some(param) => Some(held(value, &param.initial(0..value.shape.numel()))),
                     None => zeros(),
                 },
                 Class::Optimizer => zeros(),
@@ -85,7 +84,10 @@ impl<'a> Twin<'a> {
                 format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
-        self.memory[id.index()] = Some(data.to_vec());
+        self.memory[id.index()] = Some(match value.dtype.is_half() && value.class.is_persistent() {
+            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            false => data.to_vec(),
+        });
         Ok(())
     }
 
@@ -158,7 +160,13 @@ impl<'a> Twin<'a> {
 
     fn compute(&mut self, node: &Node) -> Result<()> {
         match &node.op {
-            Op::Update(rule) => return self.update(node, |memory| update::update(rule, memory)),
+            Op::Update(rule, stored) => {
+                let held = self.graph.value(node.inputs[0]).dtype;
+                return self.update(node, |memory| {
+                    update::update(rule, memory);
+                    halves::store(held, *stored, memory);
+                });
+            }
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
@@ -203,7 +211,7 @@ impl<'a> Twin<'a> {
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
             Op::NotFinite => vec![vec![loss_scale::not_finite(x(0).data)]],
-            Op::Update(_) | Op::RunningStats { .. } | Op::MovingAverage { .. } | Op::LossScale { .. } => {
+            Op::Update(..) | Op::RunningStats { .. } | Op::MovingAverage { .. } | Op::LossScale { .. } => {
                 unreachable!("handled above")
             }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
@@ -291,6 +299,11 @@ impl<'a> Twin<'a> {
             message: "nothing was set; call `set` before the first run".to_owned(),
         })
     }
+}
+
+/// Elements as a value's type holds them.
+fn held(value: &Value, data: &[f32]) -> Vec<f64> {
+    value.dtype.unpack(&value.dtype.pack(data), data.len()).into_iter().map(f64::from).collect()
 }
 
 /// Offsets of every position of `dims` under `strides`, in row-major order of the positions.

@@ -1,5 +1,5 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild` and `half`. All but the last change no result.
+//! `through_norms`, `through_joins`, `rebuild`, `half` and `weights`. All but the last two change no result.
 
 mod accumulate;
 mod again;
@@ -10,6 +10,7 @@ mod split;
 mod through_joins;
 mod through_norms;
 mod unjoin;
+mod weights;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
@@ -20,3 +21,4 @@ pub(crate) use split::split;
 pub(crate) use through_joins::through_joins;
 pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;
+pub(crate) use weights::weights;

@@ -92,6 +92,6 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LossScaleSeed { .. }
         | Op::NotFinite
         | Op::LossScale { .. }
-        | Op::Update(_) => vec![None; site.inputs.len()],
+        | Op::Update(..) => vec![None; site.inputs.len()],
     }
 }

@@ -77,7 +77,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
-    let settings = PlanOptions { budget, precision, ..options.fitting.plan_options(optimizer)? };
+    let weights = options.network.weights()?;
+    let settings = PlanOptions { budget, precision, weights, ..options.fitting.plan_options(optimizer)? };
     let plan = step.plan(&settings, device.limits())?;
     let mut session = Session::new(&device, &plan)?;
     let inputs = synthetic(step.graph());
@@ -121,6 +122,8 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
+            "weights": options.network.weights,
+            "stochastic_rounding": options.network.stochastic_rounding,
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "steps": options.steps,

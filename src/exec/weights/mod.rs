@@ -23,7 +23,7 @@ const STEPS: &str = "steps";
 const FORMAT: (&str, &str) = ("format", "pt");
 
 impl Session {
-    /// Writes all parameters to a safetensors file; with `optimizer_state` also the optimizer's state and the number of
+    /// Writes all parameters to a safetensors file, as `f32` however the device holds them; with `optimizer_state` also the optimizer's state and the number of
     /// steps, so that training can go on from there. The file appears whole or not at all.
     ///
     /// # Errors
@@ -56,15 +56,15 @@ impl Session {
         let mut file = std::io::BufWriter::new(file);
         file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
         for (name, _) in &shapes {
-            let data: Vec<u32> = self.read_parameter(name)?;
-            write::elements(&mut file, &data).map_err(|e| failed(path, &e))?;
+            let data = self.parameter(name)?;
+            write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
         }
         file.into_inner().map_err(|e| failed(path, &e))?;
         std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
     }
 
     /// Reads parameters, and optimizer state and the number of steps if the file has them. Nothing is changed unless
-    /// everything fits.
+    /// everything fits. Weights that the device holds in 16 bits are rounded to nearest.
     ///
     /// # Errors
     /// [`Error::Weights`] with every name, shape and type that does not fit.
@@ -101,7 +101,7 @@ impl Session {
         }
         for (name, (_, view)) in named.iter().filter(|(name, _)| wanted.contains_key(*name)) {
             // The file need not be aligned for words.
-            self.write_parameter(name, &bytemuck::pod_collect_to_vec::<u8, u32>(view.data()))?;
+            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
         }
         if let Some(steps) = steps {
             self.set_steps(steps);

@@ -1,6 +1,7 @@
 //! Ways of saving memory, each on its own.
 
 use super::{PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
+use crate::dtype::{Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -78,6 +79,11 @@ pub fn levers(
     for (name, optimizer) in options.optimizer.lighter() {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
+    }
+    if options.weights == WeightStorage::F32 {
+        let weights = WeightStorage::Bf16(Rounding::Stochastic);
+        let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
+        levers.push(Lever::of(&format!("weights {weights}"), &plan, &asked, false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

@@ -42,6 +42,8 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
         "parameters": model.params().count(),
         "optimizer": options.optimizer,
         "precision": options.network.precision,
+        "weights": options.network.weights,
+        "stochastic_rounding": options.network.stochastic_rounding,
         "limits": options.limits,
         "recompute": options.fitting.recompute,
         "accumulate": options.fitting.accumulate,

@@ -79,8 +79,10 @@ fn answer(options: &Options) -> Result<Answer> {
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch, &options.fitting);
     let precision = options.network.precision()?;
-    let settings = PlanOptions { precision, ..fitting.plan_options(Optimizer::named(&options.optimizer)?)? };
-    let title = title(options, &model);
+    let weights = options.network.weights()?;
+    let settings =
+        PlanOptions { precision, weights, ..fitting.plan_options(Optimizer::named(&options.optimizer)?)? };
+    let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
     let savings = step.savings(&settings, &limits)?;
     let Some(budget) = fitting.budget()? else {
@@ -114,10 +116,13 @@ fn answer(options: &Options) -> Result<Answer> {
     Ok(Answer { model, title, plan, savings, changes, fitting })
 }
 
-fn title(options: &Options, model: &Model) -> String {
+fn title(options: &Options, model: &Model) -> Result<String> {
     let mut title = format!("{} · {}", options.network.title(model), options.optimizer);
     if options.network.precision != "f32" {
         title.push_str(&format!(" · {}", options.network.precision));
+    }
+    if options.network.weights != "f32" {
+        title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
     if options.fitting.recompute != "off" {
         title.push_str(&format!(" · recompute {}", options.fitting.recompute));
@@ -125,7 +130,7 @@ fn title(options: &Options, model: &Model) -> String {
     if options.fitting.accumulate > 1 {
         title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));
     }
-    title
+    Ok(title)
 }
 
 /// Pictures of the plan beside one that saves nothing and one that neither recomputes nor rounds.
