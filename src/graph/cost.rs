@@ -150,7 +150,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::AvgPool2dGrad { over, .. } => first.numel() * window_taps(over, result, first),
         Op::Resample { .. } => 8 * n,
         Op::ResampleGrad { .. } => 8 * first.numel(),
-        Op::Reduce { .. } | Op::LabelShare => first.numel(),
+        Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
         Op::BatchNorm(_) => NORM * n,
         Op::BatchNormGrad { .. } => 16 * n,

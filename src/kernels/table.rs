@@ -107,6 +107,7 @@ macro_rules! kernel {
 
 placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_OPS], [], 64, UNARY_CODES);
 placed!(UNARY_GRAD, UNARY_GRAD_IN_PLACE, "unary_grad", ELEM4, [UNARY_OPS], [3], 64, UNARY_CODES);
+placed!(MASK_GRAD, MASK_GRAD_IN_PLACE, "mask_grad", ELEM4, [], [3], 64, NONE);
 placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_OPS], [3], 64, BINARY_CODES);
 placed!(
     BINARY_STRIDED,
@@ -137,6 +138,9 @@ placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], []
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
 kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ONLINE], [1, 2, 3, 4], 8, NONE);
 kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
+const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
+kernel!(MASK, "mask", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK_WG, "mask_wg", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
 kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
@@ -314,6 +318,10 @@ static MOST: &[&Kernel] = &[
     &UNARY_IN_PLACE,
     &UNARY_GRAD,
     &UNARY_GRAD_IN_PLACE,
+    &MASK,
+    &MASK_WG,
+    &MASK_GRAD,
+    &MASK_GRAD_IN_PLACE,
     &BINARY,
     &BINARY_IN_PLACE,
     &BINARY_STRIDED,

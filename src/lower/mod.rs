@@ -8,6 +8,7 @@ mod grid;
 mod images;
 mod loss;
 mod loss_scale;
+mod mask;
 mod matmul;
 mod movement;
 mod norm;
@@ -68,7 +69,7 @@ impl From<Launch<Operand>> for Lowered {
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {
         Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad => vec![0],
-        Op::UnaryGrad(_) => vec![1],
+        Op::UnaryGrad(_) | Op::MaskGrad(_) => vec![1],
         Op::Softmax { .. } => vec![0],
         Op::SoftmaxGrad { .. } => vec![1],
         Op::BatchNorm(_) => vec![0],
@@ -99,6 +100,8 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb)?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
+        Op::Mask(f) => mask::mask(site, *f).into(),
+        Op::MaskGrad(f) => mask::grad(site, *f).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
         Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
         Op::Cast(to) => elementwise::cast(site, *to).into(),

@@ -32,6 +32,9 @@ pub struct PlanOptions {
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
     /// join two tensors, while they read.
     pub fuse: bool,
+    /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
+    /// gradients pass.
+    pub bit_masks: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
     /// In how many bits large weights live.
@@ -61,6 +64,7 @@ impl Default for PlanOptions {
             guard: false,
             rebuild: true,
             fuse: true,
+            bit_masks: false,
             precision: Precision::F32,
             weights: WeightStorage::F32,
             recompute: Recompute::Off,
@@ -180,7 +184,7 @@ impl TrainStep {
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         let options =
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
-        let options = PlanOptions { weights: WeightStorage::F32, ..options };
+        let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -196,6 +200,7 @@ impl TrainStep {
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
+        let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };
         let graph = match options.precision.storage() {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,

@@ -92,6 +92,18 @@ pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
     s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * unary_slope(f, s)).collect()
 }
 
+/// A bit for each element, 32 to a word: where the slope is 1.
+pub(super) fn mask(f: Unary, s: &[f64]) -> Vec<f64> {
+    let bit = |(i, &s): (usize, &f64)| u32::from(unary_slope(f, s) == 1.0) << i;
+    s.chunks(32).map(|part| f64::from(part.iter().enumerate().map(bit).sum::<u32>())).collect()
+}
+
+pub(super) fn mask_grad(f: Unary, bits: &[f64], dy: &[f64]) -> Vec<f64> {
+    let other = if let Unary::LeakyRelu(slope) = f { f64::from(slope) } else { 0.0 };
+    let slope = |i: usize| if bits[i / 32] as u32 >> (i % 32) & 1 == 1 { 1.0 } else { other };
+    dy.iter().enumerate().map(|(i, dy)| dy * slope(i)).collect()
+}
+
 fn two(f: Binary, a: f64, b: f64) -> f64 {
     match f {
         Binary::Add => a + b,

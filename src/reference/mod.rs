@@ -193,6 +193,8 @@ impl<'a> Twin<'a> {
             Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
             Op::Unary(f) => vec![x(0).data.iter().map(|&v| unary(*f, v)).collect()],
             Op::UnaryGrad(f) => vec![elementwise::unary_grad(*f, x(0), x(1))],
+            Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
+            Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
             Op::Binary(f) => vec![elementwise::binary(*f, x(0), x(1), shape(0))],
             Op::Dropout { p, key } => vec![elementwise::dropout(x(0), x(1), *p, *key)],
             Op::Cast(to) => vec![elementwise::cast(x(0), *to)],

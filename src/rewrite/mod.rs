@@ -1,9 +1,10 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild`, `half` and `weights`. All but the last two change no result.
+//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half` and `weights`. All but the last two change no result.
 
 mod accumulate;
 mod again;
 mod half;
+mod masks;
 mod rebuild;
 mod simplify;
 mod split;
@@ -15,6 +16,7 @@ mod weights;
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
 pub(crate) use half::half;
+pub(crate) use masks::masks;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;

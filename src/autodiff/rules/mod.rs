@@ -75,6 +75,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LabelShare
         | Op::Fill { .. }
         | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)

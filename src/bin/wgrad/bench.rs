@@ -133,6 +133,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
+            "bit_masks": options.fitting.bit_masks,
             "accumulate": options.fitting.accumulate,
             "recompute_time_fraction": plan.work.time_fraction(),
             "loss_first": loss_first,

@@ -18,6 +18,9 @@ pub struct Options {
     /// What the backward pass computes again: off, auto (with --budget), every:N (layers), sqrt, policy or named:PATH,PATH.
     #[arg(long, default_value = "off")]
     pub recompute: String,
+    /// Keep a bit for each element where the backward pass only asks where a ReLU let gradients pass.
+    #[arg(long)]
+    pub bit_masks: bool,
     /// Parts that the batch is cut into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
@@ -40,8 +43,9 @@ impl Options {
         let recompute = recompute(&self.recompute)?;
         let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
-        let accumulate = self.accumulate;
-        Ok(PlanOptions { optimizer, budget, recompute, accumulate, roofline, ..PlanOptions::default() })
+        let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
+        let options = PlanOptions { optimizer, budget, recompute, bit_masks, ..PlanOptions::default() };
+        Ok(PlanOptions { accumulate, roofline, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.

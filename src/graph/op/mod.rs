@@ -33,6 +33,10 @@ pub enum Op {
     Unary(Unary),
     /// `s, dy → dy f'(·)`, `s` being what [`Unary::saves`] says.
     UnaryGrad(Unary),
+    /// `s → bits [n / 32]`: where `f'` is 1, `s` being what [`Unary::saves`] says; for functions with one other slope.
+    Mask(Unary),
+    /// `bits, dy → dy f'(·)`, from [`Op::Mask`].
+    MaskGrad(Unary),
     /// `a, b → f(a, b)`
     Binary(Binary),
     /// `x → y` over the axes whose bit is set; they stay, with length 1.
@@ -262,6 +266,8 @@ impl Op {
             Self::MatMul { .. } => "matmul",
             Self::Unary(f) => f.name(),
             Self::UnaryGrad(_) => "unary_grad",
+            Self::Mask(_) => "mask",
+            Self::MaskGrad(_) => "mask_grad",
             Self::Binary(f) => f.name(),
             Self::Reduce { kind: Reduction::Sum, .. } => "sum",
             Self::Reduce { kind: Reduction::Mean, .. } => "mean",

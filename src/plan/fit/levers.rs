@@ -1,7 +1,7 @@
 //! Ways of saving memory, each on its own.
 
 use super::{PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
-use crate::dtype::{Rounding, WeightStorage};
+use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -79,6 +79,12 @@ pub fn levers(
     for (name, optimizer) in options.optimizer.lighter() {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
+    }
+    if !options.bit_masks {
+        let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
+        // A number that 16 bits round to 0 lets gradients pass all the same.
+        let exact = options.precision == Precision::F32;
+        levers.push(Lever::of("masks as bits", &plan, &asked, exact));
     }
     if options.weights == WeightStorage::F32 {
         let weights = WeightStorage::Bf16(Rounding::Stochastic);

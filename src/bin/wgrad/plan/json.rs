@@ -46,6 +46,7 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
         "stochastic_rounding": options.network.stochastic_rounding,
         "limits": options.limits,
         "recompute": options.fitting.recompute,
+        "bit_masks": options.fitting.bit_masks,
         "accumulate": options.fitting.accumulate,
         "changes": changes,
         "naive_bytes": plan.naive_bytes(),

@@ -121,6 +121,9 @@ fn title(options: &Options, model: &Model) -> Result<String> {
     if options.network.precision != "f32" {
         title.push_str(&format!(" · {}", options.network.precision));
     }
+    if options.fitting.bit_masks {
+        title.push_str(" · masks as bits");
+    }
     if options.network.weights != "f32" {
         title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
