@@ -16,17 +16,18 @@ use wgrad::models::ResNet;
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Schedule};
 use wgrad::plan::PlanOptions;
-use wgrad::train::{Callback, Classifier, ProgressLine, TrainOptions, Trainer};
+use wgrad::train::{Callback, Classifier, TrainOptions, Trainer};
 
 const HELP: &str = "\
 Trains a small residual network on the UCI handwritten digits, or on CIFAR-10.
 
-usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME]
+usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME] [--quiet]
 
   --data DIR      CIFAR-10's binary files instead of the digits
   --epochs N      passes over the training images (12)
   --batch N       images per step (64)
-  --adapter NAME  part of an adapter's name; the best one by default";
+  --adapter NAME  part of an adapter's name; the best one by default
+  --quiet         no progress line";
 
 fn main() -> std::process::ExitCode {
     support::main(run)
@@ -89,9 +90,9 @@ fn run() -> Result<()> {
         schedule: Schedule::Cosine { warmup: total / 10, total, floor: 0.01 },
         ..TrainOptions::default()
     };
-    let mut trainer = Trainer::new(&device, &network, loader, &options)?;
-    let mut progress = ProgressLine::default();
-    let mut callbacks: [&mut dyn Callback; 1] = [&mut progress];
+    let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
+    let mut trainer = Trainer::watched(&device, &network, loader, &options, &mut [&mut monitor])?;
+    let mut callbacks: [&mut dyn Callback; 2] = [&mut progress, &mut monitor];
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)
 }

@@ -13,7 +13,7 @@ use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::{Optimizer, Schedule};
 use wgrad::plan::PlanOptions;
-use wgrad::train::{Checkpoint, Metrics, Monitor, MonitorOptions, ProgressLine, TrainOptions, Trainer};
+use wgrad::train::{Checkpoint, Metrics, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
 const HELP: &str = "\
@@ -58,12 +58,8 @@ fn run() -> Result<()> {
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
         ..TrainOptions::default()
     };
-    let mut trainer = Trainer::new(&device, &model, loader, &options)?;
-    let mut progress = if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() };
-    // Speaks through `log` and here; a run that fails is written down in the folder for temporary files.
-    let failures = Some(std::env::temp_dir());
-    let options = MonitorOptions { failures, ..MonitorOptions::default() };
-    let mut monitor = Monitor::new(options, |alert| eprintln!("warning: {alert}"));
+    let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
+    let mut trainer = Trainer::watched(&device, &model, loader, &options, &mut [&mut monitor])?;
     let mut metrics = arguments.text("--tensorboard").map(Metrics::tensorboard).transpose()?;
     let mut checkpoint = arguments.text("--save").map(|path| Checkpoint { path: path.into(), every: 1 });
     let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress, &mut monitor];

@@ -86,6 +86,19 @@ swiftshader_icd() {
     return 1
 }
 
+# A browser of Chromium's family, which the tests of pages run without a screen; as in tests/page.rs.
+find_browser() {
+    local name
+    if [ -n "${WGRAD_BROWSER:-}" ]; then
+        printf '%s\n' "$WGRAD_BROWSER"
+        return 0
+    fi
+    for name in chromium chromium-browser google-chrome google-chrome-stable; do
+        command -v "$name" && return 0
+    done
+    return 1
+}
+
 all_icds() { { chosen_icds; installed_icds; swiftshader_icd || true; } | awk '!seen[$0]++'; }
 
 # A driver for hardware counts only where the kernel shows a GPU: distributions install several in advance.

@@ -4,6 +4,7 @@
 #   scripts/setup.sh                  a toolchain, and any Vulkan driver (Mesa's software driver where there is none)
 #   scripts/setup.sh --software       Mesa's software driver, lavapipe, beside whatever is there (for tests)
 #   scripts/setup.sh --swiftshader    tries to add SwiftShader as well (for tests; going without it is no error)
+#   scripts/setup.sh --browser        tries to add Chromium (for the tests of pages; going without it is no error)
 #
 # Packages come from the system's package manager, as root or through sudo without a password. Where that is not
 # possible, it prints the one command that would help and exits 1.
@@ -12,16 +13,17 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-software=no swiftshader=no
+software=no swiftshader=no browser=no
 for arg in "$@"; do
     case "$arg" in
         --software) software=yes ;;
         --swiftshader) swiftshader=yes ;;
+        --browser) browser=yes ;;
         -h | --help)
             sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
             exit 0
             ;;
-        *) fail "unknown option '$arg' (known: --software, --swiftshader, --help)" ;;
+        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --help)" ;;
     esac
 done
 
@@ -80,16 +82,19 @@ quietly() {
 }
 
 updated=no
+update_apt() {
+    [ "$updated" = no ] || return 0
+    # One broken third-party source must not stop what the others can deliver.
+    quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update ||
+        say "apt-get update reported errors; going on with what is known"
+    updated=yes
+}
+
 install_packages() {
     say "installing $* through $manager"
     case "$manager" in
         apt-get)
-            if [ "$updated" = no ]; then
-                # One broken third-party source must not stop what the others can deliver.
-                quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update ||
-                    say "apt-get update reported errors; going on with what is known"
-                updated=yes
-            fi
+            update_apt
             quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
                 install --no-install-recommends "$@"
             ;;
@@ -186,15 +191,30 @@ apt_has() {
     esac
 }
 
+# Chromium under the names that distributions give it.
+try_browser() {
+    local package
+    find_browser >/dev/null && return 0
+    if can_be_root; then
+        for package in chromium chromium-browser; do
+            case "$manager" in
+                apt-get) update_apt && apt_has "$package" || continue ;;
+                none) break ;;
+            esac
+            install_packages "$package" || true
+            find_browser >/dev/null && return 0
+        done
+    fi
+    say "SKIPPED: there is no Chromium or Chrome here, and none could be installed; the tests of pages need one." \
+        "This command would help: $(command_for chromium)"
+}
+
 # Debian's chromium-common holds SwiftShader and is a third of the browser's download; should it move, chromium needs it.
 try_swiftshader() {
     local package
     swiftshader_icd >/dev/null && return 0
     if [ "$manager" = apt-get ] && can_be_root; then
-        if [ "$updated" = no ]; then
-            quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update || true
-            updated=yes
-        fi
+        update_apt
         for package in chromium-common chromium; do
             if apt_has "$package"; then
                 install_packages "$package" || true
@@ -218,3 +238,4 @@ if uses_vulkan; then
 else
     say "ready: $(cd "$here/.." && cargo --version), adapters through the system's own graphics API"
 fi
+if [ "$browser" = yes ]; then try_browser; fi

@@ -6,6 +6,8 @@
 # WGRAD_REQUIRE_ADAPTERS (comma-separated parts of names) says which adapters must be there; the tests fail when one is
 # missing, so that a broken driver cannot pass as a skip. Set it before calling to ask for others.
 #
+# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
+#
 # Arguments go to the test programs: scripts/test.sh --test-threads 1
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -34,7 +36,7 @@ run_tests() { cargo test --release --all-features --no-fail-fast -- "$@" 2>&1 | 
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
-"$here/setup.sh" --software --swiftshader
+"$here/setup.sh" --software --swiftshader --browser
 find_cargo
 cd "$here/.."
 quiet_mesa
@@ -56,6 +58,12 @@ if uses_vulkan; then
     export WGRAD_REQUIRE_ADAPTERS="${WGRAD_REQUIRE_ADAPTERS:-$required}"
     say "drivers: $VK_DRIVER_FILES"
     say "adapters that must be there: $WGRAD_REQUIRE_ADAPTERS"
+fi
+
+# Named, it must be there: the tests of pages cannot pass as a skip.
+if WGRAD_BROWSER=$(find_browser); then
+    export WGRAD_BROWSER
+    say "browser for the tests of pages: $WGRAD_BROWSER"
 fi
 
 stage fmt cargo fmt --check

@@ -1,7 +1,7 @@
 // adam: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; w -= rate / bias1 · m / (√v / sqrt_bias2 + eps)
 //   before it g += decay w, or with DECOUPLED (AdamW) w *= 1 - rate decay
 // w [n], g [n], scalars [8] (graph::StepScalars), m [n], v [n] -> w, m, v
-// grid: threads of four elements, folded      overrides: DECOUPLED
+// grid: a thread for every sixteen elements, whole workgroups of 256, folded      overrides: DECOUPLED
 override DECOUPLED: bool = false;
 struct Params {
     threads_x: u32,
@@ -18,25 +18,30 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> v: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
+// A workgroup owns 1024 quads in a row; what is the same for all of them is read once for four.
+@compute @workgroup_size(256)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let i = thread_number(id, p.threads_x);
-    if (i >= p.quads || scalars[7] != 0u) {
+    let thread = thread_number(id, p.threads_x);
+    if (scalars[7] != 0u) {
         return;
     }
     let rate = bitcast<f32>(scalars[0]);
-    let bias1 = bitcast<f32>(scalars[1]);
-    let sqrt_bias2 = bitcast<f32>(scalars[2]);
-    var weight = weight_at(i);
-    var gradient = bitcast<f32>(scalars[6]) * g[i];
-    if (DECOUPLED) {
-        weight *= 1.0 - rate * p.weight_decay;
-    } else {
-        gradient += p.weight_decay * weight;
+    let step = rate / bitcast<f32>(scalars[1]);
+    let unscale = bitcast<f32>(scalars[6]);
+    let root = 1.0 / bitcast<f32>(scalars[2]);
+    let first_quad = thread / 256u * 1024u + thread % 256u;
+    for (var i = first_quad; i < min(first_quad + 1024u, p.quads); i += 256u) {
+        var weight = weight_at(i);
+        var gradient = unscale * g[i];
+        if (DECOUPLED) {
+            weight *= 1.0 - rate * p.weight_decay;
+        } else {
+            gradient += p.weight_decay * weight;
+        }
+        let first = mix(gradient, m[i], p.beta1);
+        let second = p.beta2 * v[i] + (1.0 - p.beta2) * gradient * gradient;
+        m[i] = first;
+        v[i] = second;
+        set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
     }
-    let first = mix(gradient, m[i], p.beta1);
-    let second = p.beta2 * v[i] + (1.0 - p.beta2) * gradient * gradient;
-    m[i] = first;
-    v[i] = second;
-    set_weight(i, weight - rate / bias1 * first / (sqrt(second) / sqrt_bias2 + p.eps));
 }

@@ -20,6 +20,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let other = select(read, vec4(read.x), B_SCALAR);
         let l = select(own, other, SWAP);
         let r = select(other, own, SWAP);
-        y[i] = vec4(binary(l.x, r.x), binary(l.y, r.y), binary(l.z, r.z), binary(l.w, r.w));
+        y[i] = binary(l, r);
     }
 }

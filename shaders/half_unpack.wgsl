@@ -10,20 +10,14 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
 
-fn four(words: vec2<u32>) -> vec4<u32> {
-    let low = words & vec2(0xffffu);
-    let high = words >> vec2(16u);
-    return from_half(vec4(low.x, high.x, low.y, high.y));
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.eights) {
         let words = x[i];
-        y[2u * i] = four(words.xy);
+        y[2u * i] = widened(words.xy);
         if (2u * i + 1u < p.quads) {
-            y[2u * i + 1u] = four(words.zw);
+            y[2u * i + 1u] = widened(words.zw);
         }
     }
 }

@@ -43,6 +43,7 @@ pub mod models;
 pub mod nn;
 pub mod optim;
 pub mod plan;
+pub mod progress;
 pub mod random;
 pub mod reference;
 pub mod report;

@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::process::{Command, Output};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::devices;
@@ -58,4 +60,61 @@ fn a_kernels_mistaken_size_is_told() {
     assert!(text.contains("at least 1"), "{text}");
     let text = refusal(&["bench", "mlp", "--size", "12"]);
     assert!(text.contains("--size belongs to a kernel") && text.contains("matmul"), "{text}");
+}
+
+/// Runs the program, reads a little and goes away, as `head` does.
+fn read_a_little(arguments: &[&str]) -> (bool, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wgrad"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut few = [0; 16];
+    let mut out = child.stdout.take().expect("it is piped");
+    out.read_exact(&mut few).expect("it prints something");
+    drop(out);
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    // More than a pipe holds.
+    for arguments in [&["plan", "resnet18", "--json"][..], &["plan", "resnet50", "--summary"]] {
+        assert_eq!(read_a_little(arguments), (true, String::new()), "{arguments:?}");
+    }
+    let full = Path::new("/dev/full");
+    if full.exists() {
+        let full = std::fs::File::create(full).expect("it is there");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wgrad"));
+        let output = command.args(["plan", "mlp"]).stdout(full).output().expect("the program starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.starts_with("error: standard output: "), "{text}");
+    }
+}
+
+#[test]
+fn a_plan_over_its_budget_is_written_down_where_it_was_asked_for() {
+    let folder = std::env::temp_dir().join(format!("wgrad-cli-failures-{}", std::process::id()));
+    let path = folder.display().to_string();
+    let text = refusal(&["bench", "mlp", "--budget", "1MB", "--failures", &path]);
+    let file = text.lines().find_map(|line| line.strip_prefix("what is known of this failure is in "));
+    let file = Path::new(file.unwrap_or_else(|| panic!("no file is named in {text}")));
+    assert!(file.starts_with(&folder) && file.with_extension("pickle").exists(), "{text}");
+    let known: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(known["error"].as_str().is_some_and(|error| text.contains(error)), "{known} and {text}");
+    assert!(known["estimate"]["planned_bytes"].as_u64() > Some(1_000_000), "{known}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    // A mistake needs no report.
+    assert!(!refusal(&["bench", "mlp", "--steps", "0"]).contains("what is known"));
+}
+
+#[test]
+fn long_work_says_nothing_in_a_pipe() {
+    let long = ["plan", "resnet50", "--batch", "64", "--budget", "2GB", "--recompute", "auto"];
+    let output = wgrad(&long);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(output.status.success());
+    assert_eq!(wgrad(&[&long[..], &["--quiet"]].concat()).stdout, output.stdout);
 }

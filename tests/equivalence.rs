@@ -307,7 +307,7 @@ fn plans_for_named_limits_run_here() {
     });
 }
 
-/// Random graphs: planned, eager and poisoned agree bit for bit, and all are close to the twin.
+/// Random graphs: planned, eager, poisoned and unfused agree bit for bit, and all are close to the twin.
 #[test]
 fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
     on_each(devices(), |device| {
@@ -316,6 +316,8 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
                 let step = random_step(seed, 12 + 3 * seed as usize);
                 let options = &optimizers()[seed as usize % 3];
                 let plan = plan(&step, options, &limits);
+                let single = step.plan(&PlanOptions { fuse: false, ..*options }, &limits).expect("planned");
+                let mut single = Session::new(device, &single).expect("it opens");
                 let mut plain = Session::new(device, &plan).expect("it opens");
                 let mut poisoned =
                     Session::with_plans(device, &[&plan], Debug { poison: true }).expect("it opens");
@@ -324,6 +326,7 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
                 for step in 0..3 {
                     let what = format!("random graph {seed} at step {step} for {}", limits.name);
                     plain.step().expect("it runs");
+                    single.step().expect("it runs");
                     poisoned.step().expect("it runs");
                     eager.step().expect("it runs");
                     twin.set_step(&options.optimizer.scalars(
@@ -335,10 +338,12 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
                     let loss = plain.loss().expect("finite");
                     assert_same_bits(&what, &[loss], &eager.output::<f32>("loss").expect("an output"));
                     assert_same_bits(&what, &[loss], &[poisoned.loss().expect("finite")]);
+                    assert_same_bits(&what, &[loss], &[single.loss().expect("finite")]);
                     for name in names(&plan) {
                         let found = plain.parameter(&name).expect("there");
                         assert_same_bits(&name, &found, &eager.parameter(&name).expect("there"));
                         assert_same_bits(&name, &found, &poisoned.parameter(&name).expect("there"));
+                        assert_same_bits(&name, &found, &single.parameter(&name).expect("there"));
                     }
                     // Adam makes large steps of small gradients, so rounding grows from step to step: the first only.
                     if step == 0 {

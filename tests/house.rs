@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
     never!("shape": "crate::" "wgpu"),
     never!("json": "crate::" "wgpu"),
     never!("random": "crate::" "wgpu"),
+    never!("progress": "crate::" "wgpu"),
     // The one error enum wraps those of the pure rooms.
     never!("error": "graph" "kernels" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "data" "train" "reference" "wgpu"),
     never!("limits": "memory" "graph" "kernels" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "data" "train" "reference" "wgpu"),

@@ -7,10 +7,14 @@ use std::sync::Arc;
 
 use wgrad::Bytes;
 use wgrad::data::{Loader, Table};
+use wgrad::device::Device;
+use wgrad::exec::Eager;
+use wgrad::memory::PoolOptions;
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::models::Model;
 use wgrad::optim::Sgd;
 use wgrad::plan::PlanOptions;
+use wgrad::report::Failure;
 use wgrad::train::{Alert, Callback, Metrics, Monitor, MonitorOptions, TrainOptions, Trainer};
 
 const STEPS: usize = 4;
@@ -115,6 +119,75 @@ fn a_run_that_fails_is_written_down() {
         assert!(text.contains(&format!("\"reserved_bytes.all.current\":{bytes}")), "{text}");
         let snapshot = Snapshot::read(&std::fs::read(path.with_extension("pickle")).unwrap()).unwrap();
         assert_eq!(snapshot.reserved(0), peak);
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// What `wgrad-failure-….json` in a folder says, and the snapshot beside it.
+fn written(alert: &Alert, folder: &Path) -> (String, Snapshot) {
+    let Alert::Failed { report: Some(path), .. } = alert else { panic!("{alert:?}") };
+    assert!(path.starts_with(folder), "{}", path.display());
+    let snapshot = Snapshot::read(&std::fs::read(path.with_extension("pickle")).unwrap()).unwrap();
+    (std::fs::read_to_string(path).unwrap(), snapshot)
+}
+
+#[test]
+fn a_run_that_cannot_begin_is_written_down() {
+    let step = Model::named("digits", 0).unwrap().train_step(16).unwrap();
+    support::on_each(&own_devices(), |device| {
+        let folder = folder("refusal");
+        let options = MonitorOptions { failures: Some(folder.clone()), ..MonitorOptions::default() };
+        let mut monitor = Monitor::new(options, |_| {});
+        let mut refuse = |plan: PlanOptions| {
+            let table = Table::new(64, 10, vec![0.0; 64 * 64], vec![0; 64]).unwrap();
+            let loader = Loader::new(Arc::new(table), 16).unwrap();
+            let options = TrainOptions { plan, ..TrainOptions::default() };
+            let model = Model::named("digits", 0).unwrap();
+            let refused = Trainer::watched(device, &model, loader, &options, &mut [&mut monitor]);
+            let error = refused.err().expect("it cannot begin").to_string();
+            let (text, snapshot) = written(monitor.alerts().last().expect("it was told"), &folder);
+            assert!(text.contains(&error.replace('\n', "\\n")), "{error} is not in {text}");
+            (error, text, snapshot)
+        };
+        let options = PlanOptions::default();
+        let planned = step.plan(&options, device.limits()).unwrap();
+        // A plan over its budget, and a device with too little for one that has none.
+        let (error, text, snapshot) = refuse(PlanOptions { budget: Some(Bytes::kib(64)), ..options });
+        assert!(error.contains("the budget is 64.0 KiB"), "{error}");
+        assert_eq!(snapshot.reserved(0), planned.peak_bytes());
+        assert!(text.contains(&format!("\"planned_bytes\":{}", planned.peak_bytes())), "{text}");
+        device.set_budget(Some(Bytes::kib(64)));
+        let (error, text, snapshot) = refuse(options);
+        assert!(error.contains("out of device memory"), "{error}");
+        assert_eq!(snapshot.reserved(0), planned.peak_bytes());
+        for part in ["\"budget_bytes\":65536", "\"used_bytes\":0", "\"estimate\":{", &device.adapter().name] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// Devices of this test's own: a budget holds for all clones of one.
+fn own_devices() -> Vec<Device> {
+    let open = |device: &Device| Device::by_name(&device.adapter().name).expect("it was open before");
+    support::devices().iter().map(open).collect()
+}
+
+#[test]
+fn an_eager_run_leaves_its_pools_events() {
+    support::on_each(support::devices(), |device| {
+        let folder = folder("eager");
+        let step = Model::named("digits", 0).unwrap().train_step(4).unwrap();
+        let plan = step.plan(&PlanOptions::default(), device.limits()).unwrap();
+        let mut eager =
+            Eager::new(device, &plan, PoolOptions { events: 1000, ..PoolOptions::default() }).unwrap();
+        let error = eager.step().unwrap_err();
+        assert!(!Failure::helps_with(&error), "{error}: a mistake needs no report");
+        let path = Failure::of(&error).with_eager(&eager).write(&folder).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("\"memory\":{"), "{text}");
+        let snapshot = Snapshot::read(&std::fs::read(path.with_extension("pickle")).unwrap()).unwrap();
+        assert_eq!(snapshot.reserved(0), eager.stats().reserved.current);
         std::fs::remove_dir_all(&folder).unwrap();
     });
 }

@@ -4,16 +4,25 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use wgrad::Bytes;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::PlanOptions;
-use wgrad::report::{Panel, page, tensors};
+use wgrad::report::{Panel, TensorReport, page, tensors};
 
-/// A browser of Chromium's family that runs without a screen.
+/// A browser of Chromium's family that runs without a screen; says so where there is none.
 fn browser() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("WGRAD_BROWSER") {
         return Some(named.into());
     }
+    let found = installed();
+    if found.is_none() {
+        eprintln!("SKIPPED: no chromium or google-chrome here; `scripts/setup.sh --browser` installs one");
+    }
+    found
+}
+
+fn installed() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name))).find(|path| path.is_file())
@@ -22,7 +31,14 @@ fn browser() -> Option<PathBuf> {
 /// The page's text after its scripts have run.
 fn open(browser: &Path, file: &Path, profile: &Path) -> String {
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+            "--window-size=1600,1000",
+        ])
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("file://{}", file.display()))
         .output()
@@ -41,10 +57,7 @@ fn figure(dom: &str, plan: &str, name: &str) -> u64 {
 
 #[test]
 fn a_browser_reads_the_plans_numbers_back() {
-    let Some(browser) = browser() else {
-        eprintln!("SKIPPED: no chromium or google-chrome on this machine; `apt-get install chromium`");
-        return;
-    };
+    let Some(browser) = browser() else { return };
     let step = Model::named("resnet18", 0).unwrap().train_step(16).unwrap();
     let (options, limits) = (PlanOptions::default(), Limits::default());
     let (naive, planned) =
@@ -83,5 +96,73 @@ fn a_browser_reads_the_plans_numbers_back() {
         t.bytes * (until - t.first) as u64
     });
     assert_eq!(rows[0], most.unwrap().bytes, "the first row holds most bytes for most operations");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Moves the mouse over places of the picture, given as an operation and an address, and writes down what the page says.
+const MOUSE: &str = r#"<script>
+const places = PLACES, canvas = document.querySelector("section canvas"), box = canvas.getBoundingClientRect();
+const f = frame(canvas.plan, canvas.clientWidth, canvas.clientHeight, canvas.plan.top);
+const said = places.map(([operation, address]) => {
+  const [x, y] = [box.left + f.x(operation), box.top + f.y(address)];
+  canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: x, clientY: y, bubbles: true }));
+  const tip = document.getElementById("tip");
+  return tip.hidden ? "nothing" : tip.textContent;
+});
+canvas.dispatchEvent(new MouseEvent("mouseleave"));
+said.push(document.getElementById("tip").hidden ? "nothing" : "something");
+const list = document.body.appendChild(document.createElement("pre"));
+list.id = "said";
+list.textContent = said.join("\n--\n");
+</script>
+</body>"#;
+
+#[test]
+fn the_mouse_over_a_tensor_shows_what_it_is() {
+    let Some(browser) = browser() else { return };
+    let step = Model::named("resnet18", 0).unwrap().train_step(16).unwrap();
+    let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
+    let end = plan.program.order.len();
+    // Arenas stand on each other.
+    let address = |tensor: &TensorReport| {
+        let below = plan.layout.arenas().take_while(|(arena, _)| *arena != tensor.region.arena);
+        below.map(|(_, bytes)| bytes).sum::<u64>() + tensor.region.offset
+    };
+    // What is wide and high enough for a mouse, which knows whole pixels.
+    let all: Vec<_> = tensors(&plan)
+        .into_iter()
+        .filter(|t| t.bytes > plan.peak_bytes() / 50 && t.last.min(end - 1) >= t.first + 2)
+        .collect();
+    let middle = |t: &TensorReport| (t.first + t.last.min(end - 1) + 1) as f64 / 2.0;
+    let places: Vec<String> =
+        all.iter().map(|t| format!("[{}, {}]", middle(t), address(t) + t.bytes / 2)).collect();
+    // The last operation, at the top of the step's arena, where nothing is alive any more.
+    let nothing = format!("[{}, {}]", end as f64 - 0.5, plan.peak_bytes() - 1);
+    let script = MOUSE.replace("PLACES", &format!("[{}, {nothing}]", places.join(", ")));
+
+    let folder = std::env::temp_dir().join(format!("wgrad-mouse-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("plan.html");
+    let html = page(&[Panel { name: "planned", plan: &plan }], "ResNet-18");
+    std::fs::write(&file, html.replace("</body>", &script)).unwrap();
+    let dom = open(&browser, &file, &folder.join("profile"));
+    let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    let said: Vec<&str> =
+        said.unwrap_or_else(|| panic!("the mouse did not move: {dom}")).split("\n--\n").collect();
+
+    assert!(all.len() >= 10 && all.iter().any(|t| t.again) && all.iter().any(|t| !t.again), "{}", all.len());
+    assert_eq!(said.len(), all.len() + 2);
+    assert_eq!(said[all.len()..], ["nothing", "nothing"], "over a hole, and outside of the picture");
+    for (t, said) in all.iter().zip(said) {
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines[0], t.name);
+        assert_eq!(lines[1], format!("{} {}, {}", t.shape, t.dtype, Bytes(t.bytes)), "{}", t.name);
+        assert!(lines[2].starts_with(t.class.name()), "{said}");
+        assert!(t.layer.is_empty() || lines[2].contains(&format!("layer {}", t.layer)), "{said}");
+        assert_eq!(lines[3], format!("operations {} to {}", t.first, t.last.min(end - 1)), "{}", t.name);
+        assert_eq!(lines[4], format!("{}, offset {}", t.region.arena, t.region.offset), "{}", t.name);
+        let again = if t.again { "computed again in the backward pass" } else { "computed once" };
+        assert_eq!(lines[5], again, "{}", t.name);
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }

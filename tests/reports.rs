@@ -5,7 +5,7 @@ use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::plan::{Plan, PlanOptions};
-use wgrad::report::{Estimate, Panel, kept, kept_bytes, page, picture, tensors};
+use wgrad::report::{Estimate, LargestBatch, Panel, kept, kept_bytes, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -67,6 +67,11 @@ fn headroom_is_a_share_of_the_card() {
     assert_eq!(plan.estimate().card_bytes(), (total as f64 / 0.85).ceil() as u64);
     assert_eq!(plan.estimate().with_headroom(0.0).card_bytes(), total);
     assert!(plan.estimate().with_headroom(f64::NAN).to_string().contains("15 % free"));
+    assert_eq!(plan.estimate().spared(Bytes(1000)), Bytes(850));
+    let largest = LargestBatch { budget: Bytes::mib(1), all: 1, with_headroom: 0 };
+    let text = plan.estimate().with_largest_batch(largest).to_string();
+    let said = "Within 1.0 MiB a batch of 1 fits; with 15 % of it free, not even a batch of 1.";
+    assert_eq!(text.lines().last(), Some(said));
     assert_eq!(plan.estimate().with_batch(128).per_sample_bytes(), Some(plan.footprint().step.div_ceil(128)));
 }
 

@@ -7,7 +7,11 @@ use std::path::Path;
 use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
+use wgrad::dtype::Precision;
 use wgrad::kernels::{Kernel, MAX_PARAMS, table};
+use wgrad::limits::Limits;
+use wgrad::models::{Model, ModelOptions};
+use wgrad::plan::PlanOptions;
 
 fn parse(kernel: &Kernel) -> Module {
     let source = kernel.source();
@@ -25,9 +29,38 @@ fn check(kernel: &Kernel, module: &Module, capabilities: Capabilities) -> Module
     checked.unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&kernel.source())))
 }
 
+/// Kernels that are written for the chains of some networks.
+fn written() -> Vec<&'static Kernel> {
+    let limits = Limits::default();
+    let mut kernels: Vec<&'static Kernel> = Vec::new();
+    for (name, precision) in [
+        ("resnet18", Precision::F32),
+        ("mobilenet-v2", Precision::F16),
+        ("gpt-nano", Precision::Bf16),
+        ("llama-tiny", Precision::F32),
+    ] {
+        for image in [32, 40] {
+            let image = matches!(name, "resnet18" | "mobilenet-v2").then_some([image; 2]);
+            let options = ModelOptions { image, ..ModelOptions::default() };
+            let step = Model::with_options(name, 0, &options).expect("a model").train_step(4).expect("valid");
+            for rebuild in [false, true] {
+                let options = PlanOptions { rebuild, precision, ..PlanOptions::default() };
+                let plan = step.plan(&options, &limits).expect("planned");
+                let used = plan.program.launches.iter().map(|(launch, _)| launch.kernel);
+                kernels
+                    .extend(used.filter(|kernel| !table::ALL.iter().any(|other| other.name == kernel.name)));
+            }
+        }
+    }
+    kernels.sort_by_key(|kernel| kernel.name);
+    kernels.dedup_by_key(|kernel| kernel.name);
+    assert!(kernels.len() >= 10, "only {} kernels were written", kernels.len());
+    kernels
+}
+
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {
     assert!(table::ALL.len() >= 30);
-    for kernel in table::ALL {
+    for kernel in table::ALL.iter().copied().chain(written()) {
         body(kernel, &parse(kernel));
     }
 }

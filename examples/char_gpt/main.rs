@@ -42,7 +42,8 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --length N         characters to write (200, and 150 while it trains)
   --temperature X    0 takes the likeliest character, 1 draws as the network expects (0.7)
   --seed N           decides weights, windows and what is written (0)
-  --adapter NAME     part of an adapter's name; the best one by default";
+  --adapter NAME     part of an adapter's name; the best one by default
+  --quiet            no progress line";
 
 /// The forward pass over one window, of a session that trains.
 const WRITE: ProgramId = ProgramId(1);
@@ -144,7 +145,8 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let evaluate = Forward::trace(&params, "loss", loss)?.plan(device.limits())?;
     println!("a step of {batch} windows of {context}; {}", report::Estimate::of(&step));
     let plans: [&Plan; 3] = [&step, &forward.plan(device.limits())?, &evaluate];
-    let mut session = Session::with_plans(&device, &plans, Debug::default())?;
+    let opened = Session::with_plans(&device, &plans, Debug::default());
+    let mut session = support::noted(opened, |failure| failure.with_plan(&step).with_device(&device))?;
     if let Some(file) = arguments.text("--resume") {
         session.load(file)?;
     }
@@ -155,7 +157,8 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     session.set_schedule(Schedule::Cosine { warmup: steps / 20, total: steps, floor: 0.1 });
 
     let mut training = Training { session, batch, steps, done };
-    training.run(&tokens, &held_out, windows, |epoch, session| {
+    let mut progress = support::progress(arguments);
+    let ran = training.run(&tokens, &held_out, windows, &mut progress, |epoch, session| {
         let Evaluated { step, loss } = epoch;
         let seconds = start.elapsed().as_secs_f64();
         println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
@@ -164,5 +167,6 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
             Some(file) => session.save_with_notes(file, true, &description.notes()),
             None => Ok(()),
         }
-    })
+    });
+    support::noted(ran, |failure| failure.with_session(&training.session))
 }

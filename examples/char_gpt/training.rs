@@ -40,10 +40,10 @@ impl Training {
         tokens: &Tokens,
         held_out: &Tokens,
         windows: Windows,
+        progress: &mut ProgressLine,
         mut look: impl FnMut(Evaluated, &mut Session) -> Result<()>,
     ) -> Result<()> {
         let mut batches = tokens.windows(windows, self.done)?;
-        let mut progress = ProgressLine::default();
         let (mut spent, left) = (Duration::ZERO, self.steps - self.done);
         for epoch in 0..EPOCHS {
             let [first, last] = [epoch, epoch + 1].map(|part| self.done + left * part / EPOCHS);

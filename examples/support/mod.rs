@@ -9,14 +9,17 @@ use std::time::Instant;
 use wgrad::data::Table;
 use wgrad::device::Device;
 use wgrad::exec::ProgramId;
-use wgrad::train::{Epoch, Trainer};
+use wgrad::progress::watch;
+use wgrad::report::Failure;
+use wgrad::train::{Epoch, Meter, Monitor, MonitorOptions, ProgressLine, Trainer};
 use wgrad::{Bytes, Error, Result, report};
 
 const DIGITS: &[u8] = include_bytes!("../data/digits.csv.gz");
 
 /// Runs an example; an error is told and is the exit status.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
-    match run() {
+    let quiet = std::env::args().any(|word| word == "--quiet");
+    match watch(Meter::new(quiet).drawing(), run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -89,6 +92,28 @@ pub fn digits() -> Result<Table> {
         .read_to_string(&mut text)
         .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
     Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+}
+
+/// Warns through `log` and here; a run that fails, or cannot begin, is written down in the folder for temporary files.
+pub fn monitor() -> Monitor<'static> {
+    let options = MonitorOptions { failures: Some(std::env::temp_dir()), ..MonitorOptions::default() };
+    Monitor::new(options, |alert| eprintln!("warning: {alert}"))
+}
+
+/// The same for a session that an example opens itself: passes the result on.
+pub fn noted<T>(result: Result<T>, known: impl FnOnce(Failure) -> Failure) -> Result<T> {
+    result.inspect_err(|error| {
+        if Failure::helps_with(error)
+            && let Ok(path) = known(Failure::of(error)).write(std::env::temp_dir())
+        {
+            eprintln!("what is known of this failure is in {}", path.display());
+        }
+    })
+}
+
+/// The progress line of a run, but after `--quiet`.
+pub fn progress(arguments: &Arguments) -> ProgressLine {
+    if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() }
 }
 
 /// Prints how well a network does after its last epoch, and the memory that it trained in.

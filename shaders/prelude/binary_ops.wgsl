@@ -1,24 +1,17 @@
-// Functions of two elements. F is the code of graph::Binary.
+// A function of two elements by number. F is the code of graph::Binary.
 override F: u32 = 0u;
 
-fn flag(condition: bool) -> f32 {
-    return select(0.0, 1.0, condition);
-}
-
-fn binary(a: f32, b: f32) -> f32 {
+fn binary(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     switch F {
-        case 0u: { return a + b; }
-        case 1u: { return a - b; }
-        case 2u: { return a * b; }
-        case 3u: { return a / b; }
-        case 4u: { return max(a, b); }
-        case 5u: { return min(a, b); }
-        case 6u: { return flag(a == b); }
-        case 7u: { return flag(a > b); }
-        case 8u: { return max(a, 0.0) - a * b + log(1.0 + exp(-abs(a))); }
-        default: {
-            let e = exp(-abs(a));
-            return select(e, 1.0, a >= 0.0) / (1.0 + e) - b;
-        }
+        case 0u: { return binary_add(a, b); }
+        case 1u: { return binary_sub(a, b); }
+        case 2u: { return binary_mul(a, b); }
+        case 3u: { return binary_div(a, b); }
+        case 4u: { return binary_max(a, b); }
+        case 5u: { return binary_min(a, b); }
+        case 6u: { return binary_equal(a, b); }
+        case 7u: { return binary_greater(a, b); }
+        case 8u: { return binary_bce_logits(a, b); }
+        default: { return binary_bce_logits_grad(a, b); }
     }
 }

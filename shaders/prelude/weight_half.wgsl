@@ -4,10 +4,7 @@ override STOCHASTIC: bool = false;
 @group(0) @binding(1) var<storage, read_write> w: array<vec2<u32>>;
 
 fn weight_at(i: u32) -> vec4<f32> {
-    let words = w[i];
-    let low = words & vec2(0xffffu);
-    let high = words >> vec2(16u);
-    return bitcast<vec4<f32>>(from_half(vec4(low.x, high.x, low.y, high.y)));
+    return bitcast<vec4<f32>>(widened(w[i]));
 }
 
 fn set_weight(i: u32, to: vec4<f32>) {

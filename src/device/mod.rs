@@ -3,18 +3,21 @@
 mod adapter;
 mod budget;
 mod buffers;
+mod cache;
 mod driver;
 mod mapping;
 mod pipelines;
 mod submit;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
 pub use budget::Buffer;
+pub use cache::cache_folder;
 pub use driver::DriverMemory;
 pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
@@ -52,6 +55,9 @@ pub struct DeviceOptions {
     pub select: Select,
     /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
     pub checked: bool,
+    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`]. Only some backends
+    /// can; with the others it changes nothing. Nobody else should be able to write there: drivers trust what they find.
+    pub cache: Option<PathBuf>,
 }
 
 impl Device {
@@ -94,9 +100,13 @@ impl Device {
             what: format!("to open `{}`", adapter.name),
             message: e.to_string(),
         };
+        let mut features = adapter::wanted_features(raw.features());
+        if options.cache.is_some() {
+            features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wgrad"),
-            required_features: adapter::wanted_features(raw.features()),
+            required_features: features,
             required_limits: raw.limits(),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
@@ -122,7 +132,8 @@ impl Device {
             };
             note(&uncaptured, error);
         }));
-        let pipelines = Pipelines::new(options.checked);
+        let cache = options.cache.as_deref().and_then(|folder| cache::Cache::open(&device, folder));
+        let pipelines = Pipelines::new(options.checked, cache);
         Ok(Self {
             shared: Arc::new(Shared {
                 device,
@@ -141,7 +152,7 @@ impl Device {
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
-        let pipelines = Pipelines::new(false);
+        let pipelines = Pipelines::new(false, None);
         Self {
             shared: Arc::new(Shared {
                 device,

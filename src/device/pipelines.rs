@@ -3,16 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Device;
+use super::cache::Cache;
 use crate::error::{Error, Result};
+use crate::progress;
 
 /// A kernel to compile: binding 0 is a uniform of at most 256 bytes, the others are writable storage.
 pub struct PipelineSource<'a> {
     /// Name for reports; with the constants it identifies the pipeline.
     pub name: &'a str,
     /// Makes the complete WGSL text; called if the pipeline does not exist yet.
-    pub wgsl: &'a dyn Fn() -> String,
+    pub wgsl: &'a (dyn Fn() -> String + Sync),
     /// Binding numbers of the storage buffers.
     pub slots: &'a [u32],
     /// Values of `override` constants.
@@ -25,13 +28,24 @@ pub(super) struct Pipelines {
     checked: bool,
     layouts: Mutex<BTreeMap<Vec<u32>, wgpu::BindGroupLayout>>,
     compiled: Mutex<BTreeMap<Key, wgpu::ComputePipeline>>,
+    cache: Option<Cache>,
 }
 
 impl Pipelines {
-    pub(super) fn new(checked: bool) -> Self {
-        Self { checked, layouts: Mutex::default(), compiled: Mutex::default() }
+    pub(super) fn new(checked: bool, cache: Option<Cache>) -> Self {
+        Self { checked, layouts: Mutex::default(), compiled: Mutex::default(), cache }
     }
 }
+
+impl PipelineSource<'_> {
+    fn key(&self) -> Key {
+        let bits = self.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
+        (self.name.to_owned(), bits)
+    }
+}
+
+/// The most threads that compile at once.
+const MOST_THREADS: usize = 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -64,14 +78,56 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] with the compiler's words.
     pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
-        let bits = source.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
-        let key = (source.name.to_owned(), bits);
+        let key = source.key();
         if let Some(pipeline) = lock(&self.shared.pipelines.compiled).get(&key) {
             return Ok(pipeline.clone());
         }
         let pipeline = self.compile(source)?;
         lock(&self.shared.pipelines.compiled).insert(key, pipeline.clone());
         Ok(pipeline)
+    }
+
+    /// Compiles what of these does not exist yet, on all cores, and keeps it for the next process where that was asked for
+    /// ([`DeviceOptions::cache`](super::DeviceOptions::cache)).
+    ///
+    /// # Errors
+    /// As [`Device::pipeline`], for the first that fails.
+    pub fn prepare(&self, sources: &[PipelineSource]) -> Result<()> {
+        let mut missing: BTreeMap<Key, &PipelineSource> = sources.iter().map(|s| (s.key(), s)).collect();
+        missing.retain(|key, _| !lock(&self.shared.pipelines.compiled).contains_key(key));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<&PipelineSource> = missing.into_values().collect();
+        let task = progress::task("kernels", missing.len() as u64);
+        let next = AtomicUsize::new(0);
+        let work = |tell: &dyn Fn(u64)| -> Result<()> {
+            while let Some(source) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.pipeline(source)?;
+                tell(next.load(Ordering::Relaxed).min(missing.len()) as u64);
+            }
+            Ok(())
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores.min(missing.len()).min(MOST_THREADS);
+        let work = &work;
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(move || work(&|_| ()))).collect();
+            let own = work(&|done| task.done(done));
+            let results = others
+                .into_iter()
+                .map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            results.fold(own, |first, other| first.and(other))
+        })?;
+        if let Some(cache) = &self.shared.pipelines.cache {
+            cache.save();
+        }
+        Ok(())
+    }
+
+    /// Number of pipelines compiled so far. It does not grow while a session runs.
+    pub fn pipelines(&self) -> usize {
+        lock(&self.shared.pipelines.compiled).len()
     }
 
     fn compile(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
@@ -103,7 +159,7 @@ impl Device {
                 constants: source.constants,
                 zero_initialize_workgroup_memory: false,
             },
-            cache: None,
+            cache: self.shared.pipelines.cache.as_ref().map(|cache| &cache.raw),
         });
         match pollster::block_on(scope.pop()) {
             None => Ok(pipeline),

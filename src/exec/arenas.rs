@@ -70,12 +70,12 @@ fn explained(mut error: Error, plans: &[&Plan]) -> Error {
 ///
 /// # Errors
 /// [`Error::Unknown`] with the names there are.
-pub(super) fn persistent_storage(plan: &Plan, name: &str) -> Result<StorageId> {
+pub(super) fn lasting_storage(plan: &Plan, name: &str) -> Result<StorageId> {
     let storages = &plan.program.storages;
-    match storages.iter().position(|s| s.persistent && s.name == name) {
+    match storages.iter().position(|s| s.lasts() && s.name == name) {
         Some(i) => Ok(StorageId(i as u32)),
         None => {
-            let known = storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect();
+            let known = storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
             Err(Error::Unknown { kind: "parameter", name: name.to_owned(), known })
         }
     }

@@ -1,9 +1,11 @@
 //! Which plans may share a session, and which device may run them.
 
+use std::collections::BTreeMap;
+
 use super::held::Held;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, StorageId};
+use crate::plan::{Plan, Storage, StorageId};
 
 /// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
 pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
@@ -23,22 +25,28 @@ pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
     Ok(keeper)
 }
 
-/// Whether a session that ran one plan may go on with another: everything that lives from step to step is the same.
+/// Whether a session that ran one plan may go on with another: everything that lives from step to step is the same, wherever
+/// it lies.
 pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
     same_parameters(before, after)?;
-    same_state(before, after)?;
-    let (before, after) = (lasting(before).count(), lasting(after).count());
-    if before == after {
-        return Ok(());
+    let all = |plan: &Plan| -> BTreeMap<String, u64> {
+        lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
+    };
+    let (before, after) = (all(before), all(after));
+    let in_one = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
+        a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
+    };
+    match in_one(&before, &after).or_else(|| in_one(&after, &before)) {
+        None => Ok(()),
+        Some(name) => Err(Error::Option(format!(
+            "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
+        ))),
     }
-    Err(Error::Option(format!(
-        "the session keeps {before} tensors from step to step, the new plans keep {after}; they need the same optimizer"
-    )))
 }
 
-/// Name and bytes of everything that lives from step to step.
-fn lasting(plan: &Plan) -> impl Iterator<Item = (&str, u64)> {
-    plan.program.storages.iter().filter(|s| s.persistent).map(|s| (s.name.as_str(), s.bytes))
+/// Everything that lives from step to step, in the order of the plan.
+fn lasting(plan: &Plan) -> impl Iterator<Item = &Storage> {
+    plan.program.storages.iter().filter(|s| s.lasts())
 }
 
 /// A plan for larger limits than the device's is refused before any buffer is created.
@@ -74,14 +82,33 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// State lies behind the parameters, in the order of its first use: one list must begin with the other.
+/// On the device state lies behind the parameters, in the order of its first use: one list must begin with the other. In the
+/// host's memory it is found by name.
 fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    match lasting(other).zip(lasting(keeper)).find(|(a, b)| a != b) {
-        Some(((a, _), (b, _))) => Err(Error::Option(format!(
+    let list = |plan: &Plan, offloaded: bool| -> Vec<(String, u64)> {
+        let mut list: Vec<_> =
+            lasting(plan).filter(|s| s.offloaded == offloaded).map(|s| (s.name.clone(), s.bytes)).collect();
+        if offloaded {
+            list.sort();
+        }
+        list
+    };
+    let wrong = |a: &str, b: &str| {
+        Err(Error::Option(format!(
             "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
-        ))),
-        None => Ok(()),
+        )))
+    };
+    for offloaded in [false, true] {
+        let (all, some) = (list(keeper, offloaded), list(other, offloaded));
+        if let Some(((a, _), (b, _))) = some.iter().zip(&all).find(|(a, b)| a != b) {
+            return wrong(a, b);
+        }
+        // A plan that keeps less keeps none: then it is an evaluation.
+        if offloaded && !some.is_empty() && some.len() != all.len() {
+            return wrong("state in the host's memory", "it on the device");
+        }
     }
+    Ok(())
 }
 
 /// Programs place parameters alike only if they have the same.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::arenas::persistent_storage;
+use super::arenas::lasting_storage;
 use super::clock::Clock;
 use super::feed::{Element, Feeds};
 use super::held::Held;
@@ -32,6 +32,7 @@ impl Backing for Pages {
 }
 
 /// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
+/// Nothing is offloaded: state that the plan keeps in the host's memory stays in the pool.
 pub struct Eager {
     plan: Arc<Plan>,
     pub(super) ledger: Ledger,
@@ -87,7 +88,7 @@ impl Eager {
     /// Recycled pages are dirty, so optimizer state is zeroed by hand.
     fn start(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.plan);
-        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.lasts()) {
             self.take(i)?;
             let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
             match plan.graph().parameters.get(i) {
@@ -124,7 +125,7 @@ impl Eager {
         let storages = &plan.program.storages;
         // What was kept for the host to read after the last step.
         for (i, storage) in storages.iter().enumerate() {
-            if !storage.persistent {
+            if !storage.lasts() {
                 self.give_back(i)?;
             }
         }
@@ -156,7 +157,7 @@ impl Eager {
         let storages = &plan.program.storages;
         let mut born = vec![Vec::new(); plan.program.order.len() + 1];
         let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
-        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.persistent) {
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.lasts()) {
             born[storage.first].push(i);
             dead[storage.last].push(i);
         }
@@ -211,7 +212,7 @@ impl Eager {
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let storage = persistent_storage(&self.plan, name)?;
+        let storage = lasting_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
         Ok(Held::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, place)?))
     }

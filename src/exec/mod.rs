@@ -6,11 +6,13 @@
 mod arenas;
 mod check;
 mod clock;
+mod commands;
 mod compatible;
 mod eager;
 mod feed;
 mod held;
 mod ledger;
+mod offload;
 mod parameters;
 mod poison;
 mod profile;

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use super::Session;
-use super::arenas::persistent_storage;
+use super::arenas::lasting_storage;
 use super::held::Held;
 use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
 use crate::plan::StorageId;
+use crate::progress;
 
 impl Session {
     /// A parameter or optimizer state by name, row-major; weights in 16 bits are widened. Waits for the steps submitted so far. Words that are no `f32`,
@@ -17,10 +18,21 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let storage = persistent_storage(&self.keeper, name)?;
+        let storage = lasting_storage(&self.keeper, name)?;
+        Ok(Held::of(&self.keeper, storage).widened(&self.words_of(name)?))
+    }
+
+    /// A parameter or optimizer state in the words that hold it.
+    pub(super) fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
+        let storage = lasting_storage(&self.keeper, name)?;
+        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+            return Ok(words.clone());
+        }
         let place = self.arenas.elements(&self.keeper, storage);
-        let Some(transfer) = &mut self.transfer else { return Ok(Vec::new()) };
-        Ok(Held::of(&self.keeper, storage).widened(&transfer.download(&self.ledger, place)?))
+        match &mut self.transfer {
+            Some(transfer) => transfer.download(&self.ledger, place),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Replaces a parameter or optimizer state; words that are no `f32` by their bits, as [`Session::parameter`] reads them.
@@ -29,14 +41,18 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        let storage = persistent_storage(&self.keeper, name)?;
-        let place = self.arenas.elements(&self.keeper, storage);
+        let storage = lasting_storage(&self.keeper, name)?;
         let held = Held::of(&self.keeper, storage);
         if held.elements != data.len() as u64 {
             let message = format!("takes {} elements, got {}", held.elements, data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
+        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+            words.copy_from_slice(&held.dtype.pack(data));
+            return Ok(());
+        }
         let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
+        let place = self.arenas.elements(&self.keeper, storage);
         match &mut self.transfer {
             Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)),
             None => Ok(()),
@@ -71,11 +87,16 @@ impl Session {
     pub(super) fn upload_start(&mut self) -> Result<()> {
         let plan = &self.keeper;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
-        for (i, param) in plan.graph().parameters.iter().enumerate() {
+        let parameters = &plan.graph().parameters;
+        let task = progress::task("parameters", parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
+        let mut filled = 0;
+        for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
             let storage = StorageId(i as u32);
             let (place, held) = (self.arenas.elements(plan, storage), Held::of(plan, storage));
             transfer.upload(&self.ledger, place, |words| held.words(words, |part| param.initial(part)))?;
+            filled += param.shape().numel();
+            task.done(filled);
         }
         Ok(())
     }

@@ -1,21 +1,35 @@
 //! One plan of a session, ready to run: its dispatches, its inputs, its outputs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::arenas::Arenas;
+use super::commands::Commands;
 use super::feed::{Element, Feeds};
 use super::ledger::Ledger;
+use super::offload::Host;
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::timers::Timers;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Span, readback_slots};
+use crate::plan::{Plan, Span, StorageId, readback_slots};
+
+/// State that moves between two dispatches.
+struct Stop {
+    /// The dispatch before which it moves.
+    launch: usize,
+    storage: StorageId,
+    /// To the device.
+    up: bool,
+}
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) feeds: Feeds,
     launches: Vec<Ready>,
+    /// Where the host has a hand in it, in order.
+    stops: Vec<Stop>,
     readbacks: Vec<Readback>,
     /// What the launches' bind groups refer to.
     _uniforms: Option<Buffer>,
@@ -27,6 +41,7 @@ impl Program {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
         let mut launches = Vec::new();
+        record::prepare(&device, &plan.program.launches)?;
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
@@ -41,7 +56,8 @@ impl Program {
             let bytes = plan.graph().value(*id).bytes();
             readbacks.push(Readback::new(name, bytes, readback_slots(plan, i), ledger)?);
         }
-        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, readbacks, _uniforms: uniforms })
+        let stops = stops(plan);
+        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, stops, readbacks, _uniforms: uniforms })
     }
 
     /// Whether running it is a training step, with a loss as its first output.
@@ -54,22 +70,44 @@ impl Program {
         &mut self.readbacks[0]
     }
 
-    /// Records inputs and dispatches, with timers if there are any.
+    /// Records inputs, dispatches and what the host brings and takes, with timers if there are any.
     pub(super) fn record(
         &mut self,
-        encoder: &mut wgpu::CommandEncoder,
+        commands: &mut Commands,
         arenas: &Arenas,
-        timers: Option<&Timers>,
+        host: &mut Host,
+        (device, timers): (&Device, Option<&Timers>),
     ) -> Result<()> {
         let plan = &self.plan;
-        self.feeds.record(encoder, |value| arenas.place_of(plan, value))?;
-        if let Some(timers) = timers {
-            timers.encode(encoder, &self.launches);
-            return Ok(());
+        self.feeds.record(commands.encoder(), |value| arenas.place_of(plan, value))?;
+        let mut from = 0;
+        for Stop { launch, storage, up } in &self.stops {
+            self.dispatch(commands.encoder(), from..*launch, timers);
+            from = *launch;
+            let name = &plan.program.storages[storage.0 as usize].name;
+            let place = arenas.elements(plan, *storage);
+            match up {
+                true => host.bring(name, place, commands, device)?,
+                false => host.take(name, place, commands, device)?,
+            }
         }
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        record::encode(&mut pass, &self.launches);
+        self.dispatch(commands.encoder(), from..self.launches.len(), timers);
+        if let Some(timers) = timers {
+            timers.resolve(commands.encoder());
+        }
         Ok(())
+    }
+
+    fn dispatch(&self, encoder: &mut wgpu::CommandEncoder, range: Range<usize>, timers: Option<&Timers>) {
+        let launches = &self.launches[range.clone()];
+        match timers {
+            Some(timers) => timers.encode(encoder, range.start, launches),
+            None if launches.is_empty() => {}
+            None => {
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                record::encode(&mut pass, launches);
+            }
+        }
     }
 
     /// Records the copy of the loss; returns the slot it goes to.
@@ -108,4 +146,19 @@ impl Program {
         data.truncate(self.plan.graph().value(id).shape.numel() as usize);
         Ok(data)
     }
+}
+
+/// State comes before the first dispatch of its update and leaves after the last.
+fn stops(plan: &Plan) -> Vec<Stop> {
+    let launches = &plan.program.launches;
+    let mut stops = Vec::new();
+    for (storage, of) in plan.program.offloaded() {
+        let before = launches.partition_point(|(_, position)| *position < of.first);
+        let after = launches.partition_point(|(_, position)| *position <= of.last);
+        stops.push(Stop { launch: before, storage, up: true });
+        stops.push(Stop { launch: after, storage, up: false });
+    }
+    // Of one place, what leaves goes before what comes: they may share memory.
+    stops.sort_by_key(|stop| (stop.launch, stop.up));
+    stops
 }

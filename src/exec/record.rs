@@ -27,6 +27,17 @@ pub(super) fn encode<'a>(pass: &mut wgpu::ComputePass<'_>, launches: impl IntoIt
     }
 }
 
+/// Compiles the pipelines of all launches.
+pub(super) fn prepare<M>(device: &Device, launches: &[(Launch<M>, usize)]) -> Result<()> {
+    let texts: Vec<_> = launches.iter().map(|(launch, _)| || launch.kernel.source()).collect();
+    let mut sources = Vec::new();
+    for ((launch, _), wgsl) in launches.iter().zip(&texts) {
+        let Launch { kernel, constants, .. } = launch;
+        sources.push(PipelineSource { name: kernel.name, wgsl, slots: kernel.slots, constants });
+    }
+    device.prepare(&sources)
+}
+
 /// The pipeline for a launch.
 pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::ComputePipeline> {
     let kernel = launch.kernel;

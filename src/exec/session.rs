@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::arenas::Arenas;
 use super::clock::Clock;
+use super::commands::Commands;
 use super::compatible;
 use super::feed::Element;
 use super::ledger::Ledger;
+use super::offload::Host;
 use super::poison::Poison;
 use super::program::Program;
 use super::statistics::History;
@@ -36,6 +38,7 @@ pub struct Debug {
 pub struct Session {
     pub(super) ledger: Ledger,
     pub(super) arenas: Arenas,
+    pub(super) host: Host,
     /// Empty after [`Session::replan`] failed.
     pub(super) programs: Vec<Program>,
     /// The plan with the most optimizer state: what lives from step to step is found by it.
@@ -76,6 +79,7 @@ impl Session {
         let mut session = Self {
             ledger,
             arenas: Arenas { persistent, step: Vec::new() },
+            host: Host::default(),
             programs: Vec::new(),
             keeper,
             transfer,
@@ -97,6 +101,7 @@ impl Session {
         self.footprint = Footprint::of(plans);
         self.history = History::of(plans.len());
         self.arenas.step = Arenas::step(plans, &mut self.ledger)?;
+        self.host.prepare(plans, &mut self.ledger)?;
         for plan in plans {
             self.programs.push(Program::new(plan, &self.arenas, &mut self.ledger)?);
         }
@@ -155,6 +160,14 @@ impl Session {
 
     fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         self.known(id)?;
+        let outcome = self.record_and_submit(id, timers);
+        if outcome.is_err() {
+            self.host.abandon();
+        }
+        outcome
+    }
+
+    fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         let device = &self.ledger.device;
         let program = &mut self.programs[id.0];
         self.clock.feed(device, &program.plan, &mut program.feeds)?;
@@ -163,14 +176,13 @@ impl Session {
         if reads_loss {
             arrived.extend(program.loss_ring().make_room(device)?);
         }
-        let mut encoder =
-            device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut commands = Commands::new(device);
         if let Some(poison) = &self.poison {
-            poison.record(&mut encoder);
+            poison.record(commands.encoder());
         }
-        program.record(&mut encoder, &self.arenas, timers)?;
-        let slot = reads_loss.then(|| program.record_loss(&mut encoder, &self.arenas));
-        let submission = device.submit(encoder)?;
+        program.record(&mut commands, &self.arenas, &mut self.host, (device, timers))?;
+        let slot = reads_loss.then(|| program.record_loss(commands.encoder(), &self.arenas));
+        let submission = self.host.submit(&mut commands, device)?;
         program.feeds.submitted(&submission);
         if let Some(slot) = slot {
             program.loss_ring().submitted(device, slot, self.clock.steps, submission);

@@ -169,8 +169,9 @@ impl Session {
             *classes.entry(storage.class_at(0).name()).or_insert(0) += storage.bytes;
             *layers.entry(keeper.layer_of(i).to_owned()).or_insert(0) += storage.bytes;
         }
-        let Footprint { persistent, step, uniforms, staging, readback, transfer } = self.footprint();
-        let others = uniforms + staging + readback + transfer;
+        let Footprint { persistent, step, uniforms, staging, readback, transfer, offload, .. } =
+            self.footprint();
+        let others = uniforms + staging + readback + transfer + offload;
         let arenas = self.arenas.persistent.len() + self.arenas.step.len();
         let (allocated, requested) = (allocated + others, requested + others);
         count += (self.buffers() - arenas) as u64;
@@ -200,9 +201,15 @@ impl Session {
             let base = classes.get(class).copied().unwrap_or(0);
             *by_class.of(class) = combined(base, &uses, history, |u| u.by_class.get(class).copied());
         }
-        let purposes =
-            [("uniforms", uniforms), ("staging", staging), ("readback", readback), ("transfer", transfer)];
-        for (purpose, bytes) in purposes {
+        let purposes = [
+            ("uniforms", uniforms),
+            ("staging", staging),
+            ("readback", readback),
+            ("transfer", transfer),
+            ("offload", offload),
+        ];
+        for (purpose, bytes) in purposes.into_iter().filter(|(name, bytes)| *bytes > 0 || *name != "offload")
+        {
             *by_class.of(purpose) = still(bytes);
         }
         let mut by_layer = Tally::default();

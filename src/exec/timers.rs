@@ -46,9 +46,9 @@ impl Timers {
         Ok(Self { sets, resolved, download, count, period: f64::from(period) })
     }
 
-    /// Encodes each dispatch in a pass of its own, and the copy of their times.
-    pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder, launches: &[Ready]) {
-        for (i, launch) in launches.iter().enumerate() {
+    /// Encodes dispatches, of which the first has this number, each in a pass of its own.
+    pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder, first: usize, launches: &[Ready]) {
+        for (i, launch) in (first..).zip(launches) {
             let at = 2 * (i % CHUNK) as u32;
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
                 label: None,
@@ -60,6 +60,10 @@ impl Timers {
             });
             record::encode(&mut pass, [launch]);
         }
+    }
+
+    /// Encodes the copy of all times, after the last dispatch.
+    pub(super) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         for (i, set) in self.sets.iter().enumerate() {
             let first = i * CHUNK;
             let queries = 2 * (self.count - first).min(CHUNK) as u32;

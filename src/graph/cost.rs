@@ -34,21 +34,23 @@ impl Sum for Cost {
     }
 }
 
-/// A device as two rates. An operation takes as long as the slower of its arithmetic and its traffic (Williams, Waterman
-/// & Patterson 2009). Fractions of time depend on the ratio of the two alone.
+/// A device as rates. An operation takes as long as the slower of its arithmetic and its traffic (Williams, Waterman
+/// & Patterson 2009). Fractions of time depend on the ratios alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
     /// Floating-point operations per second.
     pub flops_per_s: f64,
     /// Bytes to and from memory per second.
     pub bytes_per_s: f64,
+    /// Bytes per second between the device and the host's memory, in one direction at a time.
+    pub host_bytes_per_s: f64,
 }
 
 impl Default for Roofline {
     /// 9.3 TFLOP/s and 732 GB/s: the data sheet of a Tesla P100 with 16 GB, the class of card that fills up at the batches
     /// of memory papers (ResNet-50 at 184 takes 15 GB there).
     fn default() -> Self {
-        Self { flops_per_s: 9.3e12, bytes_per_s: 732e9 }
+        Self { flops_per_s: 9.3e12, bytes_per_s: 732e9, host_bytes_per_s: 12e9 }
     }
 }
 
@@ -161,6 +163,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
         Op::Update(..) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
+        Op::Chain(chain) => chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum(),
         // What only moves elements computes nothing; the rest is counted as one operation each.
         Op::Reshape(_)
         | Op::Permute(_)
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_slower_of_the_two_decides() {
-        let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0 };
+        let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0, host_bytes_per_s: 1.0 };
         assert_eq!(device.seconds(Cost { flops: 20, bytes: 100 }), 2.0);
         assert_eq!(device.seconds(Cost { flops: 20, bytes: 400 }), 4.0);
     }

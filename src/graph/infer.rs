@@ -166,13 +166,20 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             same(0)
         }
+        Op::Chain(chain) => {
+            let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
+            match chain.reads(&shapes) {
+                Some(_) => Ok(vec![(chain.shape(), F32)]),
+                None => Err(format!("{}: operands {shapes:?} do not fit {}", op.name(), chain.shape())),
+            }
+        }
         _ => super::infer_images::infer(op, inputs),
     }
 }
 
 /// Works on the words that hold two elements of 16 bits each.
 fn stays_packed(op: &Op) -> bool {
-    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy)
+    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_))
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {

@@ -26,9 +26,10 @@ pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub use op::{
-    Activation, Attend, AttendSizes, Averaging, Binary, Counting, IGNORE, LossScale, MAX_HEAD, Op, Reduction,
-    Resample, RowNorm, Saves, Source, Stored, Unary, Update,
+    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Link, LossScale,
+    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
+pub(crate) use op::{is_link, only_reads};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
@@ -141,6 +142,8 @@ pub struct Value {
     pub indices: Option<Indices>,
     /// Computed a second time in the backward pass, instead of being kept from the forward pass.
     pub again: bool,
+    /// Optimizer state that lies in the host's memory from step to step, and on the device only while its update runs.
+    pub offloaded: bool,
 }
 
 /// Which indices an input may hold.

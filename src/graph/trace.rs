@@ -295,7 +295,7 @@ impl State {
         let count = self.names.entry(name.clone()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { name } else { format!("{name}.{count}") };
-        self.graph.values.push(Value { name, shape, dtype, class, indices, again: false });
+        self.graph.values.push(Value { name, shape, dtype, class, indices, again: false, offloaded: false });
         id
     }
 }

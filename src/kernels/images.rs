@@ -1,6 +1,6 @@
 //! Kernels for images.
 
-use super::{ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
+use super::{ACTIVATION, ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
 
 const POOL: &str = wgsl!("prelude/pool");
 const AVERAGES: &str = wgsl!("prelude/averages");
@@ -8,7 +8,6 @@ const RESAMPLE_AXIS: &str = wgsl!("prelude/resample");
 const CHANNELS: &str = wgsl!("prelude/channels");
 const ALONE: &str = wgsl!("prelude/alone");
 const TOGETHER: &str = wgsl!("prelude/together");
-pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 
 /// A pair of kernels from one text: a thread for each job (CPU adapters), and a workgroup (GPUs).
 macro_rules! teamed {

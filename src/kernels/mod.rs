@@ -1,8 +1,10 @@
 //! Kernels: the table of WGSL texts, launches as plain data, and (with a GPU) the pipelines made from them.
 
+mod generated;
 mod launch;
 pub mod table;
 
+pub use generated::{Prelude, generated};
 pub use launch::{Launch, MAX_PARAMS};
 pub use table::Kernel;
 

@@ -1,6 +1,8 @@
 //! Kernels for rows: norms, embedding, rotary embedding.
 
-use super::{ELEM1, ELEM4, GRID, GROUP_REDUCE, HALF_BF16, HALF_F16, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
+use super::{
+    ELEM1, ELEM4, GRID, GROUP_REDUCE, HALF_BF16, HALF_F16, IN_PLACE, Kernel, NONE, OUT_OF_PLACE, WIDENED,
+};
 
 const ALONE: &str = wgsl!("prelude/alone");
 const TOGETHER: &str = wgsl!("prelude/together");
@@ -81,7 +83,7 @@ macro_rules! embedding_of {
             },
             Kernel {
                 name: concat!($name, "_fours"),
-                parts: &[GRID, ELEM4, $format, wgsl!("prelude/table_half4"), wgsl!("embedding")],
+                parts: &[GRID, ELEM4, $format, WIDENED, wgsl!("prelude/table_half4"), wgsl!("embedding")],
                 slots: &[1, 2, 3],
                 workgroup: 64,
                 variants: NONE,

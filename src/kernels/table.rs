@@ -21,17 +21,22 @@ macro_rules! wgsl {
     };
 }
 
-const GRID: &str = wgsl!("prelude/grid");
-const ELEM1: &str = wgsl!("prelude/elem1");
-const ELEM4: &str = wgsl!("prelude/elem4");
+pub(super) const GRID: &str = wgsl!("prelude/grid");
+pub(super) const ELEM1: &str = wgsl!("prelude/elem1");
+pub(super) const ELEM4: &str = wgsl!("prelude/elem4");
 const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
 const IN_PLACE: &str = wgsl!("prelude/in_place");
+pub(super) const UNARY_FUNCTIONS: &str = wgsl!("prelude/unary_functions");
 const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
+pub(super) const BINARY_FUNCTIONS: &str = wgsl!("prelude/binary_functions");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
+pub(super) const DROPPED: &str = wgsl!("prelude/dropout");
+pub(super) const HALF_F16: &str = wgsl!("prelude/half_f16");
+pub(super) const HALF_BF16: &str = wgsl!("prelude/half_bf16");
+pub(super) const WIDENED: &str = wgsl!("prelude/widened");
+pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 const STRIDED: &str = wgsl!("prelude/strided");
-const PCG4D: &str = wgsl!("prelude/pcg4d");
-const HALF_F16: &str = wgsl!("prelude/half_f16");
-const HALF_BF16: &str = wgsl!("prelude/half_bf16");
+pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
 const ONLINE: &str = wgsl!("prelude/online");
@@ -105,21 +110,30 @@ macro_rules! kernel {
     };
 }
 
-placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_OPS], [], 64, UNARY_CODES);
-placed!(UNARY_GRAD, UNARY_GRAD_IN_PLACE, "unary_grad", ELEM4, [UNARY_OPS], [3], 64, UNARY_CODES);
+placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_FUNCTIONS, UNARY_OPS], [], 64, UNARY_CODES);
+placed!(
+    UNARY_GRAD,
+    UNARY_GRAD_IN_PLACE,
+    "unary_grad",
+    ELEM4,
+    [UNARY_FUNCTIONS, UNARY_OPS],
+    [3],
+    64,
+    UNARY_CODES
+);
+placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_FUNCTIONS, BINARY_OPS], [3], 64, BINARY_CODES);
 placed!(MASK_GRAD, MASK_GRAD_IN_PLACE, "mask_grad", ELEM4, [], [3], 64, NONE);
-placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_OPS], [3], 64, BINARY_CODES);
 placed!(
     BINARY_STRIDED,
     BINARY_STRIDED_IN_PLACE,
     "binary_strided",
     ELEM1,
-    [BINARY_OPS, STRIDED],
+    [BINARY_FUNCTIONS, BINARY_OPS, STRIDED],
     [3],
     64,
     BINARY_CODES
 );
-placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [PCG4D], [3], 64, NONE);
+placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [PCG4D, DROPPED], [3], 64, NONE);
 placed!(
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_GRAD_IN_PLACE,
@@ -226,7 +240,7 @@ macro_rules! halves {
         /// 32 bits from 16.
         pub static $unpack: Kernel = Kernel {
             name: $unpack_name,
-            parts: &[GRID, $format, wgsl!("half_unpack")],
+            parts: &[GRID, $format, WIDENED, wgsl!("half_unpack")],
             slots: &[1, 2],
             workgroup: 64,
             variants: NONE,
@@ -242,8 +256,8 @@ mod conv;
 pub use conv::*;
 #[path = "images.rs"]
 mod images;
+use images::ACTIVATIONS;
 pub use images::*;
-use images::{ACTIVATION, ACTIVATIONS};
 #[path = "rows.rs"]
 mod rows;
 pub use rows::*;

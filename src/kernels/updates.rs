@@ -1,6 +1,6 @@
 //! Kernels of optimizers, each for weights in 32 bits, in `f16` and in `bf16`.
 
-use super::{GRID, HALF_BF16, HALF_F16, Kernel, PCG4D};
+use super::{GRID, HALF_BF16, HALF_F16, Kernel, PCG4D, WIDENED};
 
 const IN_F32: &str = wgsl!("prelude/weight_f32");
 const IN_HALF: &str = wgsl!("prelude/weight_half");
@@ -25,14 +25,14 @@ macro_rules! update {
             },
             Kernel {
                 name: concat!($name, "_f16"),
-                parts: &[GRID, PCG4D, HALF_F16, IN_HALF, $($part),*],
+                parts: &[GRID, PCG4D, HALF_F16, WIDENED, IN_HALF, $($part),*],
                 slots: $slots,
                 workgroup: $workgroup,
                 variants: with_rounding!($([$($constant),*])*),
             },
             Kernel {
                 name: concat!($name, "_bf16"),
-                parts: &[GRID, PCG4D, HALF_BF16, IN_HALF, $($part),*],
+                parts: &[GRID, PCG4D, HALF_BF16, WIDENED, IN_HALF, $($part),*],
                 slots: $slots,
                 workgroup: $workgroup,
                 variants: with_rounding!($([$($constant),*])*),
@@ -52,7 +52,7 @@ update!(
     64,
     [("NESTEROV", 0.0)][("NESTEROV", 1.0)]
 );
-update!(ADAM, "adam", [wgsl!("adam")], &[1, 2, 3, 4, 5], 64, [("DECOUPLED", 0.0)][("DECOUPLED", 1.0)]);
+update!(ADAM, "adam", [wgsl!("adam")], &[1, 2, 3, 4, 5], 256, [("DECOUPLED", 0.0)][("DECOUPLED", 1.0)]);
 update!(LION, "lion", [wgsl!("lion")], &[1, 2, 3, 4], 64, []);
 update!(ADAFACTOR, "adafactor", [wgsl!("adafactor")], &[1, 2, 3, 4, 5], 64, []);
 update!(

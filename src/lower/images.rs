@@ -89,6 +89,7 @@ pub(super) fn resample(site: &Site, mode: Resample, back: bool) -> Launch<Operan
     launch
 }
 
+/// The number of `shaders/prelude/activation.wgsl`.
 pub(super) fn code(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,

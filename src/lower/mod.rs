@@ -1,6 +1,7 @@
 //! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
 
 mod attention;
+mod chain;
 mod conv;
 mod elementwise;
 mod embedding;
@@ -19,7 +20,7 @@ mod update;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Op, Source};
+use crate::graph::{Op, Read, Source};
 use crate::kernels::Launch;
 use crate::limits::Limits;
 use crate::shape::Shape;
@@ -78,6 +79,12 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
+        Op::Chain(chain) => {
+            let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
+            let reads = chain.reads(&shapes).unwrap_or_default();
+            let fits = |i: &usize| reads[*i] == Read::Whole && inputs[*i].1 == DType::F32;
+            (0..reads.len()).filter(fits).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -147,6 +154,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps).into(),
         Op::RowNormGrad { kind } => norm::grad(site, *kind),
         Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
+        Op::Chain(chain) => chain::chain(site, chain).into(),
     })
 }
 

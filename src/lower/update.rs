@@ -30,7 +30,12 @@ pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Ope
             return adam8(site, memory, &[beta1, beta2, eps, weight_decay], stored);
         }
     };
-    launch(site, kernel, (count, u64::from(count)), memory, &settings, constants, stored)
+    let threads = match update {
+        // A workgroup owns four times as many as it has threads.
+        Update::Adam { .. } => count.div_ceil(4 * kernel[0].workgroup) * kernel[0].workgroup,
+        _ => count,
+    };
+    launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, stored)
 }
 
 /// The kernel for how the weight is held, over so many fours by so many threads.

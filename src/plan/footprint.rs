@@ -2,6 +2,7 @@
 
 use super::Plan;
 use crate::graph::{Class, Graph};
+use crate::limits::ALIGNMENT;
 
 /// Each input has this many staging buffers, so that the next batch is written while a step runs.
 pub const STAGING_SLOTS: u64 = 2;
@@ -11,6 +12,13 @@ pub const LOSS_RING: u64 = 4;
 pub const PARAMS_SLOT: u64 = 256;
 /// Largest size of the two buffers through which parameters travel to and from the device.
 pub const TRANSFER_BYTES: u64 = 128 << 10;
+/// Buffers for each direction through which state moves to and from the host's memory: the host fills or reads one while the
+/// device works on the other.
+pub const OFFLOAD_SLOTS: u64 = 2;
+/// Each of them holds this share of what is moved in a step, within the bounds that follow.
+const OFFLOAD_SHARE: u64 = 32;
+const OFFLOAD_LEAST: u64 = 64 << 10;
+const OFFLOAD_MOST: u64 = 8 << 20;
 
 /// Bytes of the buffers of a session, by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +35,10 @@ pub struct Footprint {
     pub readback: u64,
     /// Parameters on their way to and from the device.
     pub transfer: u64,
+    /// Optimizer state on its way between the device and the host's memory: two buffers for each direction.
+    pub offload: u64,
+    /// Bytes in the host's memory for state that is not kept on the device. They do not count in the total.
+    pub host: u64,
 }
 
 impl Footprint {
@@ -38,6 +50,8 @@ impl Footprint {
             persistent: persistent.iter().sum(),
             step: step.iter().sum(),
             transfer: 2 * transfer_bytes(&persistent),
+            offload: 2 * OFFLOAD_SLOTS * offload_piece(plans),
+            host: plans.iter().map(|plan| plan.program.offloaded_bytes()).max().unwrap_or(0),
             ..Self::default()
         };
         for plan in plans {
@@ -48,9 +62,10 @@ impl Footprint {
         total
     }
 
-    /// All of it.
+    /// All of it but what the host keeps.
     pub fn total(&self) -> u64 {
-        self.persistent + self.step + self.uniforms + self.staging + self.readback + self.transfer
+        let moving = self.staging + self.readback + self.transfer + self.offload;
+        self.persistent + self.step + self.uniforms + moving
     }
 
     /// For each arena the largest that any of the plans wants.
@@ -59,6 +74,14 @@ impl Footprint {
         let size = |i: usize| plans.iter().filter_map(|plan| arenas(plan).get(i).copied()).max().unwrap_or(0);
         (0..count).map(size).collect()
     }
+}
+
+/// Bytes of each buffer through which state moves to and from the host's memory: a small share of what is moved, so that
+/// they take little, and no more than it takes to hide the cost of a submit.
+pub(crate) fn offload_piece(plans: &[&Plan]) -> u64 {
+    let moved = plans.iter().map(|plan| plan.program.offloaded_bytes()).max().unwrap_or(0);
+    let piece = (moved / OFFLOAD_SHARE).clamp(OFFLOAD_LEAST.min(moved), OFFLOAD_MOST);
+    piece.next_multiple_of(ALIGNMENT)
 }
 
 /// Bytes of each of the two transfer buffers.

@@ -27,8 +27,11 @@ pub struct Storage {
     pub first: usize,
     /// Position at which it is last needed.
     pub last: usize,
-    /// Lives from step to step.
+    /// Lives on the device from step to step.
     pub persistent: bool,
+    /// Lives in the host's memory from step to step: it is brought before the operation at `first`, its update, and taken
+    /// away after it.
+    pub offloaded: bool,
     /// From which position on it holds which class of value.
     pub tenants: Vec<(usize, Class)>,
     /// Elements, before padding to [`ALIGNMENT`].
@@ -39,6 +42,11 @@ impl Storage {
     /// Whether its contents matter while the operation at `position` runs.
     pub fn alive_at(&self, position: usize) -> bool {
         self.persistent || (self.first <= position && position <= self.last)
+    }
+
+    /// Whether its contents live from step to step, wherever.
+    pub fn lasts(&self) -> bool {
+        self.persistent || self.offloaded
     }
 
     /// The class of what it holds at `position`.
@@ -66,7 +74,7 @@ pub struct Program {
     pub graph: Graph,
     /// Positions of `graph.nodes`, in the order they run.
     pub order: Vec<usize>,
-    /// All memory; parameters come first in the order of registration, optimizer state next.
+    /// All memory; parameters come first in the order of registration, next optimizer state that stays on the device.
     pub storages: Vec<Storage>,
     /// The storage of each value; `None` for values that nothing computes or reads.
     pub storage_of: Vec<Option<StorageId>>,
@@ -117,6 +125,17 @@ impl Program {
         self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
     }
 
+    /// What lives in the host's memory from step to step, in the order in which it is brought to the device.
+    pub fn offloaded(&self) -> impl Iterator<Item = (StorageId, &Storage)> {
+        let storages = (0..).map(StorageId).zip(&self.storages);
+        storages.filter(|(_, storage)| storage.offloaded)
+    }
+
+    /// Bytes of that, and of what the host keeps for it.
+    pub fn offloaded_bytes(&self) -> u64 {
+        self.offloaded().map(|(_, storage)| storage.used_bytes).sum()
+    }
+
     /// The least that any packing of this order needs, with what lives from step to step.
     pub(super) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
         let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
@@ -154,12 +173,17 @@ impl Program {
                 Some(id) => drop(self.new_storage(*id, 0, usize::MAX, limits)?),
                 None => {
                     let bytes = param.shape().numel().saturating_mul(4);
-                    self.push_storage(param.name().to_owned(), bytes, (0, usize::MAX), Class::Parameter)?;
+                    let name = param.name().to_owned();
+                    self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
                 }
             }
         }
-        let states: Vec<ValueId> =
-            self.graph.ids().filter(|(_, v)| v.class == Class::Optimizer).map(|(id, _)| id).collect();
+        let states: Vec<ValueId> = self
+            .graph
+            .ids()
+            .filter(|(_, v)| v.class == Class::Optimizer && !v.offloaded)
+            .map(|(id, _)| id)
+            .collect();
         for id in states {
             self.new_storage(id, 0, usize::MAX, limits)?;
         }
@@ -168,7 +192,7 @@ impl Program {
 
     fn new_storage(&mut self, id: ValueId, first: usize, last: usize, limits: &Limits) -> Result<StorageId> {
         let value = self.graph.value(id);
-        let (bytes, class) = (value.bytes(), value.class);
+        let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
         if bytes > limits.max_binding {
             let rows = value.shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
             return Err(Error::TensorTooLarge {
@@ -181,7 +205,7 @@ impl Program {
                     .then(|| limits.max_binding / (bytes / rows).max(1)),
             });
         }
-        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class)?;
+        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
         self.storage_of[id.index()] = Some(storage);
         Ok(storage)
     }
@@ -192,16 +216,18 @@ impl Program {
         used_bytes: u64,
         (first, last): (usize, usize),
         class: Class,
+        offloaded: bool,
     ) -> Result<StorageId> {
         let bytes = align_up(used_bytes.max(1), ALIGNMENT)
             .ok_or_else(|| Error::Option(format!("`{name}` has more bytes than can be counted")))?;
         let id = StorageId(self.storages.len() as u32);
-        let persistent = class.is_persistent();
+        let persistent = class.is_persistent() && !offloaded;
         if !persistent {
             self.naive_bytes = self.naive_bytes.saturating_add(bytes);
         }
         let tenants = vec![(first, class)];
-        self.storages.push(Storage { name, bytes, first, last, persistent, tenants, used_bytes });
+        let storage = Storage { name, bytes, first, last, persistent, offloaded, tenants, used_bytes };
+        self.storages.push(storage);
         Ok(id)
     }
 
@@ -213,6 +239,11 @@ impl Program {
         in_place: bool,
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
+        for id in &node.inputs {
+            if self.graph.value(*id).offloaded {
+                self.new_storage(*id, position, position, limits)?;
+            }
+        }
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
@@ -247,7 +278,7 @@ impl Program {
             .enumerate()
             .map(|(i, &bytes)| {
                 let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
-                self.push_storage(name, bytes, (position, position), Class::Workspace)
+                self.push_storage(name, bytes, (position, position), Class::Workspace, false)
             })
             .collect::<Result<Vec<_>>>()?;
         for launch in lowered.launches {

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
+use crate::progress;
 use crate::rewrite;
 use crate::units::Bytes;
 
@@ -30,7 +31,8 @@ pub struct PlanOptions {
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read.
+    /// join two tensors, while they read; functions of single elements that follow each other run as one. The bits are
+    /// the same.
     pub fuse: bool,
     /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
     /// gradients pass.
@@ -46,6 +48,8 @@ pub struct PlanOptions {
     /// losses. Batch norm takes its statistics from each part and moves its running ones with each, as in PyTorch's loop
     /// over micro-batches.
     pub accumulate: u32,
+    /// What lies in the host's memory while the device does not need it.
+    pub offload: Offload,
     /// The device on paper, by which modelled times go.
     pub roofline: Roofline,
     /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
@@ -69,10 +73,29 @@ impl Default for PlanOptions {
             weights: WeightStorage::F32,
             recompute: Recompute::Off,
             accumulate: 1,
+            offload: Offload::default(),
             roofline: Roofline::default(),
             loss_scale: None,
         }
     }
+}
+
+/// What lies in the host's memory while the device does not need it. Results are the same bits; what moves counts as time of
+/// the step (see [`Roofline::host_bytes_per_s`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
+    /// updated.
+    pub optimizer: bool,
+}
+
+impl Offload {
+    /// Nothing.
+    pub const OFF: Self = Self { optimizer: false };
+    /// Optimizer state.
+    pub const OPTIMIZER: Self = Self { optimizer: true };
+    /// Smaller tensors stay on the device: to move them costs more than they take.
+    pub const SMALLEST: u64 = 16 << 10;
 }
 
 /// A traced model with a scalar loss: the forward half of a training step.
@@ -102,8 +125,11 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
-        let bound = |rebuild: bool, in_place: bool, parts: bool, reorder: bool| -> Result<(u64, u64)> {
-            let options = PlanOptions { rebuild, fuse: rebuild && options.fuse, ..*options };
+        let (task, mut known) = (progress::task("savings", 6), 0);
+        let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
+            task.done(known);
+            known += 1;
+            let options = PlanOptions { rebuild, fuse, ..*options };
             let program = Plan::program(
                 self.training_graph(&options, limits)?,
                 limits,
@@ -111,14 +137,16 @@ impl TrainStep {
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (naive, lifetimes) = bound(false, false, false, false)?;
+        let (on, off) = (true, false);
+        let (naive, lifetimes) = bound([off, off, off, off, off])?;
         Ok(Savings {
             naive,
             lifetimes,
-            in_place: bound(false, true, false, false)?.1,
-            views: bound(false, true, true, false)?.1,
-            order: bound(false, true, true, true)?.1,
-            rebuild: bound(options.rebuild, true, true, true)?.1,
+            in_place: bound([off, off, on, off, off])?.1,
+            views: bound([off, off, on, on, off])?.1,
+            order: bound([off, off, on, on, on])?.1,
+            rebuild: bound([options.rebuild, off, on, on, on])?.1,
+            fuse: bound([options.rebuild, options.fuse, on, on, on])?.1,
         })
     }
 
@@ -172,7 +200,7 @@ impl TrainStep {
                 Plan::lay_out(program, limits, settings)?
             }
         };
-        plan.work = Work::of(&bare, plan.graph(), &options.roofline);
+        plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);
         Ok(plan)
     }
 
@@ -182,8 +210,9 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`].
     pub fn plan_naive(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let (precision, offload) = (Precision::F32, Offload::OFF);
         let options =
-            PlanOptions { rebuild: false, fuse: false, reuse: false, precision: Precision::F32, ..*options };
+            PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
         let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
@@ -205,7 +234,10 @@ impl TrainStep {
             Some(dtype) => rewrite::half(graph, dtype),
             None => graph,
         };
-        Ok(rewrite::weights(graph, options.weights))
+        let graph = rewrite::weights(graph, options.weights);
+        let graph = if options.fuse { rewrite::fuse(graph) } else { graph };
+        let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
+        Ok(rewrite::offload(graph, smallest))
     }
 
     fn settings(&self, options: &PlanOptions) -> Settings {
@@ -258,6 +290,8 @@ pub struct Savings {
     pub order: u64,
     /// And cheap results are computed again in the backward pass, if that is on.
     pub rebuild: u64,
+    /// And functions of single elements run as one operation, if that is on.
+    pub fuse: u64,
 }
 
 /// A traced forward pass: evaluation and inference. No gradients are kept.
@@ -295,6 +329,18 @@ impl Forward {
     /// # Errors
     /// As there.
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| rewrite::fuse(rewrite::weights(fused(graph, limits), weights)))
+    }
+
+    /// The same with every operation on its own: what fused plans are compared with.
+    ///
+    /// # Errors
+    /// As [`Forward::plan`].
+    pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| graph)
+    }
+
+    fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
         let settings = Settings {
             optimizer: None,
             seed: self.seed,
@@ -305,7 +351,6 @@ impl Forward {
             guard_bytes: 0,
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        let graph = rewrite::weights(fused(rewrite::prune(graph), limits), weights);
-        Plan::compile(graph, limits, settings)
+        Plan::compile(merge(rewrite::prune(graph)), limits, settings)
     }
 }

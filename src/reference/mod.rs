@@ -14,6 +14,7 @@
 
 mod attention;
 mod batch_norm;
+mod chain;
 mod elementwise;
 mod embedding;
 mod halves;
@@ -191,13 +192,10 @@ impl<'a> Twin<'a> {
         let x = |i: usize| inputs[i];
         let results = match &node.op {
             Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
-            Op::Unary(f) => vec![x(0).data.iter().map(|&v| unary(*f, v)).collect()],
-            Op::UnaryGrad(f) => vec![elementwise::unary_grad(*f, x(0), x(1))],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
-            Op::Binary(f) => vec![elementwise::binary(*f, x(0), x(1), shape(0))],
-            Op::Dropout { p, key } => vec![elementwise::dropout(x(0), x(1), *p, *key)],
-            Op::Cast(to) => vec![elementwise::cast(x(0), *to)],
+            Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
+            op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
             Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
             Op::SoftmaxGrad { log } => vec![rows::softmax_grad(x(0), x(1), *log)],
@@ -206,7 +204,6 @@ impl<'a> Twin<'a> {
             Op::LabelShare => vec![loss::label_share(x(0))],
             Op::Reshape(_) | Op::Copy => vec![x(0).data.to_vec()],
             Op::Permute(perm) => vec![movement::permute(x(0), perm)],
-            Op::Expand(to) => vec![movement::expand(x(0), *to)],
             Op::Slice { axis, start, len } => vec![movement::slice(x(0), *axis, *start, *len)],
             Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
@@ -217,7 +214,6 @@ impl<'a> Twin<'a> {
                 unreachable!("handled above")
             }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
-            Op::BatchNorm(activation) => vec![batch_norm::norm(&inputs, *activation)],
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
             Op::Embedding => vec![embedding::embedding(x(0), x(1))],
             Op::EmbeddingGrad { rows } => {

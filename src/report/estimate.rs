@@ -28,7 +28,19 @@ pub struct Estimate {
     footprint: Footprint,
     savings: Option<Savings>,
     batch: Option<usize>,
+    largest_batch: Option<LargestBatch>,
     headroom: f64,
+}
+
+/// The largest batch under a budget, and with the headroom kept free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargestBatch {
+    /// The budget.
+    pub budget: Bytes,
+    /// Samples, if the step may take all of it: what [`max_batch`](crate::plan::max_batch()) finds.
+    pub all: usize,
+    /// Samples, if the headroom stays free.
+    pub with_headroom: usize,
 }
 
 impl Plan {
@@ -57,6 +69,7 @@ impl Estimate {
             footprint: plan.footprint(),
             savings: None,
             batch: None,
+            largest_batch: None,
             headroom: HEADROOM,
         }
     }
@@ -71,6 +84,17 @@ impl Estimate {
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         Self { batch: Some(batch.max(1)), ..self }
+    }
+
+    /// Adds the largest batch under a budget. [`Estimate::spared`] is the budget for its second number.
+    #[must_use]
+    pub fn with_largest_batch(self, largest: LargestBatch) -> Self {
+        Self { largest_batch: Some(largest), ..self }
+    }
+
+    /// What is left of a budget if the headroom stays free.
+    pub fn spared(&self, budget: Bytes) -> Bytes {
+        Bytes((budget.0 as f64 * (1.0 - self.headroom)) as u64)
     }
 
     /// Says for another share of the card how large it has to be; [`HEADROOM`] without. Shares are taken as from 0 to 0.9.
@@ -112,7 +136,9 @@ impl Estimate {
             ("planned_bytes", self.peak.into()),
             ("lower_bound_bytes", self.lower_bound.into()),
             ("device_bytes", own.total().into()),
+            ("host_bytes", own.host.into()),
             ("per_sample_bytes", self.per_sample_bytes().into()),
+            ("largest_batch", self.largest_batch.map_or(Json::Null, LargestBatch::json)),
             ("headroom", self.headroom.into()),
             ("card_bytes", self.card_bytes().into()),
         ])
@@ -121,6 +147,16 @@ impl Estimate {
     fn share(&self, bytes: u64) -> f64 {
         let alive: u64 = self.classes.iter().map(|(_, bytes, _)| bytes).sum();
         bytes as f64 / alive.max(1) as f64
+    }
+}
+
+impl LargestBatch {
+    fn json(self) -> Json {
+        Json::object([
+            ("budget_bytes", self.budget.0.into()),
+            ("batch", self.all.into()),
+            ("batch_with_headroom", self.with_headroom.into()),
+        ])
     }
 }
 
@@ -177,6 +213,7 @@ impl fmt::Display for Estimate {
             row(f, "views", savings.views, "and slices and joins are places in the whole's memory")?;
             row(f, "order", savings.order, "and operations run in the order with the lowest peak")?;
             row(f, "rebuild", savings.rebuild, "and cheap results are computed again in the backward pass")?;
+            row(f, "fuse", savings.fuse, "and functions of single elements run as one operation")?;
         }
         let ratio = self.peak as f64 / self.lower_bound.max(1) as f64;
         row(f, "planned", self.peak, &format!("{ratio:.3} × the lower bound"))?;
@@ -189,6 +226,15 @@ impl fmt::Display for Estimate {
         row(f, "arenas", own.persistent + own.step, "")?;
         row(f, "staging", own.staging, "two buffers for each input")?;
         row(f, "transfer", own.transfer, "for reading and writing parameters")?;
+        if own.host > 0 {
+            let host = Bytes(own.host);
+            row(
+                f,
+                "offload",
+                own.offload,
+                &format!("two buffers each way, for {host} in the host's memory"),
+            )?;
+        }
         row(f, "uniforms", own.uniforms, "")?;
         row(f, "readback", own.readback, "")?;
         row(f, "total", own.total(), "")?;
@@ -196,6 +242,14 @@ impl fmt::Display for Estimate {
         writeln!(
             f,
             "\nA card of {card} runs this and keeps {share:.0} % free for the driver and other programs."
-        )
+        )?;
+        if let Some(LargestBatch { budget, all, with_headroom }) = self.largest_batch {
+            let batch = |n: usize| {
+                if n == 0 { "not even a batch of 1".to_owned() } else { format!("a batch of {n}") }
+            };
+            let (all, less) = (batch(all), batch(with_headroom));
+            writeln!(f, "Within {budget} {all} fits; with {share:.0} % of it free, {less}.")?;
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Plans and runs for people: tables and pictures. No device is needed.
 
 mod estimate;
+mod failure;
 mod kept;
 mod page;
 mod palette;
@@ -10,7 +11,8 @@ mod summary;
 mod table;
 mod tensors;
 
-pub use estimate::{Estimate, HEADROOM};
+pub use estimate::{Estimate, HEADROOM, LargestBatch};
+pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};
 pub use page::page;
 pub use picture::{Panel, picture};

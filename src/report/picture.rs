@@ -50,6 +50,7 @@ pub fn picture(panels: &[Panel<'_>], title: &str) -> String {
     svg.bands(&main.layers, &frame, FLOOR + 24.0);
     svg.text((LEFT + frame.right) / 2.0, FLOOR + BANDS, "middle", "soft", "operations in their order");
     svg.live_line(main, &frame);
+    svg.names(main, &frame);
     svg.peak(main, &frame);
     if panels.len() > 1 {
         svg.side_by_side(panels, &scenes);
@@ -194,7 +195,11 @@ impl Svg {
         if !again.is_empty() {
             self.line(format_args!("<path d=\"{again}\" fill=\"url(#again)\" pointer-events=\"none\"/>"));
         }
-        for block in scene.blocks.iter().filter(|_| texts) {
+    }
+
+    /// Names of blocks that have room for them.
+    fn names(&mut self, scene: &Scene<'_>, frame: &Frame) {
+        for block in &scene.blocks {
             let (x, y, w, h) = rectangle(block, frame);
             let name = escape(&block.tensor.name);
             if h > 13.0 && w > 6.6 * name.chars().count() as f64 + 8.0 {

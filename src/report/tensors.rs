@@ -78,7 +78,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             op: made.map_or("", |node| node.op.name()),
             again: value.again,
             bytes: own_bytes(plan, id, memory),
-            first: born[id.index()],
+            first: if memory.offloaded { memory.first } else { born[id.index()] },
             last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
             region: region(plan, id, storage),
         });

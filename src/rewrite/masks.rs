@@ -53,7 +53,15 @@ fn mask_of(graph: &mut Graph, root: ValueId, count: usize) -> ValueId {
     let shape = Shape::from([of.shape.numel().div_ceil(32) as usize]);
     let name = format!("{}.mask{}", of.name, if count == 0 { String::new() } else { count.to_string() });
     let class = Class::Activation;
-    graph.values.push(Value { name, shape, dtype: DType::U32, class, indices: None, again: false });
+    graph.values.push(Value {
+        name,
+        shape,
+        dtype: DType::U32,
+        class,
+        indices: None,
+        again: false,
+        offloaded: false,
+    });
     ValueId(graph.values.len() as u32 - 1)
 }
 

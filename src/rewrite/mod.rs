@@ -1,10 +1,13 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half` and `weights`. All but the last two change no result.
+//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights` and `fuse`. All but `half` and `weights` change no
+//! result.
 
 mod accumulate;
 mod again;
+mod fuse;
 mod half;
 mod masks;
+mod offload;
 mod rebuild;
 mod simplify;
 mod split;
@@ -15,8 +18,10 @@ mod weights;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{Step, again, is_view};
+pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use masks::masks;
+pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;

@@ -26,7 +26,15 @@ pub(crate) fn weights(mut graph: Graph, storage: WeightStorage) -> Graph {
         let id = known.unwrap_or_else(|| {
             let (name, shape) = (param.name().to_owned(), param.shape());
             let class = Class::Parameter;
-            graph.values.push(Value { name, shape, dtype, class, indices: None, again: false });
+            graph.values.push(Value {
+                name,
+                shape,
+                dtype,
+                class,
+                indices: None,
+                again: false,
+                offloaded: false,
+            });
             ValueId(graph.values.len() as u32 - 1)
         });
         graph.values[id.index()].dtype = dtype;

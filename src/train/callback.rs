@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::exec::{Refit, Session};
+use crate::report::Failure;
 
 /// Where a run stands after a step.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +68,9 @@ pub trait Callback {
 
     /// When the run ends with an error, before [`Callback::on_end`].
     fn on_error(&mut self, _error: &Error, _session: &mut Session) {}
+
+    /// When a run cannot begin, for [`Trainer::watched`](super::Trainer::watched): the error, and what is known of it.
+    fn on_refused(&mut self, _error: &Error, _known: &Failure) {}
 
     /// When the run is over, with an error or without.
     fn on_end(&mut self) {}

@@ -1,13 +1,12 @@
-//! What is known of a run that failed, in two files.
+//! What devices and runs add to the report of a failure.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StepProgress;
-use crate::error::{Error, Result};
-use crate::exec::{ProgramId, Session};
+use crate::device::Device;
+use crate::exec::{Eager, ProgramId, Session};
 use crate::json::Json;
+use crate::report::Failure;
 
 /// Steps that are remembered for the report.
 const STEPS: usize = 100;
@@ -28,42 +27,44 @@ impl Recent {
             ("samples_per_s", progress.samples_per_s.into()),
         ]));
     }
+
+    pub(super) fn json(&self) -> Json {
+        Json::List(self.0.iter().cloned().collect())
+    }
 }
 
-/// The error, the plan's estimate, the session's statistics and the last steps; and the plan as a memory snapshot.
-pub(super) struct FailureReport {
-    text: Json,
-    snapshot: Vec<u8>,
-}
-
-impl FailureReport {
-    pub(super) fn of(error: &Error, session: &Session, recent: &Recent) -> Self {
-        let plan = session.plan(ProgramId(0));
-        let text = Json::object([
-            ("error", error.to_string().into()),
-            ("steps_made", session.steps().into()),
-            ("estimate", plan.as_ref().map_or(Json::Null, |plan| plan.estimate().json())),
-            ("memory", session.memory_stats().json()),
-            ("last_steps", Json::List(recent.0.iter().cloned().collect())),
+impl Failure {
+    /// Adds which device it was, and whose bytes are on it.
+    #[must_use]
+    pub fn with_device(self, device: &Device) -> Self {
+        let (adapter, driver) = (device.adapter(), device.driver_memory());
+        let known = Json::object([
+            ("adapter", adapter.name.as_str().into()),
+            ("driver", adapter.driver.as_str().into()),
+            ("limits_max_buffer", adapter.limits.max_buffer.into()),
+            ("limits_max_binding", adapter.limits.max_binding.into()),
+            ("budget_bytes", device.budget().map(|budget| budget.0).into()),
+            ("used_bytes", device.used_bytes().into()),
+            ("driver_allocated_bytes", driver.map(|driver| driver.allocated).into()),
+            ("driver_reserved_bytes", driver.map(|driver| driver.reserved).into()),
         ]);
-        Self { text, snapshot: plan.map(|plan| plan.dump().pickle()).unwrap_or_default() }
+        self.with("device", known)
     }
 
-    /// Writes `wgrad-failure-….json` and, beside it, the snapshot as `.pickle`. Returns the first.
-    ///
-    /// # Errors
-    /// [`Error::Data`] with the path that cannot be written.
-    pub(super) fn write(&self, folder: &Path) -> Result<PathBuf> {
-        let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let path = folder.join(format!("wgrad-failure-{ms}-{}.json", std::process::id()));
-        let data = |path: &Path, e: &std::io::Error| Error::Data {
-            what: path.display().to_string(),
-            message: e.to_string(),
+    /// Adds the first plan of a session, the session's statistics and its device.
+    #[must_use]
+    pub fn with_session(self, session: &Session) -> Self {
+        let with_plan = match session.plan(ProgramId(0)) {
+            Ok(plan) => self.with_plan(plan),
+            Err(_) => self,
         };
-        std::fs::create_dir_all(folder).map_err(|e| data(folder, &e))?;
-        std::fs::write(&path, format!("{}\n", self.text)).map_err(|e| data(&path, &e))?;
-        let snapshot = path.with_extension("pickle");
-        std::fs::write(&snapshot, &self.snapshot).map_err(|e| data(&snapshot, &e))?;
-        Ok(path)
+        let with_steps = with_plan.with("steps_made", session.steps());
+        with_steps.with("memory", session.memory_stats().json()).with_device(session.device())
+    }
+
+    /// Adds the statistics of a run from a live pool, and the pool's last events as the snapshot.
+    #[must_use]
+    pub fn with_eager(self, eager: &Eager) -> Self {
+        self.with("memory", eager.memory_stats().json()).with_snapshot(&eager.dump())
     }
 }

@@ -4,6 +4,7 @@ mod callback;
 #[cfg(feature = "safetensors")]
 mod checkpoint;
 mod failure;
+mod meter;
 mod metrics;
 mod monitor;
 mod progress;
@@ -14,7 +15,8 @@ mod trainer;
 pub use callback::{Callback, Epoch, StepProgress};
 #[cfg(feature = "safetensors")]
 pub use checkpoint::Checkpoint;
+pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};
-pub use progress::{Meter, ProgressLine};
+pub use progress::ProgressLine;
 pub use trainer::{Classifier, TrainOptions, Trainer};

@@ -5,10 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::failure::{FailureReport, Recent};
+use super::failure::Recent;
 use super::{Callback, Epoch, StepProgress};
 use crate::error::{Error, Result};
 use crate::exec::Session;
+use crate::report::Failure;
 use crate::units::Bytes;
 
 /// Something that a [`Monitor`] noticed.
@@ -100,7 +101,7 @@ pub struct MonitorOptions {
     pub slower: f64,
     /// Steps whose median is compared, at the run's start (after as many that are not counted) and now.
     pub window: usize,
-    /// Where a failed run is written down; without it, nowhere.
+    /// Where a run that failed, or could not begin, is written down; without it, nowhere.
     pub failures: Option<PathBuf>,
 }
 
@@ -213,6 +214,14 @@ impl<'a> Monitor<'a> {
         }
     }
 
+    fn failed(&mut self, error: &Error, failure: &Failure) {
+        let report = self.options.failures.as_ref().and_then(|folder| {
+            let written = failure.write(folder);
+            written.map_err(|e| log::error!("the failure could not be written down: {e}")).ok()
+        });
+        self.raise(Alert::Failed { error: error.to_string(), report });
+    }
+
     fn raise(&mut self, alert: Alert) {
         log::warn!("{alert}");
         (self.tell)(&alert);
@@ -248,11 +257,12 @@ impl Callback for Monitor<'_> {
         if let Error::LossNotFinite { step, .. } = error {
             self.raise(Alert::NotFinite { step: *step });
         }
-        let report = self.options.failures.clone().and_then(|folder| {
-            let written = FailureReport::of(error, session, &self.recent).write(&folder);
-            written.map_err(|e| log::error!("the failure could not be written down: {e}")).ok()
-        });
-        self.raise(Alert::Failed { error: error.to_string(), report });
+        let failure = Failure::of(error).with_session(session).with("last_steps", self.recent.json());
+        self.failed(error, &failure);
+    }
+
+    fn on_refused(&mut self, error: &Error, known: &Failure) {
+        self.failed(error, known);
     }
 }
 

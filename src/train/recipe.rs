@@ -64,6 +64,14 @@ impl Recipe {
         }
     }
 
+    /// The training step as it was asked for, whether it keeps to its budget or not.
+    ///
+    /// # Errors
+    /// Mistakes in the model.
+    pub(super) fn as_asked(&self) -> Result<Plan> {
+        self.step(self.batch)?.plan_over_budget(&self.options, &self.limits)
+    }
+
     fn fitting(&self, within: Bytes) -> Result<Planned> {
         let mut room = within.0;
         for _ in 0..TRIES {

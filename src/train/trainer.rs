@@ -11,7 +11,8 @@ use crate::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
-use crate::plan::{Forward, PlanOptions, TrainStep};
+use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
+use crate::report::Failure;
 use crate::units::Bytes;
 
 /// A network that tells classes apart.
@@ -71,8 +72,42 @@ impl Trainer {
         loader: Loader,
         options: &TrainOptions,
     ) -> Result<Self> {
+        Self::watched(device, network, loader, options, &mut [])
+    }
+
+    /// [`Trainer::new`], and tells callbacks of a plan over its budget and of a device that refuses: a
+    /// [`Monitor`](super::Monitor) with a folder for failures writes down what is known.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn watched(
+        device: &Device,
+        network: &impl Classifier,
+        loader: Loader,
+        options: &TrainOptions,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Self> {
+        let mut largest = None;
+        Self::open(device, network, loader, options, &mut largest).inspect_err(|error| {
+            let known = Failure::of(error).with_device(device);
+            let known = match &largest {
+                Some(plan) => known.with_plan(plan),
+                None => known,
+            };
+            callbacks.iter_mut().for_each(|callback| callback.on_refused(error, &known));
+        })
+    }
+
+    /// [`Trainer::new`]; leaves behind the plan of the training step, also of one over its budget.
+    fn open(
+        device: &Device,
+        network: &impl Classifier,
+        loader: Loader,
+        options: &TrainOptions,
+        largest: &mut Option<Plan>,
+    ) -> Result<Self> {
         let (len, classes) = (loader.data().sample_len(), loader.data().classes() as u32);
-        let train = |batch: usize| -> Result<TrainStep> {
+        let trace = |batch: usize| -> Result<TrainStep> {
             TrainStep::trace(network.params(), |trace| {
                 let x = trace.input("x", [batch, len]);
                 let y = trace.labels("y", [batch], classes);
@@ -86,9 +121,10 @@ impl Trainer {
         let limits = device.limits();
         let sizes = [loader.batch(), loader.tail()];
         let evaluation = forward.plan_with(plan.weights, limits)?;
-        let recipe = Recipe::new(train, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;
+        let recipe = Recipe::new(trace, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;
         let planner = &mut |within| recipe.plans(within);
-        let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())?;
+        let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
+            .inspect_err(|_| *largest = recipe.as_asked().ok())?;
         session.set_schedule(schedule);
         let refits = refit.into_iter().collect();
         Ok(Self { session, loader, accuracy: None, recipe, on_oom, refits, told: 0 })

@@ -2,6 +2,7 @@
 //! as a GPU, so that the kernels with workgroup memory run on software adapters too.
 
 mod attention;
+mod chains;
 mod halves;
 mod large;
 mod losses;

@@ -92,16 +92,31 @@ impl Batch {
     }
 }
 
-/// Runs a graph of many results on `device`, planned for `limits`, and on the twin; returns the plan for a closer look.
+/// Runs a graph of many results on `device`, planned for `limits`, and on the twin, each operation on its own; returns the
+/// plan for a closer look.
 #[track_caller]
 pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
+    compare_planned(device, |forward| forward.plan_unfused(limits), build)
+}
+
+/// [`compare`], with functions of single elements joined where they can be.
+#[track_caller]
+pub fn compare_fused(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
+    compare_planned(device, |forward| forward.plan(limits), build)
+}
+
+#[track_caller]
+fn compare_planned(
+    device: &Device,
+    plan: impl FnOnce(&Forward) -> wgrad::Result<Plan>,
+    build: impl FnOnce(&Trace, &mut Batch),
+) -> Plan {
     let mut batch = Batch::default();
     let forward = Forward::trace(&Params::new(1), "unused", |trace| {
         build(trace, &mut batch);
         trace.input("unused input", [1]).scale(1.0)
     });
-    let plan =
-        forward.expect("the test's graph is valid").plan(limits).expect("the test's graph can be planned");
+    let plan = plan(&forward.expect("the test's graph is valid")).expect("the test's graph can be planned");
     batch.floats.insert("unused input".to_owned(), vec![0.0]);
     let mut session = Session::new(device, &plan).expect("a session opens");
     let mut twin = Twin::new(plan.graph());

@@ -11,6 +11,7 @@ pub mod compare;
 #[cfg(feature = "safetensors")]
 pub mod golden;
 pub mod image_cases;
+pub mod networks;
 pub mod random_graph;
 pub mod row_cases;
 
@@ -21,10 +22,11 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::limits::{AdapterClass, Limits};
 use wgrad::random;
 
-/// Every usable adapter, opened once for each test program: its pipelines are compiled once.
+/// Every usable adapter, opened once for each test program: its pipelines are compiled once. With `WGRAD_CHECKED=1` its
+/// kernels check bounds and loops, whatever the test.
 pub fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    DEVICES.get_or_init(|| open_all(false))
+    DEVICES.get_or_init(|| open_all(std::env::var_os("WGRAD_CHECKED").is_some_and(|value| value == "1")))
 }
 
 /// The same adapters with kernels that check bounds and loops.
@@ -53,7 +55,7 @@ fn open_all(checked: bool) -> Vec<Device> {
         eprintln!("SKIPPED: no adapter on this machine, nothing ran on a device");
     }
     let open = |name: String| {
-        let options = DeviceOptions { select: Select::Named(name), checked };
+        let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
         Device::open(&options).expect("an adapter that is listed as usable opens")
     };
     usable.into_iter().map(|adapter| open(adapter.name)).collect()

@@ -94,6 +94,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LossScaleSeed { .. }
         | Op::NotFinite
         | Op::LossScale { .. }
+        | Op::Chain(_)
         | Op::Update(..) => vec![None; site.inputs.len()],
     }
 }

@@ -6,14 +6,13 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
-use crate::kernel;
-use wgrad::device::Device;
-use wgrad::exec::{ProgramId, Session};
+use crate::{data, kernel};
+use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
+use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::PlanOptions;
-use wgrad::train::Meter;
-use wgrad::{Bytes, Error, Result, random};
+use wgrad::plan::{self, PlanOptions, Planned};
+use wgrad::{Bytes, Error, Result, progress, random};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -21,18 +20,25 @@ pub struct Options {
     network: crate::model::Options,
     #[command(flatten)]
     fitting: crate::fitting::Options,
+    #[command(flatten)]
+    failures: crate::failures::Options,
     /// Steps to time, after the first and two more.
     #[arg(long, default_value_t = 20)]
     steps: u32,
     /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Part of an adapter's name; the best one by default.
-    #[arg(long)]
-    adapter: Option<String>,
+    #[command(flatten)]
+    device: crate::device::Options,
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
+    /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.
+    #[arg(long, default_value = "fail")]
+    on_oom: String,
+    /// Give the session no more of the device than this, whatever it has: to see what --on-oom does.
+    #[arg(long, value_name = "SIZE")]
+    device_budget: Option<Bytes>,
     /// Time each kernel of one more step by the device's clock, and print a table.
     #[arg(long)]
     profile: bool,
@@ -42,9 +48,6 @@ pub struct Options {
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
-    /// No progress line.
-    #[arg(long)]
-    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -55,8 +58,8 @@ const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
     if let Some(kind) = kernel::Kind::named(&options.network.model) {
-        let (size, adapter) = (options.size.as_deref(), options.adapter.as_deref());
-        return kernel::run(&kernel::Options { kind, size, adapter, json: options.json });
+        let (size, device) = (options.size.as_deref(), &options.device);
+        return kernel::run(&kernel::Options { kind, size, device, json: options.json });
     }
     if options.size.is_some() {
         return Err(Error::Option(format!(
@@ -71,19 +74,59 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let model = options.network.model()?;
     let step = options.fitting.step(&model, options.network.batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
-    let device = match &options.adapter {
-        Some(name) => Device::by_name(name)?,
-        None => Device::new()?,
+    let device = options.device.open()?;
+    let on_oom = match options.on_oom.as_str() {
+        "fail" => OnOom::Fail,
+        "refit" => OnOom::Refit,
+        other => return Err(Error::Option(format!("--on-oom {other}: expected fail or refit"))),
     };
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
+    let fuse = !options.network.unfused;
     let weights = options.network.weights()?;
-    let settings = PlanOptions { budget, precision, weights, ..options.fitting.plan_options(optimizer)? };
-    let plan = step.plan(&settings, device.limits())?;
-    let mut session = Session::new(&device, &plan)?;
+    let settings =
+        PlanOptions { budget, precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
+    device.set_budget(options.device_budget);
+    let parts = options.fitting.accumulate.max(1) as usize;
+    let mut planner = |within: Option<Bytes>| -> Result<Planned> {
+        let trace = |samples: usize| model.train_step(samples);
+        Ok(match within {
+            None => step.plan(&settings, device.limits())?.into(),
+            Some(bytes) => {
+                plan::fit(trace, options.network.batch / parts, &settings, bytes, device.limits())?.into()
+            }
+        })
+    };
+    let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
+    let (mut session, refit) =
+        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, device.limits()) {
+            Ok(plan) => failure.with_plan(&plan).with_device(&device),
+            Err(_) => failure.with_device(&device),
+        })?;
     let inputs = synthetic(step.graph());
+    let measured = measure(&mut session, &inputs, options, start);
+    let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
+    print(options, &model, &session, refit.as_ref(), &measured)
+}
+
+/// What a run took, and its losses.
+struct Measured {
+    first_step_s: f64,
+    ms_per_step: f64,
+    cpu_ms_per_step: Option<f64>,
+    loss_first: f32,
+    loss_last: f32,
+    profile: Option<Profile>,
+}
+
+fn measure(
+    session: &mut Session,
+    inputs: &[(String, Synthetic)],
+    options: &Options,
+    start: Instant,
+) -> Result<Measured> {
     let train = |session: &mut Session| -> Result<f32> {
-        for (name, data) in &inputs {
+        for (name, data) in inputs {
             match data {
                 Synthetic::Numbers(data) => session.feed(name, data)?,
                 Synthetic::Indices(data) => session.feed(name, data)?,
@@ -92,19 +135,19 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         session.step()?;
         session.loss()
     };
-    let loss_first = train(&mut session)?;
+    let loss_first = train(session)?;
     let first_step_s = start.elapsed().as_secs_f64();
     for _ in 0..WARM_UP {
-        train(&mut session)?;
+        train(session)?;
     }
     let (timed, cpu) = (Instant::now(), cpu_seconds());
     let mut loss_last = loss_first;
-    let mut meter = Meter::new("bench", options.steps.into(), options.quiet);
+    let task = progress::task("bench", u64::from(options.steps));
     for i in 0..options.steps {
-        loss_last = train(&mut session)?;
-        meter.done(u64::from(i) + 1);
+        loss_last = train(session)?;
+        task.done(u64::from(i) + 1);
     }
-    drop(meter);
+    drop(task);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
@@ -114,6 +157,18 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         std::fs::write(path, profile.chrome_trace().to_string())
             .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
     }
+    Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })
+}
+
+fn print(
+    options: &Options,
+    model: &Model,
+    session: &Session,
+    refit: Option<&Refit>,
+    measured: &Measured,
+) -> Result<()> {
+    let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile } = measured;
+    let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
     if options.json {
         let mut result = json!({
@@ -124,8 +179,11 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "precision": options.network.precision,
             "weights": options.network.weights,
             "stochastic_rounding": options.network.stochastic_rounding,
-            "adapter": device.adapter().name,
-            "driver": device.adapter().driver,
+            "fused": !options.network.unfused,
+            "dispatches": plan.program.launches.len(),
+            "adapter": adapter.name,
+            "driver": adapter.driver,
+            "checked": options.device.checked(),
             "steps": options.steps,
             "first_step_s": first_step_s,
             "ms_per_step": ms_per_step,
@@ -135,11 +193,22 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
             "recompute": options.fitting.recompute,
             "bit_masks": options.fitting.bit_masks,
             "accumulate": options.fitting.accumulate,
+            "offload": options.fitting.offload,
+            "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
+            "refit": refit.map(|refit| json!({
+                "cause": refit.cause,
+                "before_bytes": refit.before,
+                "within_bytes": refit.within,
+                "after_bytes": refit.after,
+                "changes": refit.changes,
+                "time_fraction": refit.time_fraction,
+                "exact": refit.exact,
+            })),
             "loss_first": loss_first,
             "loss_last": loss_last,
         });
-        if let (true, Some(profile)) = (options.profile, &profile) {
+        if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;
         }
         if options.memory {
@@ -148,7 +217,10 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         println!("{result}");
         return Ok(());
     }
-    println!("{} · {} · {}", options.network.title(&model), options.optimizer, device.adapter().name);
+    println!("{} · {} · {}", options.network.title(model), options.optimizer, adapter.name);
+    if let Some(refit) = refit {
+        println!("{refit}");
+    }
     println!("first step   {first_step_s:.2} s from process start to the first loss");
     println!("step         {ms_per_step:.2} ms");
     if let Some(cpu) = cpu_ms_per_step {
@@ -159,18 +231,13 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
-    if let (true, Some(profile)) = (options.profile, &profile) {
+    if let (true, Some(profile)) = (options.profile, profile) {
         print!("\n{profile}");
     }
     if options.memory {
         print!("\n{}", session.memory_stats());
     }
     Ok(())
-}
-
-/// The library's JSON as a part of the program's.
-fn data(json: &wgrad::json::Json) -> Result<serde_json::Value> {
-    serde_json::from_str(&json.to_string()).map_err(|e| Error::Internal(e.to_string()))
 }
 
 /// Something to feed for an input: numbers in [0, 1), or indices that it allows.

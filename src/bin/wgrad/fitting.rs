@@ -4,7 +4,7 @@ use wgrad::graph::Roofline;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{PlanOptions, Recompute, TrainStep};
+use wgrad::plan::{Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]
@@ -24,8 +24,11 @@ pub struct Options {
     /// Parts that the batch is cut into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
-    /// The device on paper for modelled times: operations and bytes per second.
-    #[arg(long, value_name = "FLOPS,BYTES_PER_S")]
+    /// What lies in the host's memory while the device does not need it: off or optimizer.
+    #[arg(long, default_value = "off")]
+    pub offload: String,
+    /// The device on paper for modelled times: operations, bytes of its memory, and bytes to and from the host per second.
+    #[arg(long, value_name = "FLOPS,BYTES_PER_S[,HOST_BYTES_PER_S]")]
     pub roofline: Option<String>,
 }
 
@@ -43,9 +46,14 @@ impl Options {
         let recompute = recompute(&self.recompute)?;
         let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
+        let offload = match self.offload.as_str() {
+            "off" => Offload::OFF,
+            "optimizer" => Offload::OPTIMIZER,
+            other => return Err(Error::Option(format!("--offload {other}: expected off or optimizer"))),
+        };
         let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
-        let options = PlanOptions { optimizer, budget, recompute, bit_masks, ..PlanOptions::default() };
-        Ok(PlanOptions { accumulate, roofline, ..options })
+        let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
+        Ok(PlanOptions { offload, roofline, bit_masks, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.
@@ -84,11 +92,18 @@ fn recompute(text: &str) -> Result<Recompute> {
 }
 
 fn roofline(text: &str) -> Result<Roofline> {
-    let wrong = || Error::Option(format!("--roofline {text}: expected two rates, such as 9.3e12,732e9"));
-    let (flops, bytes) = text.split_once(',').ok_or_else(wrong)?;
+    let wrong = || {
+        Error::Option(format!("--roofline {text}: expected two or three rates, such as 9.3e12,732e9,12e9"))
+    };
     let rate = |text: &str| text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
-    let (flops_per_s, bytes_per_s) = rate(flops).zip(rate(bytes)).ok_or_else(wrong)?;
-    Ok(Roofline { flops_per_s, bytes_per_s })
+    let rates = text.split(',').map(rate).collect::<Option<Vec<f64>>>().ok_or_else(wrong)?;
+    match rates[..] {
+        [flops_per_s, bytes_per_s] => Ok(Roofline { flops_per_s, bytes_per_s, ..Roofline::default() }),
+        [flops_per_s, bytes_per_s, host_bytes_per_s] => {
+            Ok(Roofline { flops_per_s, bytes_per_s, host_bytes_per_s })
+        }
+        _ => Err(wrong()),
+    }
 }
 
 /// Limits by name.

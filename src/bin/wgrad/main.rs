@@ -1,8 +1,13 @@
 //! `wgrad`: adapters, plans and benchmarks from the command line.
 
+#[macro_use]
+mod print;
+
 mod adapters;
 mod bench;
 mod cpu_time;
+mod device;
+mod failures;
 mod files;
 mod fitting;
 mod kernel;
@@ -14,6 +19,8 @@ mod replay;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use wgrad::progress::watch;
+use wgrad::train::Meter;
 
 /// Plans the memory of training steps to the byte, and trains in exactly that.
 #[derive(Parser)]
@@ -21,6 +28,9 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// No progress line.
+    #[arg(long, global = true)]
+    quiet: bool,
 }
 
 #[derive(Subcommand)]
@@ -39,21 +49,27 @@ enum Command {
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
-    let result = match Arguments::parse().command {
-        Command::Adapters(options) => adapters::run(&options).map_err(Into::into),
-        Command::Plan(options) => match plan::run(&options) {
-            Ok(code) => return code,
-            Err(error) => Err(error.into()),
-        },
-        Command::Bench(options) => bench::run(&options, start).map_err(Into::into),
-        Command::Pack(options) => pack::run(options),
-        Command::Replay(options) => replay::run(&options).map_err(Into::into),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+    let Arguments { command, quiet } = Arguments::parse();
+    let ended = watch(Meter::new(quiet).drawing(), || run(command, start));
+    let ended = print::end().map_err(Into::into).and(ended);
+    ended.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command, start: std::time::Instant) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match command {
+        Command::Adapters(options) => adapters::run(&options)?,
+        Command::Plan(options) => return Ok(plan::run(&options)?),
+        Command::Bench(options) => bench::run(&options, start)?,
+        Command::Pack(options) => pack::run(options)?,
+        Command::Replay(options) => replay::run(&options)?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The library's JSON as a part of the program's.
+fn data(json: &wgrad::json::Json) -> wgrad::Result<serde_json::Value> {
+    serde_json::from_str(&json.to_string()).map_err(|e| wgrad::Error::Internal(e.to_string()))
 }

@@ -29,6 +29,9 @@ pub struct Options {
     /// Round weights of 16 bits up or down by chance, so that small steps add up.
     #[arg(long)]
     pub stochastic_rounding: bool,
+    /// Run functions of single elements one by one instead of joining those that follow each other.
+    #[arg(long)]
+    pub unfused: bool,
 }
 
 impl Options {

@@ -4,11 +4,14 @@ use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use wgrad::Bytes;
-use wgrad::memory::planner::{Effort, Options, Packing, Problem, read_problem, solve, write_solution};
+use wgrad::memory::planner::{
+    Effort, Options, PackError, Packing, Problem, read_problem, solve, write_solution,
+};
+use wgrad::{Bytes, progress};
 
 /// Pack buffers with known lifetimes into as few bytes as possible.
 #[derive(clap::Args, Debug)]
@@ -65,7 +68,7 @@ pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     };
     let options = Options { effort: args.effort.into(), capacity: args.capacity, time_limit };
     let start = Instant::now();
-    let packing = solve(&problem, &options).map_err(|error| format!("{name}: {error}"))?;
+    let packing = patiently(&problem, &options).map_err(|error| format!("{name}: {error}"))?;
     let seconds = start.elapsed().as_secs_f64();
     if let Some(path) = &args.output {
         let write = || -> std::io::Result<()> {
@@ -75,7 +78,7 @@ pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
         };
         write().map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    report(&problem, &packing, seconds, args.json)?;
+    report(&problem, &packing, seconds, args.json);
     let height = packing.certificate.height;
     match args.capacity {
         Some(capacity) if height > capacity => {
@@ -91,13 +94,31 @@ pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn report(problem: &Problem, packing: &Packing, seconds: f64, json: bool) -> std::io::Result<()> {
+/// Packs, and meanwhile tells how long it takes.
+fn patiently(problem: &Problem, options: &Options) -> Result<Packing, PackError> {
+    let most = options.time_limit.map(|limit| limit.as_secs().max(1));
+    let task = progress::task("packing: seconds", most);
+    // Dropped when the packing is done, whatever becomes of it.
+    let (working, done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let packing = scope.spawn(move || {
+            let _working = working;
+            solve(problem, options)
+        });
+        let start = Instant::now();
+        while done.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+            task.done(start.elapsed().as_secs());
+        }
+        packing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn report(problem: &Problem, packing: &Packing, seconds: f64, json: bool) {
     let certificate = &packing.certificate;
     let ratio = match certificate.lower_bound {
         0 => 1.0,
         bound => certificate.height as f64 / bound as f64,
     };
-    let mut out = std::io::stdout().lock();
     if json {
         let value = serde_json::json!({
             "buffers": problem.items.len(),
@@ -108,13 +129,14 @@ fn report(problem: &Problem, packing: &Packing, seconds: f64, json: bool) -> std
             "method": certificate.method.to_string(),
             "seconds": seconds,
         });
-        return writeln!(out, "{value}");
+        println!("{value}");
+        return;
     }
-    writeln!(out, "buffers      {}", problem.items.len())?;
-    writeln!(out, "lower bound  {} ({})", certificate.lower_bound, Bytes(certificate.lower_bound))?;
-    writeln!(out, "height       {} ({})", certificate.height, Bytes(certificate.height))?;
-    writeln!(out, "ratio        {ratio:.5}")?;
-    writeln!(out, "optimal      {}", if certificate.optimal { "yes, proved" } else { "not proved" })?;
-    writeln!(out, "method       {}", certificate.method)?;
-    writeln!(out, "seconds      {seconds:.3}")
+    println!("buffers      {}", problem.items.len());
+    println!("lower bound  {} ({})", certificate.lower_bound, Bytes(certificate.lower_bound));
+    println!("height       {} ({})", certificate.height, Bytes(certificate.height));
+    println!("ratio        {ratio:.5}");
+    println!("optimal      {}", if certificate.optimal { "yes, proved" } else { "not proved" });
+    println!("method       {}", certificate.method);
+    println!("seconds      {seconds:.3}");
 }

@@ -7,8 +7,7 @@ use wgrad::memory::picture;
 use wgrad::memory::replay::{Contender, Outcome, Time, contenders, replay};
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::trace::Trace;
-use wgrad::train::Meter;
-use wgrad::{Bytes, Error, Result};
+use wgrad::{Bytes, Error, Result, progress};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -25,9 +24,6 @@ pub struct Options {
     /// Device whose events are replayed, in snapshots of several.
     #[arg(long, default_value_t = 0)]
     device: usize,
-    /// No progress line.
-    #[arg(long)]
-    quiet: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -50,16 +46,16 @@ pub fn run(options: &Options) -> Result<()> {
     let mut reports = Vec::new();
     for path in &options.files {
         let (trace, reported) = read(path, options.device)?;
-        let mut meter = Meter::new("replay", chosen.len() as u64, options.quiet);
+        let task = progress::task("replay", chosen.len() as u64);
         let outcomes: Vec<Outcome> = (1..)
             .zip(&chosen)
             .map(|(done, &contender)| {
                 let outcome = replay(&trace, contender, options.capacity);
-                meter.done(done);
+                task.done(done);
                 outcome
             })
             .collect::<Result<_, _>>()?;
-        drop(meter);
+        drop(task);
         if options.json {
             reports.push(to_json(path, &trace, reported, &outcomes));
         } else {

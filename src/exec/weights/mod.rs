@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Param};
 use crate::plan::Storage;
+use crate::progress;
 
 /// How a tensor is stored in a file: its type and dimensions.
 type Stored = (Dtype, Vec<usize>);
@@ -55,9 +56,13 @@ impl Session {
         let file = std::fs::File::create(&partial).map_err(|e| failed(path, &e))?;
         let mut file = std::io::BufWriter::new(file);
         file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
-        for (name, _) in &shapes {
+        let task = progress::task("saving", shapes.iter().map(|(_, stored)| elements(stored)).sum::<u64>());
+        let mut saved = 0;
+        for (name, stored) in &shapes {
             let data = self.parameter(name)?;
             write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
+            saved += elements(stored);
+            task.done(saved);
         }
         file.into_inner().map_err(|e| failed(path, &e))?;
         std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
@@ -99,9 +104,14 @@ impl Session {
         if !problems.is_empty() {
             return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));
         }
-        for (name, (_, view)) in named.iter().filter(|(name, _)| wanted.contains_key(*name)) {
+        let task = progress::task("loading", wanted.values().map(elements).sum::<u64>());
+        let mut loaded = 0;
+        for (name, (_, view)) in named.iter() {
+            let Some(stored) = wanted.get(name) else { continue };
             // The file need not be aligned for words.
             self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
+            loaded += elements(stored);
+            task.done(loaded);
         }
         if let Some(steps) = steps {
             self.set_steps(steps);
@@ -121,11 +131,15 @@ impl Session {
         let parameter = |p: &Param| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec()));
         let mut all: BTreeMap<_, _> = parameters.iter().map(parameter).collect();
         if optimizer_state {
-            let states = plan.program.storages.iter().filter(|s| s.persistent).skip(parameters.len());
+            let states = plan.program.storages.iter().filter(|s| s.lasts()).skip(parameters.len());
             all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
         }
         Ok(all)
     }
+}
+
+fn elements((_, shape): &Stored) -> u64 {
+    shape.iter().map(|&n| n as u64).product()
 }
 
 /// The texts that [`Session::save_with_notes`], or another program, left in a safetensors file.

@@ -1,6 +1,7 @@
 //! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
 
 mod attention;
+mod chain;
 mod elementwise;
 mod images;
 mod loss_scale;
@@ -8,11 +9,15 @@ mod rows;
 mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
+pub use chain::{Arg, Chain, Link, Read};
+pub(crate) use chain::{is_link, only_reads};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
 pub use update::{Stored, Update};
+
+use std::sync::Arc;
 
 use super::window::Window;
 use crate::dtype::DType;
@@ -254,6 +259,8 @@ pub enum Op {
         /// Turns the other way: the gradient.
         back: bool,
     },
+    /// Several of the above one after the other: operands → the last link's result.
+    Chain(Arc<Chain>),
 }
 
 /// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
@@ -322,6 +329,7 @@ impl Op {
             Self::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
             Self::RowNormGrad { .. } => "row_norm_grad",
             Self::Rotary { .. } => "rotary",
+            Self::Chain(chain) => chain.name(),
         }
     }
 

@@ -1,16 +1,17 @@
 //! Ways of saving memory, each on its own.
 
-use super::{PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
+use super::{Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
+use crate::progress;
 use crate::units::Bytes;
 
 /// One way of saving memory, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// What is changed: `recompute auto`, `accumulate 4`, `optimizer sgd`.
+    /// What is changed: `recompute auto`, `offload optimizer`, `accumulate 4`, `optimizer sgd`.
     pub name: String,
     /// Everything that a session would create, in bytes.
     pub total_bytes: u64,
@@ -59,6 +60,8 @@ pub fn levers(
     let open = as_it_is(options);
     let asked = whole.plan(&open, limits)?;
     let mut levers = Vec::new();
+    let lighter = options.optimizer.lighter();
+    let task = progress::task("ways to save memory", (3 + parts_of(batch).count() + lighter.len()) as u64);
     for (name, recompute) in [
         ("recompute auto", Recompute::Auto),
         ("recompute policy", Recompute::Policy),
@@ -67,16 +70,22 @@ pub fn levers(
         let plan =
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
         levers.push(Lever::of(name, &plan, &asked, true));
+        task.done(levers.len() as u64);
+    }
+    if !open.offload.optimizer {
+        let plan = whole.plan(&PlanOptions { offload: Offload::OPTIMIZER, ..open }, limits)?;
+        levers.push(Lever::of("offload optimizer", &plan, &asked, true));
     }
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
         levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));
+        task.done(levers.len() as u64);
         if plan.footprint().total() <= budget.0 {
             break;
         }
     }
-    for (name, optimizer) in options.optimizer.lighter() {
+    for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
     }

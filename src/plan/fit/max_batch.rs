@@ -3,6 +3,7 @@
 use super::{PlanOptions, TrainStep};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
+use crate::progress;
 use crate::units::Bytes;
 
 /// No batch is looked for beyond this.
@@ -22,7 +23,11 @@ pub fn max_batch(
     limits: &Limits,
 ) -> Result<usize> {
     let options = PlanOptions { budget: Some(budget), ..*options };
+    let task = progress::task("largest batch: plans", None);
+    let mut plans = 0;
     let mut fits = |batch: usize| -> Result<bool> {
+        plans += 1;
+        task.done(plans - 1);
         match step(batch)?.fits(&options, limits) {
             Ok(fits) => Ok(fits),
             Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(false),
@@ -33,6 +38,8 @@ pub fn max_batch(
     while high <= MOST && fits(high)? {
         (low, high) = (high, high * 2);
     }
+    // From here on each plan halves what is left.
+    task.expect(u64::from(2 * high.ilog2()).max(1));
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle)? { low = middle } else { high = middle }

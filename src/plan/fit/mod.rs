@@ -6,9 +6,10 @@ mod max_batch;
 pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
-use super::{Plan, PlanOptions, Recompute, TrainStep};
+use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::error::Result;
 use crate::limits::Limits;
+use crate::progress;
 use crate::units::Bytes;
 
 /// A plan that fits its budget, and how.
@@ -54,8 +55,9 @@ impl From<Fitted> for Planned {
 }
 
 impl TrainStep {
-    /// The cheapest plan for this step within `budget`: as it is if it fits, else with as little recomputation as will do.
-    /// Neither changes a bit of any result. [`fit`] knows more ways.
+    /// The cheapest plan for this step within `budget`: as it is if it fits, else with as little recomputation as will do, or
+    /// with the optimizer's state in the host's memory, or both, whichever takes least time. None of it changes a bit of any
+    /// result. [`fit`] knows more ways.
     ///
     /// # Errors
     /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
@@ -72,32 +74,61 @@ impl TrainStep {
 
     /// [`TrainStep::fit`]; `None` if nothing fits.
     fn try_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Option<Fitted>> {
-        let asked = self.plan(&as_it_is(options), limits)?;
-        if asked.footprint().total() <= budget.0 {
-            let options = PlanOptions { budget: Some(budget), ..as_it_is(options) };
-            return Ok(Some(Fitted {
-                plan: asked,
-                options,
-                changes: Vec::new(),
-                time_fraction: 0.0,
-                exact: true,
-            }));
+        let open = as_it_is(options);
+        let asked = self.plan(&open, limits)?;
+        let fitted = |plan: Plan, options: PlanOptions, changes: &[&str]| {
+            let time_fraction = slowdown(&plan, &asked);
+            let changes = changes.iter().map(|&change| change.to_owned()).collect();
+            Fitted { plan, options, changes, time_fraction, exact: true }
+        };
+        let fits = |plan: &Plan| plan.footprint().total() <= budget.0;
+        if fits(&asked) {
+            return Ok(Some(fitted(asked.clone(), PlanOptions { budget: Some(budget), ..open }, &[])));
         }
+        let mut found = Vec::new();
+        if let Some((plan, options)) = self.recomputed(options, budget, limits)? {
+            found.push(fitted(plan, options, &["recompute auto"]));
+        }
+        let best = |found: &[Fitted]| found.iter().map(|f| f.time_fraction).fold(f64::INFINITY, f64::min);
+        if !options.offload.optimizer {
+            let away = PlanOptions { offload: Offload::OPTIMIZER, ..open };
+            let plan = self.plan(&away, limits)?;
+            // Beside moving, nothing is free.
+            if slowdown(&plan, &asked) < best(&found) && plan.work.moved > 0 {
+                if fits(&plan) {
+                    found.push(fitted(
+                        plan,
+                        PlanOptions { budget: Some(budget), ..away },
+                        &["offload optimizer"],
+                    ));
+                } else if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
+                    found.push(fitted(plan, options, &["offload optimizer", "recompute auto"]));
+                }
+            }
+        }
+        found.sort_by(|a, b| a.time_fraction.total_cmp(&b.time_fraction));
+        Ok(found.into_iter().next())
+    }
+
+    /// The plan with as little recomputation as will do, and its options; `None` if none fits.
+    fn recomputed(
+        &self,
+        options: &PlanOptions,
+        budget: Bytes,
+        limits: &Limits,
+    ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A glance first: looking for the fastest plan takes longer.
         if !self.fits(&options, limits)? {
             return Ok(None);
         }
         let plan = self.plan_over_budget(&options, limits)?;
-        let time_fraction = slowdown(&plan, &asked);
-        let fits = plan.footprint().total() <= budget.0;
-        let changes = vec!["recompute auto".to_owned()];
-        Ok(fits.then_some(Fitted { plan, options, changes, time_fraction, exact: true }))
+        Ok((plan.footprint().total() <= budget.0).then_some((plan, options)))
     }
 }
 
-/// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation alone is
-/// enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose gradients are summed,
+/// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation and
+/// offloading are enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose gradients are summed,
 /// with as little recomputation as then will do; the fewest parts with which it fits. Batch norm then sees smaller
 /// batches.
 ///
@@ -110,12 +141,14 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
+    let task = progress::task("fitting", 1 + parts_of(batch).count() as u64);
     let whole = step(batch)?;
     if let Some(fitted) = whole.try_fit(options, budget, limits)? {
         return Ok(fitted);
     }
     let asked = whole.plan(&as_it_is(options), limits)?;
-    for parts in parts_of(batch) {
+    for (tried, parts) in (1..).zip(parts_of(batch)) {
+        task.done(tried);
         let part = step(batch / parts)?;
         let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
         if let Some(fitted) = part.try_fit(&options, budget, limits)? {
@@ -144,6 +177,6 @@ fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
 
 /// Modelled time of one plan over another's, as a share of it.
 fn slowdown(plan: &Plan, asked: &Plan) -> f64 {
-    let seconds = |plan: &Plan| plan.work.step_s + plan.work.again_s;
+    let seconds = |plan: &Plan| plan.work.seconds();
     if seconds(asked) > 0.0 { seconds(plan) / seconds(asked) - 1.0 } else { 0.0 }
 }

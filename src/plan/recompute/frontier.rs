@@ -1,10 +1,13 @@
 //! The least time for each of many heights. The heights do not depend on the budget that is asked for, so that a larger
 //! budget never gets a slower plan.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::script::Fate;
 use super::search::Search;
 use super::select::Layers;
 use super::tape::Tape;
+use crate::progress;
 
 /// One way to run the step.
 #[derive(Clone, Debug)]
@@ -47,22 +50,28 @@ pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -
     let share = LOWEST.powf(1.0 / rungs as f64);
     let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
-    let climb = |thread: u64| -> Vec<Point> {
+    let climbed = AtomicU64::new(0);
+    let climb = |thread: u64, tell: &dyn Fn(u64)| -> Vec<Point> {
         let own =
             (0..rungs / apart).filter(|rung| rung % threads == thread).map(|rung| (rung + 1) * apart - 1);
-        own.flat_map(|rung| Search::new(tape, target(rung), work / rungs).run(layers)).collect()
+        let one = |rung: u64| {
+            let points = Search::new(tape, target(rung), work / rungs).run(layers);
+            tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
+            points
+        };
+        own.flat_map(one).collect()
     };
+    let task = progress::task("what to compute again", rungs / apart);
+    let mine = |climbed: u64| task.done(climbed);
     let mut points = start.points;
-    if threads == 1 {
-        points.extend(climb(0));
-    } else {
-        let climb = &climb;
-        std::thread::scope(|scope| {
-            let parts: Vec<_> = (0..threads).map(|thread| scope.spawn(move || climb(thread))).collect();
-            // A panic in a part is this one's.
-            points.extend(parts.into_iter().flat_map(|part| part.join().expect("the search does not panic")));
-        });
-    }
+    let climb = &climb;
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = (1..threads).map(|thread| scope.spawn(move || climb(thread, &|_| ()))).collect();
+        // Only this thread's watcher hears of it.
+        points.extend(climb(0, &mine));
+        // A panic in a part is this one's.
+        points.extend(parts.into_iter().flat_map(|part| part.join().expect("the search does not panic")));
+    });
     pareto(points)
 }
 

@@ -56,6 +56,10 @@ pub struct Work {
     pub again: Cost,
     /// Modelled seconds of that.
     pub again_s: f64,
+    /// Bytes that move between the device and the host's memory because they are not kept on the device, both ways.
+    pub moved: u64,
+    /// Modelled seconds of that.
+    pub moved_s: f64,
 }
 
 impl Work {
@@ -69,6 +73,22 @@ impl Work {
         if self.step_s > 0.0 { self.again_s / self.step_s } else { 0.0 }
     }
 
+    /// Modelled seconds of the whole step: computing, computing again, moving.
+    pub fn seconds(&self) -> f64 {
+        self.step_s + self.again_s + self.moved_s
+    }
+
+    /// Moving, as a share of the step's time with nothing moved or computed again.
+    pub fn moved_fraction(&self) -> f64 {
+        if self.step_s > 0.0 { self.moved_s / self.step_s } else { 0.0 }
+    }
+
+    /// With what a program brings from the host and takes there.
+    pub(super) fn moving(self, program: &Program, roofline: &Roofline) -> Self {
+        let moved = 2 * program.offloaded_bytes();
+        Self { moved, moved_s: moved as f64 / roofline.host_bytes_per_s, ..self }
+    }
+
     /// Of the step `bare` and of the one with operations repeated.
     pub(super) fn of(bare: &Graph, repeated: &Graph, roofline: &Roofline) -> Self {
         let once = || bare.nodes.iter().map(|node| bare.cost_once(node));
@@ -78,7 +98,7 @@ impl Work {
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
         // Sums in another order differ in their last digits.
         let again_s = if again == Cost::default() { 0.0 } else { repeated.seconds(roofline) - step_s };
-        Self { step, step_s, again, again_s: again_s.max(0.0) }
+        Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() }
     }
 }
 

@@ -38,7 +38,7 @@ pub(in crate::plan) struct Work {
     over: Range<u32>,
     /// Slots changed in place.
     changes: Range<u32>,
-    /// Bytes of scratch and of all results.
+    /// Bytes of scratch, of all results and of what comes from the host for it.
     pub room: u64,
     /// Dispatches.
     pub launches: u64,
@@ -117,7 +117,12 @@ impl Tape {
                 lower::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place: None, limits };
             let lowered = lower::lower(&site)?;
             let scratch = lowered.workspace.iter().map(|&bytes| padded(bytes).unwrap_or(u64::MAX / 4));
-            room = scratch.chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes)).sum();
+            let passing = node.inputs.iter().map(|id| graph.value(*id)).filter(|value| value.offloaded);
+            let passing = passing.map(|value| padded(value.bytes()).unwrap_or(u64::MAX / 4));
+            room = scratch
+                .chain(passing)
+                .chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes))
+                .sum();
             launches = lowered.launches.len() as u64;
         }
         let mut range = |part: &[u32]| {

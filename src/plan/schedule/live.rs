@@ -19,6 +19,8 @@ struct Effect {
     taken: i128,
     /// Bytes of its first result.
     first: i128,
+    /// Bytes that are there only while it runs.
+    passing: i128,
     reads: Vec<Read>,
     /// Roots of the operands that the first result may take over.
     over: Vec<usize>,
@@ -59,15 +61,17 @@ fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bo
             }
         }
     }
+    let passing = node.inputs.iter().filter(|id| graph.value(**id).offloaded).map(bytes).sum();
     let first = match node.outputs.first() {
         Some(id) if !free => *id,
-        _ => return Effect { taken: 0, first: 0, reads, over: Vec::new() },
+        _ => return Effect { taken: 0, first: 0, passing, reads, over: Vec::new() },
     };
     let types: Vec<_> =
         node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
     let over = lower::in_place_inputs(&node.op, &types, graph.value(first).shape);
     let over = over.into_iter().map(|i| roots[node.inputs[i].index()].index()).collect();
-    Effect { taken: node.outputs.iter().map(bytes).sum(), first: bytes(&first), reads, over }
+    let taken = node.outputs.iter().map(bytes).sum();
+    Effect { taken, first: bytes(&first), passing, reads, over }
 }
 
 /// Uses that are still to come of each piece of memory.
@@ -89,11 +93,12 @@ impl<'a> Live<'a> {
     }
 
     /// Bytes that node `n` needs beside what is alive before it: its results, unless the first takes over an operand's
-    /// memory.
+    /// memory, and what comes from the host for it.
     fn beside(&self, n: usize) -> i128 {
         let effect = &self.effects.nodes[n];
         let dies = |root: &&usize| self.uses[**root] == 1 && !self.effects.stays[**root];
-        if effect.over.iter().any(|root| dies(&root)) { effect.taken - effect.first } else { effect.taken }
+        let over = effect.over.iter().any(|root| dies(&root));
+        effect.passing + if over { effect.taken - effect.first } else { effect.taken }
     }
 
     pub(super) fn run(&mut self, n: usize) {

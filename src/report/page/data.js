@@ -7,7 +7,10 @@ function bytes(n) {
   if (n < 1024) return n + " B";
   let value = n / 1024, unit = 0;
   while (value >= 1023.95 && unit + 1 < units.length) { value /= 1024; unit += 1; }
-  return value.toFixed(1) + " " + units[unit];
+  // Ties go to the even digit, as in the tables of the command line.
+  const tenths = value * 10, below = Math.floor(tenths);
+  const rounded = tenths - below === 0.5 ? below + below % 2 : Math.round(tenths);
+  return (rounded / 10).toFixed(1) + " " + units[unit];
 }
 
 function unpack(plan) {

@@ -127,6 +127,8 @@ function drawMemory(canvas, plan, most, narrow) {
     if (b.again) { context.fillStyle = fill.again; context.fillRect(x, y, bw, bh); }
     if (bh > 3 && bw > 1.5) context.strokeRect(x, y, bw, bh);
   }
+  under(context, f, plan);
+  line(context, f, plan);
   context.textAlign = "start";
   context.lineJoin = "round";
   for (const b of plan.blocks) {
@@ -139,8 +141,6 @@ function drawMemory(canvas, plan, most, narrow) {
       context.fillText(b.name, x + 5, y + bh / 2 + 4);
     }
   }
-  under(context, f, plan);
-  line(context, f, plan);
   peak(context, f, plan, narrow);
   canvas.find = (x, y) => {
     const t = f.time(x), at = f.address(y);

@@ -21,8 +21,8 @@ pub struct Options<'a> {
     pub kind: Kind,
     /// Its size, such as `1024` or `8x64x64x28x3x1`; the operation's own by default.
     pub size: Option<&'a str>,
-    /// Part of an adapter's name; the best one by default.
-    pub adapter: Option<&'a str>,
+    /// Which adapter, opened how.
+    pub device: &'a crate::device::Options,
     /// Print JSON.
     pub json: bool,
 }
@@ -31,7 +31,7 @@ pub struct Options<'a> {
 const AFFORDABLE: f64 = 3e9;
 
 pub fn run(options: &Options) -> Result<()> {
-    let device = options.adapter.map_or_else(Device::new, Device::by_name)?;
+    let device = options.device.open()?;
     let large = device.limits().class == AdapterClass::Gpu;
     let size = options.kind.size(options.size, large)?;
     let job = Job::new(options.kind, &size, device.limits())?;
@@ -65,6 +65,7 @@ fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "variant": variant,
+            "checked": options.device.checked(),
             "seconds": spent.wall,
             "cpu_seconds": spent.cpu,
             "gflops": gflops,

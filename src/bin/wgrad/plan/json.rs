@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 use wgrad::plan::Lever;
-use wgrad::report;
+use wgrad::{Result, report};
 
 use super::{Answer, Options};
+use crate::data;
 
-pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
+pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
     let Answer { model, plan, savings, changes, fitting, .. } = answer;
     let classes: Map<String, Value> = plan
         .class_bytes()
@@ -59,6 +60,7 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
             "views_bytes": savings.views,
             "best_order_bytes": savings.order,
             "rebuild_bytes": savings.rebuild,
+            "fuse_bytes": savings.fuse,
         },
         "classes": classes,
         "arenas": arenas,
@@ -70,7 +72,12 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
             "staging": footprint.staging,
             "readback": footprint.readback,
             "transfer": footprint.transfer,
+            "offload": footprint.offload,
         },
+        "host_bytes": footprint.host,
+        "offload": options.fitting.offload,
+        "moved_bytes": plan.work.moved,
+        "moved_time_fraction": plan.work.moved_fraction(),
         "operations": plan.program.order.len(),
         "dispatches": plan.program.launches.len(),
         "kept_bytes": report::kept_bytes(plan),
@@ -79,19 +86,20 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Value {
         "recompute_time_fraction": plan.work.time_fraction(),
         "step_seconds": plan.work.step_s,
         "hash": format!("{:016x}", plan.hash()),
+        "estimate": data(&answer.estimate(options.network.batch).json())?,
         "tensors": tensors,
     });
     if let (Some(fitting), Value::Object(map)) = (fitting, &mut value) {
         map.insert("budget_bytes".to_owned(), json!(fitting.budget.0));
         map.insert("fits".to_owned(), json!(fitting.fits));
-        map.insert("max_batch".to_owned(), json!(fitting.max_batch));
+        map.insert("max_batch".to_owned(), json!(fitting.largest.all));
         map.insert("levers".to_owned(), fitting.levers.iter().map(lever).collect());
         let cheapest = fitting.cheapest.as_ref().map(|(changes, total, time)| {
             json!({ "changes": changes, "total_bytes": total, "time_fraction": time })
         });
         map.insert("cheapest".to_owned(), json!(cheapest));
     }
-    value
+    Ok(value)
 }
 
 fn lever(lever: &Lever) -> Value {

@@ -47,6 +47,16 @@ struct Answer {
     fitting: Option<Fitting>,
 }
 
+impl Answer {
+    fn estimate(&self, batch: usize) -> report::Estimate {
+        let estimate = self.plan.estimate().with_savings(self.savings).with_batch(batch);
+        match &self.fitting {
+            Some(fitting) => estimate.with_largest_batch(fitting.largest),
+            None => estimate,
+        }
+    }
+}
+
 /// How a plan stands to its budget.
 struct Fitting {
     budget: Bytes,
@@ -55,7 +65,7 @@ struct Fitting {
     levers: Vec<Lever>,
     /// The cheapest combination that fits, if this plan does not and another does: what is changed, bytes, time.
     cheapest: Option<(String, u64, f64)>,
-    max_batch: usize,
+    largest: report::LargestBatch,
 }
 
 /// The exit status is that of a failure if a budget was given and the plan does not fit it.
@@ -66,7 +76,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if options.json {
-        println!("{}", json::to_json(options, &answer));
+        println!("{}", json::to_json(options, &answer)?);
     } else {
         text::print(options, &answer);
     }
@@ -79,9 +89,12 @@ fn answer(options: &Options) -> Result<Answer> {
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch, &options.fitting);
     let precision = options.network.precision()?;
-    let weights = options.network.weights()?;
-    let settings =
-        PlanOptions { precision, weights, ..fitting.plan_options(Optimizer::named(&options.optimizer)?)? };
+    let settings = PlanOptions {
+        precision,
+        weights: options.network.weights()?,
+        fuse: !options.network.unfused,
+        ..fitting.plan_options(Optimizer::named(&options.optimizer)?)?
+    };
     let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
     let savings = step.savings(&settings, &limits)?;
@@ -111,8 +124,12 @@ fn answer(options: &Options) -> Result<Answer> {
         cheapest = found
             .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
     }
-    let max_batch = plan::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize;
-    let fitting = Some(Fitting { budget, fits, levers, cheapest, max_batch });
+    let largest = |budget: Bytes| -> Result<usize> {
+        Ok(plan::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize)
+    };
+    let (all, with_headroom) = (largest(budget)?, largest(plan.estimate().spared(budget))?);
+    let largest = report::LargestBatch { budget, all, with_headroom };
+    let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
     Ok(Answer { model, title, plan, savings, changes, fitting })
 }
 
@@ -127,8 +144,14 @@ fn title(options: &Options, model: &Model) -> Result<String> {
     if options.network.weights != "f32" {
         title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
+    if options.network.unfused {
+        title.push_str(" · unfused");
+    }
     if options.fitting.recompute != "off" {
         title.push_str(&format!(" · recompute {}", options.fitting.recompute));
+    }
+    if options.fitting.offload != "off" {
+        title.push_str(&format!(" · offload {}", options.fitting.offload));
     }
     if options.fitting.accumulate > 1 {
         title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));

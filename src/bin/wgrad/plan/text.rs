@@ -5,31 +5,34 @@ use wgrad::{Bytes, report};
 use super::{Answer, Fitting, Options};
 
 pub(super) fn print(options: &Options, answer: &Answer) {
-    let Answer { title, plan, savings, changes, fitting, .. } = answer;
+    let Answer { title, plan, changes, fitting, .. } = answer;
     println!("{title} · {}\n", plan.limits);
     if !changes.is_empty() {
         println!("changed to fit: {}\n", changes.join(", "));
     }
-    print!("{}", plan.estimate().with_savings(*savings).with_batch(options.network.batch));
+    print!("{}", answer.estimate(options.network.batch));
     println!("\nkept for the backward pass");
     for report::Kept { op, tensors, bytes } in report::kept(plan) {
         println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
     }
     let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
     println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
+    if plan.work.moved > 0 {
+        let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
+        println!("moved           {moved} to and from the host, {time:.2} % of the step's modelled time");
+    }
     if let Some(fitting) = fitting {
         print_fitting(fitting, plan.footprint().total());
     }
 }
 
 fn print_fitting(fitting: &Fitting, total: u64) {
-    let Fitting { budget, fits, levers, cheapest, max_batch } = fitting;
+    let Fitting { budget, fits, levers, cheapest, .. } = fitting;
     if *fits {
         println!("budget          {budget}: it fits, {} to spare", Bytes(budget.0 - total));
     } else {
         println!("budget          {budget}: {} too much", Bytes(total - budget.0));
     }
-    println!("largest batch   {max_batch}");
     if !levers.is_empty() {
         println!("\neach lever on its own, most bytes for its time first");
         println!("  {:<20}{:>12}{:>12}{:>9}", "", "total", "saved", "time");

@@ -1,0 +1,135 @@
+// Functions of one element and their derivatives, four at a time: `unary_f`, and `slope_f` from the output of f for exp,
+// sqrt, recip, relu, leaky_relu, sigmoid and tanh and from the input for the others.
+
+// tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows.
+fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
+    return tanh(clamp(v, vec4(-15.0), vec4(15.0)));
+}
+
+// e^-|v| never overflows.
+fn sigmoid(v: vec4<f32>) -> vec4<f32> {
+    let e = exp(-abs(v));
+    return select(e, vec4(1.0), v >= vec4(0.0)) / (1.0 + e);
+}
+
+// erf after N. Juffa's erff: two polynomials, each within 1 ULP.
+fn erf(v: vec4<f32>) -> vec4<f32> {
+    let t = abs(v);
+    let s = v * v;
+    var far = fma(vec4(-1.72853470e-5), t, vec4(3.83197126e-4));
+    far = fma(far, s, fma(vec4(-3.88396438e-3), t, vec4(2.42546219e-2)));
+    far = fma(far, t, vec4(-1.06777877e-1));
+    far = fma(far, t, vec4(-6.34846687e-1));
+    far = fma(far, t, vec4(-1.28717512e-1));
+    far = fma(far, t, -t);
+    // Beyond 10 the polynomial leaves its range; e^-10 is already nothing beside 1.
+    far = (1.0 - exp(select(far, vec4(-100.0), t > vec4(10.0)))) * sign(v);
+    var near = fma(vec4(-5.96761703e-4), s, vec4(4.99119423e-3));
+    near = fma(near, s, vec4(-2.67681349e-2));
+    near = fma(near, s, vec4(1.12819925e-1));
+    near = fma(near, s, vec4(-3.76125336e-1));
+    near = fma(near, s, vec4(1.28379166e-1));
+    near = fma(near, v, v);
+    return select(near, far, t > vec4(0.927734375));
+}
+
+fn normal_cdf(v: vec4<f32>) -> vec4<f32> {
+    return 0.5 * (1.0 + erf(v * 0.70710678118));
+}
+
+const GELU_A = 0.79788456080; // sqrt(2 / pi)
+const GELU_B = 0.044715;
+
+fn unary_scale(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return a * v;
+}
+fn unary_offset(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return v + a;
+}
+fn unary_exp(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return exp(v);
+}
+fn unary_log(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return log(v);
+}
+fn unary_sqrt(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return sqrt(v);
+}
+fn unary_abs(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return abs(v);
+}
+fn unary_square(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return v * v;
+}
+fn unary_recip(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 1.0 / v;
+}
+fn unary_clamp(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return min(max(v, vec4(a)), vec4(b));
+}
+fn unary_relu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return max(v, vec4(0.0));
+}
+fn unary_leaky_relu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return select(a * v, v, v > vec4(0.0));
+}
+fn unary_sigmoid(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return sigmoid(v);
+}
+fn unary_tanh(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return tanh_safe(v);
+}
+fn unary_gelu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return v * normal_cdf(v);
+}
+fn unary_gelu_tanh(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 0.5 * v * (1.0 + tanh_safe(GELU_A * (v + GELU_B * v * v * v)));
+}
+fn unary_silu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return v * sigmoid(v);
+}
+
+fn slope_exp(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return s;
+}
+fn slope_log(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 1.0 / s;
+}
+fn slope_sqrt(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 0.5 / s;
+}
+fn slope_abs(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return sign(s);
+}
+fn slope_square(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 2.0 * s;
+}
+fn slope_recip(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return -s * s;
+}
+fn slope_clamp(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return select(vec4(0.0), vec4(1.0), (s >= vec4(a)) & (s <= vec4(b)));
+}
+fn slope_relu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return select(vec4(0.0), vec4(1.0), s > vec4(0.0));
+}
+fn slope_leaky_relu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return select(vec4(a), vec4(1.0), s > vec4(0.0));
+}
+fn slope_sigmoid(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return s * (1.0 - s);
+}
+fn slope_tanh(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return 1.0 - s * s;
+}
+fn slope_gelu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    return normal_cdf(s) + s * 0.39894228040 * exp(-0.5 * s * s);
+}
+fn slope_gelu_tanh(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    let t = tanh_safe(GELU_A * (s + GELU_B * s * s * s));
+    return 0.5 * (1.0 + t) + 0.5 * s * (1.0 - t * t) * GELU_A * (1.0 + 3.0 * GELU_B * s * s);
+}
+fn slope_silu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
+    let t = sigmoid(s);
+    return t * (1.0 + s * (1.0 - t));
+}

@@ -1,0 +1,204 @@
+//! Functions of single elements one after the other, as one operation: what lies between them is never in memory.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use super::{Op, Unary};
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+/// Where a link reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// An operand of the chain.
+    Operand(usize),
+    /// The result of an earlier link.
+    Link(usize),
+}
+
+/// One function of a chain: an operation with a single result, of the chain's shape, whose every element comes from the
+/// elements in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// [`Op::Unary`], [`Op::UnaryGrad`], [`Op::Binary`], [`Op::Dropout`], [`Op::BatchNorm`], or what only reads otherwise:
+    /// [`Op::Expand`], and [`Op::Cast`] of 16 bits to 32.
+    pub op: Op,
+    /// Its operands.
+    pub args: Vec<Arg>,
+}
+
+/// How the elements of an operand meet those of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Read {
+    /// One for one.
+    Whole,
+    /// Element `i` of the result meets element `i / inner % len`: a scalar, a bias, a value for each channel.
+    Strip {
+        /// Elements of the result in a row that meet the same one.
+        inner: u64,
+        /// Elements of the operand.
+        len: u64,
+    },
+    /// Every element meets all of it: the step's scalars.
+    Words,
+}
+
+/// A straight-line program over elements; the last link's result is the chain's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chain {
+    links: Vec<Link>,
+    shape: Shape,
+    name: &'static str,
+}
+
+impl Chain {
+    /// Links in their order, each reading operands and earlier links; `shape` is every link's result.
+    pub fn new(links: Vec<Link>, shape: Shape) -> Self {
+        let name = name(&links);
+        Self { links, shape, name }
+    }
+
+    /// The links, in order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The result's shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The links' names, such as `batch_norm+add+relu`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How each operand is read; `None` where one is broadcast in a way that is no [`Read`], or is read in two.
+    pub fn reads(&self, operands: &[Shape]) -> Option<Vec<Read>> {
+        let mut reads: Vec<Option<Read>> = vec![None; operands.len()];
+        for link in &self.links {
+            for (position, arg) in link.args.iter().enumerate() {
+                let Arg::Operand(k) = *arg else { continue };
+                let read = read(&link.op, position, operands[k], self.shape)?;
+                if reads[k].is_some_and(|other| other != read) {
+                    return None;
+                }
+                reads[k] = Some(read);
+            }
+        }
+        reads.into_iter().collect()
+    }
+}
+
+/// Whether an operation on operands of these types can be a link.
+pub(crate) fn is_link(op: &Op, first: Option<DType>) -> bool {
+    match op {
+        // The gradient of a constant slope is no product.
+        Op::UnaryGrad(f) => !matches!(f, Unary::Neg | Unary::Scale(_) | Unary::Offset(_)),
+        Op::Unary(_) | Op::Binary(_) | Op::Dropout { .. } | Op::BatchNorm(_) => true,
+        _ => only_reads(op, first),
+    }
+}
+
+/// Whether it computes nothing, so that it is worth no pass over memory of its own.
+pub(crate) fn only_reads(op: &Op, first: Option<DType>) -> bool {
+    match op {
+        Op::Expand(_) => first == Some(DType::F32),
+        Op::Cast(DType::F32) => first.is_some_and(DType::is_half),
+        _ => false,
+    }
+}
+
+fn read(op: &Op, position: usize, operand: Shape, result: Shape) -> Option<Read> {
+    match (op, position) {
+        (Op::Dropout { .. }, 1) => Some(Read::Words),
+        (Op::BatchNorm(_), 1..) => match *result.dims() {
+            [_, c, h, w] => Some(Read::Strip { inner: (h * w) as u64, len: c as u64 }),
+            _ => None,
+        },
+        (Op::Binary(_) | Op::Expand(_), _) => broadcast(operand, result),
+        _ => (operand == result).then_some(Read::Whole),
+    }
+}
+
+/// A broadcast operand whose own dimensions are neighbours in the result.
+fn broadcast(operand: Shape, result: Shape) -> Option<Read> {
+    if operand.numel() == result.numel() {
+        return Some(Read::Whole);
+    }
+    let (own, all) = (operand.dims(), result.dims());
+    let missing = all.len().checked_sub(own.len())?;
+    let at = |axis: usize| axis.checked_sub(missing).map_or(1, |own_axis| own[own_axis]);
+    let wide = |axis: &usize| at(*axis) != 1;
+    let (Some(first), Some(last)) = ((0..all.len()).find(wide), (0..all.len()).rfind(wide)) else {
+        return Some(Read::Strip { inner: result.numel(), len: 1 });
+    };
+    let product = |dims: &[usize]| dims.iter().map(|&dim| dim as u64).product();
+    (first..=last)
+        .all(|axis| at(axis) == all[axis])
+        .then(|| Read::Strip { inner: product(&all[last + 1..]), len: product(&all[first..=last]) })
+}
+
+/// Names of more links than this are not written out.
+const MOST_NAMES: usize = 4;
+
+/// Names of operations are `'static`: each distinct one is kept once, for as long as the program runs.
+fn name(links: &[Link]) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let of = |link: &Link| match &link.op {
+        Op::UnaryGrad(f) => format!("{}_grad", f.name()),
+        op => op.name().to_owned(),
+    };
+    let telling = links.iter().filter(|link| !matches!(link.op, Op::Expand(_) | Op::Cast(_)));
+    let mut names: Vec<String> = telling.map(of).collect();
+    if names.len() > MOST_NAMES {
+        let rest = names.len() - MOST_NAMES + 1;
+        names.splice(MOST_NAMES - 2..MOST_NAMES - 2 + rest, [format!("{rest} more")]);
+    }
+    let name = names.join("+");
+    let mut known = NAMES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    match known.get(name.as_str()) {
+        Some(known) => known,
+        None => {
+            let name: &'static str = name.leak();
+            known.insert(name);
+            name
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Binary;
+
+    #[test]
+    fn neighbouring_dimensions_are_a_strip() {
+        let strip = |inner, len| Some(Read::Strip { inner, len });
+        let cases: [(&[usize], &[usize], Option<Read>); 8] = [
+            (&[2, 3, 4], &[2, 3, 4], Some(Read::Whole)),
+            (&[1, 2, 3, 4], &[2, 3, 4], Some(Read::Whole)),
+            (&[], &[2, 3], strip(6, 1)),
+            (&[3, 1, 1], &[2, 3, 5, 7], strip(35, 3)),
+            (&[4], &[2, 3, 4], strip(1, 4)),
+            (&[2, 3, 1], &[2, 3, 4], strip(4, 6)),
+            (&[2, 1, 4], &[2, 1, 4], Some(Read::Whole)),
+            (&[2, 1, 4], &[2, 3, 4], None),
+        ];
+        for (operand, result, expected) in cases {
+            let (operand, result) = (Shape::try_new(operand).unwrap(), Shape::try_new(result).unwrap());
+            assert_eq!(broadcast(operand, result), expected, "{operand} in {result}");
+        }
+    }
+
+    #[test]
+    fn names_say_what_is_computed() {
+        let link = |op: Op| Link { op, args: vec![Arg::Operand(0)] };
+        let chain = |ops: Vec<Op>| Chain::new(ops.into_iter().map(link).collect(), Shape::from([3])).name();
+        let add = Op::Binary(Binary::Add);
+        let grad = Op::UnaryGrad(Unary::Relu);
+        assert_eq!(chain(vec![Op::Expand(Shape::from([3])), add.clone(), grad.clone()]), "add+relu_grad");
+        let long = vec![add.clone(), add.clone(), grad, add.clone(), add.clone(), Op::Unary(Unary::Exp)];
+        assert_eq!(chain(long), "add+add+3 more+exp");
+    }
+}

@@ -1,0 +1,23 @@
+//! Which optimizer state lies in the host's memory between its updates.
+
+use crate::graph::{Class, Graph, Op};
+
+/// Marks optimizer state of at least `smallest` bytes that one update reads and nothing else.
+pub(crate) fn offload(mut graph: Graph, smallest: u64) -> Graph {
+    let mut uses = vec![0; graph.values.len()];
+    let mut updates = vec![0; graph.values.len()];
+    for node in &graph.nodes {
+        for id in &node.inputs {
+            uses[id.index()] += 1;
+            updates[id.index()] += u32::from(matches!(node.op, Op::Update(..)));
+        }
+    }
+    for (_, id) in &graph.outputs {
+        uses[id.index()] += 1;
+    }
+    for (i, value) in graph.values.iter_mut().enumerate() {
+        value.offloaded =
+            value.class == Class::Optimizer && value.bytes() >= smallest && (uses[i], updates[i]) == (1, 1);
+    }
+    graph
+}

@@ -1,0 +1,112 @@
+//! Small networks of each kind, and what a few steps of training make of them: for plans that must give the same bits.
+
+use wgrad::device::Device;
+use wgrad::exec::Session;
+use wgrad::graph::{Indices, Params, STEP_SCALARS, Tensor, Window};
+use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
+use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
+use wgrad::optim::{Optimizer, Sgd};
+use wgrad::plan::{Plan, TrainStep};
+
+use super::{noise, some_labels};
+
+pub const BATCH: usize = 4;
+pub const STEPS: usize = 4;
+pub const CLASSES: usize = 5;
+
+const GPT: GptConfig =
+    GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
+
+/// A training step of `mlp`, `cnn`, `resnet` or `gpt`.
+pub fn network(name: &str, batch: usize) -> TrainStep {
+    let params = Params::new(7);
+    if name == "gpt" {
+        let gpt = Gpt::new(&params, &GPT).expect("valid");
+        let shape = [batch, GPT.context];
+        let step = TrainStep::trace(&params, |trace| {
+            let words = GPT.vocabulary as u32;
+            gpt.loss(&trace.ids("x", shape, words), &trace.labels("y", shape, words))
+        });
+        return step.expect("valid");
+    }
+    let (sample, net): (Vec<usize>, Box<dyn Module>) = match name {
+        "mlp" => (vec![24], Box::new(Dropping(Mlp::new(&params, &[24, 40, 33, 40, 24, 5])))),
+        "cnn" => (vec![2, 9, 9], Box::new(Cnn::new(&params))),
+        _ => (vec![3, 10, 10], Box::new(Dropping(ResNet::small(&params, 3, &[(8, 2), (12, 2)], CLASSES)))),
+    };
+    let shape = [&[batch], &sample[..]].concat();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", wgrad::shape::Shape::try_new(&shape).expect("small"));
+        net.forward(&x).cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
+    });
+    step.expect("valid")
+}
+
+/// Drops a part of its input.
+struct Dropping<M>(M);
+
+impl<M: Module> Module for Dropping<M> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.0.forward(&x.scale(1.5).dropout(0.2))
+    }
+}
+
+/// Convolutions with normalisation, dropout between them and functions whose operands are kept.
+struct Cnn {
+    convs: Vec<(Conv2d, BatchNorm2d)>,
+    fc: Linear,
+}
+
+impl Cnn {
+    fn new(params: &Params) -> Self {
+        let conv = |i: usize| {
+            let scope = params.scope(format!("block{i}"));
+            let inputs = if i == 0 { 2 } else { 8 };
+            let conv = Conv2d::new(&scope.scope("conv"), inputs, 8, Window::square(3).padding(1));
+            (conv, BatchNorm2d::new(&scope.scope("norm"), 8))
+        };
+        Self { convs: (0..4).map(conv).collect(), fc: Linear::new(&params.scope("fc"), 8 * 16, CLASSES) }
+    }
+}
+
+impl Module for Cnn {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = x.clone();
+        for (i, (conv, norm)) in self.convs.iter().enumerate() {
+            let y = x.apply(conv).apply(norm);
+            x = if i % 2 == 0 { y.gelu().dropout(0.1) } else { y.relu() };
+        }
+        x.max_pool2d(Window::square(3).stride(2)).flatten(1).apply(&self.fc)
+    }
+}
+
+/// Momentum, whose state shows every gradient there was.
+pub fn optimizer() -> Optimizer {
+    Sgd { lr: 0.05, momentum: 0.9, ..Sgd::default() }.into()
+}
+
+/// Losses, parameters, running statistics and optimizer state of a few steps; the inputs are always the same.
+pub fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
+    let mut session = Session::new(device, plan).expect("it opens");
+    assert_eq!(session.device_bytes(), plan.footprint().total(), "bytes created and planned");
+    let inputs = || plan.graph().inputs().filter(|(_, value)| value.name != STEP_SCALARS);
+    let mut losses = Vec::new();
+    for step in 0..STEPS as u64 {
+        for (_, input) in inputs() {
+            let (name, count) = (&input.name, input.shape.numel() as usize);
+            match input.indices {
+                Some(Indices::Labels(n) | Indices::Ids(n)) => {
+                    session.feed(name, &some_labels(step, count, n)).expect("valid");
+                }
+                None => session.feed(name, &noise(step, count, -1.0, 1.0)).expect("valid"),
+            }
+        }
+        session.step().expect("it runs");
+        losses.push(session.loss().expect("a finite loss"));
+    }
+    let mut results = vec![("losses".to_owned(), losses)];
+    for storage in plan.program.storages.iter().filter(|s| s.persistent) {
+        results.push((storage.name.clone(), session.parameter(&storage.name).expect("there")));
+    }
+    results
+}
