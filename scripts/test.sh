@@ -6,6 +6,9 @@
 # WGRAD_REQUIRE_ADAPTERS (comma-separated parts of names) says which adapters must be there; the tests fail when one is
 # missing, so that a broken driver cannot pass as a skip. Set it before calling to ask for others.
 #
+# WGRAD_CHECKED=1 compiles every kernel with bounds checks and loop limits, in all tests. Without it those of kernels and
+# gradients run both ways.
+#
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
 #
 # Arguments go to the test programs: scripts/test.sh --test-threads 1

@@ -2,7 +2,7 @@
 // src [batch, groups * kc, h, w], packed by conv_pack -> dst [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: none      requires: subgroups of at least 8; taps * kc / 4 below 65,000
+// overrides: ADD      requires: subgroups of at least 8; taps * kc / 4 below 65,000
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> a: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> dst: array<f32>;
@@ -16,16 +16,16 @@ fn step4(
 
 fn store(at: vec4<u32>, stored: vec4<bool>, v: vec4<f32>) {
     if (stored.x) {
-        dst[at.x] = v.x;
+        put(at.x, v.x);
     }
     if (stored.y) {
-        dst[at.y] = v.y;
+        put(at.y, v.y);
     }
     if (stored.z) {
-        dst[at.z] = v.z;
+        put(at.z, v.z);
     }
     if (stored.w) {
-        dst[at.w] = v.w;
+        put(at.w, v.w);
     }
 }
 

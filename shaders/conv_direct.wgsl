@@ -1,6 +1,6 @@
 // conv_direct: convolution, or the gradient of its image, for few channels in a group and for small subgroups
 // src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> dst [batch, groups * m, h', w']
-// grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: none
+// grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: ADD
 // requires: taps * kc below 65,000
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
@@ -40,5 +40,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         }
     }
     let row = (image * channels + channel) * p.y.dst + qy * p.y.out + p.y.phase;
-    dst[row * p.x.dst + qx * p.x.out + p.x.phase] = sum;
+    put(row * p.x.dst + qx * p.x.out + p.x.phase, sum);
 }

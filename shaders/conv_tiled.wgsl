@@ -2,7 +2,7 @@
 // src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> dst [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 64), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: none      requires: 8704 bytes of workgroup memory
+// overrides: ADD      requires: 8704 bytes of workgroup memory
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
 @group(0) @binding(3) var<storage, read_write> dst: array<f32>;
@@ -52,28 +52,28 @@ fn store_row(near: vec4<u32>, far: vec4<u32>, own: u32, group: u32, row: u32, le
     let up = row * p.y.dst * p.x.dst;
     let count = p.batch * p.y.count * p.x.count;
     if (own < count) {
-        dst[near.x + up] = left.x + bias;
+        put(near.x + up, left.x + bias);
     }
     if (own + 1u < count) {
-        dst[near.y + up] = left.y + bias;
+        put(near.y + up, left.y + bias);
     }
     if (own + 2u < count) {
-        dst[near.z + up] = left.z + bias;
+        put(near.z + up, left.z + bias);
     }
     if (own + 3u < count) {
-        dst[near.w + up] = left.w + bias;
+        put(near.w + up, left.w + bias);
     }
     if (own + 32u < count) {
-        dst[far.x + up] = right.x + bias;
+        put(far.x + up, right.x + bias);
     }
     if (own + 33u < count) {
-        dst[far.y + up] = right.y + bias;
+        put(far.y + up, right.y + bias);
     }
     if (own + 34u < count) {
-        dst[far.z + up] = right.z + bias;
+        put(far.z + up, right.z + bias);
     }
     if (own + 35u < count) {
-        dst[far.w + up] = right.w + bias;
+        put(far.w + up, right.w + bias);
     }
 }
 

@@ -118,3 +118,54 @@ fn long_work_says_nothing_in_a_pipe() {
     assert!(output.status.success());
     assert_eq!(wgrad(&[&long[..], &["--quiet"]].concat()).stdout, output.stdout);
 }
+
+#[test]
+fn what_is_offloaded_is_counted_and_mistakes_are_told() {
+    let plan = |offload: &str| json(&["plan", "mlp", "--batch", "64", "--offload", offload, "--json"]);
+    let (off, optimizer, both) = (plan("off"), plan("optimizer"), plan("optimizer,activations:1MB"));
+    let total = |plan: &Value| plan["device_bytes"]["total"].as_u64().expect("a number");
+    assert!(off["host_bytes"] == 0 && off["moved_bytes"] == 0);
+    assert!(total(&optimizer) < total(&off), "{} and {}", total(&optimizer), total(&off));
+    let host = optimizer["host_bytes"].as_u64().expect("a number");
+    assert_eq!(optimizer["moved_bytes"], 2 * host);
+    assert!(both["host_bytes"].as_u64() > Some(host));
+    assert!(optimizer["device_bytes"]["offload"].as_u64() > Some(0));
+    // Twice the rate, half the time.
+    let fast = ["--offload", "optimizer", "--roofline", "9.3e12,732e9,24e9", "--json"];
+    let fast = json(&[&["plan", "mlp", "--batch", "64"][..], &fast].concat());
+    let share = |plan: &Value| plan["moved_time_fraction"].as_f64().expect("a number");
+    assert!((share(&optimizer) / share(&fast) - 2.0).abs() < 1e-9);
+    for offload in ["everything", "optimizer,optimizer", "activations:", "off,optimizer", ""] {
+        let text = refusal(&["plan", "mlp", "--offload", offload]);
+        assert!(text.contains("--offload") && text.contains("activations:SIZE"), "{offload}: {text}");
+    }
+    let text = refusal(&["plan", "mlp", "--offload", "activations:fc9"]);
+    assert!(text.contains("`fc9`") && text.contains("fc1"), "{text}");
+    let text = refusal(&["plan", "mlp", "--roofline", "1,2,3,4"]);
+    assert!(text.contains("two or three rates"), "{text}");
+}
+
+#[test]
+fn a_bench_goes_on_where_memory_ends() {
+    for device in devices() {
+        let name = &device.adapter().name;
+        let less =
+            ["bench", "mlp", "--batch", "64", "--steps", "1", "--device-budget", "9MB", "--adapter", name];
+        let refit = json(&[&less[..], &["--on-oom", "refit", "--json"]].concat());
+        assert!(refit["device_bytes"].as_u64() <= Some(9_000_000), "{refit}");
+        assert_eq!(refit["refit"]["changes"][0], "offload optimizer", "{refit}");
+        assert_eq!(
+            (&refit["refit"]["within_bytes"], &refit["refit"]["exact"]),
+            (&9_000_000.into(), &true.into())
+        );
+        let plenty = ["bench", "mlp", "--batch", "64", "--steps", "1", "--adapter", name, "--json"];
+        let plenty = json(&plenty);
+        assert_eq!(plenty["refit"], Value::Null);
+        assert_eq!(plenty["loss_last"], refit["loss_last"], "the same bits");
+        let folder = std::env::temp_dir().display().to_string();
+        let text = refusal(&[&less[..], &["--failures", &folder]].concat());
+        assert!(text.contains("the device's budget is") && text.contains("OnOom::Refit"), "{text}");
+    }
+    let text = refusal(&["bench", "mlp", "--on-oom", "panic"]);
+    assert!(text.contains("--on-oom panic"), "{text}");
+}

@@ -1,5 +1,5 @@
-//! What convolutions read: a batch norm, or a join, made while its operands are read gives the bits of one that is made
-//! before, forward and backward, and the values of the f64 twin.
+//! What convolutions do beside their products: a batch norm, or a join, made while operands are read, and a gradient added
+//! where another is made, give the bits of separate operations, forward and backward, and the values of the f64 twin.
 
 mod support;
 
@@ -30,11 +30,12 @@ fn convolutions() -> [Case; 8] {
     ]
 }
 
-/// Convolutions and weights' gradients that read through something.
+/// Convolutions and gradients that do more than they are.
 fn through(plan: &Plan) -> usize {
     let through = |op: &Op| match op {
         Op::Conv2d { source, .. } => *source != Source::Tensor,
         Op::Conv2dWeight { normed, .. } => normed.is_some(),
+        Op::Conv2dInput { adds, .. } => *adds,
         _ => false,
     };
     plan.graph().nodes.iter().filter(|node| through(&node.op)).count()
@@ -46,6 +47,8 @@ enum Before {
     Norm(fn(&Tensor) -> Tensor),
     /// So many channels of one tensor, the rest of another.
     Join(usize),
+    /// A tensor that something else reads too: its gradients are added.
+    Branch,
 }
 
 const NORMS: [Before; 3] =
@@ -72,10 +75,12 @@ fn step(params: &Params, case: usize, bias: bool, before: Before) -> TrainStep {
                 let (one, other) = (x.slice(1, 0..first), x.slice(1, first..image[1]));
                 one.square().concat(&[&other.relu()], 1)
             }
+            Before::Branch => x.square(),
         };
         let y = x.conv2d(&w, b.map(|b| trace.param(&b)).as_ref(), window, groups);
         trace.output("y", &y);
-        y.mul(&trace.input("dy", y.shape())).mean(&[])
+        let loss = y.mul(&trace.input("dy", y.shape())).mean(&[]);
+        if matches!(before, Before::Branch) { loss.add(&x.tanh().mean(&[])) } else { loss }
     })
     .expect("valid")
 }
@@ -133,6 +138,17 @@ fn norms_applied_while_reading_give_the_same_bits() {
                 for (which, before) in NORMS.into_iter().enumerate() {
                     compare(device, &limits, case, which == 1, before, reads);
                 }
+            }
+        }
+    });
+}
+
+#[test]
+fn gradients_added_where_they_are_made_give_the_same_bits() {
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for case in 0..convolutions().len() {
+                compare(device, &limits, case, case % 2 == 0, Before::Branch, 1);
             }
         }
     });

@@ -209,7 +209,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
             step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
         };
         assert!(total(most) <= budget.0, "{recompute:?}: {most} samples need {}", total(most));
-        assert!(recompute == Recompute::Auto || total(most + 1) > budget.0, "{} would fit", most + 1);
+        assert!(total(most + 1) > budget.0, "{recompute:?}: {} would fit", most + 1);
         assert!(most > last, "{recompute:?}: {most} samples, without {last}");
         last = most;
     }
@@ -218,7 +218,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
 }
 
 #[test]
-fn fitting_takes_recomputation_first_and_parts_where_it_is_not_enough() {
+fn fitting_takes_what_changes_no_bit_first_and_parts_where_that_is_not_enough() {
     let limits = Limits::default();
     let model = small("resnet18");
     let options = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
@@ -227,18 +227,30 @@ fn fitting_takes_recomputation_first_and_parts_where_it_is_not_enough() {
     let asked = trace(128).expect("valid").plan(&options, &limits).expect("planned").footprint().total();
     let open = fit(asked).expect("it fits as it is");
     assert!(open.changes.is_empty() && open.plan.footprint().total() == asked);
-    let least = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..options };
-    let least =
-        trace(128).expect("valid").plan_over_budget(&least, &limits).expect("planned").footprint().total();
+    let least = |offload| {
+        let options = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), offload, ..options };
+        let step = trace(128).expect("valid");
+        step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
+    };
+    let (least, away) = (least(plan::Offload::OFF), least(plan::Offload::OPTIMIZER));
     let tight = fit((asked + least) / 2).expect("recomputation is enough");
     assert_eq!(tight.changes, ["recompute auto"]);
-    let parts = fit(least - 1).expect("parts are enough");
-    assert!(parts.changes[0].starts_with("accumulate "), "{:?}", parts.changes);
-    assert!(parts.plan.footprint().total() < least);
+    let moved = fit(least - 1).expect("state can lie elsewhere");
+    assert!(moved.exact && moved.changes == ["offload optimizer", "recompute auto"], "{:?}", moved.changes);
+    let parts = fit(away - 1).expect("parts are enough");
+    assert!(parts.changes[0].starts_with("accumulate ") && !parts.exact, "{:?}", parts.changes);
+    assert!(parts.plan.footprint().total() < away);
     assert!(matches!(fit(1), Err(Error::OverBudget { .. })));
     let levers = plan::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
     let names: Vec<&str> = levers.iter().map(|lever| lever.name.as_str()).collect();
-    for name in ["recompute auto", "accumulate 2", "optimizer sgd", "optimizer momentum"] {
+    for name in [
+        "recompute auto",
+        "offload optimizer",
+        "precision f16",
+        "accumulate 2",
+        "optimizer sgd",
+        "optimizer momentum",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(levers.iter().all(|lever| lever.saved_bytes == asked - lever.total_bytes));

@@ -10,7 +10,8 @@ use wgrad::data::{Loader, Table};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use wgrad::graph::{LossScale, Params, Tensor, Window};
-use wgrad::nn::{BatchNorm2d, Conv2d, Linear};
+use wgrad::models::Mlp;
+use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
 use wgrad::plan::{Plan, PlanOptions, Planned, Recompute, TrainStep};
 use wgrad::train::{Callback, Checkpoint, Classifier, Epoch, TrainOptions, Trainer};
 use wgrad::{Bytes, Error, Result};
@@ -220,6 +221,62 @@ fn each_allocation_at_the_start_may_fail() {
         assert_eq!(budget, whole);
         assert!(opened > 0 && refused > 0, "{opened} sessions, {refused} errors");
         device.set_budget(None);
+    }
+}
+
+/// Products with more state than activations.
+struct Wide {
+    params: Params,
+    layers: Mlp,
+}
+
+impl Classifier for Wide {
+    fn params(&self) -> &Params {
+        &self.params
+    }
+
+    fn logits(&self, x: &Tensor) -> Tensor {
+        self.layers.forward(x)
+    }
+}
+
+#[test]
+fn state_goes_to_the_host_where_recomputation_saves_nothing() {
+    for device in own_devices() {
+        let open = |on_oom| {
+            let params = Params::new(8);
+            let layers = Mlp::new(&params, &[SIDE * SIDE, 200, 201, CLASSES]);
+            let loader = Loader::new(Arc::new(data()), BATCH).expect("a loader");
+            Trainer::new(&device, &Wide { params, layers }, loader, &options(on_oom)).expect("it opens")
+        };
+        // By name: what the host keeps comes in another order.
+        let sorted = |trainer: &mut Trainer| {
+            let names =
+                ["fc1.weight", "fc2.bias", "fc2.weight.exp_avg", "fc3.weight.exp_avg_sq", "loss_scale"];
+            names.map(|name| (name.to_owned(), trainer.session().parameter(name).expect("there")))
+        };
+        let mut calm = open(OnOom::Fail);
+        calm.fit(3, Some(&data()), &mut []).expect("it trains");
+        let wanted = sorted(&mut calm);
+        drop(calm);
+        let mut trainer = open(OnOom::Refit);
+        let mut lower = Lower { device: &device, share: 0.7, heard: Vec::new() };
+        trainer.fit(2, Some(&data()), &mut [&mut lower]).expect("it goes on");
+        let [refit] = trainer.refits() else { panic!("{:?}", trainer.refits()) };
+        assert!(refit.exact && refit.changes[0] == "offload optimizer", "{refit}");
+        assert!(trainer.session().footprint().host > 0);
+        // And back to where it was.
+        device.set_budget(None);
+        trainer.refit_within(None).expect("there is room");
+        assert_eq!(trainer.session().footprint().host, 0);
+        let batches = Loader::new(Arc::new(data()), BATCH).expect("a loader");
+        for batch in batches.epoch(2) {
+            let id = ProgramId(if batch.len() == BATCH { 0 } else { 2 });
+            trainer.session().feed_to(id, "x", &batch.x).expect("valid");
+            trainer.session().feed_to(id, "y", &batch.y).expect("valid");
+            trainer.session().run(id).expect("it runs");
+        }
+        assert_same("through the host", &wanted, &sorted(&mut trainer));
     }
 }
 

@@ -53,3 +53,13 @@ fn result_at(pixel: Pixels, group: u32) -> vec4<u32> {
     let rows = (pixel.image * p.groups + group) * p.m * p.y.dst + pixel.y * p.y.out + p.y.phase;
     return rows * p.x.dst + pixel.x * p.x.out + p.x.phase;
 }
+
+override ADD: bool = false;
+// With ADD what the result held is added: it is another term of it.
+fn put(at: u32, v: f32) {
+    if (ADD) {
+        dst[at] += v;
+    } else {
+        dst[at] = v;
+    }
+}

@@ -1,6 +1,8 @@
 //! The same dispatches from a live pool: memory is taken when an operation first writes it and given back after its
 //! last use. For debugging, for comparing with planned runs, and as a real workload for pool strategies.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::arenas::lasting_storage;
@@ -13,7 +15,7 @@ use super::record::{self, Ready};
 use super::transfer::{Place, Transfer};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::graph::{Class, ValueId};
+use crate::graph::{Class, Node, Op, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
 use crate::plan::{Plan, Span, StorageId, TRANSFER_BYTES};
 
@@ -32,7 +34,7 @@ impl Backing for Pages {
 }
 
 /// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
-/// Nothing is offloaded: state that the plan keeps in the host's memory stays in the pool.
+/// State that the plan keeps in the host's memory stays in the pool; activations go there and come back one at a time.
 pub struct Eager {
     plan: Arc<Plan>,
     pub(super) ledger: Ledger,
@@ -46,6 +48,8 @@ pub struct Eager {
     feeds: Feeds,
     readbacks: Vec<Readback>,
     transfer: Transfer,
+    /// Activations in the host's memory.
+    host: BTreeMap<u32, Vec<u32>>,
     clock: Clock,
 }
 
@@ -79,6 +83,7 @@ impl Eager {
             feeds,
             readbacks,
             transfer,
+            host: BTreeMap::new(),
             clock,
         };
         eager.start()?;
@@ -141,19 +146,20 @@ impl Eager {
             let place = value_place(pool, blocks, &plan, value).expect("inputs were taken above");
             (place.buffer, place.offset)
         })?;
-        let ready = self.run_operations(&plan, &device)?;
-        {
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            record::encode(&mut pass, &ready);
-        }
+        let encoder = self.run_operations(&plan, &device, encoder)?;
         let submission = device.submit(encoder)?;
         self.feeds.submitted(&submission);
         self.clock.steps += u64::from(plan.optimizer.is_some());
         device.poll()
     }
 
-    /// Takes, binds and gives back memory, operation by operation.
-    fn run_operations(&mut self, plan: &Plan, device: &Device) -> Result<Vec<Ready>> {
+    /// Takes, binds and gives back memory, operation by operation. What is left to submit comes back.
+    fn run_operations(
+        &mut self,
+        plan: &Plan,
+        device: &Device,
+        mut encoder: wgpu::CommandEncoder,
+    ) -> Result<wgpu::CommandEncoder> {
         let storages = &plan.program.storages;
         let mut born = vec![Vec::new(); plan.program.order.len() + 1];
         let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
@@ -176,11 +182,41 @@ impl Eager {
                 });
                 ready.push(Ready { pipeline: record::pipeline(device, launch)?, group, grid: launch.grid });
             }
+            let node = &plan.program.graph.nodes[plan.program.order[position]];
+            if matches!(node.op, Op::ToHost { .. } | Op::FromHost { .. }) {
+                dispatch(&mut encoder, &std::mem::take(&mut ready));
+                let empty = wgpu::CommandEncoderDescriptor::default();
+                let fresh = device.wgpu_device().create_command_encoder(&empty);
+                device.submit(std::mem::replace(&mut encoder, fresh))?;
+                self.move_one(plan, node)?;
+            }
             for &i in &dead[position] {
                 self.give_back(i)?;
             }
         }
-        Ok(ready)
+        dispatch(&mut encoder, &ready);
+        Ok(encoder)
+    }
+
+    /// Takes a tensor to the host's memory or brings one from there, and waits for it.
+    fn move_one(&mut self, plan: &Plan, node: &Node) -> Result<()> {
+        match node.op {
+            Op::ToHost { slot } => {
+                let place = value_place(&self.pool, &self.blocks, plan, node.inputs[0])?;
+                let bytes = plan.graph().value(node.inputs[0]).bytes();
+                let words = self.transfer.download(&self.ledger, Place { bytes, ..place })?;
+                self.host.insert(slot, words);
+            }
+            Op::FromHost { slot } => {
+                let place = value_place(&self.pool, &self.blocks, plan, node.outputs[0])?;
+                let words = self.host.remove(&slot).unwrap_or_default();
+                let part = |range: Range<u64>| words[range.start as usize..range.end as usize].to_vec();
+                let bytes = 4 * words.len() as u64;
+                self.transfer.upload(&self.ledger, Place { bytes, ..place }, part)?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// An output of the last step. Waits for it.
@@ -323,6 +359,11 @@ impl Drop for Eager {
             log::debug!("closing an eager run: {error}");
         }
     }
+}
+
+fn dispatch(encoder: &mut wgpu::CommandEncoder, ready: &[Ready]) {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    record::encode(&mut pass, ready);
 }
 
 /// Where the elements of a live storage are.

@@ -1,19 +1,21 @@
-//! State in the host's memory: brought to the device for its update and taken back after it, through two buffers for each
+//! Tensors in the host's memory: brought to the device when it needs them and taken back after it, through two buffers for each
 //! direction, so that the host fills or reads one while the device works on the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::commands::Commands;
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
-use crate::plan::{OFFLOAD_SLOTS, Plan, offload_piece};
+use crate::plan::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 
 /// Contents that lie in the host's memory, by name, and the buffers through which they move.
 #[derive(Default)]
 pub(super) struct Host {
     contents: BTreeMap<String, Vec<u32>>,
+    /// Those that matter within a step only.
+    passing: BTreeSet<String>,
     up: Lane,
     down: Lane,
     /// Bytes of each buffer.
@@ -53,9 +55,12 @@ struct Piece {
 impl Host {
     /// Creates the buffers that these plans need, and zeros for state that is not there yet.
     pub(super) fn prepare(&mut self, plans: &[&Plan], ledger: &mut Ledger) -> Result<()> {
-        for (_, storage) in plans.iter().flat_map(|plan| plan.program.offloaded()) {
-            let words = storage.used_bytes.div_ceil(4) as usize;
-            self.contents.entry(storage.name.clone()).or_insert_with(|| vec![0; words]);
+        for (name, bytes) in host_bytes(plans) {
+            if !plans.iter().any(|plan| plan.program.offloaded().any(|storage| storage.name == name)) {
+                self.passing.insert(name.clone());
+            }
+            let words = self.contents.entry(name).or_default();
+            words.resize(words.len().max((bytes / 4) as usize), 0);
         }
         self.piece = offload_piece(plans);
         if self.piece == 0 {
@@ -74,8 +79,11 @@ impl Host {
         Ok(())
     }
 
-    /// Drops the buffers; contents stay. [`Host::settle`] comes before it.
+    /// Drops the buffers and what matters within a step only; other contents stay. [`Host::settle`] comes before it.
     pub(super) fn release(&mut self) {
+        for name in std::mem::take(&mut self.passing) {
+            self.contents.remove(&name);
+        }
         (self.up, self.down, self.piece) = Default::default();
     }
 
@@ -116,7 +124,7 @@ impl Host {
         commands: &mut Commands,
         device: &Device,
     ) -> Result<()> {
-        // What the last step took away may still be on its way.
+        // What was taken away may still be on its way, or not even submitted.
         for slot in 0..self.down.slots.len() {
             if self.down.slots[slot].pieces.iter().any(|piece| piece.name == name) {
                 if self.down.slots[slot].mapping.is_none() {
@@ -242,5 +250,5 @@ impl Slot {
 }
 
 fn failed(error: &impl std::fmt::Display) -> Error {
-    Error::Device { what: "to move optimizer state".to_owned(), message: error.to_string() }
+    Error::Device { what: "to move an offloaded tensor".to_owned(), message: error.to_string() }
 }

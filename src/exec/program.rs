@@ -11,25 +11,17 @@ use super::offload::Host;
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::timers::Timers;
+use super::transfer::Place;
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Span, StorageId, readback_slots};
-
-/// State that moves between two dispatches.
-struct Stop {
-    /// The dispatch before which it moves.
-    launch: usize,
-    storage: StorageId,
-    /// To the device.
-    up: bool,
-}
+use crate::plan::{Plan, Span, Transfer, readback_slots};
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) feeds: Feeds,
     launches: Vec<Ready>,
-    /// Where the host has a hand in it, in order.
-    stops: Vec<Stop>,
+    /// Where the host has a hand in it: the dispatch before which each transfer of the plan happens.
+    stops: Vec<usize>,
     readbacks: Vec<Readback>,
     /// What the launches' bind groups refer to.
     _uniforms: Option<Buffer>,
@@ -81,11 +73,13 @@ impl Program {
         let plan = &self.plan;
         self.feeds.record(commands.encoder(), |value| arenas.place_of(plan, value))?;
         let mut from = 0;
-        for Stop { launch, storage, up } in &self.stops {
-            self.dispatch(commands.encoder(), from..*launch, timers);
-            from = *launch;
-            let name = &plan.program.storages[storage.0 as usize].name;
-            let place = arenas.elements(plan, *storage);
+        for (&launch, Transfer { up, storage, offset, bytes, name, .. }) in
+            self.stops.iter().zip(&plan.program.transfers)
+        {
+            self.dispatch(commands.encoder(), from..launch, timers);
+            from = launch;
+            let (buffer, start) = arenas.place(plan, *storage);
+            let place = Place { buffer, offset: start + offset, bytes: *bytes };
             match up {
                 true => host.bring(name, place, commands, device)?,
                 false => host.take(name, place, commands, device)?,
@@ -148,17 +142,12 @@ impl Program {
     }
 }
 
-/// State comes before the first dispatch of its update and leaves after the last.
-fn stops(plan: &Plan) -> Vec<Stop> {
+/// For each transfer the number of the dispatch before which it happens.
+fn stops(plan: &Plan) -> Vec<usize> {
     let launches = &plan.program.launches;
-    let mut stops = Vec::new();
-    for (storage, of) in plan.program.offloaded() {
-        let before = launches.partition_point(|(_, position)| *position < of.first);
-        let after = launches.partition_point(|(_, position)| *position <= of.last);
-        stops.push(Stop { launch: before, storage, up: true });
-        stops.push(Stop { launch: after, storage, up: false });
-    }
-    // Of one place, what leaves goes before what comes: they may share memory.
-    stops.sort_by_key(|stop| (stop.launch, stop.up));
-    stops
+    let stop = |transfer: &Transfer| {
+        let before = |(_, position): &(_, usize)| *position < transfer.position + usize::from(transfer.after);
+        launches.partition_point(before)
+    };
+    plan.program.transfers.iter().map(stop).collect()
 }

@@ -62,9 +62,9 @@ impl Roofline {
 }
 
 impl Graph {
-    /// The cost of one operation of this graph. Views cost nothing.
+    /// The cost of one operation of this graph. Views cost nothing; what moves to and from the host is counted by plans.
     pub fn cost(&self, node: &Node) -> Cost {
-        if matches!(node.op, Op::Reshape(_)) {
+        if matches!(node.op, Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. }) {
             return Cost::default();
         }
         let bytes = |ids: &[super::ValueId]| ids.iter().map(|id| self.value(*id).bytes()).sum::<u64>();
@@ -141,7 +141,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
             let own = convolution(n, second);
             own + while_reading(matches!(source, Source::Normed(_)), own, (second.dims()[0] / groups) as u64)
         }
-        Op::Conv2dInput { .. } => convolution(first.numel(), second),
+        Op::Conv2dInput { adds, .. } => convolution(first.numel(), second) + if *adds { n } else { 0 },
         Op::Conv2dWeight { normed, groups, .. } => {
             let own = convolution(second.numel(), result);
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)

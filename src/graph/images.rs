@@ -46,7 +46,7 @@ impl Tensor {
                 + 1;
             grown.saturating_sub(2 * padding[axis])
         };
-        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)] };
+        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)], adds: false };
         let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
         self.one(op, &inputs, at)
     }

@@ -157,6 +157,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::RowNormGrad { .. }
         | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
+        Op::ToHost { .. } => Ok(Vec::new()),
+        Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
         Op::LossScaleSeed { .. } | Op::NotFinite => {
             all_float(inputs)?;
             Ok(vec![(Shape::from([]), F32)])

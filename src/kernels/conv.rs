@@ -21,7 +21,7 @@ macro_rules! sources {
                 parts: &[PLAIN, ONE, $($part),*],
                 slots: &[1, 2, 3, $($slot),*],
                 workgroup: $workgroup,
-                variants: NONE,
+                variants: &[&[], &[("ADD", 1.0)]],
             },
             Kernel {
                 name: concat!($name, "_normed"),

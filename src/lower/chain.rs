@@ -233,16 +233,17 @@ impl<'a> Writer<'a> {
 
     /// Four elements of one channel at once; where a plane is no multiple of four, each by itself.
     fn norm(&mut self, code: u32, args: &[Four]) -> String {
+        let norm = |[x, mean, deviation, gamma, beta]: [String; 5]| {
+            let terms = format!("Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})");
+            format!("activated(norm({x}, {terms}), {code}u)")
+        };
+        let names = |of: &dyn Fn(&Four) -> String| -> [String; 5] { std::array::from_fn(|i| of(&args[i])) };
         if args[1..].iter().all(|arg| arg.shared) {
             self.preludes.insert(Prelude::NormFour);
-            let names = args.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>();
-            return format!("activated(norm({}), {code}u)", names.join(", "));
+            return norm(names(&|arg| arg.name.clone()));
         }
         self.preludes.insert(Prelude::NormOne);
-        let lanes = ["x", "y", "z", "w"].map(|lane| {
-            let names: Vec<String> = args.iter().map(|arg| format!("{}.{lane}", arg.name)).collect();
-            format!("activated(norm({}), {code}u)", names.join(", "))
-        });
+        let lanes = ["x", "y", "z", "w"].map(|lane| norm(names(&|arg| format!("{}.{lane}", arg.name))));
         format!("vec4({})", lanes.join(", "))
     }
 

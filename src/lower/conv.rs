@@ -201,6 +201,20 @@ pub(super) fn conv(
     lowered
 }
 
+/// `y, w, earlier → earlier + x`, over `earlier` where nobody reads that later.
+pub(super) fn add_gradient(site: &Site, window: Window, groups: usize) -> Lowered {
+    let product = Site { inputs: &site.inputs[..2], ..site.clone() };
+    let mut lowered = conv(&product, window, groups, Source::Tensor, Direction::Back);
+    let to = Operand::Output(0);
+    for launch in lowered.launches.iter_mut().filter(|launch| launch.memory.contains(&to)) {
+        launch.constants.push(("ADD", 1.0));
+    }
+    if site.in_place.is_none() {
+        lowered.launches.insert(0, super::movement::copy(site, 2));
+    }
+    lowered
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// CPU adapters: packed weights, register tiles.

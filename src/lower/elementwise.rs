@@ -89,7 +89,9 @@ pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
         Some((b_quads, scalar)) => {
             let kernels = [&table::BINARY, &table::BINARY_IN_PLACE];
             let mut launch = in_fours(site, kernels, memory, &[b_quads]);
-            launch.constants.push(("B_SCALAR", f64::from(u8::from(scalar))));
+            let flag = |on: bool| f64::from(u8::from(on));
+            launch.constants.push(("B_SCALAR", flag(scalar)));
+            launch.constants.push(("B_REPEATS", flag(b_quads != quads(output.numel()))));
             launch
         }
         None => {

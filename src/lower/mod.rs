@@ -76,6 +76,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::BatchNorm(_) => vec![0],
         Op::BatchNormGrad { .. } => vec![5],
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
+        Op::Conv2dInput { adds: true, .. } => vec![2],
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
@@ -118,7 +119,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::CrossEntropy => rows::cross_entropy(site).into(),
         Op::CrossEntropyGrad => loss::cross_entropy_grad(site).into(),
         Op::LabelShare => loss::label_share(site),
-        Op::Reshape(_) => Lowered::default(),
+        Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. } => Lowered::default(),
         Op::Permute(perm) => movement::permute(site, perm).into(),
         Op::Expand(_) => movement::expand(site).into(),
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
@@ -135,6 +136,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Conv2d { window, groups, source } => {
             conv::conv(site, *window, *groups, *source, conv::Direction::Forward)
         }
+        Op::Conv2dInput { window, groups, adds: true, .. } => conv::add_gradient(site, *window, *groups),
         Op::Conv2dInput { window, groups, .. } => {
             conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)
         }

@@ -1,5 +1,7 @@
 //! Every buffer that a session creates, in bytes: what it creates is this, exactly.
 
+use std::collections::BTreeMap;
+
 use super::Plan;
 use crate::graph::{Class, Graph};
 use crate::limits::ALIGNMENT;
@@ -12,7 +14,7 @@ pub const LOSS_RING: u64 = 4;
 pub const PARAMS_SLOT: u64 = 256;
 /// Largest size of the two buffers through which parameters travel to and from the device.
 pub const TRANSFER_BYTES: u64 = 128 << 10;
-/// Buffers for each direction through which state moves to and from the host's memory: the host fills or reads one while the
+/// Buffers for each direction through which tensors move to and from the host's memory: the host fills or reads one while the
 /// device works on the other.
 pub const OFFLOAD_SLOTS: u64 = 2;
 /// Each of them holds this share of what is moved in a step, within the bounds that follow.
@@ -35,9 +37,9 @@ pub struct Footprint {
     pub readback: u64,
     /// Parameters on their way to and from the device.
     pub transfer: u64,
-    /// Optimizer state on its way between the device and the host's memory: two buffers for each direction.
+    /// Offloaded tensors on their way between the device and the host's memory: two buffers for each direction.
     pub offload: u64,
-    /// Bytes in the host's memory for state that is not kept on the device. They do not count in the total.
+    /// Bytes in the host's memory for tensors that are not kept on the device. They do not count in the total.
     pub host: u64,
 }
 
@@ -51,7 +53,7 @@ impl Footprint {
             step: step.iter().sum(),
             transfer: 2 * transfer_bytes(&persistent),
             offload: 2 * OFFLOAD_SLOTS * offload_piece(plans),
-            host: plans.iter().map(|plan| plan.program.offloaded_bytes()).max().unwrap_or(0),
+            host: host_bytes(plans).values().sum(),
             ..Self::default()
         };
         for plan in plans {
@@ -76,10 +78,21 @@ impl Footprint {
     }
 }
 
-/// Bytes of each buffer through which state moves to and from the host's memory: a small share of what is moved, so that
+/// Bytes that the host keeps for a session, by name: programs share them.
+pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (name, bytes) in plans.iter().flat_map(|plan| plan.program.host_bytes()) {
+        let most: &mut u64 = all.entry(name.to_owned()).or_default();
+        *most = bytes.max(*most);
+    }
+    all
+}
+
+/// Bytes of each buffer through which tensors move to and from the host's memory: a small share of what is moved, so that
 /// they take little, and no more than it takes to hide the cost of a submit.
 pub(crate) fn offload_piece(plans: &[&Plan]) -> u64 {
-    let moved = plans.iter().map(|plan| plan.program.offloaded_bytes()).max().unwrap_or(0);
+    let host = |plan: &&Plan| plan.program.host_bytes().values().sum();
+    let moved: u64 = plans.iter().map(host).max().unwrap_or(0);
     let piece = (moved / OFFLOAD_SHARE).clamp(OFFLOAD_LEAST.min(moved), OFFLOAD_MOST);
     piece.next_multiple_of(ALIGNMENT)
 }

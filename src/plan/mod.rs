@@ -18,12 +18,12 @@ mod ways_out;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
-pub(crate) use footprint::{offload_piece, readback_slots, transfer_bytes};
+pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_bytes};
 pub use layout::{Arena, Layout, Region};
 pub use peak::Peak;
-pub use program::{Program, Span, Storage, StorageId};
+pub use program::{Program, Span, Storage, StorageId, Transfer};
 pub use recompute::{Recompute, Work};
-pub use step::{Forward, Offload, PlanOptions, Savings, TrainStep};
+pub use step::{Activations, Forward, Offload, PlanOptions, Savings, TrainStep};
 pub use views::Views;
 
 use crate::error::{Error, Result};

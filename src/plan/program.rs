@@ -10,6 +10,7 @@ use crate::kernels::{Launch, MAX_PARAMS};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower::{self, Operand};
 use crate::memory::planner;
+use crate::rewrite::BACK;
 use crate::units::align_up;
 
 /// Index of a storage in [`Program::storages`].
@@ -67,6 +68,25 @@ pub struct Span {
     pub bytes: u64,
 }
 
+/// Bytes on their way between the device and the host's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Position in the order of operations.
+    pub position: usize,
+    /// Behind the dispatches of that position, not before them.
+    pub after: bool,
+    /// To the device.
+    pub up: bool,
+    /// Which storage.
+    pub storage: StorageId,
+    /// The first byte in it.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The name by which the host keeps it.
+    pub name: String,
+}
+
 /// A graph in its order, with a storage for each value and the dispatches that compute it.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -84,6 +104,8 @@ pub struct Program {
     pub views: Views,
     /// Dispatches with the position in `order` that each belongs to.
     pub launches: Vec<(Launch<Span>, usize)>,
+    /// What moves between the device and the host's memory within the step, in order.
+    pub transfers: Vec<Transfer>,
     /// Bytes of everything that does not live from step to step, if nothing shared memory.
     pub naive_bytes: u64,
 }
@@ -107,6 +129,7 @@ impl Program {
             views,
             storages: Vec::new(),
             launches: Vec::new(),
+            transfers: Vec::new(),
             naive_bytes: 0,
         };
         program.add_persistent(limits)?;
@@ -126,14 +149,13 @@ impl Program {
     }
 
     /// What lives in the host's memory from step to step, in the order in which it is brought to the device.
-    pub fn offloaded(&self) -> impl Iterator<Item = (StorageId, &Storage)> {
-        let storages = (0..).map(StorageId).zip(&self.storages);
-        storages.filter(|(_, storage)| storage.offloaded)
+    pub fn offloaded(&self) -> impl Iterator<Item = &Storage> {
+        self.storages.iter().filter(|storage| storage.offloaded)
     }
 
-    /// Bytes of that, and of what the host keeps for it.
-    pub fn offloaded_bytes(&self) -> u64 {
-        self.offloaded().map(|(_, storage)| storage.used_bytes).sum()
+    /// Bytes that the host keeps, by name: state from step to step, activations within the step.
+    pub fn host_bytes(&self) -> BTreeMap<&str, u64> {
+        self.transfers.iter().map(|transfer| (transfer.name.as_str(), transfer.bytes)).collect()
     }
 
     /// The least that any packing of this order needs, with what lives from step to step.
@@ -239,10 +261,11 @@ impl Program {
         in_place: bool,
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
-        for id in &node.inputs {
-            if self.graph.value(*id).offloaded {
-                self.new_storage(*id, position, position, limits)?;
-            }
+        let offloaded: Vec<ValueId> =
+            node.inputs.iter().copied().filter(|id| self.graph.value(*id).offloaded).collect();
+        for &id in &offloaded {
+            self.new_storage(id, position, position, limits)?;
+            self.transfer(id, (position, false), true);
         }
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
@@ -262,6 +285,11 @@ impl Program {
                 }
                 _ => self.place(output, position, last_use, limits)?,
             }
+        }
+        match node.op {
+            Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
+            Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
+            _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
         if self.views.is_free(&node) {
             return Ok(());
@@ -297,6 +325,20 @@ impl Program {
             self.launches.push((launch, position));
         }
         Ok(())
+    }
+
+    /// Notes that a value moves.
+    fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
+        let (storage, offset, bytes) = self.place_of(id);
+        let Some(storage) = storage else { return };
+        let name = self.graph.value(id).name.clone();
+        // What comes back within the step has a value, and so a name, of its own.
+        let passes = up && !self.graph.value(id).offloaded;
+        let name = match name.strip_suffix(BACK).filter(|_| passes) {
+            Some(sent) => sent.to_owned(),
+            None => name,
+        };
+        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name });
     }
 
     fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {

@@ -4,7 +4,7 @@ use super::accumulated::accumulated;
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
-use crate::dtype::{Precision, WeightStorage};
+use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
@@ -31,8 +31,8 @@ pub struct PlanOptions {
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read; functions of single elements that follow each other run as one. The bits are
-    /// the same.
+    /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
+    /// elements that follow each other run as one. The bits are the same.
     pub fuse: bool,
     /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
     /// gradients pass.
@@ -87,13 +87,32 @@ pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
     /// updated.
     pub optimizer: bool,
+    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`].
+    pub activations: Activations,
+}
+
+/// Which results of the forward pass wait for the backward pass in the host's memory: of those that are not computed again,
+/// of [`Offload::SMALLEST`] bytes or more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// None.
+    #[default]
+    Keep,
+    /// All.
+    All,
+    /// So many bytes, those that wait longest.
+    Most(Bytes),
+    /// Those of the layers of these paths, such as `layer1.0`.
+    Layers(&'static [&'static str]),
 }
 
 impl Offload {
     /// Nothing.
-    pub const OFF: Self = Self { optimizer: false };
+    pub const OFF: Self = Self { optimizer: false, activations: Activations::Keep };
     /// Optimizer state.
-    pub const OPTIMIZER: Self = Self { optimizer: true };
+    pub const OPTIMIZER: Self = Self { optimizer: true, activations: Activations::Keep };
+    /// Activations.
+    pub const ACTIVATIONS: Self = Self { optimizer: false, activations: Activations::All };
     /// Smaller tensors stay on the device: to move them costs more than they take.
     pub const SMALLEST: u64 = 16 << 10;
 }
@@ -174,9 +193,9 @@ impl TrainStep {
         self.plan_at(options, limits, Heights::All)
     }
 
-    /// Whether some plan keeps to the budget; does not look for the fastest.
-    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits) -> Result<bool> {
-        let plan = self.plan_at(options, limits, Heights::Few)?;
+    /// Whether some plan keeps to the budget. With [`Heights::Few`] one that does may be missed.
+    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<bool> {
+        let plan = self.plan_at(options, limits, heights)?;
         Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
     }
 
@@ -184,8 +203,16 @@ impl TrainStep {
         let settings = self.settings(options);
         // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
+        let activations = options.offload.activations;
         let mut plan = match options.recompute {
-            Recompute::Off => Plan::compile(self.training_graph(options, limits)?, limits, settings)?,
+            Recompute::Off if activations == Activations::Keep => {
+                Plan::compile(self.training_graph(options, limits)?, limits, settings)?
+            }
+            Recompute::Auto if activations != Activations::Keep => {
+                let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
+                               rule, or none";
+                return Err(Error::Option(message.to_owned()));
+            }
             Recompute::Auto => {
                 let Some(Bytes(budget)) = options.budget else {
                     let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
@@ -195,9 +222,13 @@ impl TrainStep {
                     .cheapest(budget, heights, limits, &settings)?
             }
             rule => {
-                let bench = Bench::new(bare.clone(), limits, &options.roofline)?;
-                let program = bench.program(&bench.by_rule(rule)?, limits)?;
-                Plan::lay_out(program, limits, settings)?
+                // What `rebuild` makes again is not kept, and need not be sent away.
+                let graph =
+                    if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
+                let bench = Bench::new(graph, limits, &options.roofline)?;
+                let mut fates = bench.by_rule(rule)?;
+                bench.send_away(&mut fates, activations)?;
+                Plan::lay_out(bench.program(&fates, limits)?, limits, settings)?
             }
         };
         plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);
@@ -231,7 +262,8 @@ impl TrainStep {
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };
         let graph = match options.precision.storage() {
-            Some(dtype) => rewrite::half(graph, dtype),
+            // Without a loss scale small gradients would vanish in `f16`.
+            Some(dtype) => rewrite::half(graph, dtype, dtype == DType::BF16 || options.loss_scale.is_some()),
             None => graph,
         };
         let graph = rewrite::weights(graph, options.weights);
@@ -255,7 +287,8 @@ impl TrainStep {
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    rewrite::through_joins(rewrite::through_norms(graph, limits.class == AdapterClass::Gpu))
+    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    rewrite::add_to(rewrite::through_joins(graph))
 }
 
 /// Powers of two change no digit, and have an inverse.

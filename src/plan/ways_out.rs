@@ -1,6 +1,7 @@
 //! What the error of a plan over its budget says: what else would keep to it.
 
-use super::{Plan, PlanOptions, Recompute, TrainStep};
+use super::recompute::Heights;
+use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::dtype::Precision;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -14,7 +15,7 @@ impl TrainStep {
 
     /// What else would keep to the budget, as text for an error.
     fn ways_out(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits).unwrap_or(false);
+        let fits = |options: PlanOptions| self.fits(&options, limits, Heights::Few).unwrap_or(false);
         let recompute = Recompute::Auto;
         let mut ways = Vec::new();
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
@@ -24,6 +25,10 @@ impl TrainStep {
         if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
             ways.push("`precision: Precision::F16`".to_owned());
         }
+        let offload = Offload { optimizer: true, ..options.offload };
+        if options.offload != offload && fits(PlanOptions { offload, ..*options }) {
+            ways.push("`offload: Offload::OPTIMIZER`".to_owned());
+        }
         for (name, optimizer) in options.optimizer.lighter() {
             if fits(PlanOptions { optimizer, ..*options }) {
                 ways.push(format!("the optimizer `{name}`"));
@@ -32,7 +37,7 @@ impl TrainStep {
             }
         }
         match &ways[..] {
-            [] => "recomputation and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
+            [] => "recomputation, offloading and lighter optimizers are not enough; a smaller batch lowers it, which `plan::fit` \
                    accumulates"
                 .to_owned(),
             ways => format!("it fits with {}; `plan::levers` ranks what else there is", ways.join(", or ")),

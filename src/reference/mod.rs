@@ -33,6 +33,8 @@ mod update;
 pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
 pub use special::{erf, erfc};
 
+use std::collections::BTreeMap;
+
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
 use crate::shape::Shape;
@@ -44,6 +46,8 @@ use crate::shape::Shape;
 pub struct Twin<'a> {
     graph: &'a Graph,
     memory: Vec<Option<Vec<f64>>>,
+    /// What went to the host's memory, by number.
+    host: BTreeMap<u32, Vec<f64>>,
 }
 
 /// A tensor in the middle of the twin's work: shape and elements, row-major.
@@ -67,7 +71,7 @@ impl<'a> Twin<'a> {
                 _ => None,
             }
         };
-        Self { graph, memory: graph.values.iter().map(start).collect() }
+        Self { graph, memory: graph.values.iter().map(start).collect(), host: BTreeMap::new() }
     }
 
     /// Replaces an input, a parameter or optimizer state, row-major.
@@ -168,6 +172,14 @@ impl<'a> Twin<'a> {
                     halves::store(held, *stored, memory);
                 });
             }
+            Op::ToHost { slot } => {
+                self.host.insert(*slot, self.read(node.inputs[0])?.to_vec());
+                return Ok(());
+            }
+            Op::FromHost { slot } => {
+                self.memory[node.outputs[0].index()] = self.host.get(slot).cloned();
+                return Ok(());
+            }
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
@@ -210,7 +222,12 @@ impl<'a> Twin<'a> {
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
             Op::NotFinite => vec![vec![loss_scale::not_finite(x(0).data)]],
-            Op::Update(..) | Op::RunningStats { .. } | Op::MovingAverage { .. } | Op::LossScale { .. } => {
+            Op::Update(..)
+            | Op::RunningStats { .. }
+            | Op::MovingAverage { .. }
+            | Op::LossScale { .. }
+            | Op::ToHost { .. }
+            | Op::FromHost { .. } => {
                 unreachable!("handled above")
             }
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
@@ -254,6 +271,11 @@ impl<'a> Twin<'a> {
                         of(Array { shape: shape.with(1, shape.dims()[1] + more), data: &data }, others.get(2))
                     }
                 }
+            }
+            Op::Conv2dInput { window, groups, adds: true, .. } => {
+                let mut x = images::conv2d_input(inputs[0], inputs[1], None, window, groups, to);
+                x.iter_mut().zip(inputs[2].data).for_each(|(x, earlier)| *x += earlier);
+                vec![x]
             }
             Op::Conv2dInput { window, groups, .. } => {
                 vec![images::conv2d_input(x(0), x(1), inputs.get(2).copied(), window, groups, to)]

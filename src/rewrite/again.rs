@@ -11,12 +11,14 @@ pub(crate) struct Step {
     pub again: bool,
     /// Bit `i`: what comes later reads result `i` of this run, not that of an earlier one.
     pub fresh: u64,
+    /// Bit `i`: result `i` goes to the host's memory when it is made, and comes from there instead of being made again.
+    pub away: u64,
 }
 
 impl Step {
     /// The operation's own run.
     pub(crate) fn first(node: u32) -> Self {
-        Self { node, again: false, fresh: u64::MAX }
+        Self { node, again: false, fresh: u64::MAX, away: 0 }
     }
 }
 
@@ -35,6 +37,9 @@ pub(crate) fn again(mut graph: Graph, script: &[Step]) -> Graph {
     rewrite.graph.nodes = rewrite.written;
     rewrite.graph
 }
+
+/// What the name of a value that comes back from the host's memory ends in.
+pub(crate) const BACK: &str = ".back";
 
 struct Again {
     graph: Graph,
@@ -65,6 +70,9 @@ impl Again {
         for id in &mut node.inputs {
             *id = self.resolve(*id, nodes);
         }
+        if step.again && step.away != 0 {
+            return self.bring(&node, step.away);
+        }
         if step.again {
             node.phase = Phase::Backward;
             for (i, id) in node.outputs.iter_mut().enumerate() {
@@ -75,7 +83,34 @@ impl Again {
                 *id = copy;
             }
         }
+        let away = taken(&node.outputs, step.away);
+        let leaves = away.map(|id| Node {
+            op: Op::ToHost { slot: id.0 },
+            inputs: vec![id],
+            outputs: Vec::new(),
+            ..node.clone()
+        });
+        let leaves: Vec<Node> = leaves.collect();
         self.written.push(node);
+        self.written.extend(leaves);
+    }
+
+    /// Brings results of a node from the host's memory, as values of their own.
+    fn bring(&mut self, node: &Node, away: u64) {
+        for id in taken(&node.outputs, away) {
+            let back = ValueId(self.graph.values.len() as u32);
+            let mut value = self.graph.value(id).clone();
+            value.name.push_str(BACK);
+            self.graph.values.push(value);
+            self.current[id.index()] = back;
+            self.written.push(Node {
+                op: Op::FromHost { slot: id.0 },
+                inputs: Vec::new(),
+                outputs: vec![back],
+                phase: Phase::Backward,
+                ..node.clone()
+            });
+        }
     }
 
     /// The value to read for `id`; a view is made of what stands for its operand.
@@ -107,6 +142,11 @@ impl Again {
         self.graph.values.push(value);
         copy
     }
+}
+
+/// The values whose bit is set.
+fn taken(ids: &[ValueId], bits: u64) -> impl Iterator<Item = ValueId> {
+    ids.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, id)| *id)
 }
 
 pub(crate) fn is_view(op: &Op) -> bool {

@@ -1,5 +1,6 @@
-//! Activations that wait for the backward pass wait in 16 bits. They are computed, and computed with, in 32: a packed copy is
-//! made in the forward half, and widened again where the backward half reads it.
+//! What waits is kept in 16 bits: activations for the backward pass, and gradients for a decision about all of them. They are
+//! computed, and computed with, in 32: a packed copy is made behind the last operation that reads them before they wait,
+//! and widened again where they are read after it.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -16,21 +17,27 @@ fn is_statistic(op: &Op) -> bool {
     matches!(op, Op::BatchStats { .. } | Op::LabelShare | Op::Reduce { .. })
 }
 
-/// Stores what the backward half reads of the forward half as `dtype`. Each reader gets a widened copy of its own, so that
-/// between two of them only the packed one is alive. What the host may read after the step stays as it
-/// is, and so do statistics, integers and small tensors.
-pub(crate) fn half(mut graph: Graph, dtype: DType) -> Graph {
+/// Whether a node of the update looks at a gradient before it is decided what becomes of all of them: their norm, and
+/// whether they are finite.
+fn looks_at_gradients(node: &Node) -> bool {
+    node.phase == Phase::Update && matches!(node.op, Op::NotFinite | Op::Reduce { .. })
+}
+
+/// Stores what the backward half reads of the forward half as `dtype`, and with `gradients` those that wait for the norm of
+/// all or for a loss scale. Each reader gets a widened copy of its own, so that between two of them only the packed one is
+/// alive. What the host may read after the step stays as it is, and so do statistics, integers and small tensors.
+pub(crate) fn half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    let packs = Packs::of(&graph, &nodes);
+    let packs = Packs::of(&graph, &nodes, gradients);
     let mut rewrite = Rewrite { graph, packs, dtype, packed: BTreeMap::new(), copies: BTreeMap::new() };
     let mut rewritten = Vec::with_capacity(nodes.len());
     for (i, mut node) in nodes.into_iter().enumerate() {
         for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
             rewrite.pack(root, &mut rewritten);
         }
-        if node.phase != Phase::Forward && !matches!(node.op, Op::Reshape(_)) {
+        if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);
-        } else if node.phase != Phase::Forward && rewrite.packs.holds(node.inputs[0]) {
+        } else if rewrite.packs.comes_late(&node, node.inputs[0]) {
             // A view in the backward half: its readers ask for what it is a view of.
             continue;
         }
@@ -46,14 +53,19 @@ struct Packs {
     root: Vec<ValueId>,
     /// Whether the value is packed, for those that are no views.
     packed: Vec<bool>,
-    /// Values that are packed in front of a node: the last one of the forward half that reads them, which may then write
-    /// its result over them.
+    /// In which part of the step the value is made.
+    made: Vec<Phase>,
+    /// Values that are packed in front of a node: the last one that reads them before they wait, which may then write its
+    /// result over them.
     before: BTreeMap<usize, Vec<ValueId>>,
 }
 
 impl Packs {
-    fn of(graph: &Graph, nodes: &[Node]) -> Self {
+    fn of(graph: &Graph, nodes: &[Node], gradients: bool) -> Self {
         let count = graph.values.len();
+        let mut made = vec![Phase::Forward; count];
+        // Gradients that something looks at before the updates: others are used up as soon as they are there.
+        let mut looked_at = vec![false; count];
         let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
         let mut fits = vec![false; count];
         let mut needed = vec![false; count];
@@ -65,10 +77,23 @@ impl Packs {
             }
             for id in &node.inputs {
                 let root = root[id.index()].index();
-                if node.phase == Phase::Forward {
-                    place[root] = i;
-                } else {
+                if late(node, made[root]) {
                     needed[root] = true;
+                } else {
+                    place[root] = i;
+                    looked_at[root] |= looks_at_gradients(node);
+                }
+            }
+            if node.phase == Phase::Backward {
+                for (position, id) in node.outputs.iter().enumerate() {
+                    let value = graph.value(*id);
+                    made[id.index()] = Phase::Backward;
+                    fits[id.index()] = gradients
+                        && value.dtype == DType::F32
+                        && value.class == Class::Gradient
+                        && value.shape.numel() >= SMALLEST
+                        && position == 0;
+                    place[id.index()] = i + 1;
                 }
             }
             if node.phase == Phase::Forward {
@@ -87,16 +112,27 @@ impl Packs {
             }
         }
         graph.outputs.iter().for_each(|(_, id)| fits[root[id.index()].index()] = false);
-        let packed: Vec<bool> = fits.iter().zip(&needed).map(|(fits, needed)| *fits && *needed).collect();
+        let waits = |i: usize| needed[i] && (made[i] == Phase::Forward || looked_at[i]);
+        let packed: Vec<bool> = (0..count).map(|i| fits[i] && waits(i)).collect();
         let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
         for i in (0..count).filter(|&i| packed[i]) {
             before.entry(place[i]).or_default().push(ValueId(i as u32));
         }
-        Self { root, packed, before }
+        Self { root, packed, made, before }
     }
 
-    fn holds(&self, id: ValueId) -> bool {
-        self.root.get(id.index()).is_some_and(|root| self.packed[root.index()])
+    /// Whether a node reads a packed value after it has waited.
+    fn comes_late(&self, node: &Node, id: ValueId) -> bool {
+        let root = self.root.get(id.index()).map(|root| root.index());
+        root.is_some_and(|root| self.packed[root] && late(node, self.made[root]))
+    }
+}
+
+/// Whether a node reads a value of an earlier part of the step behind what that waits for.
+fn late(node: &Node, made: Phase) -> bool {
+    match made {
+        Phase::Forward => node.phase != Phase::Forward,
+        _ => node.phase == Phase::Update && !looks_at_gradients(node),
     }
 }
 
@@ -125,21 +161,21 @@ impl Rewrite {
         self.packed.insert(root, packed);
         let made = rewritten.iter().rev().find(|node| node.outputs.contains(&root));
         let layer = made.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer));
-        rewritten.push(moved(Op::Cast(dtype), root, packed, &layer, Phase::Forward));
+        let phase = self.packs.made[root.index()];
+        rewritten.push(moved(Op::Cast(dtype), root, packed, &layer, phase));
     }
 
-    /// Lets a node of the backward half read widened copies, which are made right in front of it.
+    /// Lets a node read widened copies of what has waited for it, which are made right in front of it.
     fn widen(&mut self, node: &mut Node, rewritten: &mut Vec<Node>) {
         let mut wide: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-        for input in &mut node.inputs {
-            if !self.packs.holds(*input) {
-                continue;
-            }
+        let late: Vec<bool> = node.inputs.iter().map(|id| self.packs.comes_late(node, *id)).collect();
+        let (layer, phase) = (Arc::clone(&node.layer), node.phase);
+        for (input, _) in node.inputs.iter_mut().zip(late).filter(|(_, late)| *late) {
             let root = self.packs.root[input.index()];
             let copy = match wide.get(&root) {
                 Some(copy) => *copy,
                 None => {
-                    let copy = self.copy_of(root, &node.layer, rewritten);
+                    let copy = self.copy_of(root, (&layer, phase), rewritten);
                     wide.insert(root, copy);
                     copy
                 }
@@ -149,19 +185,24 @@ impl Rewrite {
                 copy
             } else {
                 let view = self.add(copy, "view", |value| value.shape = shape);
-                rewritten.push(moved(Op::Reshape(shape), copy, view, &node.layer, Phase::Backward));
+                rewritten.push(moved(Op::Reshape(shape), copy, view, &layer, phase));
                 view
             };
         }
     }
 
-    fn copy_of(&mut self, root: ValueId, layer: &Arc<str>, rewritten: &mut Vec<Node>) -> ValueId {
+    fn copy_of(
+        &mut self,
+        root: ValueId,
+        (layer, phase): (&Arc<str>, Phase),
+        rewritten: &mut Vec<Node>,
+    ) -> ValueId {
         let copies = self.copies.entry(root).or_insert(0);
         *copies += 1;
         let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
         let copy = self.add(root, &suffix, |_| {});
         let op = Op::Cast(DType::F32);
-        rewritten.push(moved(op, self.packed[&root], copy, layer, Phase::Backward));
+        rewritten.push(moved(op, self.packed[&root], copy, layer, phase));
         copy
     }
 }
@@ -176,6 +217,7 @@ mod tests {
     use super::*;
     use crate::autodiff::differentiate;
     use crate::graph::{Init, Mode, Params, Trace};
+    use crate::optim::{Clip, Optimizer};
 
     /// `tanh` is read by its own gradient and, through a view, by that of the product behind it.
     fn graph(n: usize) -> Graph {
@@ -195,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_the_backward_half_is_packed_once_and_widened_where_it_is_read() {
-        let graph = half(graph(16), DType::F16);
+        let graph = half(graph(16), DType::F16, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
         assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
@@ -207,8 +249,31 @@ mod tests {
     }
 
     #[test]
+    fn gradients_wait_in_16_bits_for_the_norm_of_all() {
+        let (params, mut trained) = (Params::new(0), Vec::new());
+        for clip in [Clip::Off, Clip::Norm(1.0)] {
+            let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+                let w =
+                    trace.param(&params.add(&format!("w{}", trained.len()), [64, 64], Init::Constant(0.5)));
+                w.tanh().square().mean(&[])
+            });
+            let graph = graph.expect("valid");
+            let loss = graph.outputs[0].1;
+            let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+            Optimizer::default().append(&trace, gradients, clip).expect("valid");
+            let graph = half(trace.finish().expect("valid"), DType::BF16, true);
+            let packed =
+                |node: &&Node| matches!(node.op, Op::Cast(DType::BF16)) && node.phase == Phase::Backward;
+            trained.push(graph.nodes.iter().filter(packed).count());
+            let norm = graph.nodes.iter().find(|n| looks_at_gradients(n));
+            assert!(norm.is_none_or(|norm| graph.value(norm.inputs[0]).dtype == DType::F32), "it is exact");
+        }
+        assert_eq!(trained, [0, 1]);
+    }
+
+    #[test]
     fn small_tensors_stay() {
         let before = graph(15);
-        assert_eq!(half(before.clone(), DType::BF16).nodes.len(), before.nodes.len());
+        assert_eq!(half(before.clone(), DType::BF16, false).nodes.len(), before.nodes.len());
     }
 }

@@ -3,6 +3,7 @@
 //! result.
 
 mod accumulate;
+mod add_to;
 mod again;
 mod fuse;
 mod half;
@@ -17,7 +18,8 @@ mod unjoin;
 mod weights;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use again::{Step, again, is_view};
+pub(crate) use add_to::add_to;
+pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use fuse::fuse;
 pub(crate) use half::half;
 pub(crate) use masks::masks;

@@ -77,11 +77,11 @@ impl Recipe {
         for _ in 0..TRIES {
             let fitted =
                 plan::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
-            let own = fitted.plan.footprint().total();
+            let (own, options) = (fitted.plan.footprint().total(), fitted.options);
             let mut planned = Planned::from(fitted);
             planned.plans.push(self.evaluation.clone());
             if let Some(tail) = self.tail {
-                planned.plans.push(self.tail(tail, own)?);
+                planned.plans.push(self.tail(tail, own, &options)?);
             }
             let total = Footprint::of(&planned.plans.iter().collect::<Vec<_>>()).total();
             if total <= within.0 {
@@ -93,10 +93,12 @@ impl Recipe {
         Err(self.evaluation_too_large(within))
     }
 
-    /// The step for the last batch, in no more than the others take if that can be.
-    fn tail(&self, samples: usize, own: u64) -> Result<Plan> {
+    /// The step for the last batch beside one with `options`, in no more than that takes if it can be.
+    fn tail(&self, samples: usize, own: u64, options: &PlanOptions) -> Result<Plan> {
         let step = self.step(samples)?;
-        let options = PlanOptions { budget: None, ..self.options };
+        // It is not cut into parts, but keeps its state where the other does.
+        let (offload, precision) = (options.offload, options.precision);
+        let options = PlanOptions { budget: None, offload, precision, ..self.options };
         if options.recompute != Recompute::Auto {
             let plan = step.plan(&options, &self.limits)?;
             if plan.footprint().total() <= own {

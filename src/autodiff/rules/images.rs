@@ -20,7 +20,8 @@ pub(super) fn conv2d(site: &Site, window: Window, groups: usize) -> Vec<Option<T
     let at = Location::caller();
     let db = bias(site);
     let dw = site.want(1, || x.one(Op::Conv2dWeight { window, groups, normed: None }, &[x, dy], at));
-    let dx = site.want(0, || dy.one(Op::Conv2dInput { window, groups, size: size(x) }, &[dy, w], at));
+    let dx =
+        site.want(0, || dy.one(Op::Conv2dInput { window, groups, size: size(x), adds: false }, &[dy, w], at));
     [dx, dw].into_iter().chain(db).collect()
 }
 

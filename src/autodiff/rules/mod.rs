@@ -93,6 +93,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::MovingAverage { .. }
         | Op::LossScaleSeed { .. }
         | Op::NotFinite
+        | Op::ToHost { .. }
+        | Op::FromHost { .. }
         | Op::LossScale { .. }
         | Op::Chain(_)
         | Op::Update(..) => vec![None; site.inputs.len()],

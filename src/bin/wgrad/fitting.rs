@@ -3,8 +3,8 @@
 use wgrad::graph::Roofline;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::optim::Optimizer;
-use wgrad::plan::{Offload, PlanOptions, Recompute, TrainStep};
+use wgrad::optim::{Clip, Optimizer};
+use wgrad::plan::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]
@@ -24,7 +24,11 @@ pub struct Options {
     /// Parts that the batch is cut into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
-    /// What lies in the host's memory while the device does not need it: off or optimizer.
+    /// Scale all gradients so that their norm is at most this.
+    #[arg(long, value_name = "NORM")]
+    pub clip_norm: Option<f32>,
+    /// What lies in the host's memory while the device does not need it: off, or a list of optimizer and one of activations,
+    /// activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
     pub offload: String,
     /// The device on paper for modelled times: operations, bytes of its memory, and bytes to and from the host per second.
@@ -46,14 +50,11 @@ impl Options {
         let recompute = recompute(&self.recompute)?;
         let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
-        let offload = match self.offload.as_str() {
-            "off" => Offload::OFF,
-            "optimizer" => Offload::OPTIMIZER,
-            other => return Err(Error::Option(format!("--offload {other}: expected off or optimizer"))),
-        };
+        let offload = offload(&self.offload)?;
         let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
+        let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { offload, roofline, bit_masks, ..options })
+        Ok(PlanOptions { clip, offload, roofline, bit_masks, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.
@@ -81,14 +82,47 @@ fn recompute(text: &str) -> Result<Recompute> {
             _ => return Err(wrong()),
         },
         Some(("every", n)) => Recompute::Every(n.parse().ok().filter(|&n: &u32| n > 0).ok_or_else(wrong)?),
-        Some(("named", layers)) => {
-            // The program parses its arguments once: what is leaked is as long as they are.
-            let layers: Vec<&'static str> =
-                layers.split(',').map(|layer| &*String::leak(layer.to_owned())).collect();
-            Recompute::Named(Vec::leak(layers))
-        }
+        Some(("named", layers)) => Recompute::Named(leaked(layers, ',')),
         Some(_) => return Err(wrong()),
     })
+}
+
+fn offload(text: &str) -> Result<Offload> {
+    let wrong = || {
+        Error::Option(format!(
+            "--offload {text}: expected off, optimizer, activations, activations:SIZE or activations:PATH+PATH, or optimizer \
+             and one of the others with a comma between"
+        ))
+    };
+    let mut offload = Offload::OFF;
+    if text == "off" {
+        return Ok(offload);
+    }
+    for part in text.split(',') {
+        let (what, which) = part.split_once(':').map_or((part, None), |(what, which)| (what, Some(which)));
+        match (what, which) {
+            ("optimizer", None) if !offload.optimizer => offload.optimizer = true,
+            ("activations", which) if offload.activations == Activations::Keep => {
+                offload.activations = match which {
+                    None => Activations::All,
+                    Some("") => return Err(wrong()),
+                    Some(which) => match which.parse::<Bytes>() {
+                        Ok(bytes) => Activations::Most(bytes),
+                        Err(_) => Activations::Layers(leaked(which, '+')),
+                    },
+                };
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(offload)
+}
+
+/// Paths between separators. The program parses its arguments once: what is leaked is as long as they are.
+fn leaked(text: &str, separator: char) -> &'static [&'static str] {
+    let paths: Vec<&'static str> =
+        text.split(separator).map(|path| &*String::leak(path.to_owned())).collect();
+    Vec::leak(paths)
 }
 
 fn roofline(text: &str) -> Result<Roofline> {

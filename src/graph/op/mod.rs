@@ -119,6 +119,16 @@ pub enum Op {
     /// Changes its inputs in place; no outputs. The parameter may be held in 16 bits: it is widened, and what it becomes
     /// rounded.
     Update(Update, Stored),
+    /// `x →`: its bytes go to the host's memory, under a number. Plans add it; models cannot ask for it.
+    ToHost {
+        /// The number.
+        slot: u32,
+    },
+    /// `→ x`: what [`Op::ToHost`] took away under that number.
+    FromHost {
+        /// The number.
+        slot: u32,
+    },
     /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
     /// `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
     Attention(Attend),
@@ -163,6 +173,8 @@ pub enum Op {
         groups: usize,
         /// `h, w`; several sizes give the same `h', w'`.
         size: [usize; 2],
+        /// The last operand, of the result's shape, is added to it. Rewrites of a training graph set it.
+        adds: bool,
     },
     /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
     Conv2dWeight {
@@ -300,6 +312,8 @@ impl Op {
             Self::Update(Update::Momentum { .. }, _) => "momentum",
             Self::Update(Update::Adam { decoupled: false, .. }, _) => "adam",
             Self::Update(Update::Adam { decoupled: true, .. }, _) => "adamw",
+            Self::ToHost { .. } => "to_host",
+            Self::FromHost { .. } => "from_host",
             Self::Attention(_) => "attention",
             Self::AttentionGrad(_) => "attention_grad",
             Self::Update(Update::Lion { .. }, _) => "lion",
@@ -351,7 +365,7 @@ impl Op {
     /// How many results it has.
     pub fn results(&self) -> usize {
         match self {
-            Self::Update(..) | Self::RunningStats { .. } => 0,
+            Self::Update(..) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
             | Self::Attention(_)

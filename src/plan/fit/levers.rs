@@ -1,6 +1,6 @@
 //! Ways of saving memory, each on its own.
 
-use super::{Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
+use super::{Activations, Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::Limits;
@@ -11,7 +11,7 @@ use crate::units::Bytes;
 /// One way of saving memory, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// What is changed: `recompute auto`, `offload optimizer`, `accumulate 4`, `optimizer sgd`.
+    /// What is changed: `recompute auto`, `offload optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
     pub name: String,
     /// Everything that a session would create, in bytes.
     pub total_bytes: u64,
@@ -44,6 +44,18 @@ impl Lever {
     }
 }
 
+/// What may still be offloaded, by name.
+fn offloads(asked: Offload) -> Vec<(&'static str, Offload)> {
+    let mut more = Vec::new();
+    if !asked.optimizer {
+        more.push(("offload optimizer", Offload { optimizer: true, ..asked }));
+    }
+    if asked.activations == Activations::Keep {
+        more.push(("offload activations", Offload { activations: Activations::All, ..asked }));
+    }
+    more
+}
+
 /// What each way of saving memory would bring for a batch, the most bytes saved for its cost in time first. `step` traces
 /// the model for a number of samples. Recomputation does as much as `budget` demands, or all it can.
 ///
@@ -61,7 +73,7 @@ pub fn levers(
     let asked = whole.plan(&open, limits)?;
     let mut levers = Vec::new();
     let lighter = options.optimizer.lighter();
-    let task = progress::task("ways to save memory", (3 + parts_of(batch).count() + lighter.len()) as u64);
+    let task = progress::task("ways to save memory", (5 + parts_of(batch).count() + lighter.len()) as u64);
     for (name, recompute) in [
         ("recompute auto", Recompute::Auto),
         ("recompute policy", Recompute::Policy),
@@ -72,9 +84,14 @@ pub fn levers(
         levers.push(Lever::of(name, &plan, &asked, true));
         task.done(levers.len() as u64);
     }
-    if !open.offload.optimizer {
-        let plan = whole.plan(&PlanOptions { offload: Offload::OPTIMIZER, ..open }, limits)?;
-        levers.push(Lever::of("offload optimizer", &plan, &asked, true));
+    for (name, offload) in offloads(open.offload) {
+        let plan = whole.plan(&PlanOptions { offload, ..open }, limits)?;
+        levers.push(Lever::of(name, &plan, &asked, true));
+        task.done(levers.len() as u64);
+    }
+    if open.precision == Precision::F32 {
+        let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
+        levers.push(Lever::of("precision f16", &plan, &asked, false));
     }
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;

@@ -1,8 +1,9 @@
 //! The largest batch under a budget, found by planning.
 
-use super::{PlanOptions, TrainStep};
+use super::{PlanOptions, Recompute, TrainStep};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
+use crate::plan::recompute::Heights;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -11,8 +12,8 @@ const MOST: usize = 1 << 24;
 
 /// The largest batch whose plan fits `budget`, 0 if not even one sample does. `step` traces the model for a number of
 /// samples. Found by doubling, then by halving the gap: plans are made, nothing is run. With
-/// [`Recompute::Auto`](crate::plan::Recompute::Auto) each is looked for less thoroughly than a plan itself, so that a
-/// slightly larger batch may fit, too.
+/// [`Recompute::Auto`](crate::plan::Recompute::Auto) that is done twice: at a glance, and from there on as thoroughly as a plan
+/// is looked for.
 ///
 /// # Errors
 /// As [`TrainStep::plan`], but for what says that a batch is too large.
@@ -25,24 +26,38 @@ pub fn max_batch(
     let options = PlanOptions { budget: Some(budget), ..*options };
     let task = progress::task("largest batch: plans", None);
     let mut plans = 0;
-    let mut fits = |batch: usize| -> Result<bool> {
+    let mut fits = |batch: usize, heights: Heights| -> Result<bool> {
         plans += 1;
         task.done(plans - 1);
-        match step(batch)?.fits(&options, limits) {
+        match step(batch)?.fits(&options, limits, heights) {
             Ok(fits) => Ok(fits),
             Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(false),
             Err(error) => Err(error),
         }
     };
     let (mut low, mut high) = (0, 1);
-    while high <= MOST && fits(high)? {
+    while high <= MOST && fits(high, Heights::Few)? {
         (low, high) = (high, high * 2);
     }
     // From here on each plan halves what is left.
     task.expect(u64::from(2 * high.ilog2()).max(1));
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if fits(middle)? { low = middle } else { high = middle }
+        if fits(middle, Heights::Few)? { low = middle } else { high = middle }
+    }
+    if options.recompute != Recompute::Auto {
+        return Ok(low);
+    }
+    // A glance may miss what fits, but not the other way round.
+    let mut ahead = 1;
+    while low + ahead <= MOST && fits(low + ahead, Heights::All)? {
+        (low, ahead) = (low + ahead, 2 * ahead);
+    }
+    while ahead > 1 {
+        ahead /= 2;
+        if fits(low + ahead, Heights::All)? {
+            low += ahead;
+        }
     }
     Ok(low)
 }

@@ -6,9 +6,11 @@ mod max_batch;
 pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
-use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
+use super::{Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
+use crate::dtype::Precision;
 use crate::error::Result;
 use crate::limits::Limits;
+use crate::plan::recompute::Heights;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -91,7 +93,8 @@ impl TrainStep {
         }
         let best = |found: &[Fitted]| found.iter().map(|f| f.time_fraction).fold(f64::INFINITY, f64::min);
         if !options.offload.optimizer {
-            let away = PlanOptions { offload: Offload::OPTIMIZER, ..open };
+            let offload = Offload { optimizer: true, ..options.offload };
+            let away = PlanOptions { offload, ..open };
             let plan = self.plan(&away, limits)?;
             // Beside moving, nothing is free.
             if slowdown(&plan, &asked) < best(&found) && plan.work.moved > 0 {
@@ -119,7 +122,7 @@ impl TrainStep {
     ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A glance first: looking for the fastest plan takes longer.
-        if !self.fits(&options, limits)? {
+        if !self.fits(&options, limits, Heights::Few)? {
             return Ok(None);
         }
         let plan = self.plan_over_budget(&options, limits)?;
@@ -128,9 +131,9 @@ impl TrainStep {
 }
 
 /// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation and
-/// offloading are enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose gradients are summed,
-/// with as little recomputation as then will do; the fewest parts with which it fits. Batch norm then sees smaller
-/// batches.
+/// offloading are enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose
+/// gradients are summed, with as little of both as then will do; the fewest parts with which it fits. Batch norm then sees
+/// smaller batches. If that is not enough either, the same with activations that wait in 16 bits.
 ///
 /// # Errors
 /// [`Error::OverBudget`](crate::Error::OverBudget) if nothing fits, with what each lever reaches; and as [`TrainStep::plan`].
@@ -141,21 +144,34 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
-    let task = progress::task("fitting", 1 + parts_of(batch).count() as u64);
+    let half = (options.precision == Precision::F32).then_some(Precision::F16);
+    let precisions: Vec<Precision> = [options.precision].into_iter().chain(half).collect();
+    let cuts: Vec<usize> = [1].into_iter().chain(parts_of(batch)).collect();
+    let task = progress::task("fitting", (precisions.len() * cuts.len()) as u64);
     let whole = step(batch)?;
-    if let Some(fitted) = whole.try_fit(options, budget, limits)? {
-        return Ok(fitted);
-    }
-    let asked = whole.plan(&as_it_is(options), limits)?;
-    for (tried, parts) in (1..).zip(parts_of(batch)) {
-        task.done(tried);
-        let part = step(batch / parts)?;
-        let options = PlanOptions { accumulate: options.accumulate * parts as u32, ..*options };
-        if let Some(fitted) = part.try_fit(&options, budget, limits)? {
-            let mut changes = vec![format!("accumulate {parts}")];
-            changes.extend(fitted.changes);
-            let time_fraction = slowdown(&fitted.plan, &asked);
-            return Ok(Fitted { changes, time_fraction, exact: false, ..fitted });
+    let mut tried = 0;
+    for precision in precisions {
+        for &parts in &cuts {
+            let accumulate = options.accumulate * parts as u32;
+            let changed = PlanOptions { precision, accumulate, ..*options };
+            let part = if parts == 1 { whole.clone() } else { step(batch / parts)? };
+            if let Some(fitted) = part.try_fit(&changed, budget, limits)? {
+                if (precision, parts) == (options.precision, 1) {
+                    return Ok(fitted);
+                }
+                let mut changes = Vec::new();
+                if precision != options.precision {
+                    changes.push(format!("precision {}", precision.name()));
+                }
+                if parts > 1 {
+                    changes.push(format!("accumulate {parts}"));
+                }
+                changes.extend(fitted.changes);
+                let time_fraction = slowdown(&fitted.plan, &whole.plan(&as_it_is(options), limits)?);
+                return Ok(Fitted { changes, time_fraction, exact: false, ..fitted });
+            }
+            tried += 1;
+            task.done(tried);
         }
     }
     whole.fit(options, budget, limits)

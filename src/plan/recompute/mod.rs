@@ -2,6 +2,7 @@
 //! are computed again. Kernels and their operands are the same both times, so are the bits; dropout draws the same mask,
 //! statistics of a batch norm are kept and running ones moved once.
 
+mod away;
 mod chain;
 mod frontier;
 mod measure;
@@ -85,7 +86,7 @@ impl Work {
 
     /// With what a program brings from the host and takes there.
     pub(super) fn moving(self, program: &Program, roofline: &Roofline) -> Self {
-        let moved = 2 * program.offloaded_bytes();
+        let moved = program.transfers.iter().map(|transfer| transfer.bytes).sum();
         Self { moved, moved_s: moved as f64 / roofline.host_bytes_per_s, ..self }
     }
 

@@ -1,6 +1,6 @@
 //! From what becomes of each forward result to the list of operations that run.
 
-use super::tape::{Slot, Tape};
+use super::tape::{Slot, Tape, Work};
 use crate::rewrite::Step;
 
 /// What becomes of a forward result between its last reader in the forward pass and the backward pass.
@@ -12,6 +12,8 @@ pub(in crate::plan) enum Fate {
     Once,
     /// Is computed again for each operation of the backward pass that needs it.
     Each,
+    /// Goes to the host's memory when it is made, and comes back when the backward pass first needs it.
+    Away,
 }
 
 /// Writes scripts; its memory is used again from one to the next.
@@ -61,13 +63,20 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            self.steps.push(Step::first(n));
+            let away = self.away(work, fates);
+            self.steps.push(Step { away, ..Step::first(n) });
             for slot in self.passing.drain(..) {
                 self.missing[slot as usize] = true;
             }
             tape.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
         }
         Ok(&self.steps)
+    }
+
+    /// Which results of an operation go to the host's memory.
+    fn away(&self, work: &Work, fates: &[Fate]) -> u64 {
+        let away = |(i, &slot): (usize, &u32)| u64::from(fates[slot as usize] == Fate::Away) << i;
+        self.tape.writes(work).iter().enumerate().map(away).sum()
     }
 
     /// Computes `slot` again, after what it is made of.
@@ -77,6 +86,14 @@ impl<'a> Writer<'a> {
         while let Some((slot, next)) = self.stack.pop() {
             let Some(n) = tape.slots[slot as usize].producer else { return Err(slot as usize) };
             let work = &tape.works[n as usize];
+            if fates[slot as usize] == Fate::Away {
+                if std::mem::replace(&mut self.missing[slot as usize], false) {
+                    let is_it = |&write: &u32| write == slot;
+                    let bit = tape.writes(work).iter().position(is_it).map_or(0, |i| 1 << i);
+                    self.steps.push(Step { node: n, again: true, fresh: bit, away: bit });
+                }
+                continue;
+            }
             let reads = tape.reads(work);
             let rest = &reads[next as usize..];
             if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
@@ -93,7 +110,7 @@ impl<'a> Writer<'a> {
             }
             let mut fresh = 0;
             for (i, &write) in tape.writes(work).iter().enumerate() {
-                if self.missing[write as usize] {
+                if self.missing[write as usize] && fates[write as usize] != Fate::Away {
                     fresh |= 1 << i;
                     self.missing[write as usize] = false;
                     if fates[write as usize] == Fate::Each || tape.slots[write as usize].passing {
@@ -101,7 +118,7 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            self.steps.push(Step { node: n, again: true, fresh });
+            self.steps.push(Step { node: n, again: true, fresh, away: 0 });
         }
         Ok(())
     }

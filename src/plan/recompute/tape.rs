@@ -19,7 +19,7 @@ pub(in crate::plan) struct Slot {
     pub input: bool,
     /// Lives from step to step.
     pub persistent: bool,
-    /// A weight in another type, for one reader: it never waits for the backward pass.
+    /// A weight in another type, for one reader of the forward pass: it never waits for the backward pass.
     pub passing: bool,
     /// Read after the step.
     pub stays: bool,
@@ -97,7 +97,8 @@ impl Tape {
         reads.sort_unstable();
         reads.dedup();
         let (mut room, mut launches, mut over) = (0, 0, Vec::new());
-        if matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
+        let forward = node.phase == Phase::Forward;
+        if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
             self.slots[writes[0] as usize].passing = true;
         }
         if !is_view(&node.op) {
@@ -138,7 +139,7 @@ impl Tape {
             room,
             launches,
             seconds: roofline.seconds(graph.cost(node)),
-            forward: node.phase == Phase::Forward,
+            forward,
         });
         Ok(())
     }

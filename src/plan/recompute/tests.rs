@@ -72,8 +72,8 @@ fn blocks_are_layers() {
     };
     let all = select::candidates(&bench.tape).len();
     let (one, two) = (kept(Recompute::Every(1)), kept(Recompute::Every(2)));
-    // The last segment stays, and is the longer one of the two.
-    assert!(one < two && two < all / 2, "{one} and {two} of {all}");
+    // What blocks hand on, and the last segment: one block of the eight, or two of them.
+    assert!(one.max(two) < all / 2 && one != two, "{one} and {two} of {all}");
     let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
     // The stem, eight blocks and the last product.
     assert_eq!(layers.stages.len(), 10);
