@@ -145,7 +145,7 @@ fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let graph = plan.graph();
     let mut gradients = BTreeSet::new();
     for node in &graph.nodes {
-        if matches!(node.op, Op::Update(_)) {
+        if matches!(node.op, Op::Update(..)) {
             gradients.insert(node.inputs[1]);
         }
     }

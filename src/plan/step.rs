@@ -5,7 +5,7 @@ use super::offload::{Activations, Offload};
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
-use crate::dtype::{DType, Precision};
+use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
@@ -36,8 +36,13 @@ pub struct PlanOptions {
     /// elements that follow each other run as one, in a matrix product if they follow one. The bits are the same, but with
     /// 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,
+    /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
+    /// gradients pass.
+    pub bit_masks: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
+    /// In how many bits large weights live.
+    pub weights: WeightStorage,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
     pub recompute: Recompute,
     /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
@@ -65,7 +70,9 @@ impl Default for PlanOptions {
             guard: false,
             rebuild: true,
             fuse: true,
+            bit_masks: false,
             precision: Precision::F32,
+            weights: WeightStorage::F32,
             recompute: Recompute::Off,
             accumulate: 1,
             offload: Offload::default(),
@@ -210,6 +217,7 @@ impl TrainStep {
         let (precision, offload) = (Precision::F32, Offload::OFF);
         let options =
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
+        let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -225,11 +233,13 @@ impl TrainStep {
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
+        let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };
         let graph = match options.precision.storage() {
             // Without a loss scale small gradients would vanish in `f16`.
             Some(dtype) => rewrite::half(graph, dtype, dtype == DType::BF16 || options.loss_scale.is_some()),
             None => graph,
         };
+        let graph = rewrite::weights(graph, options.weights);
         let graph = if options.fuse { joined(graph) } else { graph };
         let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
         Ok(rewrite::offload(graph, smallest))
@@ -322,7 +332,15 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| joined(fused(graph, limits)))
+        self.plan_with(WeightStorage::F32, limits)
+    }
+
+    /// [`Forward::plan`] over weights that live as `weights` says: a session's plans agree on that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights)))
     }
 
     /// The same with every operation on its own: what fused plans are compared with.
