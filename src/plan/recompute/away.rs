@@ -1,5 +1,7 @@
 //! Which results of the forward pass wait for the backward pass in the host's memory.
 
+use std::collections::BTreeSet;
+
 use super::Bench;
 use super::script::Fate;
 use crate::error::{Error, Result};
@@ -39,9 +41,9 @@ impl Bench {
                     let before = chosen.len();
                     chosen.extend(kept.iter().copied().filter(|&slot| self.is_in(slot, path)));
                     if chosen.len() == before {
-                        let mut known: Vec<String> =
-                            kept.iter().map(|&slot| self.layer(slot).to_owned()).collect();
-                        known.dedup();
+                        let layers = kept.iter().map(|&slot| self.layer(slot).to_owned());
+                        let known: BTreeSet<String> = layers.filter(|layer| !layer.is_empty()).collect();
+                        let known = known.into_iter().collect();
                         return Err(Error::Unknown {
                             kind: "layer that keeps activations",
                             name: (*path).to_owned(),
