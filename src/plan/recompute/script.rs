@@ -105,8 +105,13 @@ impl<'a> Writer<'a> {
                 continue;
             }
             if reads.iter().any(|&read| self.changed[read as usize]) {
+                // What lasts for one reader is only missing for the reader's sake.
+                let blamed = match self.stack.last() {
+                    Some(&(reader, _)) if tape.slots[slot as usize].passing => reader,
+                    _ => slot,
+                };
                 self.stack.clear();
-                return Err(slot as usize);
+                return Err(blamed as usize);
             }
             let mut fresh = 0;
             for (i, &write) in tape.writes(work).iter().enumerate() {
