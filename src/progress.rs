@@ -122,9 +122,10 @@ fn tell(over: bool) {
         };
         let (what, done, total) = (first.what, first.done, first.total);
         let share = stack.levels.iter().rev().fold(None, share).map(|share| share.max(stack.most));
-        stack.most = share.unwrap_or(0.0);
         let progress = Progress { what, done, total, share, over };
-        Some((stack.tell.take()?, progress))
+        let told = stack.tell.take()?;
+        stack.most = share.unwrap_or(0.0);
+        Some((told, progress))
     });
     let Some((mut told, progress)) = taken else { return };
     told(&progress);
