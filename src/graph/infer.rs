@@ -42,6 +42,14 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             same(1)
         }
+        Op::Mask(_) => {
+            all_float(inputs)?;
+            Ok(vec![(Shape::from([shape(0).numel().div_ceil(32) as usize]), U32)])
+        }
+        Op::MaskGrad(_) => {
+            all_float(&inputs[1..])?;
+            same(1)
+        }
         Op::Binary(_) => {
             all_float(inputs)?;
             let (a, b) = (shape(0), shape(1));
@@ -139,7 +147,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update(update) => {
+        Op::Update(update, _) => {
             let states = match update {
                 Update::Sgd { .. } => 0,
                 Update::Momentum { .. } | Update::Lion { .. } => 1,

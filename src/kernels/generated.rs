@@ -35,7 +35,7 @@ impl Prelude {
             Self::Binary => &[table::BINARY_FUNCTIONS],
             Self::NormOne => &[table::ELEM1, table::ACTIVATION],
             Self::NormFour => &[table::ELEM4, table::ACTIVATION],
-            Self::Dropout => &[table::DROPPED],
+            Self::Dropout => &[table::PCG4D, table::DROPPED],
             Self::F16 => &[table::HALF_F16, table::WIDENED],
             Self::Bf16 => &[table::HALF_BF16, table::WIDENED],
         }

@@ -10,6 +10,7 @@ mod grid;
 mod images;
 mod loss;
 mod loss_scale;
+mod mask;
 mod matmul;
 mod movement;
 mod norm;
@@ -70,7 +71,7 @@ impl From<Launch<Operand>> for Lowered {
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {
         Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad => vec![0],
-        Op::UnaryGrad(_) => vec![1],
+        Op::UnaryGrad(_) | Op::MaskGrad(_) => vec![1],
         Op::Softmax { .. } => vec![0],
         Op::SoftmaxGrad { .. } => vec![1],
         Op::BatchNorm(_) => vec![0],
@@ -116,6 +117,8 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::MatMul { ta, tb, then } => matmul::matmul(site, *ta, *tb, then.as_deref())?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
+        Op::Mask(f) => mask::mask(site, *f).into(),
+        Op::MaskGrad(f) => mask::grad(site, *f).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
         Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
         Op::Cast(to) => elementwise::cast(site, *to).into(),
@@ -133,7 +136,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
-        Op::Update(update) => update::update(site, update).into(),
+        Op::Update(update, stored) => update::update(site, update, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite => loss_scale::not_finite(site),

@@ -75,6 +75,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LabelShare
         | Op::Fill { .. }
         | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)
@@ -96,6 +98,6 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LossScale { .. }
         | Op::Chain(_)
         | Op::MatMul { then: Some(_), .. }
-        | Op::Update(_) => vec![None; site.inputs.len()],
+        | Op::Update(..) => vec![None; site.inputs.len()],
     }
 }

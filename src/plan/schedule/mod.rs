@@ -7,7 +7,7 @@ mod live;
 
 use std::collections::BTreeSet;
 
-use crate::graph::{Graph, Phase};
+use crate::graph::{Graph, Op, Phase};
 use crate::plan::views::Views;
 use dependencies::Dependencies;
 use live::{Effects, Live};
@@ -40,7 +40,51 @@ pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize
     ];
     // The first of equals: nearest to what was traced.
     let best = candidates.into_iter().min_by_key(|order| live::peak(&effects, order));
-    improve::improve(&effects, &dependencies, best.unwrap_or_default())
+    late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
+}
+
+/// Weights become another type right in front of their readers, and not after their update.
+fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
+    let mut maker: Vec<Option<usize>> = vec![None; graph.values.len()];
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let from = node.inputs.first().map(|id| id.index());
+        let passes = match node.op {
+            Op::Cast(_) => from.is_some_and(|from| graph.values[from].class.is_persistent()),
+            Op::Reshape(_) => from.is_some_and(|from| maker[from].is_some()),
+            _ => false,
+        };
+        if passes {
+            maker[node.outputs[0].index()] = Some(n);
+        }
+    }
+    let mut waits = vec![false; graph.nodes.len()];
+    maker.iter().flatten().for_each(|&n| waits[n] = true);
+    let (all, rest): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|&n| waits[n]);
+    if all.is_empty() {
+        return rest;
+    }
+    let mut late = Vec::with_capacity(all.len() + rest.len());
+    for n in rest {
+        let node = &graph.nodes[n];
+        let changed: Vec<_> = node.op.mutates().iter().map(|&i| node.inputs[i]).collect();
+        let of_changed = all.iter().copied().filter(|&m| changed.contains(&graph.nodes[m].inputs[0]));
+        let of_changed = of_changed.take(if changed.is_empty() { 0 } else { usize::MAX });
+        let wanted = node.inputs.iter().filter_map(|id| maker[id.index()]);
+        for m in of_changed.chain(wanted).collect::<Vec<_>>() {
+            // A view stands behind what it is a view of.
+            for m in [graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]), Some(m)]
+                .into_iter()
+                .flatten()
+            {
+                if std::mem::replace(&mut waits[m], false) {
+                    late.push(m);
+                }
+            }
+        }
+        late.push(n);
+    }
+    late.extend(all.into_iter().filter(|&m| waits[m]));
+    late
 }
 
 /// The backward pass and the updates as traced; of the forward pass nothing before they need it. Where a part of the loss
