@@ -108,6 +108,6 @@ fn a_gpt_over_characters_learns_as_well() {
         let [wide, mixed] = plans.map(|plan| learn(device, &plan, all.ids()));
         println!("gpt: {wide:.4} and {mixed:.4} nats per character");
         // A network that knows nothing but how frequent characters are is at 3.2.
-        assert!(wide < 2.9 && mixed < wide + 0.05, "{wide} and {mixed}");
+        assert!(wide < 3.0 && mixed < wide + 0.05, "{wide} and {mixed}");
     });
 }
