@@ -115,16 +115,16 @@ impl Drop for Task {
 fn tell(over: bool) {
     // The watcher is taken out while it is called: it may have tasks of its own.
     let taken = STACK.with_borrow_mut(|stack| {
-        let first = stack.levels.first()?;
+        // What the watcher does itself is not counted.
+        let (what, done, total) = stack.levels.first().map(|l| (l.what, l.done, l.total))?;
+        let told = stack.tell.take()?;
         let share = |inner: Option<f64>, level: &Level| {
             let done = level.done as f64 + inner.unwrap_or(0.0);
             level.total.map(|total| (done / total.max(1) as f64).clamp(0.0, 1.0))
         };
-        let (what, done, total) = (first.what, first.done, first.total);
         let share = stack.levels.iter().rev().fold(None, share).map(|share| share.max(stack.most));
-        let progress = Progress { what, done, total, share, over };
-        let told = stack.tell.take()?;
         stack.most = share.unwrap_or(0.0);
+        let progress = Progress { what, done, total, share, over };
         Some((told, progress))
     });
     let Some((mut told, progress)) = taken else { return };
