@@ -40,6 +40,8 @@ struct Level {
 struct Stack {
     tell: Option<Tell>,
     levels: Vec<Level>,
+    /// The largest share told of the outermost task: a unit may have several tasks inside, each of which begins at 0.
+    most: f64,
 }
 
 thread_local! {
@@ -55,7 +57,7 @@ pub fn watch<R>(tell: impl FnMut(&Progress) + 'static, work: impl FnOnce() -> R)
             STACK.set(std::mem::take(&mut self.0));
         }
     }
-    let stack = Stack { tell: Some(Box::new(tell)), levels: Vec::new() };
+    let stack = Stack { tell: Some(Box::new(tell)), ..Stack::default() };
     let _before = Before(STACK.replace(stack));
     work()
 }
@@ -63,7 +65,12 @@ pub fn watch<R>(tell: impl FnMut(&Progress) + 'static, work: impl FnOnce() -> R)
 /// Work of `total` units that begins now and ends when the returned value is dropped. What begins meanwhile is a part of
 /// its next unit.
 pub fn task(what: &'static str, total: impl Into<Option<u64>>) -> Task {
-    STACK.with_borrow_mut(|stack| stack.levels.push(Level { what, done: 0, total: total.into() }));
+    STACK.with_borrow_mut(|stack| {
+        if stack.levels.is_empty() {
+            stack.most = 0.0;
+        }
+        stack.levels.push(Level { what, done: 0, total: total.into() });
+    });
     tell(false);
     Task { level: STACK.with_borrow(|stack| stack.levels.len()), _here: std::marker::PhantomData }
 }
@@ -80,7 +87,11 @@ pub struct Task {
 impl Task {
     /// So many units are done.
     pub fn done(&self, units: u64) {
-        self.change(|level| level.done = units);
+        self.change(|level| {
+            level.done = units;
+            // More than expected.
+            level.total = level.total.map(|total| total.max(units));
+        });
     }
 
     /// There are so many units: for a total that was not known at first.
@@ -109,9 +120,12 @@ fn tell(over: bool) {
             let done = level.done as f64 + inner.unwrap_or(0.0);
             level.total.map(|total| (done / total.max(1) as f64).clamp(0.0, 1.0))
         };
-        let share = stack.levels.iter().rev().fold(None, share);
-        let progress = Progress { what: first.what, done: first.done, total: first.total, share, over };
-        Some((stack.tell.take()?, progress))
+        let (what, done, total) = (first.what, first.done, first.total);
+        let share = stack.levels.iter().rev().fold(None, share).map(|share| share.max(stack.most));
+        let progress = Progress { what, done, total, share, over };
+        let told = stack.tell.take()?;
+        stack.most = share.unwrap_or(0.0);
+        Some((told, progress))
     });
     let Some((mut told, progress)) = taken else { return };
     told(&progress);
@@ -135,6 +149,7 @@ mod tests {
                 let inner = task("search", 2);
                 inner.done(1);
                 drop(inner);
+                drop(task("again from its beginning", 2));
                 outer.done(2);
             },
         );
@@ -143,6 +158,8 @@ mod tests {
             levers(0, 0.0, false),
             levers(1, 0.25, false),
             levers(1, 0.25, false),
+            levers(1, 0.375, false),
+            levers(1, 0.375, false),
             levers(1, 0.375, false),
             levers(1, 0.375, false),
             levers(2, 0.5, false),

@@ -132,10 +132,12 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
     let taps = |window: &Window| window.taps() as u64;
     let n = result.numel();
     match op {
-        Op::MatMul { ta, .. } => {
+        Op::MatMul { ta, then, .. } => {
             let dims = first.dims();
             let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
-            2 * n * depth.map_or(1, |i| dims[i] as u64)
+            let links = then.iter().flat_map(|chain| chain.links());
+            let behind: u64 = links.map(|link| flops(&link.op, result, None, result)).sum();
+            behind + 2 * n * depth.map_or(1, |i| dims[i] as u64)
         }
         Op::Conv2d { source, groups, .. } => {
             let own = convolution(n, second);

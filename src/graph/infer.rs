@@ -1,5 +1,7 @@
 //! Shapes and element types of an operation's results, or what is wrong with its operands.
 
+use std::sync::Arc;
+
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
@@ -21,9 +23,15 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
-        Op::MatMul { ta, tb } => {
-            all_float(inputs)?;
-            Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
+        Op::MatMul { ta, tb, then } => {
+            all_float(&inputs[..2])?;
+            let product = matmul(shape(0), shape(1), *ta, *tb)?;
+            let Some(chain) = then else { return Ok(vec![(product, F32)]) };
+            let operands = [&[(chain.shape(), F32)], &inputs[2..]].concat();
+            if product.numel() != chain.shape().numel() {
+                return Err(format!("{}: {product} is no {}", op.name(), chain.shape()));
+            }
+            infer(&Op::Chain(Arc::clone(chain)), &operands)
         }
         Op::Unary(_) | Op::Dropout { .. } => {
             all_float(&inputs[..1])?;
@@ -188,7 +196,8 @@ fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {
     if a == b { Ok(()) } else { Err(format!("{}: {a} and {b} differ", op.name())) }
 }
 
-fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
+/// The shape of a product.
+pub(crate) fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
     let wrong = |why: &str| {
         let mark = |t: bool| if t { "ᵀ" } else { "" };
         Err(format!("matmul {a}{} · {b}{}: {why}", mark(ta), mark(tb)))

@@ -39,6 +39,8 @@ const STRIDED: &str = wgsl!("prelude/strided");
 pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
+pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
+pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 const ONLINE: &str = wgsl!("prelude/online");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 
@@ -171,16 +173,16 @@ kernel!(
 kernel!(
     MATMUL_ANY,
     "matmul_any",
-    [MATMUL],
+    [MATMUL, STORE_LANES],
     [1, 2, 3],
     64,
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
 );
-kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL, STORE_LANES], [1, 2, 3], 8, NONE);
 kernel!(
     MATMUL_TILED,
     "matmul_tiled",
-    [MATMUL],
+    [MATMUL, STORE_LANES],
     [1, 2, 3],
     64,
     &[
@@ -202,7 +204,7 @@ macro_rules! sharing {
         #[doc = concat!("`C = op(A) · op(B)`, ", $name)]
         pub static $id: Kernel = Kernel {
             name: $name,
-            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), $($part),*],
+            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), STORE_FOURS, $($part),*],
             slots: &[1, 2, 3],
             workgroup: 8,
             variants: NONE,

@@ -1,12 +1,13 @@
 //! What users plan: a training step, or a forward pass.
 
 use super::accumulated::accumulated;
+use super::offload::{Activations, Offload};
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
+use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::progress;
@@ -32,7 +33,8 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
     /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
-    /// elements that follow each other run as one. The bits are the same.
+    /// elements that follow each other run as one, in a matrix product if they follow one. The bits are the same, but with
+    /// 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,
     /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
     /// gradients pass.
@@ -78,43 +80,6 @@ impl Default for PlanOptions {
             loss_scale: None,
         }
     }
-}
-
-/// What lies in the host's memory while the device does not need it. Results are the same bits; what moves counts as time of
-/// the step (see [`Roofline::host_bytes_per_s`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offload {
-    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
-    /// updated.
-    pub optimizer: bool,
-    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`].
-    pub activations: Activations,
-}
-
-/// Which results of the forward pass wait for the backward pass in the host's memory: of those that are not computed again,
-/// of [`Offload::SMALLEST`] bytes or more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// None.
-    #[default]
-    Keep,
-    /// All.
-    All,
-    /// So many bytes, those that wait longest.
-    Most(Bytes),
-    /// Those of the layers of these paths, such as `layer1.0`.
-    Layers(&'static [&'static str]),
-}
-
-impl Offload {
-    /// Nothing.
-    pub const OFF: Self = Self { optimizer: false, activations: Activations::Keep };
-    /// Optimizer state.
-    pub const OPTIMIZER: Self = Self { optimizer: true, activations: Activations::Keep };
-    /// Activations.
-    pub const ACTIVATIONS: Self = Self { optimizer: false, activations: Activations::All };
-    /// Smaller tensors stay on the device: to move them costs more than they take.
-    pub const SMALLEST: u64 = 16 << 10;
 }
 
 /// A traced model with a scalar loss: the forward half of a training step.
@@ -195,8 +160,16 @@ impl TrainStep {
 
     /// Whether some plan keeps to the budget. With [`Heights::Few`] one that does may be missed.
     pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<bool> {
-        let plan = self.plan_at(options, limits, heights)?;
-        Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
+        let Some(Bytes(budget)) = options.budget else { return Ok(true) };
+        if options.recompute == Recompute::Auto {
+            // What nothing computes again may be too much by itself.
+            let graph = self.training_graph(options, limits)?;
+            let stays = graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
+            if stays.map(Value::bytes).sum::<u64>() > budget {
+                return Ok(false);
+            }
+        }
+        Ok(self.plan_at(options, limits, heights)?.footprint().total() <= budget)
     }
 
     fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
@@ -267,7 +240,7 @@ impl TrainStep {
             None => graph,
         };
         let graph = rewrite::weights(graph, options.weights);
-        let graph = if options.fuse { rewrite::fuse(graph) } else { graph };
+        let graph = if options.fuse { joined(graph) } else { graph };
         let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
         Ok(rewrite::offload(graph, smallest))
     }
@@ -283,6 +256,11 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// Functions of single elements joined with each other and with what is in front of them.
+fn joined(graph: Graph) -> Graph {
+    rewrite::into_products(rewrite::fuse(graph))
 }
 
 /// Operations merged as the adapter's class likes it.
@@ -362,7 +340,7 @@ impl Forward {
     /// # Errors
     /// As there.
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| rewrite::fuse(rewrite::weights(fused(graph, limits), weights)))
+        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights)))
     }
 
     /// The same with every operation on its own: what fused plans are compared with.

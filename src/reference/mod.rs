@@ -203,7 +203,7 @@ impl<'a> Twin<'a> {
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
         let x = |i: usize| inputs[i];
         let results = match &node.op {
-            Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
+            Op::MatMul { ta, tb, then } => vec![matmul::matmul(&inputs, *ta, *tb, then.as_deref())],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
             Op::Chain(chain) => vec![chain::chain(chain, &inputs)],

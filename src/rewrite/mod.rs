@@ -1,12 +1,13 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights` and `fuse`. All but `half` and `weights` change no
-//! result.
+//! `through_norms`, `through_joins`, `add_to`, `rebuild`, `masks`, `half`, `weights`, `fuse`, `into_products` and `offload`. In 32
+//! bits none of them changes a result.
 
 mod accumulate;
 mod add_to;
 mod again;
 mod fuse;
 mod half;
+mod into_products;
 mod masks;
 mod offload;
 mod rebuild;
@@ -15,6 +16,7 @@ mod split;
 mod through_joins;
 mod through_norms;
 mod unjoin;
+mod uses;
 mod weights;
 
 pub(crate) use accumulate::accumulate;
@@ -22,6 +24,7 @@ pub(crate) use add_to::add_to;
 pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use fuse::fuse;
 pub(crate) use half::half;
+pub(crate) use into_products::into_products;
 pub(crate) use masks::masks;
 pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;

@@ -10,7 +10,7 @@ mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use chain::{Arg, Chain, Link, Read};
-pub(crate) use chain::{is_link, only_reads};
+pub(crate) use chain::{is_link, only_reads, reads};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use loss_scale::{Counting, LossScale};
@@ -33,6 +33,8 @@ pub enum Op {
         ta: bool,
         /// Transpose `B`.
         tb: bool,
+        /// What becomes of `C` before it is stored. Its operand 0 is `C`, the others follow `B`.
+        then: Option<Arc<Chain>>,
     },
     /// `x → f(x)`
     Unary(Unary),
@@ -282,7 +284,8 @@ impl Op {
     /// The name used in reports.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::MatMul { .. } => "matmul",
+            Self::MatMul { then: None, .. } => "matmul",
+            Self::MatMul { then: Some(chain), .. } => chain.name(),
             Self::Unary(f) => f.name(),
             Self::UnaryGrad(_) => "unary_grad",
             Self::Mask(_) => "mask",

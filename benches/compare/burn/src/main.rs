@@ -14,7 +14,8 @@ fn linear(work: &Work, name: &str, inputs: usize, outputs: usize, device: &Devic
     let mut layer = LinearConfig::new(inputs, outputs).init(device);
     let weight = TensorData::new(work.transposed(&format!("{name}.weight"), inputs), [inputs, outputs]);
     layer.weight = Param::from_data(weight, device);
-    layer.bias = Some(Param::from_data(TensorData::new(work.weight(&format!("{name}.bias")), [outputs]), device));
+    layer.bias =
+        Some(Param::from_data(TensorData::new(work.weight(&format!("{name}.bias")), [outputs]), device));
     layer
 }
 
@@ -23,7 +24,8 @@ fn conv(work: &Work, name: &str, [inputs, outputs, stride]: [usize; 3], device: 
     let mut layer = config.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(device);
     let weight = TensorData::new(work.weight(&format!("{name}.weight")), [outputs, inputs, 3, 3]);
     layer.weight = Param::from_data(weight, device);
-    layer.bias = Some(Param::from_data(TensorData::new(work.weight(&format!("{name}.bias")), [outputs]), device));
+    layer.bias =
+        Some(Param::from_data(TensorData::new(work.weight(&format!("{name}.bias")), [outputs]), device));
     layer
 }
 
@@ -79,7 +81,8 @@ fn main() {
     let labels: Vec<i64> = work.y.iter().map(|&class| i64::from(class)).collect();
     let y = Tensor::<1, Int>::from_data(TensorData::new(labels, [BATCH]), &device);
     let loss = CrossEntropyLossConfig::new().init(&device);
-    let who = Who { library: "burn".to_owned(), version: "0.22.1".to_owned(), adapter: format!("{device:?}") };
+    let who =
+        Who { library: "burn".to_owned(), version: "0.22.1".to_owned(), adapter: format!("{device:?}") };
     let bytes = || device.memory_pool_usage().map_or(0, |usage| usage.bytes_reserved);
     macro_rules! train {
         ($model:expr, $x:expr) => {{

@@ -28,9 +28,11 @@ fn main() {
         h
     } else {
         let x = graph.input("x", &[BATCH * PIXELS]);
-        let (first, second) = (graph.parameter("conv1.weight", &[16 * 9]), graph.parameter("conv2.weight", &[32 * 16 * 9]));
+        let (first, second) =
+            (graph.parameter("conv1.weight", &[16 * 9]), graph.parameter("conv2.weight", &[32 * 16 * 9]));
         let inner = 32 * 14 * 14;
-        let (w, b) = (graph.parameter("fc.weight", &[inner, CLASSES]), graph.parameter("fc.bias", &[CLASSES]));
+        let (w, b) =
+            (graph.parameter("fc.weight", &[inner, CLASSES]), graph.parameter("fc.bias", &[CLASSES]));
         for name in ["conv1.weight", "conv2.weight", "fc.bias"] {
             weights.push((name.to_owned(), work.weight(name)));
         }

@@ -25,23 +25,30 @@ fn main() {
         match serde_json::from_str(line).unwrap_or_else(|e| panic!("{path}: {e} in {line}")) {
             Line::Build { built, build_cpu_s } => drop(builds.insert(built, build_cpu_s)),
             Line::Run(new) => {
-                let of = best.entry((new.model.clone(), new.who.library.clone())).or_insert_with(|| new.clone());
+                let of =
+                    best.entry((new.model.clone(), new.who.library.clone())).or_insert_with(|| new.clone());
                 of.first_step_s = of.first_step_s.min(new.first_step_s);
                 of.ms_per_step = of.ms_per_step.min(new.ms_per_step);
                 of.cpu_ms_per_step = of.cpu_ms_per_step.zip(new.cpu_ms_per_step).map(|(a, b)| a.min(b));
             }
         }
     }
-    println!("| network | library | adapter | ms a step | CPU ms a step | s to the first loss | MB on the device | CPU s to build | first loss | last loss |");
+    println!(
+        "| network | library | adapter | ms a step | CPU ms a step | s to the first loss | MB on the device | CPU s to build | first loss | last loss |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for ((model, library), run) in &best {
-        let ours = best.get(&(model.clone(), "wgrad".to_owned())).unwrap_or_else(|| panic!("no run of wgrad for {model}"));
+        let ours = best
+            .get(&(model.clone(), "wgrad".to_owned()))
+            .unwrap_or_else(|| panic!("no run of wgrad for {model}"));
         let ratio = |theirs: f64, ours: f64, digits: usize| match library.as_str() {
             "wgrad" => format!("{theirs:.digits$}"),
             _ => format!("{theirs:.digits$} (× {:.1})", theirs / ours),
         };
-        let cpu = run.cpu_ms_per_step.zip(ours.cpu_ms_per_step).map_or("–".to_owned(), |(a, b)| ratio(a, b, 1));
-        let built = builds.get(library).zip(builds.get("wgrad")).map_or("–".to_owned(), |(a, b)| ratio(*a, *b, 0));
+        let cpu =
+            run.cpu_ms_per_step.zip(ours.cpu_ms_per_step).map_or("–".to_owned(), |(a, b)| ratio(a, b, 1));
+        let built =
+            builds.get(library).zip(builds.get("wgrad")).map_or("–".to_owned(), |(a, b)| ratio(*a, *b, 0));
         let (first, last) = (run.losses[0], run.losses.last().copied().unwrap_or(f32::NAN));
         println!(
             "| {model} | {library} {} | {} | {} | {cpu} | {} | {} | {built} | {first:.5} | {last:.5} |",
