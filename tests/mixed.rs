@@ -24,6 +24,11 @@ fn both(options: PlanOptions) -> [PlanOptions; 2] {
     [options, PlanOptions { precision: Precision::F16, recompute: Recompute::Sqrt, ..options }]
 }
 
+/// One adapter: that all of them compute the same, plain and recomputed, is what other tests are about.
+fn first() -> &'static [Device] {
+    devices().get(..1).unwrap_or_default()
+}
+
 fn assert_small(what: &str, [wide, mixed]: &[Plan; 2]) {
     let share = kept_bytes(mixed) as f64 / kept_bytes(wide) as f64;
     println!("{what}: keeps {} of {} bytes, {share:.3}", kept_bytes(mixed), kept_bytes(wide));
@@ -40,7 +45,7 @@ fn digits() -> Table {
 #[test]
 fn the_digits_are_learnt_as_well() {
     let model = Model::named("digits", 0).expect("a model");
-    on_each(devices(), |device| {
+    on_each(first(), |device| {
         let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
         let settings = both(PlanOptions { optimizer, ..PlanOptions::default() });
         let step = model.train_step(32).expect("valid");
@@ -100,14 +105,14 @@ fn a_gpt_over_characters_learns_as_well() {
         gpt.loss(&x, &trace.labels("y", [BATCH * CONTEXT], vocabulary as u32))
     });
     let step = step.expect("valid");
-    on_each(devices(), |device| {
+    on_each(first(), |device| {
         let optimizer = AdamW { lr: 4e-3, weight_decay: 0.1, ..AdamW::default() }.into();
         let settings = both(PlanOptions { optimizer, clip: Clip::Norm(1.0), ..PlanOptions::default() });
         let plans = settings.map(|options| step.plan(&options, device.limits()).expect("planned"));
         assert_small("gpt", &plans);
         let [wide, mixed] = plans.map(|plan| learn(device, &plan, all.ids()));
         println!("gpt: {wide:.4} and {mixed:.4} nats per character");
-        // A network that knows nothing but how frequent characters are is at 3.2.
+        // A network that knows nothing but how frequent characters are is at 3.1.
         assert!(wide < 3.0 && mixed < wide + 0.05, "{wide} and {mixed}");
     });
 }

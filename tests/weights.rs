@@ -426,12 +426,7 @@ fn bytes_are_what_the_types_say() {
             copies.sort_unstable();
             assert!(!copies.is_empty(), "{name}: nothing was widened");
             let apart = copies.windows(2).all(|pair| pair[0].1 < pair[1].0);
-            // Where a weight is updated before its other reader has run, the copy waits for that one.
-            let updated_late = ["mlp", "cnn", "gpt-nano"].contains(&name);
-            assert!(
-                apart || !updated_late,
-                "{name}, {recompute:?}: two copies are alive at once: {copies:?}"
-            );
+            assert!(apart, "{name}, {recompute:?}: two copies are alive at once: {copies:?}");
         }
     }
 }

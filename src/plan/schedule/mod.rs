@@ -43,7 +43,7 @@ pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize
     late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
 }
 
-/// Weights become another type right in front of their readers, and not after their update.
+/// Weights become another type right in front of their readers, for which their updates wait.
 fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     let mut maker: Vec<Option<usize>> = vec![None; graph.values.len()];
     for (n, node) in graph.nodes.iter().enumerate() {
@@ -65,17 +65,10 @@ fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     }
     let mut late = Vec::with_capacity(all.len() + rest.len());
     for n in rest {
-        let node = &graph.nodes[n];
-        let changed: Vec<_> = node.op.mutates().iter().map(|&i| node.inputs[i]).collect();
-        let of_changed = all.iter().copied().filter(|&m| changed.contains(&graph.nodes[m].inputs[0]));
-        let of_changed = of_changed.take(if changed.is_empty() { 0 } else { usize::MAX });
-        let wanted = node.inputs.iter().filter_map(|id| maker[id.index()]);
-        for m in of_changed.chain(wanted).collect::<Vec<_>>() {
+        for m in graph.nodes[n].inputs.iter().filter_map(|id| maker[id.index()]) {
             // A view stands behind what it is a view of.
-            for m in [graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]), Some(m)]
-                .into_iter()
-                .flatten()
-            {
+            let behind = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
+            for m in behind.into_iter().chain([m]) {
                 if std::mem::replace(&mut waits[m], false) {
                     late.push(m);
                 }
