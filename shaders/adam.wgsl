@@ -10,9 +10,9 @@ struct Params {
     beta2: f32,
     eps: f32,
     weight_decay: f32,
+    key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
@@ -31,7 +31,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let root = 1.0 / bitcast<f32>(scalars[2]);
     let first_quad = thread / 256u * 1024u + thread % 256u;
     for (var i = first_quad; i < min(first_quad + 1024u, p.quads); i += 256u) {
-        var weight = w[i];
+        var weight = weight_at(i);
         var gradient = unscale * g[i];
         if (DECOUPLED) {
             weight *= 1.0 - rate * p.weight_decay;
@@ -42,6 +42,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let second = p.beta2 * v[i] + (1.0 - p.beta2) * gradient * gradient;
         m[i] = first;
         v[i] = second;
-        w[i] = weight - step * first / (sqrt(second) * root + p.eps);
+        set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
     }
 }

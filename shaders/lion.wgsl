@@ -7,9 +7,9 @@ struct Params {
     beta1: f32,
     beta2: f32,
     weight_decay: f32,
+    key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
@@ -23,6 +23,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let rate = bitcast<f32>(scalars[0]);
     let gradient = bitcast<f32>(scalars[6]) * g[i];
     let towards = sign(mix(gradient, m[i], p.beta1));
-    w[i] = (1.0 - rate * p.weight_decay) * w[i] - rate * towards;
+    set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - rate * towards);
     m[i] = mix(gradient, m[i], p.beta2);
 }

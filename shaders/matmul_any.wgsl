@@ -68,19 +68,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
     let c_at = batch * p.c_batch + col;
     for (var row = row0; row < min(row0 + 4u, p.m); row += 1u) {
-        let at = c_at + row * p.n;
-        if (col < p.n) {
-            c[at] = c0.x;
-        }
-        if (col + LANES_N < p.n) {
-            c[at + LANES_N] = c0.y;
-        }
-        if (col + 2u * LANES_N < p.n) {
-            c[at + 2u * LANES_N] = c0.z;
-        }
-        if (col + 3u * LANES_N < p.n) {
-            c[at + 3u * LANES_N] = c0.w;
-        }
+        let across = vec4(0u, LANES_N, 2u * LANES_N, 3u * LANES_N);
+        store(c_at + row * p.n + across, col + across < vec4(p.n), c0);
         c0 = c1; c1 = c2; c2 = c3;
     }
 }

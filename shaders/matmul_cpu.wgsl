@@ -88,7 +88,7 @@ fn main(
     let c_at = batch * (p.c_batch / 4u) + col;
     for (var row = row0; row < min(row0 + 32u, p.m); row += 1u) {
         if (col < n4) {
-            c[c_at + row * n4] = c0;
+            store(c_at + row * n4, c0);
         }
         c0 = c1; c1 = c2; c2 = c3; c3 = c4;
         c4 = c5; c5 = c6; c6 = c7; c7 = c8;

@@ -146,12 +146,8 @@ fn main(
     // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
     let c_at = batch * p.c_batch + col;
     for (var row = row0; row < min(row0 + 32u, p.m); row += 1u) {
-        if (col < p.n) {
-            c[c_at + row * p.n] = c0.x;
-        }
-        if (col + WG < p.n) {
-            c[c_at + row * p.n + WG] = c0.y;
-        }
+        let at = c_at + row * p.n + vec4(0u, WG, 0u, 0u);
+        store(at, vec4(col < p.n, col + WG < p.n, false, false), c0.xyyy);
         c0 = c1; c1 = c2; c2 = c3; c3 = c4;
         c4 = c5; c5 = c6; c6 = c7; c7 = c8;
         c8 = c9; c9 = c10; c10 = c11; c11 = c12;

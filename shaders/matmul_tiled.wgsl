@@ -39,18 +39,8 @@ fn b_quad(base: u32, col: u32, k: u32) -> vec4<f32> {
 }
 
 fn store_quad(at: u32, col: u32, v: vec4<f32>) {
-    if (col < p.n) {
-        c[at + col] = v.x;
-    }
-    if (col + 1u < p.n) {
-        c[at + col + 1u] = v.y;
-    }
-    if (col + 2u < p.n) {
-        c[at + col + 2u] = v.z;
-    }
-    if (col + 3u < p.n) {
-        c[at + col + 3u] = v.w;
-    }
+    let across = col + vec4(0u, 1u, 2u, 3u);
+    store(at + across, across < vec4(p.n), v);
 }
 
 fn store_row(base: u32, row: u32, col: u32, left: vec4<f32>, right: vec4<f32>) {

@@ -7,9 +7,9 @@ struct Params {
     quads: u32,
     weight_decay: f32,
     momentum: f32,
+    key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 
@@ -18,7 +18,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.quads && scalars[7] == 0u) {
         let rate = bitcast<f32>(scalars[0]);
-        let weight = w[i];
-        w[i] = weight - rate * velocity(i, bitcast<f32>(scalars[6]) * g[i] + p.weight_decay * weight);
+        let weight = weight_at(i);
+        set_weight(i, weight - rate * velocity(i, bitcast<f32>(scalars[6]) * g[i] + p.weight_decay * weight));
     }
 }

@@ -1,5 +1,7 @@
 //! Element types a tensor can be stored in. Arithmetic is `f32` whatever the storage.
 
+mod pairs;
+
 use std::fmt;
 
 /// How one element is stored on the device.
@@ -32,7 +34,7 @@ impl DType {
         }
     }
 
-    /// Held as pairs in words of 32 bits: only casts, views and copies take it.
+    /// Held as pairs in words of 32 bits: only casts, views, copies, embeddings and updates take it.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)
     }
@@ -92,6 +94,76 @@ impl Precision {
     /// The precision of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|precision| precision.name() == name)
+    }
+}
+
+/// How training holds its large weights: matrices, tables and kernels of [`WeightStorage::SMALLEST`] elements or more. In
+/// 16 bits there is no copy in 32: whoever reads one widens it, an update computes in `f32` and rounds what it stores. Biases,
+/// scales and running statistics are small and decide about many numbers: they are `f32` in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WeightStorage {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits, as [`DType::F16`]. What is beyond ±65,504 becomes infinite.
+    F16(Rounding),
+    /// 16 bits, as [`DType::BF16`].
+    Bf16(Rounding),
+}
+
+/// How a new weight becomes one of 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// To the nearest, ties to even: a step of less than half the distance to the next number is lost.
+    #[default]
+    Nearest,
+    /// Up or down by chance, the nearer the likelier, so that the expected result is the number itself: small steps add up.
+    Stochastic,
+}
+
+impl WeightStorage {
+    /// Tensors of fewer elements stay in 32 bits: their dispatches would cost more than their bytes are worth.
+    pub const SMALLEST: u64 = 1024;
+
+    /// The names that [`WeightStorage::named`] knows.
+    pub const NAMES: [&'static str; 3] = ["f32", "f16", "bf16"];
+
+    /// The type of large weights; `None` for 32 bits.
+    pub const fn storage(self) -> Option<DType> {
+        match self {
+            Self::F32 => None,
+            Self::F16(_) => Some(DType::F16),
+            Self::Bf16(_) => Some(DType::BF16),
+        }
+    }
+
+    /// How they are rounded.
+    pub const fn rounding(self) -> Rounding {
+        match self {
+            Self::F32 => Rounding::Nearest,
+            Self::F16(rounding) | Self::Bf16(rounding) => rounding,
+        }
+    }
+
+    /// The lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16(_) => "f16",
+            Self::Bf16(_) => "bf16",
+        }
+    }
+
+    /// The storage of this name.
+    pub fn named(name: &str, rounding: Rounding) -> Option<Self> {
+        [Self::F32, Self::F16(rounding), Self::Bf16(rounding)].into_iter().find(|w| w.name() == name)
+    }
+}
+
+impl fmt::Display for WeightStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        f.write_str(if self.rounding() == Rounding::Stochastic { " stochastic" } else { "" })
     }
 }
 

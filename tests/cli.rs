@@ -139,8 +139,8 @@ fn what_is_offloaded_is_counted_and_mistakes_are_told() {
         let text = refusal(&["plan", "mlp", "--offload", offload]);
         assert!(text.contains("--offload") && text.contains("activations:SIZE"), "{offload}: {text}");
     }
-    let text = refusal(&["plan", "mlp", "--offload", "activations:fc9"]);
-    assert!(text.contains("`fc9`") && text.contains("fc1"), "{text}");
+    let text = refusal(&["plan", "resnet18", "--batch", "2", "--offload", "activations:layer1.0+layer9"]);
+    assert!(text.contains("`layer9`") && text.contains("layer1.1.conv1"), "{text}");
     let text = refusal(&["plan", "mlp", "--roofline", "1,2,3,4"]);
     assert!(text.contains("two or three rates"), "{text}");
 }

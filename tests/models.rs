@@ -174,5 +174,6 @@ fn results_that_are_computed_again_are_the_same_graph_with_less_memory() {
         let options = PlanOptions { rebuild, ..PlanOptions::default() };
         step.plan(&options, &limits).expect("it fits").peak_bytes()
     };
-    assert!(peak(true) * 10 < peak(false) * 9, "{} and {}", peak(true), peak(false));
+    // Norms that convolutions apply while they read wait in neither plan.
+    assert!(peak(true) * 100 < peak(false) * 95, "{} and {}", peak(true), peak(false));
 }

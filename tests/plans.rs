@@ -145,7 +145,7 @@ fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let graph = plan.graph();
     let mut gradients = BTreeSet::new();
     for node in &graph.nodes {
-        if matches!(node.op, Op::Update(_)) {
+        if matches!(node.op, Op::Update(..)) {
             gradients.insert(node.inputs[1]);
         }
     }
@@ -195,7 +195,7 @@ fn the_mlp_of_the_benchmark_needs_what_it_promises() {
     let step = Model::named("mlp", 1).expect("known").train_step(128).expect("valid");
     let plan = step.plan(&options("adam", Clip::Off), &named("lavapipe")).expect("planned");
     assert!(plan.footprint().total() <= 11_500_000, "{} bytes", plan.footprint().total());
-    assert!(plan.naive_bytes() > plan.peak_bytes() * 5 / 4);
+    assert!(plan.naive_bytes() > plan.peak_bytes() * 8 / 7);
 }
 
 /// Larger than one buffer: the plan goes on in the next.

@@ -174,7 +174,8 @@ fn activations_are_kept_in_half_the_bytes() {
             assert!(share <= 0.51, "{name} keeps {share:.3} of its bytes as {}", precision.name());
             assert!(plan.peak_bytes() <= wide.peak_bytes(), "{name}: {}", precision.name());
             let ops = |plan: &Plan| {
-                let large = |kept: &&Kept| kept.bytes >= 1024;
+                // Whether a scalar waits at the fullest moment is a matter of order.
+                let large = |kept: &&Kept| kept.bytes > 8192;
                 kept(plan)
                     .iter()
                     .filter(large)

@@ -162,7 +162,7 @@ fn each_failing_submit_is_made_again() {
             state(calm.session())
         };
         // Three steps; then an evaluation in as many runs, each followed by a copy.
-        for n in 1..=9 {
+        for n in [1, 2, 3, 4, 5, 9] {
             let mut trainer = trainer(&device, OnOom::Refit).expect("it opens");
             device.fail_submit(n);
             trainer.fit(1, Some(&test), &mut []).expect("it goes on");
@@ -196,7 +196,7 @@ fn each_allocation_at_the_start_may_fail() {
                 Err(Error::OutOfMemory { bytes, created, .. }) => {
                     budget = created + bytes;
                     // To find that nothing fits takes longest, and is the same for the first ones.
-                    if created < whole / 2 && i % 8 != 0 {
+                    if i % 8 != 0 && (created < whole * 9 / 10 || i % 3 != 0) {
                         continue;
                     }
                     let budget = budget - bytes.min(256);
@@ -245,14 +245,14 @@ fn state_goes_to_the_host_where_recomputation_saves_nothing() {
     for device in own_devices() {
         let open = |on_oom| {
             let params = Params::new(8);
-            let layers = Mlp::new(&params, &[SIDE * SIDE, 200, 201, CLASSES]);
+            let layers = Mlp::new(&params, &[SIDE * SIDE, 200, 201, 200, 201, 200, CLASSES]);
             let loader = Loader::new(Arc::new(data()), BATCH).expect("a loader");
             Trainer::new(&device, &Wide { params, layers }, loader, &options(on_oom)).expect("it opens")
         };
         // By name: what the host keeps comes in another order.
         let sorted = |trainer: &mut Trainer| {
             let names =
-                ["fc1.weight", "fc2.bias", "fc2.weight.exp_avg", "fc3.weight.exp_avg_sq", "loss_scale"];
+                ["fc1.weight", "fc2.bias", "fc2.weight.exp_avg", "fc5.weight.exp_avg_sq", "loss_scale"];
             names.map(|name| (name.to_owned(), trainer.session().parameter(name).expect("there")))
         };
         let mut calm = open(OnOom::Fail);
@@ -260,7 +260,7 @@ fn state_goes_to_the_host_where_recomputation_saves_nothing() {
         let wanted = sorted(&mut calm);
         drop(calm);
         let mut trainer = open(OnOom::Refit);
-        let mut lower = Lower { device: &device, share: 0.7, heard: Vec::new() };
+        let mut lower = Lower { device: &device, share: 0.75, heard: Vec::new() };
         trainer.fit(2, Some(&data()), &mut [&mut lower]).expect("it goes on");
         let [refit] = trainer.refits() else { panic!("{:?}", trainer.refits()) };
         assert!(refit.exact && refit.changes[0] == "offload optimizer", "{refit}");

@@ -4,20 +4,6 @@
 @group(0) @binding(8) var<storage, read_write> scalars: array<u32>;
 const DROPOUT = true;
 
-fn pcg4d(seed: vec4<u32>) -> vec4<u32> {
-    var v = seed * 1664525u + 1013904223u;
-    v.x += v.y * v.w;
-    v.y += v.z * v.x;
-    v.z += v.x * v.y;
-    v.w += v.y * v.z;
-    v = v ^ (v >> vec4(16u));
-    v.x += v.y * v.w;
-    v.y += v.z * v.x;
-    v.z += v.x * v.y;
-    v.w += v.y * v.z;
-    return v;
-}
-
 // Of row `row` = (batch heads + head) rows + query, keys 4 quad to 4 quad + 3.
 fn kept(row: u32, quad: u32) -> vec4<f32> {
     let drawn = pcg4d(vec4(row, quad, scalars[3] ^ scalars[5], scalars[4] ^ (p.key * 0x9e3779b9u)));

@@ -9,9 +9,9 @@ struct Params {
     beta2: f32,
     eps: f32,
     weight_decay: f32,
+    key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> m: array<u32>;
@@ -110,6 +110,6 @@ fn store(i: u32, after: Moments, largest: vec2<f32>) {
     let rate = bitcast<f32>(scalars[0]);
     let bias1 = bitcast<f32>(scalars[1]);
     let sqrt_bias2 = bitcast<f32>(scalars[2]);
-    let weight = w[i] * (1.0 - rate * p.weight_decay);
-    w[i] = weight - rate / bias1 * first / (sqrt(second) / sqrt_bias2 + p.eps);
+    let weight = weight_at(i) * (1.0 - rate * p.weight_decay);
+    set_weight(i, weight - rate / bias1 * first / (sqrt(second) / sqrt_bias2 + p.eps));
 }

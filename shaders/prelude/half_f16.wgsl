@@ -1,20 +1,47 @@
 // IEEE binary16 by integers: what drivers do when they round or overflow is their own affair. Lanes hold 16 bits each.
 
-// Nearest, ties to even; beyond the largest number, infinities too, that number. NaN stays NaN.
-fn to_half(bits: vec4<u32>) -> vec4<u32> {
+// `normal` and `small` with sign; which of them holds is decided here. Infinite beyond the largest number, NaN stays NaN.
+fn half_of(bits: vec4<u32>, normal: vec4<u32>, small: vec4<u32>) -> vec4<u32> {
     let magnitude = bits & vec4(0x7fffffffu);
     let sign = (bits >> vec4(16u)) & vec4(0x8000u);
+    let number = select(min(normal, vec4(0x7c00u)), small, magnitude < vec4(0x38800000u));
+    let nan = vec4(0x7e00u) | ((magnitude >> vec4(13u)) & vec4(0x3ffu));
+    return sign | select(number, nan, magnitude > vec4(0x7f800000u));
+}
+
+fn digits_of(magnitude: vec4<u32>) -> vec4<u32> {
+    return (magnitude & vec4(0x7fffffu)) | vec4(0x800000u);
+}
+
+// Nearest, ties to even.
+fn nearest_half(bits: vec4<u32>) -> vec4<u32> {
+    let magnitude = bits & vec4(0x7fffffffu);
     let odd = (magnitude >> vec4(13u)) & vec4(1u);
     let normal = (magnitude + vec4(0xfffu) + odd - vec4(0x38000000u)) >> vec4(13u);
     // Below 2^-14 digits are lost one by one; below 2^-25 all of them.
-    let digits = (magnitude & vec4(0x7fffffu)) | vec4(0x800000u);
+    let digits = digits_of(magnitude);
     let shift = vec4(126u) - clamp(magnitude >> vec4(23u), vec4(101u), vec4(112u));
     let half = (vec4(1u) << (shift - vec4(1u))) - vec4(1u);
     let small = (digits + half + ((digits >> shift) & vec4(1u))) >> shift;
-    let number = select(normal, small, magnitude < vec4(0x38800000u));
-    let limited = select(number, vec4(0x7bffu), magnitude >= vec4(0x477fe000u));
-    let nan = vec4(0x7e00u) | ((magnitude >> vec4(13u)) & vec4(0x3ffu));
-    return sign | select(limited, nan, magnitude > vec4(0x7f800000u));
+    return half_of(bits, normal, small);
+}
+
+// Up with the chance that the lost bits are of the way, by 32 random bits.
+fn drawn_half(bits: vec4<u32>, drawn: vec4<u32>) -> vec4<u32> {
+    let magnitude = bits & vec4(0x7fffffffu);
+    let normal = (magnitude + (drawn >> vec4(19u)) - vec4(0x38000000u)) >> vec4(13u);
+    // Below 2^-14 numbers are 2^-24 apart. Where more than 31 bits are lost, the last of them have no chance.
+    let exponent = clamp(magnitude >> vec4(23u), vec4(71u), vec4(112u));
+    let shift = min(vec4(126u) - exponent, vec4(31u));
+    let digits = digits_of(magnitude) >> (vec4(126u) - exponent - shift);
+    let small = (digits + (drawn >> (vec4(32u) - shift))) >> shift;
+    return half_of(bits, normal, small);
+}
+
+// Nearest, ties to even; beyond the largest number, infinities too, that number.
+fn to_half(bits: vec4<u32>) -> vec4<u32> {
+    let half = nearest_half(bits);
+    return half - vec4<u32>((half & vec4(0x7fffu)) == vec4(0x7c00u));
 }
 
 fn from_half(half: vec4<u32>) -> vec4<u32> {

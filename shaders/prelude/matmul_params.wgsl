@@ -7,5 +7,6 @@ struct Params {
     tiles_m: u32, tiles_n: u32, grid_x: u32,
     a_batch: u32, b_batch: u32, c_batch: u32,
     a_row: u32, a_col: u32, b_row: u32, b_col: u32,
+    @align(16) rest: Rest,
 }
 @group(0) @binding(0) var<uniform> p: Params;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::held::Held;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Storage};
+use crate::plan::{Plan, Storage, StorageId};
 
 /// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
 pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
@@ -115,8 +116,20 @@ fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
         plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
     };
-    if list(first) == list(other) {
-        return Ok(());
+    if list(first) != list(other) {
+        let message = "the plans of a session must be traced over the same parameters";
+        return Err(Error::Option(message.to_owned()));
     }
-    Err(Error::Option("the plans of a session must be traced over the same parameters".to_owned()))
+    let bits = |plan: &Plan, i| Held::of(plan, StorageId(i as u32)).dtype;
+    let held = |i: &usize| bits(first, *i) != bits(other, *i);
+    match (0..first.graph().parameters.len()).find(held) {
+        Some(i) => Err(Error::Option(format!(
+            "the plans of a session must hold weights alike; one holds `{}` as {}, another as {}: see \
+             `PlanOptions::weights` and `Forward::plan_with`",
+            first.graph().parameters[i].name(),
+            bits(first, i),
+            bits(other, i)
+        ))),
+        None => Ok(()),
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::arenas::lasting_storage;
 use super::clock::Clock;
 use super::feed::{Element, Feeds};
+use super::held::Held;
 use super::ledger::{Ledger, Purpose};
 use super::readback::Readback;
 use super::record::{self, Ready};
@@ -96,7 +97,11 @@ impl Eager {
             self.take(i)?;
             let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
             match plan.graph().parameters.get(i) {
-                Some(param) => self.transfer.upload(&self.ledger, place, |range| param.initial(range))?,
+                Some(param) => {
+                    let held = Held::of(&plan, StorageId(i as u32));
+                    let words = |words| held.words(words, |part| param.initial(part));
+                    self.transfer.upload(&self.ledger, place, words)?;
+                }
                 None => self.transfer.upload(&self.ledger, place, |range| {
                     debug_assert!(range.end <= storage.bytes);
                     vec![0.0f32; (range.end - range.start) as usize]
@@ -245,7 +250,7 @@ impl Eager {
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
-        self.transfer.download(&self.ledger, place)
+        Ok(Held::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, place)?))
     }
 
     /// Compacts the pool between two steps: copies blocks on the device so that pages become empty, at most `budget` bytes

@@ -10,6 +10,7 @@ mod commands;
 mod compatible;
 mod eager;
 mod feed;
+mod held;
 mod ledger;
 mod offload;
 mod parameters;

@@ -1,7 +1,10 @@
 //! Reading and writing what a session keeps from step to step.
 
+use std::ops::Range;
+
 use super::Session;
 use super::arenas::lasting_storage;
+use super::held::Held;
 use super::transfer::Place;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
@@ -9,20 +12,21 @@ use crate::plan::StorageId;
 use crate::progress;
 
 impl Session {
-    /// A parameter or optimizer state by name, row-major. Waits for the steps submitted so far. Words that are no `f32`,
+    /// A parameter or optimizer state by name, row-major; weights in 16 bits are widened. Waits for the steps submitted so far. Words that are no `f32`,
     /// such as the codes of [`Adam8bit`](crate::optim::Adam8bit), come as their bits: [`f32::to_bits`] has them.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        self.read_parameter(name)
+        let storage = lasting_storage(&self.keeper, name)?;
+        Ok(Held::of(&self.keeper, storage).widened(&self.words_of(name)?))
     }
 
-    /// The elements of a parameter or optimizer state, of four bytes each.
-    pub(super) fn read_parameter<T: bytemuck::Pod>(&mut self, name: &str) -> Result<Vec<T>> {
+    /// A parameter or optimizer state in the words that hold it.
+    pub(super) fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
         let storage = lasting_storage(&self.keeper, name)?;
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
-            return Ok(bytemuck::cast_slice(words).to_vec());
+            return Ok(words.clone());
         }
         let place = self.arenas.elements(&self.keeper, storage);
         match &mut self.transfer {
@@ -32,28 +36,25 @@ impl Session {
     }
 
     /// Replaces a parameter or optimizer state; words that are no `f32` by their bits, as [`Session::parameter`] reads them.
+    /// What is held in 16 bits is rounded to nearest.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        self.write_parameter(name, data)
-    }
-
-    pub(super) fn write_parameter<T: bytemuck::Pod>(&mut self, name: &str, data: &[T]) -> Result<()> {
         let storage = lasting_storage(&self.keeper, name)?;
-        let takes = self.keeper.program.storages[storage.0 as usize].used_bytes / 4;
-        if takes != data.len() as u64 {
-            let message = format!("takes {takes} elements, got {}", data.len());
+        let held = Held::of(&self.keeper, storage);
+        if held.elements != data.len() as u64 {
+            let message = format!("takes {} elements, got {}", held.elements, data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
-            words.copy_from_slice(bytemuck::cast_slice(data));
+            words.copy_from_slice(&held.dtype.pack(data));
             return Ok(());
         }
+        let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
         let place = self.arenas.elements(&self.keeper, storage);
         match &mut self.transfer {
-            Some(transfer) => transfer
-                .upload(&self.ledger, place, |range| data[range.start as usize..range.end as usize].to_vec()),
+            Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)),
             None => Ok(()),
         }
     }
@@ -91,8 +92,9 @@ impl Session {
         let mut filled = 0;
         for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
-            let place = self.arenas.elements(plan, StorageId(i as u32));
-            transfer.upload(&self.ledger, place, |range| param.initial(range))?;
+            let storage = StorageId(i as u32);
+            let (place, held) = (self.arenas.elements(plan, storage), Held::of(plan, storage));
+            transfer.upload(&self.ledger, place, |words| held.words(words, |part| param.initial(part)))?;
             filled += param.shape().numel();
             task.done(filled);
         }

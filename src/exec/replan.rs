@@ -75,7 +75,7 @@ impl Session {
         let names: Vec<String> =
             storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).filter(here).collect();
         for name in names {
-            let words = self.read_parameter(&name)?;
+            let words = self.words_of(&name)?;
             self.host.keep(&name, words);
         }
         Ok(())

@@ -127,13 +127,13 @@ impl Tensor {
             let (dims, k) = (self.shape.dims(), self.shape.last());
             let rows = dims[..dims.len() - 1].iter().product::<usize>();
             let flat = self.reshape([rows, k]);
-            let product = flat.one(Op::MatMul { ta, tb }, &[&flat, other], at);
+            let product = flat.one(Op::MatMul { ta, tb, then: None }, &[&flat, other], at);
             let mut out = dims.to_vec();
             *out.last_mut().expect("rank is above 2") = product.shape.last();
             return product.reshape_to(&out, at);
         }
         let (a, b) = (self.with_batches_of(other), other.with_batches_of(self));
-        self.one(Op::MatMul { ta, tb }, &[&a, &b], at)
+        self.one(Op::MatMul { ta, tb, then: None }, &[&a, &b], at)
     }
 
     /// Kernels step through batches with one stride: an operand has all batches or one. Others are expanded.

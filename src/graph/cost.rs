@@ -132,10 +132,12 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
     let taps = |window: &Window| window.taps() as u64;
     let n = result.numel();
     match op {
-        Op::MatMul { ta, .. } => {
+        Op::MatMul { ta, then, .. } => {
             let dims = first.dims();
             let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
-            2 * n * depth.map_or(1, |i| dims[i] as u64)
+            let links = then.iter().flat_map(|chain| chain.links());
+            let behind: u64 = links.map(|link| flops(&link.op, result, None, result)).sum();
+            behind + 2 * n * depth.map_or(1, |i| dims[i] as u64)
         }
         Op::Conv2d { source, groups, .. } => {
             let own = convolution(n, second);
@@ -152,16 +154,16 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::AvgPool2dGrad { over, .. } => first.numel() * window_taps(over, result, first),
         Op::Resample { .. } => 8 * n,
         Op::ResampleGrad { .. } => 8 * first.numel(),
-        Op::Reduce { .. } | Op::LabelShare => first.numel(),
+        Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
         Op::BatchNorm(_) => NORM * n,
         Op::BatchNormGrad { .. } => 16 * n,
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
         Op::Dropout { .. } => 8 * n,
-        Op::Update(Update::Sgd { .. }) => 4 * first.numel(),
-        Op::Update(Update::Momentum { .. }) => 6 * first.numel(),
-        Op::Update(_) => 16 * first.numel(),
+        Op::Update(Update::Sgd { .. }, _) => 4 * first.numel(),
+        Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
+        Op::Update(..) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
         Op::Chain(chain) => chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum(),
         // What only moves elements computes nothing; the rest is counted as one operation each.

@@ -1,5 +1,7 @@
 //! Shapes and element types of an operation's results, or what is wrong with its operands.
 
+use std::sync::Arc;
+
 use crate::dtype::DType;
 use crate::shape::{MAX_RANK, Shape};
 
@@ -21,9 +23,15 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
-        Op::MatMul { ta, tb } => {
-            all_float(inputs)?;
-            Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
+        Op::MatMul { ta, tb, then } => {
+            all_float(&inputs[..2])?;
+            let product = matmul(shape(0), shape(1), *ta, *tb)?;
+            let Some(chain) = then else { return Ok(vec![(product, F32)]) };
+            let operands = [&[(chain.shape(), F32)], &inputs[2..]].concat();
+            if product.numel() != chain.shape().numel() {
+                return Err(format!("{}: {product} is no {}", op.name(), chain.shape()));
+            }
+            infer(&Op::Chain(Arc::clone(chain)), &operands)
         }
         Op::Unary(_) | Op::Dropout { .. } => {
             all_float(&inputs[..1])?;
@@ -32,6 +40,14 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::UnaryGrad(_) | Op::SoftmaxGrad { .. } => {
             all_float(inputs)?;
             equal(op, shape(0), shape(1))?;
+            same(1)
+        }
+        Op::Mask(_) => {
+            all_float(inputs)?;
+            Ok(vec![(Shape::from([shape(0).numel().div_ceil(32) as usize]), U32)])
+        }
+        Op::MaskGrad(_) => {
+            all_float(&inputs[1..])?;
             same(1)
         }
         Op::Binary(_) => {
@@ -131,7 +147,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update(update) => {
+        Op::Update(update, _) => {
             let states = match update {
                 Update::Sgd { .. } => 0,
                 Update::Momentum { .. } | Update::Lion { .. } => 1,
@@ -180,7 +196,8 @@ fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {
     if a == b { Ok(()) } else { Err(format!("{}: {a} and {b} differ", op.name())) }
 }
 
-fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
+/// The shape of a product.
+pub(crate) fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
     let wrong = |why: &str| {
         let mark = |t: bool| if t { "ᵀ" } else { "" };
         Err(format!("matmul {a}{} · {b}{}: {why}", mark(ta), mark(tb)))

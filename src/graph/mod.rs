@@ -25,11 +25,12 @@ use std::sync::Arc;
 pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
+pub(crate) use infer::matmul as matmul_shape;
 pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Link, LossScale,
-    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Unary, Update,
+    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
-pub(crate) use op::{is_link, only_reads};
+pub(crate) use op::{is_link, only_reads, reads};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

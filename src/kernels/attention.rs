@@ -1,7 +1,7 @@
 //! Kernels for attention. Each is joined from: the parameters, how operands lie, what is read and written, whether weights
 //! drop out, and how rows are shared.
 
-use super::{GRID, Kernel, NONE};
+use super::{GRID, Kernel, NONE, PCG4D};
 
 /// The kernels of one pass for one way to share rows: operands apart or packed, without and with dropout.
 #[derive(Debug)]
@@ -71,31 +71,31 @@ macro_rules! passes {
                 apart: variant!(concat!("attention_", $suffix), $workgroup, [1, 2, 3, 4, 5],
                     [APART, FORWARD, WHOLE, $($share,)* $forward]),
                 apart_dropout: variant!(concat!("attention_dropout_", $suffix), $workgroup, [1, 2, 3, 4, 5, 8],
-                    [APART, FORWARD, DROPOUT, $($share,)* $forward]),
+                    [APART, FORWARD, PCG4D, DROPOUT, $($share,)* $forward]),
                 packed: variant!(concat!("attention_packed_", $suffix), $workgroup, [1, 4, 5],
                     [PACKED, FORWARD, WHOLE, $($share,)* $forward]),
                 packed_dropout: variant!(concat!("attention_packed_dropout_", $suffix), $workgroup, [1, 4, 5, 8],
-                    [PACKED, FORWARD, DROPOUT, $($share,)* $forward]),
+                    [PACKED, FORWARD, PCG4D, DROPOUT, $($share,)* $forward]),
             },
             dq: Pass {
                 apart: variant!(concat!("attention_dq_", $suffix), $workgroup, [1, 2, 3, 4, 5, 6],
                     [APART, BACKWARD, DQ, WHOLE, $($share,)* $dq]),
                 apart_dropout: variant!(concat!("attention_dq_dropout_", $suffix), $workgroup,
-                    [1, 2, 3, 4, 5, 6, 8], [APART, BACKWARD, DQ, DROPOUT, $($share,)* $dq]),
+                    [1, 2, 3, 4, 5, 6, 8], [APART, BACKWARD, DQ, PCG4D, DROPOUT, $($share,)* $dq]),
                 packed: variant!(concat!("attention_dq_packed_", $suffix), $workgroup, [1, 4, 5, 6],
                     [PACKED, BACKWARD, DQKV, WHOLE, $($share,)* $dq]),
                 packed_dropout: variant!(concat!("attention_dq_packed_dropout_", $suffix), $workgroup,
-                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, DROPOUT, $($share,)* $dq]),
+                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, PCG4D, DROPOUT, $($share,)* $dq]),
             },
             dkv: Pass {
                 apart: variant!(concat!("attention_dkv_", $suffix), $workgroup, [1, 2, 3, 4, 5, 6, 7],
                     [APART, BACKWARD, DKV, WHOLE, $($share,)* $dkv]),
                 apart_dropout: variant!(concat!("attention_dkv_dropout_", $suffix), $workgroup,
-                    [1, 2, 3, 4, 5, 6, 7, 8], [APART, BACKWARD, DKV, DROPOUT, $($share,)* $dkv]),
+                    [1, 2, 3, 4, 5, 6, 7, 8], [APART, BACKWARD, DKV, PCG4D, DROPOUT, $($share,)* $dkv]),
                 packed: variant!(concat!("attention_dkv_packed_", $suffix), $workgroup, [1, 4, 5, 6],
                     [PACKED, BACKWARD, DQKV, WHOLE, $($share,)* $dkv]),
                 packed_dropout: variant!(concat!("attention_dkv_packed_dropout_", $suffix), $workgroup,
-                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, DROPOUT, $($share,)* $dkv]),
+                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, PCG4D, DROPOUT, $($share,)* $dkv]),
             },
         };
     };

@@ -35,48 +35,78 @@ impl Prelude {
             Self::Binary => &[table::BINARY_FUNCTIONS],
             Self::NormOne => &[table::ELEM1, table::ACTIVATION],
             Self::NormFour => &[table::ELEM4, table::ACTIVATION],
-            Self::Dropout => &[table::DROPPED],
+            Self::Dropout => &[table::PCG4D, table::DROPPED],
             Self::F16 => &[table::HALF_F16, table::WIDENED],
             Self::Bf16 => &[table::HALF_BF16, table::WIDENED],
         }
     }
 }
 
+/// What a generated kernel is made of, beside its text.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// Its name, and what follows the number that tells it from others of this name.
+    pub name: [String; 2],
+    /// Texts in front of its own.
+    pub preludes: BTreeSet<Prelude>,
+    /// Its own text.
+    pub text: String,
+    /// Binding numbers of its storage buffers.
+    pub slots: Vec<u32>,
+}
+
+impl Draft {
+    /// The kernel of this text, which has an entry point of 64 threads.
+    pub fn kernel(self) -> &'static Kernel {
+        self.known(Vec::new(), 64, &[&[]])
+    }
+
+    /// The matrix product `base` with this text in the place of the one that stores its results.
+    pub fn behind(self, base: &Kernel) -> &'static Kernel {
+        let stores = [table::STORE_FOURS, table::STORE_LANES];
+        let parts = base.parts.iter().copied().filter(|part| !stores.contains(part)).collect();
+        self.known(parts, base.workgroup, base.variants)
+    }
+
+    fn known(
+        self,
+        mut parts: Vec<&'static str>,
+        workgroup: u32,
+        variants: &'static [&'static [(&'static str, f64)]],
+    ) -> &'static Kernel {
+        let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        parts.extend(self.preludes.iter().flat_map(|prelude| prelude.texts()));
+        let key = (parts, self.text);
+        if let Some(kernel) = known.kernels.get(&key) {
+            return kernel;
+        }
+        let mut parts = key.0.clone();
+        parts.push(key.1.clone().leak());
+        let [name, ending] = &self.name;
+        let kernel: &'static Kernel = Box::leak(Box::new(Kernel {
+            name: known.unused(name, ending),
+            parts: parts.leak(),
+            slots: self.slots.leak(),
+            workgroup,
+            variants,
+        }));
+        known.kernels.insert(key, kernel);
+        kernel
+    }
+}
+
+/// Whether a matrix product stores four neighbours at once, and not each by itself.
+pub fn stores_fours(kernel: &Kernel) -> bool {
+    kernel.parts.contains(&table::STORE_FOURS)
+}
+
 #[derive(Default)]
 struct Known {
-    kernels: BTreeMap<(Vec<Prelude>, String), &'static Kernel>,
+    kernels: BTreeMap<(Vec<&'static str>, String), &'static Kernel>,
     names: BTreeSet<&'static str>,
 }
 
 static KNOWN: Mutex<Known> = Mutex::new(Known { kernels: BTreeMap::new(), names: BTreeSet::new() });
-
-/// The kernel of this text, with storage at `slots`; its name begins with `name` and ends with `ending`.
-pub fn generated(
-    [name, ending]: [&str; 2],
-    preludes: &BTreeSet<Prelude>,
-    text: String,
-    slots: &[u32],
-    workgroup: u32,
-) -> &'static Kernel {
-    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let preludes: Vec<Prelude> = preludes.iter().copied().collect();
-    let key = (preludes, text);
-    if let Some(kernel) = known.kernels.get(&key) {
-        return kernel;
-    }
-    let text: &'static str = key.1.clone().leak();
-    let mut parts: Vec<&'static str> = key.0.iter().flat_map(|prelude| prelude.texts()).copied().collect();
-    parts.push(text);
-    let kernel: &'static Kernel = Box::leak(Box::new(Kernel {
-        name: known.unused(name, ending),
-        parts: parts.leak(),
-        slots: slots.to_vec().leak(),
-        workgroup,
-        variants: &[&[]],
-    }));
-    known.kernels.insert(key, kernel);
-    kernel
-}
 
 impl Known {
     /// A device finds pipelines by name.

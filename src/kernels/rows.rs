@@ -1,6 +1,8 @@
 //! Kernels for rows: norms, embedding, rotary embedding.
 
-use super::{ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
+use super::{
+    ELEM1, ELEM4, GRID, GROUP_REDUCE, HALF_BF16, HALF_F16, IN_PLACE, Kernel, NONE, OUT_OF_PLACE, WIDENED,
+};
 
 const ALONE: &str = wgsl!("prelude/alone");
 const TOGETHER: &str = wgsl!("prelude/together");
@@ -67,6 +69,29 @@ macro_rules! by_width {
     };
 }
 
+/// Rows of a table in 16 bits, elements one by one, and in fours.
+macro_rules! embedding_of {
+    ($id:ident, $name:literal, $format:expr) => {
+        /// Elements one by one, and in fours.
+        pub static $id: [Kernel; 2] = [
+            Kernel {
+                name: $name,
+                parts: &[GRID, ELEM1, $format, wgsl!("prelude/table_half1"), wgsl!("embedding")],
+                slots: &[1, 2, 3],
+                workgroup: 64,
+                variants: NONE,
+            },
+            Kernel {
+                name: concat!($name, "_fours"),
+                parts: &[GRID, ELEM4, $format, WIDENED, wgsl!("prelude/table_half4"), wgsl!("embedding")],
+                slots: &[1, 2, 3],
+                workgroup: 64,
+                variants: NONE,
+            },
+        ];
+    };
+}
+
 by_rows!(LAYER_NORM, "layer_norm", "", "row_norm", [LAYER, LAYER_RESULTS], [1, 2, 3, 4, 5]);
 by_rows!(RMS_NORM, "rms_norm", "", "row_norm", [RMS, RMS_RESULTS], [1, 2, 3, 4]);
 by_rows!(LAYER_NORM_GRAD, "layer_norm_grad", "", "row_norm_grad", [OUT_OF_PLACE, LAYER], [1, 2, 3, 4, 5]);
@@ -91,7 +116,9 @@ by_width!(LAYER_NORM_SUMS, "layer_norm_sums", "", "row_norm_sums", [LAYER], [1, 
 by_width!(RMS_NORM_SUMS, "rms_norm_sums", "", "row_norm_sums", [RMS], [1, 2, 3, 4], 64);
 by_width!(LAYER_NORM_SUMS_END, "layer_norm_sums_end", "", "row_norm_sums_end", [LAYER_END], [1, 2, 3], 8);
 by_width!(RMS_NORM_SUMS_END, "rms_norm_sums_end", "", "row_norm_sums_end", [RMS_END], [1, 2], 8);
-by_width!(EMBEDDING, "embedding", "", "embedding", [], [1, 2, 3], 64);
+by_width!(EMBEDDING, "embedding", "", "embedding", [wgsl!("prelude/table_f32")], [1, 2, 3], 64);
+embedding_of!(EMBEDDING_F16, "embedding_f16", HALF_F16);
+embedding_of!(EMBEDDING_BF16, "embedding_bf16", HALF_BF16);
 by_width!(EMBEDDING_SUMS, "embedding_sums", "_in_place", "embedding_sums", [], [1, 2, 3], 64);
 by_width!(ROTARY, "rotary", "", "rotary", [OUT_OF_PLACE], [1, 2, 3], 64);
 by_width!(ROTARY_IN_PLACE, "rotary", "_in_place", "rotary", [IN_PLACE], [2, 3], 64);

@@ -36,8 +36,11 @@ pub(super) const HALF_BF16: &str = wgsl!("prelude/half_bf16");
 pub(super) const WIDENED: &str = wgsl!("prelude/widened");
 pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 const STRIDED: &str = wgsl!("prelude/strided");
+pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
 const MATMUL: &str = wgsl!("prelude/matmul_params");
+pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
+pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 const ONLINE: &str = wgsl!("prelude/online");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 
@@ -121,6 +124,7 @@ placed!(
     UNARY_CODES
 );
 placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_FUNCTIONS, BINARY_OPS], [3], 256, BINARY_CODES);
+placed!(MASK_GRAD, MASK_GRAD_IN_PLACE, "mask_grad", ELEM4, [], [3], 64, NONE);
 placed!(
     BINARY_STRIDED,
     BINARY_STRIDED_IN_PLACE,
@@ -131,7 +135,7 @@ placed!(
     64,
     BINARY_CODES
 );
-placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [DROPPED], [3], 64, NONE);
+placed!(DROPOUT, DROPOUT_IN_PLACE, "dropout", ELEM4, [PCG4D, DROPPED], [3], 64, NONE);
 placed!(
     CROSS_ENTROPY_GRAD,
     CROSS_ENTROPY_GRAD_IN_PLACE,
@@ -150,6 +154,9 @@ placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], []
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
 kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ONLINE], [1, 2, 3, 4], 8, NONE);
 kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
+const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
+kernel!(MASK, "mask", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK_WG, "mask_wg", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
 kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
@@ -166,16 +173,16 @@ kernel!(
 kernel!(
     MATMUL_ANY,
     "matmul_any",
-    [MATMUL],
+    [MATMUL, STORE_LANES],
     [1, 2, 3],
     64,
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
 );
-kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL], [1, 2, 3], 8, NONE);
+kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL, STORE_LANES], [1, 2, 3], 8, NONE);
 kernel!(
     MATMUL_TILED,
     "matmul_tiled",
-    [MATMUL],
+    [MATMUL, STORE_LANES],
     [1, 2, 3],
     64,
     &[
@@ -185,37 +192,11 @@ kernel!(
         &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     ]
 );
-kernel!(ADAM, "adam", [GRID], [1, 2, 3, 4, 5], 256, &[&[("DECOUPLED", 0.0)], &[("DECOUPLED", 1.0)]]);
-
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
 kernel!(NOT_FINITE_END, "not_finite_end", [], [1, 2], 1, NONE);
 kernel!(LOSS_SCALE, "loss_scale", [], [1, 2, 3, 4, 5], 1, NONE);
-kernel!(LION, "lion", [GRID], [1, 2, 3, 4], 64, NONE);
-kernel!(ADAFACTOR, "adafactor", [GRID], [1, 2, 3, 4, 5], 64, NONE);
 kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
-const DYNAMIC_8BIT: &str = wgsl!("prelude/dynamic_8bit");
-const TAILS: &[&[(&str, f64)]] = &[&[("TAIL", 1.0)], &[("TAIL", 4.0)]];
-kernel!(ADAM8, "adam8", [GRID, DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 8, TAILS);
-kernel!(ADAM8_WG, "adam8_wg", [DYNAMIC_8BIT], [1, 2, 3, 4, 5, 6], 64, TAILS);
-
-/// `shaders/sgd.wgsl` without state.
-pub static SGD: Kernel = Kernel {
-    name: "sgd",
-    parts: &[GRID, wgsl!("prelude/without_momentum"), wgsl!("sgd")],
-    slots: &[1, 2, 3],
-    workgroup: 64,
-    variants: NONE,
-};
-
-/// `shaders/sgd.wgsl` with a velocity.
-pub static MOMENTUM: Kernel = Kernel {
-    name: "momentum",
-    parts: &[GRID, wgsl!("prelude/with_momentum"), wgsl!("sgd")],
-    slots: &[1, 2, 3, 4],
-    workgroup: 64,
-    variants: &[&[("NESTEROV", 0.0)], &[("NESTEROV", 1.0)]],
-};
 
 /// A matrix product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
 macro_rules! sharing {
@@ -223,7 +204,7 @@ macro_rules! sharing {
         #[doc = concat!("`C = op(A) · op(B)`, ", $name)]
         pub static $id: Kernel = Kernel {
             name: $name,
-            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), $($part),*],
+            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), STORE_FOURS, $($part),*],
             slots: &[1, 2, 3],
             workgroup: 8,
             variants: NONE,
@@ -241,6 +222,9 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
+#[path = "updates.rs"]
+mod updates;
+pub use updates::*;
 #[path = "attention.rs"]
 mod attention;
 pub use attention::*;
@@ -282,7 +266,8 @@ pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = {
-    static JOINED: [&Kernel; MOST.len() + attention::KERNELS.len()] = join(MOST, &attention::KERNELS);
+    static MORE: [&Kernel; MOST.len() + updates::KERNELS.len()] = join(MOST, &updates::KERNELS);
+    static JOINED: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
     &JOINED
 };
 
@@ -299,7 +284,7 @@ const fn join<const N: usize>(
     all
 }
 
-/// All but those of attention.
+/// All but those of attention and updates.
 static MOST: &[&Kernel] = &[
     &CONV_PACK[0],
     &CONV_PACK[1],
@@ -349,6 +334,10 @@ static MOST: &[&Kernel] = &[
     &UNARY_IN_PLACE,
     &UNARY_GRAD,
     &UNARY_GRAD_IN_PLACE,
+    &MASK,
+    &MASK_WG,
+    &MASK_GRAD,
+    &MASK_GRAD_IN_PLACE,
     &BINARY,
     &BINARY_IN_PLACE,
     &BINARY_STRIDED,
@@ -381,18 +370,11 @@ static MOST: &[&Kernel] = &[
     &PACK_BF16,
     &UNPACK_BF16,
     &REDUCE,
-    &SGD,
-    &MOMENTUM,
-    &ADAM,
     &LOSS_SCALE_SEED,
     &NOT_FINITE,
     &NOT_FINITE_END,
     &LOSS_SCALE,
-    &LION,
-    &ADAFACTOR,
     &MOVING_AVERAGE,
-    &ADAM8,
-    &ADAM8_WG,
     &MATMUL_ANY,
     &MATMUL_CPU_ANY,
     &MATMUL_CPU8_NN,
@@ -430,6 +412,10 @@ static MOST: &[&Kernel] = &[
     &RMS_NORM_SUMS_END[1],
     &EMBEDDING[0],
     &EMBEDDING[1],
+    &EMBEDDING_F16[0],
+    &EMBEDDING_F16[1],
+    &EMBEDDING_BF16[0],
+    &EMBEDDING_BF16[1],
     &EMBEDDING_SUMS[0],
     &EMBEDDING_SUMS[1],
     &ROTARY[0],

@@ -7,7 +7,7 @@ use crate::graph::{Binary, Unary};
 use crate::kernels::{Kernel, Launch, table};
 use crate::shape::{MAX_RANK, Shape};
 
-fn in_fours(
+pub(super) fn in_fours(
     site: &Site,
     [away, over]: [&'static Kernel; 2],
     memory: Vec<Operand>,

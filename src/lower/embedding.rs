@@ -3,6 +3,7 @@
 
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site, movement};
+use crate::dtype::DType;
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 
@@ -13,7 +14,12 @@ fn by_width([ones, fours]: &'static [Kernel; 2], columns: u64) -> (&'static Kern
 
 pub(super) fn embedding(site: &Site) -> Launch<Operand> {
     let table = site.inputs[0].0;
-    let (kernel, columns) = by_width(&table::EMBEDDING, table.last() as u64);
+    let kernels = match site.inputs[0].1 {
+        DType::F16 => &table::EMBEDDING_F16,
+        DType::BF16 => &table::EMBEDDING_BF16,
+        DType::F32 | DType::U32 => &table::EMBEDDING,
+    };
+    let (kernel, columns) = by_width(kernels, table.last() as u64);
     let n = site.inputs[1].0.numel() * columns;
     let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
     per_thread(site, kernel, n, memory, &[n as u32, columns as u32, table.dims()[0] as u32])

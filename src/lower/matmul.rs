@@ -1,8 +1,10 @@
 //! Matrix products: the kernel for an adapter and a shape, from one table.
 
 use super::grid::fold;
-use super::{Lowered, Operand, Site, reduce};
+use super::{Lowered, Operand, Site, chain, reduce};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::Chain;
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::{AdapterClass, Limits};
 use crate::shape::Shape;
@@ -83,7 +85,13 @@ fn choose(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Choice {
 /// thread's loops after 65,535 turns.
 const MAX_INNER: u64 = 1 << 17;
 
-pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
+/// Whether a result may be written over what is added to it: it is not summed up from pieces first, which only products do
+/// that are longer in any direction.
+pub(super) fn in_one_go(inputs: &[(Shape, DType)]) -> bool {
+    inputs[..2].iter().all(|(shape, _)| shape.dims().iter().all(|&dim| dim as u64 <= MAX_INNER))
+}
+
+pub(super) fn matmul(site: &Site, ta: bool, tb: bool, then: Option<&Chain>) -> Result<Lowered> {
     let (a, b, c) = (site.inputs[0].0, site.inputs[1].0, site.output());
     let (a_rows, a_cols) = rows_and_cols(a);
     let (b_rows, b_cols) = rows_and_cols(b);
@@ -99,10 +107,17 @@ pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
         sizes,
     };
     if site.limits.class == AdapterClass::Cpu && k > MAX_INNER {
-        return long(site, &product);
+        let mut lowered = long(site, &product)?;
+        lowered.launches.extend(then.map(|chain| chain::over_product(site, chain)));
+        return Ok(lowered);
     }
     let choice = choose(&product.sizes, ta, tb, site.limits);
-    Ok(product.launch(site, choice, Operand::Output(0)).into())
+    let launch = product.launch(site, choice, Operand::Output(0));
+    Ok(match then {
+        Some(chain) => chain::behind_product(site, chain, launch),
+        None => launch,
+    }
+    .into())
 }
 
 /// A product as kernels see it; strides in elements.

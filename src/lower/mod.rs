@@ -2,6 +2,7 @@
 
 mod attention;
 mod chain;
+mod chain_text;
 mod conv;
 mod elementwise;
 mod embedding;
@@ -9,6 +10,7 @@ mod grid;
 mod images;
 mod loss;
 mod loss_scale;
+mod mask;
 mod matmul;
 mod movement;
 mod norm;
@@ -19,7 +21,7 @@ mod update;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Op, Read, Source};
+use crate::graph::{Chain, Op, Read, Source};
 use crate::kernels::Launch;
 use crate::limits::Limits;
 use crate::shape::Shape;
@@ -69,7 +71,7 @@ impl From<Launch<Operand>> for Lowered {
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {
         Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad => vec![0],
-        Op::UnaryGrad(_) => vec![1],
+        Op::UnaryGrad(_) | Op::MaskGrad(_) => vec![1],
         Op::Softmax { .. } => vec![0],
         Op::SoftmaxGrad { .. } => vec![1],
         Op::BatchNorm(_) => vec![0],
@@ -79,14 +81,22 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
-        Op::Chain(chain) => {
-            let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
-            let reads = chain.reads(&shapes).unwrap_or_default();
-            let fits = |i: &usize| reads[*i] == Read::Whole && inputs[*i].1 == DType::F32;
-            (0..reads.len()).filter(fits).collect()
+        Op::Chain(chain) => whole_operands(chain, inputs),
+        Op::MatMul { then: Some(chain), .. } if matmul::in_one_go(inputs) => {
+            let product = (output, DType::F32);
+            let behind = whole_operands(chain, &[&[product], &inputs[2..]].concat());
+            behind.into_iter().filter(|&k| k > 0).map(|k| k + 1).collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// Operands of a chain that are as long as its result, element for element.
+fn whole_operands(chain: &Chain, operands: &[(Shape, DType)]) -> Vec<usize> {
+    let shapes: Vec<Shape> = operands.iter().map(|(shape, _)| *shape).collect();
+    let reads = chain.reads(&shapes).unwrap_or_default();
+    let fits = |i: &usize| reads[*i] == Read::Whole && operands[*i].1 == DType::F32;
+    (0..reads.len()).filter(fits).collect()
 }
 
 /// The dispatches of one node. A view has none.
@@ -104,9 +114,11 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         return Ok(Lowered::default());
     }
     Ok(match site.op {
-        Op::MatMul { ta, tb } => matmul::matmul(site, *ta, *tb)?,
+        Op::MatMul { ta, tb, then } => matmul::matmul(site, *ta, *tb, then.as_deref())?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
+        Op::Mask(f) => mask::mask(site, *f).into(),
+        Op::MaskGrad(f) => mask::grad(site, *f).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
         Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
         Op::Cast(to) => elementwise::cast(site, *to).into(),
@@ -124,7 +136,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
-        Op::Update(update) => update::update(site, update).into(),
+        Op::Update(update, stored) => update::update(site, update, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite => loss_scale::not_finite(site),

@@ -2,11 +2,12 @@
 
 use super::grid::{per_thread, quads};
 use super::{Operand, Site};
-use crate::graph::Update;
-use crate::kernels::{Launch, table};
+use crate::dtype::DType;
+use crate::graph::{Stored, Update};
+use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 
-pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
+pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
     let flag = |on: bool| f64::from(u8::from(on));
@@ -26,17 +27,39 @@ pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
             (&table::ADAFACTOR, vec![], vec![n, eps, clip, weight_decay])
         }
         Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
-            return adam8(site, memory, &[beta1, beta2, eps, weight_decay]);
+            return adam8(site, memory, &[beta1, beta2, eps, weight_decay], stored);
         }
     };
-    let mut params = vec![count];
-    params.extend(settings.iter().map(|setting| setting.to_bits()));
     let threads = match update {
         // A workgroup owns four times as many as it has threads.
-        Update::Adam { .. } => count.div_ceil(4 * kernel.workgroup) * kernel.workgroup,
+        Update::Adam { .. } => count.div_ceil(4 * kernel[0].workgroup) * kernel[0].workgroup,
         _ => count,
     };
-    let mut launch = per_thread(site, kernel, u64::from(threads), memory, &params);
+    launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, stored)
+}
+
+/// The kernel for how the weight is held, over so many fours by so many threads.
+fn launch(
+    site: &Site,
+    kernels: &'static [Kernel; 3],
+    (quads, threads): (u32, u64),
+    memory: Vec<Operand>,
+    settings: &[f32],
+    mut constants: Vec<(&'static str, f64)>,
+    stored: Stored,
+) -> Launch<Operand> {
+    let (held, key) = match (site.inputs[0].1, stored) {
+        (DType::F32 | DType::U32, _) => (0, 0),
+        (half, Stored::Nearest) => (if half == DType::F16 { 1 } else { 2 }, 0),
+        (half, Stored::Stochastic(key)) => (if half == DType::F16 { 1 } else { 2 }, key),
+    };
+    if held > 0 {
+        constants.push(("STOCHASTIC", f64::from(u8::from(stored != Stored::Nearest))));
+    }
+    let mut params = vec![quads];
+    params.extend(settings.iter().map(|setting| setting.to_bits()));
+    params.push(key);
+    let mut launch = per_thread(site, &kernels[held], threads, memory, &params);
     launch.constants = constants;
     launch
 }
@@ -44,18 +67,15 @@ pub(super) fn update(site: &Site, update: &Update) -> Launch<Operand> {
 /// Fours in a block of 256 elements.
 const BLOCK_QUADS: u32 = 64;
 
-fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32]) -> Launch<Operand> {
+fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) -> Launch<Operand> {
     let n = site.inputs[0].0.numel();
     let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
     let (kernel, threads) = match site.limits.class {
         AdapterClass::Cpu => (&table::ADAM8, blocks),
         AdapterClass::Gpu => (&table::ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
     };
-    let mut params = vec![quads(n)];
-    params.extend(settings.iter().map(|setting| setting.to_bits()));
-    let mut launch = per_thread(site, kernel, threads, memory, &params);
-    launch.constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
-    launch
+    let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
+    launch(site, kernel, (quads(n), threads), memory, settings, constants, stored)
 }
 
 pub(super) fn moving_average(site: &Site, scale: f32) -> Launch<Operand> {

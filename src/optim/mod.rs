@@ -13,7 +13,7 @@ pub use schedule::Schedule;
 use crate::autodiff::Gradients;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Counting, LossScale, Op, Phase, StepScalars, Tensor, Trace, Update, ValueId};
+use crate::graph::{Counting, LossScale, Op, Phase, StepScalars, Stored, Tensor, Trace, Update, ValueId};
 use crate::shape::Shape;
 
 /// Stochastic gradient descent, with momentum if it is not 0: `torch.optim.SGD`.
@@ -277,7 +277,7 @@ impl Optimizer {
     }
 
     fn append_one(&self, trace: &Trace, name: &str, weight: &Tensor, gradient: &Tensor, scalars: &Tensor) {
-        let op = Op::Update(self.update(weight.shape().numel()));
+        let op = Op::Update(self.update(weight.shape().numel()), Stored::Nearest);
         if let Self::Adafactor(adafactor) = self {
             let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
             trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());

@@ -1,12 +1,13 @@
 //! What users plan: a training step, or a forward pass.
 
 use super::accumulated::accumulated;
+use super::offload::{Activations, Offload};
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, Recompute, Settings};
 use crate::autodiff;
-use crate::dtype::{DType, Precision};
+use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace};
+use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
 use crate::limits::{ALIGNMENT, AdapterClass, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::progress;
@@ -32,10 +33,16 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
     /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
-    /// elements that follow each other run as one. The bits are the same.
+    /// elements that follow each other run as one, in a matrix product if they follow one. The bits are the same, but with
+    /// 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,
+    /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
+    /// gradients pass.
+    pub bit_masks: bool,
     /// In how many bits activations wait for the backward pass.
     pub precision: Precision,
+    /// In how many bits large weights live.
+    pub weights: WeightStorage,
     /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
     pub recompute: Recompute,
     /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
@@ -63,7 +70,9 @@ impl Default for PlanOptions {
             guard: false,
             rebuild: true,
             fuse: true,
+            bit_masks: false,
             precision: Precision::F32,
+            weights: WeightStorage::F32,
             recompute: Recompute::Off,
             accumulate: 1,
             offload: Offload::default(),
@@ -71,43 +80,6 @@ impl Default for PlanOptions {
             loss_scale: None,
         }
     }
-}
-
-/// What lies in the host's memory while the device does not need it. Results are the same bits; what moves counts as time of
-/// the step (see [`Roofline::host_bytes_per_s`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offload {
-    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
-    /// updated.
-    pub optimizer: bool,
-    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`].
-    pub activations: Activations,
-}
-
-/// Which results of the forward pass wait for the backward pass in the host's memory: of those that are not computed again,
-/// of [`Offload::SMALLEST`] bytes or more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// None.
-    #[default]
-    Keep,
-    /// All.
-    All,
-    /// So many bytes, those that wait longest.
-    Most(Bytes),
-    /// Those of the layers of these paths, such as `layer1.0`.
-    Layers(&'static [&'static str]),
-}
-
-impl Offload {
-    /// Nothing.
-    pub const OFF: Self = Self { optimizer: false, activations: Activations::Keep };
-    /// Optimizer state.
-    pub const OPTIMIZER: Self = Self { optimizer: true, activations: Activations::Keep };
-    /// Activations.
-    pub const ACTIVATIONS: Self = Self { optimizer: false, activations: Activations::All };
-    /// Smaller tensors stay on the device: to move them costs more than they take.
-    pub const SMALLEST: u64 = 16 << 10;
 }
 
 /// A traced model with a scalar loss: the forward half of a training step.
@@ -188,8 +160,16 @@ impl TrainStep {
 
     /// Whether some plan keeps to the budget. With [`Heights::Few`] one that does may be missed.
     pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<bool> {
-        let plan = self.plan_at(options, limits, heights)?;
-        Ok(options.budget.is_none_or(|budget| plan.footprint().total() <= budget.0))
+        let Some(Bytes(budget)) = options.budget else { return Ok(true) };
+        if options.recompute == Recompute::Auto {
+            // What nothing computes again may be too much by itself.
+            let graph = self.training_graph(options, limits)?;
+            let stays = graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
+            if stays.map(Value::bytes).sum::<u64>() > budget {
+                return Ok(false);
+            }
+        }
+        Ok(self.plan_at(options, limits, heights)?.footprint().total() <= budget)
     }
 
     fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
@@ -237,6 +217,7 @@ impl TrainStep {
         let (precision, offload) = (Precision::F32, Offload::OFF);
         let options =
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
+        let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
@@ -252,12 +233,14 @@ impl TrainStep {
         let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
+        let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };
         let graph = match options.precision.storage() {
             // Without a loss scale small gradients would vanish in `f16`.
             Some(dtype) => rewrite::half(graph, dtype, dtype == DType::BF16 || options.loss_scale.is_some()),
             None => graph,
         };
-        let graph = if options.fuse { rewrite::fuse(graph) } else { graph };
+        let graph = rewrite::weights(graph, options.weights);
+        let graph = if options.fuse { joined(graph) } else { graph };
         let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
         Ok(rewrite::offload(graph, smallest))
     }
@@ -273,6 +256,11 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// Functions of single elements joined with each other and with what is in front of them.
+fn joined(graph: Graph) -> Graph {
+    rewrite::into_products(rewrite::fuse(graph))
 }
 
 /// Operations merged as the adapter's class likes it.
@@ -344,7 +332,15 @@ impl Forward {
     /// # Errors
     /// A tensor that no binding covers.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| rewrite::fuse(fused(graph, limits)))
+        self.plan_with(WeightStorage::F32, limits)
+    }
+
+    /// [`Forward::plan`] over weights that live as `weights` says: a session's plans agree on that.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights)))
     }
 
     /// The same with every operation on its own: what fused plans are compared with.

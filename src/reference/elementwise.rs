@@ -92,6 +92,18 @@ pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
     s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * unary_slope(f, s)).collect()
 }
 
+/// A bit for each element, 32 to a word: where the slope is 1.
+pub(super) fn mask(f: Unary, s: &[f64]) -> Vec<f64> {
+    let bit = |(i, &s): (usize, &f64)| u32::from(unary_slope(f, s) == 1.0) << i;
+    s.chunks(32).map(|part| f64::from(part.iter().enumerate().map(bit).sum::<u32>())).collect()
+}
+
+pub(super) fn mask_grad(f: Unary, bits: &[f64], dy: &[f64]) -> Vec<f64> {
+    let other = if let Unary::LeakyRelu(slope) = f { f64::from(slope) } else { 0.0 };
+    let slope = |i: usize| if bits[i / 32] as u32 >> (i % 32) & 1 == 1 { 1.0 } else { other };
+    dy.iter().enumerate().map(|(i, dy)| dy * slope(i)).collect()
+}
+
 fn two(f: Binary, a: f64, b: f64) -> f64 {
     match f {
         Binary::Add => a + b,
@@ -123,7 +135,7 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
 }
 
 /// `(2 - 2⁻⁷) 2¹²⁷`
-const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
+pub(super) const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
 
 /// The nearest number with `digits` binary digits behind the first, ties to even, in a format whose smallest normal
 /// number is `2^lowest`; `largest` where it would be more. Every step is exact in `f64`, but for the rounding asked for.
@@ -138,7 +150,7 @@ fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
 }
 
 /// `⌊log₂ |v|⌋` of a number that is normal in `f64`.
-fn exponent(v: f64) -> i32 {
+pub(super) fn exponent(v: f64) -> i32 {
     (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
@@ -159,7 +171,7 @@ pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f
 }
 
 /// Jarzynski & Olano, "Hash Functions for GPU Rendering" (JCGT 2020), section 4.
-fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
+pub(super) fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
     let mut v = seed.map(|x| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
     let mix = |v: &mut [u32; 4]| {
         v[0] = v[0].wrapping_add(v[1].wrapping_mul(v[3]));

@@ -17,6 +17,7 @@ mod batch_norm;
 mod chain;
 mod elementwise;
 mod embedding;
+mod halves;
 mod images;
 mod loss;
 mod loss_scale;
@@ -63,9 +64,7 @@ impl<'a> Twin<'a> {
             let zeros = || Some(vec![0.0; value.shape.numel() as usize]);
             match value.class {
                 Class::Parameter => match graph.parameters.iter().find(|p| p.name() == value.name) {
-                    Some(param) => {
-                        Some(param.initial(0..value.shape.numel()).into_iter().map(f64::from).collect())
-                    }
+                    Some(param) => Some(held(value, &param.initial(0..value.shape.numel()))),
                     None => zeros(),
                 },
                 Class::Optimizer => zeros(),
@@ -90,7 +89,10 @@ impl<'a> Twin<'a> {
                 format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
-        self.memory[id.index()] = Some(data.to_vec());
+        self.memory[id.index()] = Some(match value.dtype.is_half() && value.class.is_persistent() {
+            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            false => data.to_vec(),
+        });
         Ok(())
     }
 
@@ -163,6 +165,13 @@ impl<'a> Twin<'a> {
 
     fn compute(&mut self, node: &Node) -> Result<()> {
         match &node.op {
+            Op::Update(rule, stored) => {
+                let held = self.graph.value(node.inputs[0]).dtype;
+                return self.update(node, |memory| {
+                    update::update(rule, memory);
+                    halves::store(held, *stored, memory);
+                });
+            }
             Op::ToHost { slot } => {
                 self.host.insert(*slot, self.read(node.inputs[0])?.to_vec());
                 return Ok(());
@@ -171,7 +180,6 @@ impl<'a> Twin<'a> {
                 self.memory[node.outputs[0].index()] = self.host.get(slot).cloned();
                 return Ok(());
             }
-            Op::Update(rule) => return self.update(node, |memory| update::update(rule, memory)),
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
@@ -195,7 +203,9 @@ impl<'a> Twin<'a> {
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
         let x = |i: usize| inputs[i];
         let results = match &node.op {
-            Op::MatMul { ta, tb } => vec![matmul::matmul(x(0), x(1), *ta, *tb, shape(0))],
+            Op::MatMul { ta, tb, then } => vec![matmul::matmul(&inputs, *ta, *tb, then.as_deref())],
+            Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
+            Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
             Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
             op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
@@ -212,7 +222,7 @@ impl<'a> Twin<'a> {
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
             Op::NotFinite => vec![vec![loss_scale::not_finite(x(0).data)]],
-            Op::Update(_)
+            Op::Update(..)
             | Op::RunningStats { .. }
             | Op::MovingAverage { .. }
             | Op::LossScale { .. }
@@ -309,6 +319,11 @@ impl<'a> Twin<'a> {
             message: "nothing was set; call `set` before the first run".to_owned(),
         })
     }
+}
+
+/// Elements as a value's type holds them.
+fn held(value: &Value, data: &[f32]) -> Vec<f64> {
+    value.dtype.unpack(&value.dtype.pack(data), data.len()).into_iter().map(f64::from).collect()
 }
 
 /// Offsets of every position of `dims` under `strides`, in row-major order of the positions.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::simplify::prune;
+use super::uses::Uses;
 use crate::dtype::DType;
-use crate::graph::{Arg, Chain, Graph, Link, Node, Op, ValueId, is_link, only_reads};
+use crate::graph::{Arg, Chain, Graph, Link, Node, Op, ValueId, is_link, only_reads, reads};
 
 /// Operands of one chain: with its result they are as many buffers as every adapter binds.
 const MOST_OPERANDS: usize = 7;
@@ -28,13 +29,13 @@ pub(crate) fn fuse(mut graph: Graph) -> Graph {
 
 /// A chain in the making.
 #[derive(Clone)]
-struct Draft {
-    links: Vec<Link>,
-    operands: Vec<ValueId>,
+pub(super) struct Draft {
+    pub links: Vec<Link>,
+    pub operands: Vec<ValueId>,
 }
 
 impl Draft {
-    fn of(node: &Node) -> Self {
+    pub(super) fn of(node: &Node) -> Self {
         match &node.op {
             Op::Chain(chain) => Self { links: chain.links().to_vec(), operands: node.inputs.clone() },
             op => {
@@ -73,40 +74,14 @@ impl Draft {
 
 struct Fuse {
     graph: Graph,
+    uses: Uses,
     /// What was written so far; `None` where an operation became part of a later one.
     nodes: Vec<Option<Node>>,
-    /// The node that makes each value, by its position. A view is made where the value behind it is.
-    made: Vec<Option<usize>>,
-    /// For each value the one whose memory it is a view of.
-    root: Vec<ValueId>,
-    /// How many nodes read each value; the host counts as one.
-    readers: Vec<u32>,
-    /// The last node that reads each value's memory.
-    last_read: Vec<usize>,
 }
 
 impl Fuse {
     fn new(graph: Graph, nodes: &[Node]) -> Self {
-        let count = graph.values.len();
-        let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
-        let (mut made, mut readers, mut last_read) = (vec![None; count], vec![0; count], vec![0; count]);
-        for (n, node) in nodes.iter().enumerate() {
-            if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-                root[to.index()] = root[from.index()];
-                made[to.index()] = made[from.index()];
-            } else {
-                node.outputs.iter().for_each(|id| made[id.index()] = Some(n));
-            }
-            for id in node.inputs.iter().collect::<BTreeSet<_>>() {
-                readers[id.index()] += 1;
-                last_read[root[id.index()].index()] = n;
-            }
-        }
-        for (_, id) in &graph.outputs {
-            readers[id.index()] += 1;
-            last_read[root[id.index()].index()] = nodes.len();
-        }
-        Self { nodes: Vec::with_capacity(nodes.len()), graph, made, root, readers, last_read }
+        Self { uses: Uses::new(&graph, nodes), nodes: Vec::with_capacity(nodes.len()), graph }
     }
 
     fn dtype(&self, id: ValueId) -> DType {
@@ -134,9 +109,13 @@ impl Fuse {
         let mut k = 0;
         while k < draft.operands.len() {
             match self.with(&draft, k, n, &node) {
-                Some(longer) => {
+                Some((longer, layer)) => {
                     draft = longer;
                     k = 0;
+                    // Functions between layers belong to what they are computed with.
+                    if node.layer.is_empty() {
+                        node.layer = layer;
+                    }
                 }
                 None => k += 1,
             }
@@ -149,37 +128,35 @@ impl Fuse {
         node
     }
 
-    /// The draft with what makes its operand `k` in front, if that can be and needs no more memory.
-    fn with(&mut self, draft: &Draft, k: usize, n: usize, node: &Node) -> Option<Draft> {
+    /// The draft with what makes its operand `k` in front, and the layer of that, if that can be and needs no more memory.
+    fn with(&mut self, draft: &Draft, k: usize, n: usize, node: &Node) -> Option<(Draft, Arc<str>)> {
         let id = draft.operands[k];
-        let at = self.made[id.index()].filter(|_| self.root[id.index()] == id)?;
+        let at = self.uses.made[id.index()].filter(|_| self.uses.root[id.index()] == id)?;
         let first = self.nodes.get(at)?.as_ref().filter(|first| self.joins(first))?;
         let shape = |id: ValueId| self.graph.value(id).shape;
         let free = self.reads_only(first);
-        let alone = self.readers[id.index()] == 1 && first.phase == node.phase;
+        let alone = self.uses.readers[id.index()] == 1 && first.phase == node.phase;
         if shape(id) != shape(node.outputs[0]) || !(free || alone) {
             return None;
         }
-        let before = Draft::of(first);
+        let (before, layer) = (Draft::of(first), Arc::clone(&first.layer));
         let joined = draft.behind(&before, k);
-        if !self.fits(&joined, node) || !(free || self.spares(&before, id, at, draft, n)) {
+        if !self.fits(&joined, node)
+            || !(free || self.uses.spares(&self.graph, [at, n], &before.operands, id, &draft.operands))
+        {
             return None;
         }
-        let readers = &mut self.readers[id.index()];
+        let readers = &mut self.uses.readers[id.index()];
         *readers -= 1;
         if *readers == 0 {
             self.nodes[at] = None;
         }
-        for operand in &joined.operands {
-            let last = &mut self.last_read[self.root[operand.index()].index()];
-            *last = (*last).max(n);
-        }
-        Some(joined)
+        joined.operands.iter().for_each(|operand| self.uses.read(*operand, n));
+        Some((joined, layer))
     }
 
     /// Whether a kernel can be written for it.
     fn fits(&self, draft: &Draft, node: &Node) -> bool {
-        let memory: BTreeSet<ValueId> = draft.operands.iter().map(|id| self.root[id.index()]).collect();
         let halves: BTreeSet<_> =
             draft.operands.iter().map(|id| self.dtype(*id)).filter(|d| d.is_half()).collect();
         let result = self.graph.value(node.outputs[0]).shape;
@@ -187,29 +164,9 @@ impl Fuse {
         draft.operands.len() <= MOST_OPERANDS
             && draft.links.len() <= MOST_LINKS
             // No dispatch binds the same bytes twice.
-            && memory.len() == draft.operands.len()
+            && self.uses.apart(&draft.operands)
             && halves.len() <= 1
-            && Chain::new(draft.links.clone(), result).reads(&shapes).is_some()
-    }
-
-    /// Whether no more is alive between `at`, where `before` runs as long as it stands alone, and `n`: either all else that the
-    /// chain reads is there at `at`, or what `before` reads and nobody reads later is no more than its result `id`.
-    fn spares(&self, before: &Draft, id: ValueId, at: usize, draft: &Draft, n: usize) -> bool {
-        let waits = draft.operands.iter().any(|other| {
-            let made = self.made[self.root[other.index()].index()];
-            *other != id && made.is_some_and(|made| made > at)
-        });
-        let dies = |operand: &&ValueId| {
-            let root = self.root[operand.index()];
-            !self.graph.value(root).class.is_persistent()
-                && self.last_read[root.index()] <= at
-                && !draft.operands.iter().any(|other| self.root[other.index()] == root)
-        };
-        let held: u64 = before.operands.iter().filter(dies).map(|id| self.graph.value(*id).bytes()).sum();
-        debug_assert!(at < n);
-        let own = self.graph.value(id).bytes();
-        // A bias or the like more is nothing.
-        !waits || held <= own + own / 8
+            && reads(&draft.links, &shapes, result).is_some()
     }
 }
 

@@ -120,8 +120,8 @@ impl Trainer {
         let TrainOptions { plan, schedule, on_oom } = *options;
         let limits = device.limits();
         let sizes = [loader.batch(), loader.tail()];
-        let recipe =
-            Recipe::new(trace, sizes, forward.plan(limits)?, (plan, limits), on_oom == OnOom::Refit)?;
+        let evaluation = forward.plan_with(plan.weights, limits)?;
+        let recipe = Recipe::new(trace, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;
         let planner = &mut |within| recipe.plans(within);
         let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
             .inspect_err(|_| *largest = recipe.as_asked().ok())?;

@@ -1,13 +1,15 @@
 //! Chains of element functions as one generated kernel: every function, every way to read an operand, odd lengths, both
 //! placements, and how much is joined.
 
+use wgrad::device::Device;
 use wgrad::graph::Tensor;
+use wgrad::limits::Limits;
 use wgrad::plan::Plan;
 
 use super::support::close::{EXACT, Near, ULP};
-use super::support::compare::{Batch, compare_fused};
+use super::support::compare::{Batch, compare_fused, kernels};
 use super::support::noise;
-use super::{SIZES, everywhere};
+use super::{SIZES, everywhere, unchecked};
 
 /// Rounding of a handful of functions one after the other.
 const NEAR: Near = Near { rel: 64.0 * ULP, abs: 2e-6 };
@@ -70,5 +72,63 @@ fn norms_of_images_join_what_follows() {
             });
             assert_eq!(chains(&plan), ["offset+sqrt+recip", "batch_norm+add+relu+mul"]);
         }
+    });
+}
+
+/// Kernels of products that compute something before they store.
+fn behind_products(plan: &Plan) -> usize {
+    kernels(plan).iter().filter(|name| name.starts_with("matmul") && name.contains('+')).count()
+}
+
+#[test]
+fn products_take_in_what_follows() {
+    let check = |device: &Device, limits: &Limits, [batches, m, k, n]: [usize; 4], keep: bool| {
+        let mut products = 0;
+        let plan = compare_fused(device, limits, |trace, batch| {
+            for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+                let swapped =
+                    |a: usize, b: usize, swap: bool| if swap { [batches, b, a] } else { [batches, a, b] };
+                let a = batch.input(trace, swapped(m, k, ta), noise(1, batches * m * k, -1.0, 1.0));
+                let b = batch.input(trace, swapped(k, n, tb), noise(2, batches * k * n, -1.0, 1.0));
+                let product = || a.matmul_transposed(&b, ta, tb);
+                let bias = batch.input(trace, [n], noise(3, n, -1.0, 1.0));
+                let column = batch.input(trace, [m, 1], noise(4, m, 0.5, 2.0));
+                let skip = batch.input(trace, [batches, m, n], noise(5, batches * m * n, -1.0, 1.0));
+                batch.expect("linear", &product().add(&bias).silu().add(&skip), PRODUCT);
+                batch.expect("scaled", &product().mul(&column).scale(0.5), PRODUCT);
+                products += 2;
+                if keep {
+                    [&bias, &column, &skip].iter().for_each(|input| batch.keep(input));
+                }
+            }
+        });
+        assert_eq!(behind_products(&plan), products, "{:?}", kernels(&plan));
+    };
+    everywhere(|device, limits| {
+        [false, true].iter().for_each(|keep| check(device, limits, [2, 33, 8, 28], *keep));
+    });
+    unchecked(|device, limits| {
+        for sizes in [[1, 1, 1, 1], [1, 5, 8, 24], [3, 9, 7, 6], [1, 70, 12, 65]] {
+            check(device, limits, sizes, false);
+        }
+    });
+}
+
+/// Sums of up to 20 products below 1 and what is made of them.
+const PRODUCT: Near = Near { rel: 64.0 * ULP, abs: 2e-5 };
+
+/// On software adapters such a product is summed up from pieces; what follows then has a dispatch of its own.
+#[test]
+fn long_products_take_in_what_follows() {
+    unchecked(|device, limits| {
+        let k = 140_000;
+        compare_fused(device, limits, |trace, batch| {
+            let a = batch.input(trace, [3, k], noise(1, 3 * k, -1.0, 1.0));
+            let b = batch.input(trace, [k, 5], noise(2, 5 * k, -1.0, 1.0));
+            let bias = batch.input(trace, [5], noise(3, 5, -1.0, 1.0));
+            let skip = batch.input(trace, [3, 5], noise(4, 15, -1.0, 1.0));
+            let y = a.matmul(&b).add(&bias).relu().add(&skip);
+            batch.expect("long", &y, Near { rel: 1e-4, abs: 2e-3 });
+        });
     });
 }

@@ -47,7 +47,7 @@ impl Site<'_> {
 /// Gradients of the operands; `None` where there is none or nobody needs it.
 pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
     match op {
-        Op::MatMul { ta, tb } => linear::matmul(site, *ta, *tb),
+        Op::MatMul { ta, tb, then: None } => linear::matmul(site, *ta, *tb),
         Op::Unary(f) => vec![site.want(0, || elementwise::unary(site, *f))],
         Op::Binary(f) => elementwise::binary(site, *f),
         Op::Reduce { kind, axes } => vec![site.want(0, || reduce::reduce(site, *kind, *axes))],
@@ -75,6 +75,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LabelShare
         | Op::Fill { .. }
         | Op::UnaryGrad(_)
+        | Op::Mask(_)
+        | Op::MaskGrad(_)
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)
@@ -95,6 +97,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::FromHost { .. }
         | Op::LossScale { .. }
         | Op::Chain(_)
-        | Op::Update(_) => vec![None; site.inputs.len()],
+        | Op::MatMul { then: Some(_), .. }
+        | Op::Update(..) => vec![None; site.inputs.len()],
     }
 }

@@ -83,7 +83,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let precision = options.network.precision()?;
     let budget = options.fitting.budget()?;
     let fuse = !options.network.unfused;
-    let settings = PlanOptions { budget, precision, fuse, ..options.fitting.plan_options(optimizer)? };
+    let weights = options.network.weights()?;
+    let settings =
+        PlanOptions { budget, precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
     device.set_budget(options.device_budget);
     let parts = options.fitting.accumulate.max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
@@ -175,6 +177,8 @@ fn print(
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
+            "weights": options.network.weights,
+            "stochastic_rounding": options.network.stochastic_rounding,
             "fused": !options.network.unfused,
             "dispatches": plan.program.launches.len(),
             "adapter": adapter.name,
@@ -187,6 +191,7 @@ fn print(
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
+            "bit_masks": options.fitting.bit_masks,
             "accumulate": options.fitting.accumulate,
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,

@@ -18,6 +18,9 @@ pub struct Options {
     /// What the backward pass computes again: off, auto (with --budget), every:N (layers), sqrt, policy or named:PATH,PATH.
     #[arg(long, default_value = "off")]
     pub recompute: String,
+    /// Keep a bit for each element where the backward pass only asks where a ReLU let gradients pass.
+    #[arg(long)]
+    pub bit_masks: bool,
     /// Parts that the batch is cut into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
@@ -48,9 +51,10 @@ impl Options {
         let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
         let offload = offload(&self.offload)?;
-        let (accumulate, clip) = (self.accumulate, self.clip_norm.map_or(Clip::Off, Clip::Norm));
+        let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
+        let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { clip, offload, roofline, ..options })
+        Ok(PlanOptions { clip, offload, roofline, bit_masks, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.

@@ -1,6 +1,6 @@
 //! Which model, for which inputs and classes: what `plan` and `bench` have in common.
 
-use wgrad::dtype::Precision;
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
@@ -23,6 +23,12 @@ pub struct Options {
     /// In how many bits activations wait for the backward pass: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]
     pub precision: String,
+    /// In how many bits matrices, tables and kernels live: f32, f16 or bf16.
+    #[arg(long, default_value = "f32")]
+    pub weights: String,
+    /// Round weights of 16 bits up or down by chance, so that small steps add up.
+    #[arg(long)]
+    pub stochastic_rounding: bool,
     /// Run functions of single elements one by one instead of joining those that follow each other.
     #[arg(long)]
     pub unfused: bool,
@@ -40,6 +46,19 @@ impl Options {
             kind: "precision",
             name: self.precision.clone(),
             known: Precision::ALL.map(|precision| precision.name().to_owned()).to_vec(),
+        })
+    }
+
+    pub fn weights(&self) -> Result<WeightStorage> {
+        let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
+        if self.stochastic_rounding && self.weights == "f32" {
+            let message = "--stochastic-rounding is for weights in 16 bits: add --weights bf16 or f16";
+            return Err(Error::Option(message.to_owned()));
+        }
+        WeightStorage::named(&self.weights, rounding).ok_or_else(|| Error::Unknown {
+            kind: "weight storage",
+            name: self.weights.clone(),
+            known: WeightStorage::NAMES.map(str::to_owned).to_vec(),
         })
     }
 

@@ -24,7 +24,7 @@ const STEPS: &str = "steps";
 const FORMAT: (&str, &str) = ("format", "pt");
 
 impl Session {
-    /// Writes all parameters to a safetensors file; with `optimizer_state` also the optimizer's state and the number of
+    /// Writes all parameters to a safetensors file, as `f32` however the device holds them; with `optimizer_state` also the optimizer's state and the number of
     /// steps, so that training can go on from there. The file appears whole or not at all.
     ///
     /// # Errors
@@ -59,8 +59,8 @@ impl Session {
         let task = progress::task("saving", shapes.iter().map(|(_, stored)| elements(stored)).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in &shapes {
-            let data: Vec<u32> = self.read_parameter(name)?;
-            write::elements(&mut file, &data).map_err(|e| failed(path, &e))?;
+            let data = self.parameter(name)?;
+            write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
             saved += elements(stored);
             task.done(saved);
         }
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Reads parameters, and optimizer state and the number of steps if the file has them. Nothing is changed unless
-    /// everything fits.
+    /// everything fits. Weights that the device holds in 16 bits are rounded to nearest.
     ///
     /// # Errors
     /// [`Error::Weights`] with every name, shape and type that does not fit.
@@ -109,7 +109,7 @@ impl Session {
         for (name, (_, view)) in named.iter() {
             let Some(stored) = wanted.get(name) else { continue };
             // The file need not be aligned for words.
-            self.write_parameter(name, &bytemuck::pod_collect_to_vec::<u8, u32>(view.data()))?;
+            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
             loaded += elements(stored);
             task.done(loaded);
         }

@@ -54,7 +54,13 @@ pub struct Chain {
 impl Chain {
     /// Links in their order, each reading operands and earlier links; `shape` is every link's result.
     pub fn new(links: Vec<Link>, shape: Shape) -> Self {
-        let name = name(&links);
+        let name = name(None, &links);
+        Self { links, shape, name }
+    }
+
+    /// The same behind a matrix product.
+    pub fn behind_product(links: Vec<Link>, shape: Shape) -> Self {
+        let name = name(Some("matmul"), &links);
         Self { links, shape, name }
     }
 
@@ -75,19 +81,24 @@ impl Chain {
 
     /// How each operand is read; `None` where one is broadcast in a way that is no [`Read`], or is read in two.
     pub fn reads(&self, operands: &[Shape]) -> Option<Vec<Read>> {
-        let mut reads: Vec<Option<Read>> = vec![None; operands.len()];
-        for link in &self.links {
-            for (position, arg) in link.args.iter().enumerate() {
-                let Arg::Operand(k) = *arg else { continue };
-                let read = read(&link.op, position, operands[k], self.shape)?;
-                if reads[k].is_some_and(|other| other != read) {
-                    return None;
-                }
-                reads[k] = Some(read);
-            }
-        }
-        reads.into_iter().collect()
+        reads(&self.links, operands, self.shape)
     }
+}
+
+/// [`Chain::reads`] of links that are no chain yet.
+pub(crate) fn reads(links: &[Link], operands: &[Shape], result: Shape) -> Option<Vec<Read>> {
+    let mut reads: Vec<Option<Read>> = vec![None; operands.len()];
+    for link in links {
+        for (position, arg) in link.args.iter().enumerate() {
+            let Arg::Operand(k) = *arg else { continue };
+            let read = read(&link.op, position, operands[k], result)?;
+            if reads[k].is_some_and(|other| other != read) {
+                return None;
+            }
+            reads[k] = Some(read);
+        }
+    }
+    reads.into_iter().collect()
 }
 
 /// Whether an operation on operands of these types can be a link.
@@ -143,7 +154,7 @@ fn broadcast(operand: Shape, result: Shape) -> Option<Read> {
 const MOST_NAMES: usize = 4;
 
 /// Names of operations are `'static`: each distinct one is kept once, for as long as the program runs.
-fn name(links: &[Link]) -> &'static str {
+fn name(first: Option<&str>, links: &[Link]) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let of = |link: &Link| match &link.op {
         Op::UnaryGrad(f) => format!("{}_grad", f.name()),
@@ -155,6 +166,7 @@ fn name(links: &[Link]) -> &'static str {
         let rest = names.len() - MOST_NAMES + 1;
         names.splice(MOST_NAMES - 2..MOST_NAMES - 2 + rest, [format!("{rest} more")]);
     }
+    names.splice(0..0, first.map(str::to_owned));
     let name = names.join("+");
     let mut known = NAMES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     match known.get(name.as_str()) {

@@ -10,12 +10,12 @@ mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
 pub use chain::{Arg, Chain, Link, Read};
-pub(crate) use chain::{is_link, only_reads};
+pub(crate) use chain::{is_link, only_reads, reads};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
-pub use update::Update;
+pub use update::{Stored, Update};
 
 use std::sync::Arc;
 
@@ -33,11 +33,17 @@ pub enum Op {
         ta: bool,
         /// Transpose `B`.
         tb: bool,
+        /// What becomes of `C` before it is stored. Its operand 0 is `C`, the others follow `B`.
+        then: Option<Arc<Chain>>,
     },
     /// `x → f(x)`
     Unary(Unary),
     /// `s, dy → dy f'(·)`, `s` being what [`Unary::saves`] says.
     UnaryGrad(Unary),
+    /// `s → bits [n / 32]`: where `f'` is 1, `s` being what [`Unary::saves`] says; for functions with one other slope.
+    Mask(Unary),
+    /// `bits, dy → dy f'(·)`, from [`Op::Mask`].
+    MaskGrad(Unary),
     /// `a, b → f(a, b)`
     Binary(Binary),
     /// `x → y` over the axes whose bit is set; they stay, with length 1.
@@ -112,8 +118,9 @@ pub enum Op {
         /// Which dropout of the graph this is.
         key: u32,
     },
-    /// Changes its inputs in place; no outputs.
-    Update(Update),
+    /// Changes its inputs in place; no outputs. The parameter may be held in 16 bits: it is widened, and what it becomes
+    /// rounded.
+    Update(Update, Stored),
     /// `x →`: its bytes go to the host's memory, under a number. Plans add it; models cannot ask for it.
     ToHost {
         /// The number.
@@ -234,7 +241,8 @@ pub enum Op {
         /// `h, w`
         size: [usize; 2],
     },
-    /// `table [v, d], ids [..] → y [.., d]`, the rows that the ids name; an id of `v` or more is taken for `v - 1`.
+    /// `table [v, d], ids [..] → y [.., d]`, the rows that the ids name; an id of `v` or more is taken for `v - 1`. The table
+    /// may be held in 16 bits.
     Embedding,
     /// `ids [..], dy [.., d], earlier [v, d]? → dtable [v, d]`: each row the sum of its `dy`, in the order of the ids,
     /// beside what `earlier` has; over `earlier` where nobody else reads it.
@@ -276,9 +284,12 @@ impl Op {
     /// The name used in reports.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::MatMul { .. } => "matmul",
+            Self::MatMul { then: None, .. } => "matmul",
+            Self::MatMul { then: Some(chain), .. } => chain.name(),
             Self::Unary(f) => f.name(),
             Self::UnaryGrad(_) => "unary_grad",
+            Self::Mask(_) => "mask",
+            Self::MaskGrad(_) => "mask_grad",
             Self::Binary(f) => f.name(),
             Self::Reduce { kind: Reduction::Sum, .. } => "sum",
             Self::Reduce { kind: Reduction::Mean, .. } => "mean",
@@ -300,17 +311,17 @@ impl Op {
             Self::Copy => "copy",
             Self::Fill { .. } => "fill",
             Self::Dropout { .. } => "dropout",
-            Self::Update(Update::Sgd { .. }) => "sgd",
-            Self::Update(Update::Momentum { .. }) => "momentum",
-            Self::Update(Update::Adam { decoupled: false, .. }) => "adam",
-            Self::Update(Update::Adam { decoupled: true, .. }) => "adamw",
+            Self::Update(Update::Sgd { .. }, _) => "sgd",
+            Self::Update(Update::Momentum { .. }, _) => "momentum",
+            Self::Update(Update::Adam { decoupled: false, .. }, _) => "adam",
+            Self::Update(Update::Adam { decoupled: true, .. }, _) => "adamw",
             Self::ToHost { .. } => "to_host",
             Self::FromHost { .. } => "from_host",
             Self::Attention(_) => "attention",
             Self::AttentionGrad(_) => "attention_grad",
-            Self::Update(Update::Lion { .. }) => "lion",
-            Self::Update(Update::Adafactor { .. }) => "adafactor",
-            Self::Update(Update::Adam8bit { .. }) => "adam8bit",
+            Self::Update(Update::Lion { .. }, _) => "lion",
+            Self::Update(Update::Adafactor { .. }, _) => "adafactor",
+            Self::Update(Update::Adam8bit { .. }, _) => "adam8bit",
             Self::MovingAverage { .. } => "moving_average",
             Self::LossScaleSeed { .. } => "loss_scale_seed",
             Self::NotFinite => "not_finite",
@@ -342,10 +353,12 @@ impl Op {
     /// Positions of the inputs that the operation changes in place.
     pub fn mutates(&self) -> &'static [usize] {
         match self {
-            Self::Update(Update::Sgd { .. } | Update::Adafactor { .. }) | Self::MovingAverage { .. } => &[0],
-            Self::Update(Update::Momentum { .. } | Update::Lion { .. }) => &[0, 3],
-            Self::Update(Update::Adam8bit { .. }) => &[0, 3, 4, 5],
-            Self::Update(Update::Adam { .. }) => &[0, 3, 4],
+            Self::Update(Update::Sgd { .. } | Update::Adafactor { .. }, _) | Self::MovingAverage { .. } => {
+                &[0]
+            }
+            Self::Update(Update::Momentum { .. } | Update::Lion { .. }, _) => &[0, 3],
+            Self::Update(Update::Adam8bit { .. }, _) => &[0, 3, 4, 5],
+            Self::Update(Update::Adam { .. }, _) => &[0, 3, 4],
             Self::LossScale { .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],
@@ -355,7 +368,7 @@ impl Op {
     /// How many results it has.
     pub fn results(&self) -> usize {
         match self {
-            Self::Update(_) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
+            Self::Update(..) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
             | Self::Attention(_)

@@ -66,3 +66,14 @@ pub enum Update {
         weight_decay: f32,
     },
 }
+
+/// How an update stores a parameter that is held in 16 bits; of no effect on one in 32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stored {
+    /// Nearest, ties to even.
+    #[default]
+    Nearest,
+    /// Up or down by chance, so that the expected value is the number itself, by bits drawn per element from (seed, step,
+    /// this key). It is below 2³¹.
+    Stochastic(u32),
+}

@@ -1,7 +1,7 @@
 //! Ways of saving memory, each on its own.
 
 use super::{Activations, Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
-use crate::dtype::Precision;
+use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::plan::Plan;
@@ -105,6 +105,17 @@ pub fn levers(
     for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
+    }
+    if !options.bit_masks {
+        let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
+        // A number that 16 bits round to 0 lets gradients pass all the same.
+        let exact = options.precision == Precision::F32;
+        levers.push(Lever::of("masks as bits", &plan, &asked, exact));
+    }
+    if options.weights == WeightStorage::F32 {
+        let weights = WeightStorage::Bf16(Rounding::Stochastic);
+        let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
+        levers.push(Lever::of(&format!("weights {weights}"), &plan, &asked, false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

@@ -1,11 +1,11 @@
 //! Which results of the forward pass wait for the backward pass in the host's memory.
 
+use std::collections::BTreeSet;
+
 use super::Bench;
 use super::script::Fate;
 use crate::error::{Error, Result};
-use crate::graph::ValueId;
-use crate::plan::Offload;
-use crate::plan::step::Activations;
+use crate::plan::{Activations, Offload};
 
 impl Bench {
     /// Of what `fates` keep, sends away what `which` says, what is made first before others.
@@ -41,9 +41,9 @@ impl Bench {
                     let before = chosen.len();
                     chosen.extend(kept.iter().copied().filter(|&slot| self.is_in(slot, path)));
                     if chosen.len() == before {
-                        let mut known: Vec<String> =
-                            kept.iter().map(|&slot| self.layer(slot).to_owned()).collect();
-                        known.dedup();
+                        let layers = kept.iter().map(|&slot| self.layer(slot).to_owned());
+                        let known: BTreeSet<String> = layers.filter(|layer| !layer.is_empty()).collect();
+                        let known = known.into_iter().collect();
                         return Err(Error::Unknown {
                             kind: "layer that keeps activations",
                             name: (*path).to_owned(),
@@ -65,7 +65,6 @@ impl Bench {
 
     /// Whether a slot is made in the layer of this path or below it.
     fn is_in(&self, slot: usize, path: &str) -> bool {
-        debug_assert!(self.graph.values.len() > ValueId(slot as u32).index());
         self.layer(slot).strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 }

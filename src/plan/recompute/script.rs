@@ -1,6 +1,6 @@
 //! From what becomes of each forward result to the list of operations that run.
 
-use super::tape::{Tape, Work};
+use super::tape::{Slot, Tape, Work};
 use crate::rewrite::Step;
 
 /// What becomes of a forward result between its last reader in the forward pass and the backward pass.
@@ -50,7 +50,8 @@ impl<'a> Writer<'a> {
         self.steps.clear();
         self.passing.clear();
         self.missing.clear();
-        self.missing.extend(fates.iter().map(|&fate| fate != Fate::Keep));
+        let gone = |(fate, slot): (&Fate, &Slot)| *fate != Fate::Keep || slot.passing;
+        self.missing.extend(fates.iter().zip(&tape.slots).map(gone));
         self.changed.clear();
         self.changed.resize(fates.len(), false);
         for &n in &tape.order {
@@ -104,15 +105,20 @@ impl<'a> Writer<'a> {
                 continue;
             }
             if reads.iter().any(|&read| self.changed[read as usize]) {
+                // What lasts for one reader is only missing for the reader's sake.
+                let blamed = match self.stack.last() {
+                    Some(&(reader, _)) if tape.slots[slot as usize].passing => reader,
+                    _ => slot,
+                };
                 self.stack.clear();
-                return Err(slot as usize);
+                return Err(blamed as usize);
             }
             let mut fresh = 0;
             for (i, &write) in tape.writes(work).iter().enumerate() {
                 if self.missing[write as usize] && fates[write as usize] != Fate::Away {
                     fresh |= 1 << i;
                     self.missing[write as usize] = false;
-                    if fates[write as usize] == Fate::Each {
+                    if fates[write as usize] == Fate::Each || tape.slots[write as usize].passing {
                         self.passing.push(write);
                     }
                 }

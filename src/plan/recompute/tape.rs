@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Phase, Roofline, ValueId};
+use crate::graph::{Class, Graph, Op, Phase, Roofline, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower;
 use crate::plan::views::Views;
@@ -19,6 +19,8 @@ pub(in crate::plan) struct Slot {
     pub input: bool,
     /// Lives from step to step.
     pub persistent: bool,
+    /// A weight in another type, for one reader of the forward pass: it never waits for the backward pass.
+    pub passing: bool,
     /// Read after the step.
     pub stays: bool,
     /// The operation that makes it.
@@ -95,6 +97,10 @@ impl Tape {
         reads.sort_unstable();
         reads.dedup();
         let (mut room, mut launches, mut over) = (0, 0, Vec::new());
+        let forward = node.phase == Phase::Forward;
+        if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
+            self.slots[writes[0] as usize].passing = true;
+        }
         if !is_view(&node.op) {
             writes.iter().for_each(|&slot| self.slots[slot as usize].producer = Some(n as u32));
             let types = |ids: &[ValueId]| -> Vec<_> {
@@ -133,7 +139,7 @@ impl Tape {
             room,
             launches,
             seconds: roofline.seconds(graph.cost(node)),
-            forward: node.phase == Phase::Forward,
+            forward,
         });
         Ok(())
     }
@@ -164,8 +170,8 @@ impl Tape {
 
     /// Whether a forward operation of this step makes the slot, so that it could make it again.
     pub(in crate::plan) fn can_drop(&self, slot: usize) -> bool {
-        let Slot { producer, stays, persistent, .. } = self.slots[slot];
-        !stays && !persistent && producer.is_some_and(|n| self.works[n as usize].forward)
+        let Slot { producer, stays, persistent, passing, .. } = self.slots[slot];
+        !stays && !persistent && !passing && producer.is_some_and(|n| self.works[n as usize].forward)
     }
 
     /// Slots that something behind the forward pass reads.

@@ -13,7 +13,7 @@ fn small(name: &str) -> TrainStep {
 }
 
 fn bench(step: &TrainStep, limits: &Limits) -> Bench {
-    let options = PlanOptions { rebuild: false, ..PlanOptions::default() };
+    let options = PlanOptions { rebuild: false, fuse: false, ..PlanOptions::default() };
     let graph = step.training_graph(&options, limits).expect("valid");
     Bench::new(graph, limits, &Roofline::default()).expect("valid")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Op};
 use crate::plan::views::Views;
 
 /// For each node, those that come right before and right after it.
@@ -20,7 +20,15 @@ impl Dependencies {
             node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
         }
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
-        let roots = views.roots();
+        let mut roots = views.roots();
+        // A weight in another type stands for the weight: its update waits for those who read the copy.
+        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(_))) {
+            let (from, to) = (node.inputs[0], node.outputs[0]);
+            if graph.value(from).class.is_persistent() {
+                let weight = roots[from.index()];
+                roots.iter_mut().filter(|root| **root == to).for_each(|root| *root = weight);
+            }
+        }
         for (n, node) in graph.nodes.iter().enumerate() {
             for id in &node.inputs {
                 readers[roots[id.index()].index()].push(n);

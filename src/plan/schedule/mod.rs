@@ -7,7 +7,7 @@ mod live;
 
 use std::collections::BTreeSet;
 
-use crate::graph::{Graph, Phase};
+use crate::graph::{Graph, Op, Phase};
 use crate::plan::views::Views;
 use dependencies::Dependencies;
 use live::{Effects, Live};
@@ -40,7 +40,44 @@ pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize
     ];
     // The first of equals: nearest to what was traced.
     let best = candidates.into_iter().min_by_key(|order| live::peak(&effects, order));
-    improve::improve(&effects, &dependencies, best.unwrap_or_default())
+    late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
+}
+
+/// Weights become another type right in front of their readers, for which their updates wait.
+fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
+    let mut maker: Vec<Option<usize>> = vec![None; graph.values.len()];
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let from = node.inputs.first().map(|id| id.index());
+        let passes = match node.op {
+            Op::Cast(_) => from.is_some_and(|from| graph.values[from].class.is_persistent()),
+            Op::Reshape(_) => from.is_some_and(|from| maker[from].is_some()),
+            _ => false,
+        };
+        if passes {
+            maker[node.outputs[0].index()] = Some(n);
+        }
+    }
+    let mut waits = vec![false; graph.nodes.len()];
+    maker.iter().flatten().for_each(|&n| waits[n] = true);
+    let (all, rest): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|&n| waits[n]);
+    if all.is_empty() {
+        return rest;
+    }
+    let mut late = Vec::with_capacity(all.len() + rest.len());
+    for n in rest {
+        for m in graph.nodes[n].inputs.iter().filter_map(|id| maker[id.index()]) {
+            // A view stands behind what it is a view of.
+            let behind = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
+            for m in behind.into_iter().chain([m]) {
+                if std::mem::replace(&mut waits[m], false) {
+                    late.push(m);
+                }
+            }
+        }
+        late.push(n);
+    }
+    late.extend(all.into_iter().filter(|&m| waits[m]));
+    late
 }
 
 /// The backward pass and the updates as traced; of the forward pass nothing before they need it. Where a part of the loss

@@ -91,10 +91,11 @@ fn answer(options: &Options) -> Result<Answer> {
     let precision = options.network.precision()?;
     let settings = PlanOptions {
         precision,
+        weights: options.network.weights()?,
         fuse: !options.network.unfused,
         ..fitting.plan_options(Optimizer::named(&options.optimizer)?)?
     };
-    let title = title(options, &model);
+    let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
     let savings = step.savings(&settings, &limits)?;
     let Some(budget) = fitting.budget()? else {
@@ -132,10 +133,16 @@ fn answer(options: &Options) -> Result<Answer> {
     Ok(Answer { model, title, plan, savings, changes, fitting })
 }
 
-fn title(options: &Options, model: &Model) -> String {
+fn title(options: &Options, model: &Model) -> Result<String> {
     let mut title = format!("{} · {}", options.network.title(model), options.optimizer);
     if options.network.precision != "f32" {
         title.push_str(&format!(" · {}", options.network.precision));
+    }
+    if options.fitting.bit_masks {
+        title.push_str(" · masks as bits");
+    }
+    if options.network.weights != "f32" {
+        title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
     if options.network.unfused {
         title.push_str(" · unfused");
@@ -149,7 +156,7 @@ fn title(options: &Options, model: &Model) -> String {
     if options.fitting.accumulate > 1 {
         title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));
     }
-    title
+    Ok(title)
 }
 
 /// Pictures of the plan beside one that saves nothing and one that neither recomputes nor rounds.

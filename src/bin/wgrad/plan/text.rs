@@ -35,14 +35,14 @@ fn print_fitting(fitting: &Fitting, total: u64) {
     }
     if !levers.is_empty() {
         println!("\neach lever on its own, most bytes for its time first");
-        println!("  {:<20}{:>12}{:>12}{:>9}", "", "total", "saved", "time");
+        println!("  {:<24}{:>12}{:>12}{:>9}", "", "total", "saved", "time");
     }
     for lever in levers {
         let (total, saved) = (Bytes(lever.total_bytes).to_string(), Bytes(lever.saved_bytes).to_string());
         let time = format!("{:+.1} %", 100.0 * lever.time_fraction);
         let fits = if lever.total_bytes <= budget.0 { "  fits" } else { "" };
         let bits = if lever.exact { "" } else { "  other results" };
-        println!("  {:<20}{total:>12}{saved:>12}{time:>9}{fits}{bits}", lever.name);
+        println!("  {:<24}{total:>12}{saved:>12}{time:>9}{fits}{bits}", lever.name);
     }
     if let Some((changes, total, time)) = cheapest {
         println!("\n--fit would take {changes}: {} at {:+.2} % of the time", Bytes(*total), 100.0 * time);

@@ -1,0 +1,47 @@
+//! Numbers of 16 bits on the host, two to a word as a device has them.
+
+use half::{bf16, f16};
+
+use super::DType;
+
+impl DType {
+    /// Elements as words of this type's memory, the first of a pair in the lower half; beside an odd last one is a 0. Halves
+    /// are the nearest, ties to even; what is beyond the largest number is infinite, NaN stays NaN.
+    pub(crate) fn pack(self, elements: &[f32]) -> Vec<u32> {
+        let bits = |x: &f32| match self {
+            Self::F16 => u32::from(f16::from_f32(*x).to_bits()),
+            Self::BF16 => u32::from(bf16::from_f32(*x).to_bits()),
+            Self::F32 | Self::U32 => x.to_bits(),
+        };
+        match self.is_half() {
+            true => {
+                elements.chunks(2).map(|pair| bits(&pair[0]) | pair.get(1).map_or(0, bits) << 16).collect()
+            }
+            false => elements.iter().map(bits).collect(),
+        }
+    }
+
+    /// The `n` elements of words that [`DType::pack`] made.
+    pub(crate) fn unpack(self, words: &[u32], n: usize) -> Vec<f32> {
+        let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(n);
+        match self {
+            Self::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            Self::BF16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+            Self::F32 | Self::U32 => words.iter().map(|word| f32::from_bits(*word)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_odd_last_element_has_a_word_of_its_own() {
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            let words = dtype.pack(&[1.0, -2.0, 0.5]);
+            assert_eq!(words.len() as u64 * 4, dtype.bytes(3));
+            assert_eq!(dtype.unpack(&words, 3), [1.0, -2.0, 0.5]);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the backward pass reads a forward result only to know where a ReLU let gradients pass, a bit for each element waits
+//! for it instead. Gradients are the same bits.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::graph::{Class, Graph, Node, Op, Phase, Unary, Value, ValueId};
+use crate::shape::Shape;
+
+/// Smaller tensors stay: their dispatch would cost more than their bytes are worth.
+const SMALLEST: u64 = 1024;
+
+/// Whether the derivative is 1 or one other number, and so told by a bit.
+fn has_two_slopes(f: Unary) -> bool {
+    matches!(f, Unary::Relu | Unary::Clamp(..)) || matches!(f, Unary::LeakyRelu(slope) if slope >= 0.0)
+}
+
+/// Keeps bits in place of what only the gradients of ReLUs, leaky ReLUs and clamps read.
+pub(crate) fn masks(mut graph: Graph) -> Graph {
+    let wanted = Wanted::of(&graph);
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut bits: Vec<(ValueId, Unary, ValueId)> = Vec::new();
+    let mut rewritten = Vec::with_capacity(nodes.len());
+    for (i, mut node) in nodes.into_iter().enumerate() {
+        for root in wanted.before.get(&i).into_iter().flatten() {
+            for f in &wanted.functions[root] {
+                let mask = mask_of(&mut graph, *root, bits.len());
+                bits.push((*root, *f, mask));
+                let made = rewritten.iter().rev().find(|node: &&Node| node.outputs.contains(root));
+                let layer = made.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer));
+                let (inputs, outputs, phase) = (vec![*root], vec![mask], Phase::Forward);
+                let at = Location::caller();
+                rewritten.push(Node { op: Op::Mask(*f), inputs, outputs, layer, phase, at });
+            }
+        }
+        if let (Op::UnaryGrad(f), Phase::Backward) = (&node.op, node.phase) {
+            let root = wanted.root[node.inputs[0].index()];
+            if let Some((.., mask)) = bits.iter().find(|(of, g, _)| *of == root && g == f) {
+                node.inputs[0] = *mask;
+                node.op = Op::MaskGrad(*f);
+            }
+        }
+        rewritten.push(node);
+    }
+    graph.nodes = rewritten;
+    graph
+}
+
+fn mask_of(graph: &mut Graph, root: ValueId, count: usize) -> ValueId {
+    let of = graph.value(root);
+    let shape = Shape::from([of.shape.numel().div_ceil(32) as usize]);
+    let name = format!("{}.mask{}", of.name, if count == 0 { String::new() } else { count.to_string() });
+    let class = Class::Activation;
+    graph.values.push(Value {
+        name,
+        shape,
+        dtype: DType::U32,
+        class,
+        indices: None,
+        again: false,
+        offloaded: false,
+    });
+    ValueId(graph.values.len() as u32 - 1)
+}
+
+struct Wanted {
+    /// For each value the one whose memory it is a view of.
+    root: Vec<ValueId>,
+    /// What is masked, for which functions' gradients.
+    functions: BTreeMap<ValueId, Vec<Unary>>,
+    /// What is masked in front of a node: the last one of the forward half that reads it, which may then write over it.
+    before: BTreeMap<usize, Vec<ValueId>>,
+}
+
+impl Wanted {
+    fn of(graph: &Graph) -> Self {
+        let count = graph.values.len();
+        let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
+        let mut place: Vec<Option<usize>> = vec![None; count];
+        let mut functions: BTreeMap<ValueId, Vec<Unary>> = BTreeMap::new();
+        let mut otherwise = vec![false; count];
+        for (i, node) in graph.nodes.iter().enumerate() {
+            if matches!(node.op, Op::Reshape(_)) {
+                root[node.outputs[0].index()] = root[node.inputs[0].index()];
+                continue;
+            }
+            let inputs = || node.inputs.iter().map(|id| root[id.index()]);
+            if node.phase == Phase::Forward {
+                inputs().for_each(|id| place[id.index()] = place[id.index()].map(|_| i));
+                node.outputs.iter().for_each(|id| place[id.index()] = Some(i + 1));
+                continue;
+            }
+            for (position, id) in inputs().enumerate() {
+                match node.op {
+                    Op::UnaryGrad(f)
+                        if position == 0 && has_two_slopes(f) && node.phase == Phase::Backward =>
+                    {
+                        let list = functions.entry(id).or_default();
+                        if !list.contains(&f) {
+                            list.push(f);
+                        }
+                    }
+                    _ => otherwise[id.index()] = true,
+                }
+            }
+        }
+        graph.outputs.iter().for_each(|(_, id)| otherwise[root[id.index()].index()] = true);
+        functions.retain(|id, _| {
+            let value = graph.value(*id);
+            value.class == Class::Activation && value.shape.numel() >= SMALLEST && !otherwise[id.index()]
+        });
+        let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
+        for id in functions.keys() {
+            // What the backward half makes itself is not kept for it.
+            if let Some(place) = place[id.index()] {
+                before.entry(place).or_default().push(*id);
+            }
+        }
+        Self { root, functions, before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autodiff::differentiate;
+    use crate::graph::{Init, Mode, Params, Tensor, Trace};
+
+    fn ops(model: impl Fn(&Tensor) -> Tensor) -> Vec<&'static str> {
+        let params = Params::new(0);
+        let w = params.add("w", [64, 64], Init::Constant(0.5));
+        let graph =
+            Trace::record(&params, Mode::Train, "loss", |trace| model(&trace.param(&w).square()).sum(&[]));
+        let graph = graph.expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+        drop(gradients);
+        masks(trace.finish().expect("valid")).nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    #[test]
+    fn what_tells_only_where_gradients_pass_becomes_bits() {
+        let count = |ops: &[&str], name| ops.iter().filter(|op| **op == name).count();
+        let plain = ops(|x| x.add(&x.relu().reshape([4096]).scale(2.0).reshape([64, 64])));
+        assert_eq!((count(&plain, "mask"), count(&plain, "mask_grad")), (1, 1), "{plain:?}");
+        // The input of both is masked once for each.
+        let clamps = ops(|x| x.neg().clamp(-1.0, 0.0).add(&x.neg().clamp(-2.0, 0.0)));
+        assert_eq!((count(&clamps, "mask"), count(&clamps, "mask_grad")), (2, 2), "{clamps:?}");
+        let read = ops(|x| x.relu().square());
+        assert_eq!((count(&read, "mask"), count(&read, "unary_grad")), (0, 3), "{read:?}");
+    }
+}

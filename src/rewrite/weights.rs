@@ -1,0 +1,172 @@
+//! Large weights that live in 16 bits. Operations that cannot read those get a widened copy right in front of them, each its
+//! own: between two of them only the weight itself is alive. Updates and embeddings read it as it is.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::dtype::{DType, Rounding, WeightStorage};
+use crate::graph::{Class, Graph, Node, Op, Param, Phase, Stored, Value, ValueId};
+
+/// Whether a parameter is held in 16 bits where that is asked for: large, and more than a vector. Biases and the scales of
+/// norms decide about many numbers each and are small beside what they scale; statistics are not trained.
+fn is_large(param: &Param) -> bool {
+    param.trained() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
+}
+
+/// Holds large weights as `storage` says. Every large parameter of the registry gets a value, read or not: all programs over
+/// the same parameters place them alike.
+pub(crate) fn weights(mut graph: Graph, storage: WeightStorage) -> Graph {
+    let Some(dtype) = storage.storage() else { return graph };
+    let mut keys = BTreeMap::new();
+    for param in graph.parameters.clone().iter().filter(|param| is_large(param)) {
+        let named =
+            |(_, value): &(ValueId, &Value)| value.class == Class::Parameter && value.name == param.name();
+        let known = graph.ids().find(named).map(|(id, _)| id);
+        let id = known.unwrap_or_else(|| {
+            let (name, shape) = (param.name().to_owned(), param.shape());
+            let class = Class::Parameter;
+            graph.values.push(Value {
+                name,
+                shape,
+                dtype,
+                class,
+                indices: None,
+                again: false,
+                offloaded: false,
+            });
+            ValueId(graph.values.len() as u32 - 1)
+        });
+        graph.values[id.index()].dtype = dtype;
+        keys.insert(id, param.index() as u32);
+    }
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut rewrite =
+        Rewrite { root: keys.keys().map(|id| (*id, *id)).collect(), graph, copies: BTreeMap::new() };
+    let mut rewritten = Vec::with_capacity(nodes.len());
+    for mut node in nodes {
+        // Whoever reads a view gets a view of a copy.
+        if matches!(node.op, Op::Reshape(_)) && rewrite.is_view(&node) {
+            continue;
+        }
+        match &mut node.op {
+            Op::Update(_, stored) => {
+                if let (Some(key), Rounding::Stochastic) = (keys.get(&node.inputs[0]), storage.rounding()) {
+                    *stored = Stored::Stochastic(*key);
+                }
+            }
+            Op::Embedding if keys.contains_key(&node.inputs[0]) => {}
+            _ => rewrite.widen(&mut node, &mut rewritten),
+        }
+        rewritten.push(node);
+    }
+    rewrite.widen_outputs(&mut rewritten);
+    rewrite.graph.nodes = rewritten;
+    rewrite.graph
+}
+
+struct Rewrite {
+    graph: Graph,
+    /// Weights in 16 bits and their views, with the weight.
+    root: BTreeMap<ValueId, ValueId>,
+    copies: BTreeMap<ValueId, usize>,
+}
+
+impl Rewrite {
+    fn is_view(&mut self, node: &Node) -> bool {
+        let Some(&root) = self.root.get(&node.inputs[0]) else { return false };
+        self.root.insert(node.outputs[0], root);
+        true
+    }
+
+    /// Lets a node read copies in 32 bits.
+    fn widen(&mut self, node: &mut Node, rewritten: &mut Vec<Node>) {
+        let mut wide: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        for i in 0..node.inputs.len() {
+            let input = node.inputs[i];
+            let Some(&root) = self.root.get(&input) else { continue };
+            let copy = match wide.get(&root) {
+                Some(copy) => *copy,
+                None => {
+                    let copy = self.copy_of(root, node, rewritten);
+                    wide.insert(root, copy);
+                    copy
+                }
+            };
+            let shape = self.graph.value(input).shape;
+            node.inputs[i] = if shape == self.graph.value(root).shape {
+                copy
+            } else {
+                let view = self.add(copy, "view", |value| value.shape = shape);
+                rewritten.push(made(Op::Reshape(shape), copy, view, node));
+                view
+            };
+        }
+    }
+
+    /// The host reads 32 bits.
+    fn widen_outputs(&mut self, rewritten: &mut Vec<Node>) {
+        for i in 0..self.graph.outputs.len() {
+            let id = self.graph.outputs[i].1;
+            let (layer, phase, at) = (Arc::from(""), Phase::Forward, Location::caller());
+            let mut host = Node { op: Op::Copy, inputs: vec![id], outputs: Vec::new(), layer, phase, at };
+            self.widen(&mut host, rewritten);
+            self.graph.outputs[i].1 = host.inputs[0];
+        }
+    }
+
+    fn copy_of(&mut self, root: ValueId, reader: &Node, rewritten: &mut Vec<Node>) -> ValueId {
+        let copies = self.copies.entry(root).or_insert(0);
+        *copies += 1;
+        let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
+        let copy = self.add(root, &suffix, |value| {
+            value.dtype = DType::F32;
+            value.class = Class::Workspace;
+        });
+        rewritten.push(made(Op::Cast(DType::F32), root, copy, reader));
+        copy
+    }
+
+    fn add(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
+        let mut value = self.graph.value(like).clone();
+        value.name = format!("{}.{suffix}", value.name);
+        change(&mut value);
+        self.graph.values.push(value);
+        ValueId(self.graph.values.len() as u32 - 1)
+    }
+}
+
+/// An operation on the reader's behalf: in its phase and layer.
+fn made(op: Op, from: ValueId, to: ValueId, reader: &Node) -> Node {
+    let (layer, phase): (_, Phase) = (Arc::clone(&reader.layer), reader.phase);
+    Node { op, inputs: vec![from], outputs: vec![to], layer, phase, at: Location::caller() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Init, Mode, Params, Trace};
+
+    #[test]
+    fn each_reader_has_a_copy_and_every_large_weight_a_value() {
+        let params = Params::new(0);
+        let add = |name: &str, dims: &[usize]| {
+            params.add(name, crate::shape::Shape::try_new(dims).expect("short"), Init::Constant(0.0))
+        };
+        let (table, w, small, bias) =
+            (add("t", &[64, 16]), add("w", &[16, 64]), add("s", &[4, 4]), add("b", &[2048]));
+        add("unread", &[32, 32]);
+        let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+            let rows = trace.param(&table).embedding(&trace.ids("ids", [3], 64));
+            let w = trace.param(&w);
+            let y = rows.matmul(&w).matmul(&w.reshape([64, 16]));
+            y.sum(&[]).add(&trace.param(&small).sum(&[])).add(&trace.param(&bias).sum(&[]))
+        });
+        let graph = weights(graph.expect("valid"), WeightStorage::Bf16(Rounding::Nearest));
+        let of = |name: &str| graph.values.iter().find(|value| value.name == name).expect("there").dtype;
+        assert_eq!(["t", "w", "unread"].map(of), [DType::BF16; 3]);
+        assert_eq!(["s", "b", "w.f32", "w.f32.2"].map(of), [DType::F32; 4]);
+        let names: Vec<&str> = graph.nodes.iter().map(|node| node.op.name()).collect();
+        assert_eq!(names[..6], ["embedding", "cast", "matmul", "cast", "reshape", "matmul"]);
+    }
+}
