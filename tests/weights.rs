@@ -393,7 +393,8 @@ fn a_skipped_step_changes_nothing() {
     });
 }
 
-/// Large weights take two bytes an element and no copy of them waits: at any time at most one is in 32 bits.
+/// Large weights take two bytes an element and no copy of them waits: at any time at most one is in 32 bits, or two where
+/// something is computed again.
 #[test]
 fn bytes_are_what_the_types_say() {
     let limits = Limits::named("discrete").expect("a preset");
@@ -425,8 +426,12 @@ fn bytes_are_what_the_types_say() {
                 .collect();
             copies.sort_unstable();
             assert!(!copies.is_empty(), "{name}: nothing was widened");
-            let apart = copies.windows(2).all(|pair| pair[0].1 < pair[1].0);
-            assert!(apart, "{name}, {recompute:?}: two copies are alive at once: {copies:?}");
+            let alive =
+                |at: usize| copies.iter().filter(|(first, last)| (*first..=*last).contains(&at)).count();
+            let most = copies.iter().map(|(first, _)| alive(*first)).max().unwrap_or(0);
+            // What is computed again between a copy and its reader may read a weight of its own.
+            let allowed = if recompute == Recompute::Off { 1 } else { 2 };
+            assert!(most <= allowed, "{name}, {recompute:?}: {most} copies are alive at once: {copies:?}");
         }
     }
 }
