@@ -66,7 +66,7 @@ fn the_digits_are_learnt_as_well() {
 
 const BATCH: usize = 4;
 const CONTEXT: usize = 48;
-const STEPS: u64 = 200;
+const STEPS: u64 = 300;
 
 /// Nats per character: the mean over the last ten steps.
 fn learn(device: &Device, plan: &Plan, ids: &[u32]) -> f32 {
@@ -113,6 +113,6 @@ fn a_gpt_over_characters_learns_as_well() {
         let [wide, mixed] = plans.map(|plan| learn(device, &plan, all.ids()));
         println!("gpt: {wide:.4} and {mixed:.4} nats per character");
         // A network that knows nothing but how frequent characters are is at 3.1.
-        assert!(wide < 3.0 && mixed < wide + 0.05, "{wide} and {mixed}");
+        assert!(wide < 3.0 && mixed < wide + 0.1, "{wide} and {mixed}");
     });
 }
