@@ -301,7 +301,9 @@ impl StepClock {
         if self.last.len() > self.window {
             self.last.pop_front();
         }
-        let slow = self.last.len() == self.window && median(self.last.iter().copied()) > self.slower * usual;
+        // Told again only after steps that were clearly fast: times on a busy machine go up and down.
+        let limit = if self.slow { (1.0 + self.slower) / 2.0 } else { self.slower };
+        let slow = self.last.len() == self.window && median(self.last.iter().copied()) > limit * usual;
         let new = slow && !self.slow;
         self.slow = slow;
         new.then_some(usual)
