@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::io::Read;
 use std::sync::Arc;
 
+use support::digits::digits;
 use support::{devices, on_each};
-use wgrad::data::{Characters, Loader, Table};
+use wgrad::data::{Characters, Loader};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::Session;
@@ -33,13 +33,6 @@ fn assert_small(what: &str, [wide, mixed]: &[Plan; 2]) {
     let share = kept_bytes(mixed) as f64 / kept_bytes(wide) as f64;
     println!("{what}: keeps {} of {} bytes, {share:.3}", kept_bytes(mixed), kept_bytes(wide));
     assert!(share < 0.4, "{what}: keeps {share:.3} of the bytes in f32");
-}
-
-fn digits() -> Table {
-    let mut text = String::new();
-    let file = include_bytes!("../examples/data/digits.csv.gz");
-    flate2::read::GzDecoder::new(&file[..]).read_to_string(&mut text).expect("a gzip file");
-    Table::from_csv("digits", &text, 64, 10).expect("a table").scaled(1.0 / 16.0)
 }
 
 #[test]

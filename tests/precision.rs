@@ -4,12 +4,12 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::Arc;
 
 use support::close::{assert_same_bits, assert_within};
+use support::digits::digits;
 use support::{both_classes, devices, noise, on_each, some_labels};
-use wgrad::data::{Loader, Table};
+use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, Eager, Session};
@@ -185,13 +185,6 @@ fn activations_are_kept_in_half_the_bytes() {
             assert_eq!(ops(&plan), ops(&wide), "{name}: what is kept has its operation's name");
         }
     }
-}
-
-fn digits() -> Table {
-    let mut text = String::new();
-    let file = include_bytes!("../examples/data/digits.csv.gz");
-    flate2::read::GzDecoder::new(&file[..]).read_to_string(&mut text).expect("a gzip file");
-    Table::from_csv("digits", &text, 64, 10).expect("a table").scaled(1.0 / 16.0)
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::io::Read;
 use std::sync::Arc;
 
+use support::digits::digits;
 use wgrad::data::{Dataset, Loader, Table};
 use wgrad::exec::Session;
 use wgrad::models::Model;
@@ -12,13 +12,6 @@ use wgrad::optim::{AdamW, Optimizer, Schedule, Sgd};
 use wgrad::plan::PlanOptions;
 use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
 use wgrad::{Error, Result};
-
-fn digits() -> Table {
-    let mut text = String::new();
-    let file = include_bytes!("../examples/data/digits.csv.gz");
-    flate2::read::GzDecoder::new(&file[..]).read_to_string(&mut text).unwrap();
-    Table::from_csv("digits", &text, 64, 10).unwrap().scaled(1.0 / 16.0)
-}
 
 fn options(lr: f32) -> TrainOptions {
     let optimizer = AdamW { lr, ..AdamW::default() }.into();

@@ -4,13 +4,13 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::Arc;
 
 use half::{bf16, f16};
 use support::close::assert_same_bits;
+use support::digits::digits;
 use support::{both_classes, devices, noise, on_each, some_labels};
-use wgrad::data::{Loader, Table};
+use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};
 use wgrad::exec::{Debug, Eager, Session};
@@ -518,13 +518,6 @@ fn small_steps_are_lost_to_the_nearest_and_add_up_by_chance() {
         let allowed = 5.0 * 0.3 / 256.0 * 8.0 / 64.0;
         assert!((mean - wanted).abs() < allowed, "{mean}, should be {wanted} within {allowed}");
     });
-}
-
-fn digits() -> Table {
-    let mut text = String::new();
-    let file = include_bytes!("../examples/data/digits.csv.gz");
-    flate2::read::GzDecoder::new(&file[..]).read_to_string(&mut text).expect("a gzip file");
-    Table::from_csv("digits", &text, 64, 10).expect("a table").scaled(1.0 / 16.0)
 }
 
 /// At a small rate weights to the nearest hardly move: rounding by chance learns as `f32` does.

@@ -8,6 +8,7 @@ pub mod attention_cases;
 pub mod cases;
 pub mod close;
 pub mod compare;
+pub mod digits;
 #[cfg(feature = "safetensors")]
 pub mod golden;
 pub mod image_cases;
