@@ -17,14 +17,17 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
-    if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
+    let packed = |i: usize, dtype: DType| dtype.is_half() && !reads_packed(op, i);
+    if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
         Op::MatMul { ta, tb, then } => {
-            all_float(&inputs[..2])?;
+            if let Some((shape, _)) = inputs[..2].iter().find(|(_, dtype)| *dtype == U32) {
+                return Err(format!("{} takes f32, f16 or bf16, got u32 {shape}", op.name()));
+            }
             let product = matmul(shape(0), shape(1), *ta, *tb)?;
             let Some(chain) = then else { return Ok(vec![(product, F32)]) };
             let operands = [&[(chain.shape(), F32)], &inputs[2..]].concat();
@@ -187,9 +190,13 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     }
 }
 
-/// Works on the words that hold two elements of 16 bits each.
-fn stays_packed(op: &Op) -> bool {
-    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_))
+/// Whether an operation reads elements of 16 bits, or the words that hold two of them each, as its operand `i`.
+fn reads_packed(op: &Op, i: usize) -> bool {
+    match op {
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) => true,
+        Op::MatMul { .. } => i < 2,
+        _ => false,
+    }
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {

@@ -144,6 +144,13 @@ impl Writer {
             }
             Read::Whole if over && apart => Self::lanes(self.layout.result(), "at"),
             Read::Whole if over => format!("{}[i]", self.layout.result()),
+            Read::Whole if dtype.is_half() && apart => {
+                self.preludes.insert(if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 });
+                self.bind(k, &memory, "u32");
+                let words = LANES.map(|lane| format!("{memory}[at.{lane} / 2u]")).join(", ");
+                let halves = format!("(vec4({words}) >> (at % vec4(2u) * vec4(16u))) & vec4(0xffffu)");
+                format!("bitcast<vec4<f32>>(from_half({halves}))")
+            }
             Read::Whole if apart => {
                 self.bind(k, &memory, "f32");
                 Self::lanes(&memory, "at")

@@ -8,7 +8,7 @@ use crate::autodiff;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
-use crate::limits::{ALIGNMENT, AdapterClass, Limits};
+use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::progress;
 use crate::rewrite;
@@ -258,14 +258,15 @@ impl TrainStep {
     }
 }
 
-/// Functions of single elements joined with each other and with what is in front of them.
+/// Widened copies joined with products that read them, functions of single elements with each other and with what is in front
+/// of them.
 fn joined(graph: Graph) -> Graph {
-    rewrite::into_products(rewrite::fuse(graph))
+    rewrite::into_products(rewrite::fuse(rewrite::widenings(graph)))
 }
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    let graph = rewrite::through_norms(graph, !limits.class.is_cpu());
     rewrite::add_to(rewrite::through_joins(graph))
 }
 

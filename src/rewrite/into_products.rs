@@ -1,5 +1,6 @@
 //! Functions of single elements behind a matrix product are computed before its results are stored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::fuse::Draft;
@@ -60,11 +61,13 @@ fn behind(
         let all = [&product.inputs[..], &others].concat();
         let id = product.outputs[0];
         let whole = graph.value(draft.operands[k]).shape == shape;
-        let narrow = |id: &ValueId| graph.value(*id).dtype.is_half();
+        // The text of one format widens what is read beside the product.
+        let narrow: BTreeSet<DType> =
+            others.iter().map(|id| graph.value(*id).dtype).filter(|dtype| dtype.is_half()).collect();
         let fits = product.phase == node.phase
             && whole
             && others.len() <= MOST_OPERANDS
-            && !others.iter().any(narrow)
+            && narrow.len() <= 1
             && uses.apart(&all)
             && uses.spares(graph, [at, n], &product.inputs, id, &draft.operands);
         if !fits {

@@ -1,6 +1,6 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `add_to`, `rebuild`, `masks`, `half`, `weights`, `fuse`, `into_products` and `offload`. In 32
-//! bits none of them changes a result.
+//! `through_norms`, `through_joins`, `add_to`, `rebuild`, `masks`, `half`, `weights`, `widenings`, `fuse`, `into_products` and
+//! `offload`. In 32 bits none of them changes a result.
 
 mod accumulate;
 mod add_to;
@@ -18,6 +18,7 @@ mod through_norms;
 mod unjoin;
 mod uses;
 mod weights;
+mod widenings;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use add_to::add_to;
@@ -34,3 +35,4 @@ pub(crate) use through_joins::through_joins;
 pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;
 pub(crate) use weights::weights;
+pub(crate) use widenings::widenings;
