@@ -17,24 +17,28 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
-    let packed = |i: usize, dtype: DType| dtype.is_half() && !reads_packed(op, i);
+    // Those of what follows are looked at there.
+    let own = op.own(inputs.len());
+    let packed = |i: usize, dtype: DType| dtype.is_half() && !reads_packed(op, i) && i < own;
     if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
+    }
+    if let (Some(chain), Some(first)) = (op.then(), op.followed(None)) {
+        let (before, behind) = inputs.split_at(own);
+        let result = infer(&first, before)?[0].0;
+        if result.numel() != chain.shape().numel() {
+            return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
+        }
+        return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], behind].concat());
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
-        Op::MatMul { ta, tb, then } => {
-            if let Some((shape, _)) = inputs[..2].iter().find(|(_, dtype)| *dtype == U32) {
+        Op::MatMul { ta, tb, .. } => {
+            if let Some((shape, _)) = inputs.iter().find(|(_, dtype)| *dtype == U32) {
                 return Err(format!("{} takes f32, f16 or bf16, got u32 {shape}", op.name()));
             }
-            let product = matmul(shape(0), shape(1), *ta, *tb)?;
-            let Some(chain) = then else { return Ok(vec![(product, F32)]) };
-            let operands = [&[(chain.shape(), F32)], &inputs[2..]].concat();
-            if product.numel() != chain.shape().numel() {
-                return Err(format!("{}: {product} is no {}", op.name(), chain.shape()));
-            }
-            infer(&Op::Chain(Arc::clone(chain)), &operands)
+            Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
         }
         Op::Unary(_) | Op::Dropout { .. } => {
             all_float(&inputs[..1])?;

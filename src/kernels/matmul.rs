@@ -1,13 +1,11 @@
 //! Kernels for matrix products. Each exists for every way in which its two operands can be held.
 
-use super::{Kernel, NONE};
+use super::{Kernel, NONE, STORE_FOURS, STORE_LANES};
 
 const PARAMS: &str = wgsl!("prelude/matmul_params");
 const FOURS: &str = wgsl!("prelude/matmul_fours");
 const ONES: &str = wgsl!("prelude/matmul_ones");
 const STEP4: &str = wgsl!("prelude/matmul_step4");
-pub(in crate::kernels) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
-pub(in crate::kernels) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 
 /// How the elements of a product's operand are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

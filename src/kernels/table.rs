@@ -38,6 +38,9 @@ pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 const STRIDED: &str = wgsl!("prelude/strided");
 pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
+pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
+pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
+pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
 const ONLINE: &str = wgsl!("prelude/online");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 

@@ -3,6 +3,7 @@
 
 mod attention;
 mod chains;
+mod followed;
 mod half_products;
 mod halves;
 mod large;
