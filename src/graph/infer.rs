@@ -17,9 +17,6 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
-    if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
-        return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
-    }
     if let (Some(chain), Some(first)) = (op.then(), op.followed(None)) {
         let (own, others) = inputs.split_at(op.own(inputs.len()));
         let result = infer(&first, own)?[0].0;
@@ -27,6 +24,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
         }
         return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], others].concat());
+    }
+    let narrow = |(i, (_, dtype)): &(usize, &Type)| dtype.is_half() && !stays_packed(op) && !op.widens(*i);
+    if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(narrow) {
+        return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);

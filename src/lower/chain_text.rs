@@ -153,6 +153,13 @@ impl Writer {
                 self.bind(k, "scalars", "u32");
                 return Four { name, shared };
             }
+            Read::Whole if dtype.is_half() && (apart || one) => {
+                self.preludes.insert(format_of(dtype));
+                self.bind(k, &memory, "u32");
+                let at = if one { "vec4(at)" } else { "at" };
+                let words = LANES.map(|lane| format!("{memory}[{at}.{lane} >> 1u]")).join(", ");
+                format!("one_of_two(vec4({words}), {at})")
+            }
             Read::Whole if one => {
                 shared = true;
                 if over {
@@ -169,7 +176,7 @@ impl Writer {
                 Self::lanes(&memory, "at")
             }
             Read::Whole if dtype.is_half() => {
-                self.preludes.insert(if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 });
+                self.preludes.insert(format_of(dtype));
                 self.bind(k, &memory, "vec2<u32>");
                 format!("bitcast<vec4<f32>>(widened({memory}[i]))")
             }
@@ -365,6 +372,11 @@ fn store(places: vec4<u32>, live: vec4<bool>, product: vec4<f32>) {{
             ),
         }
     }
+}
+
+/// What widens elements of 16 bits.
+fn format_of(dtype: DType) -> Prelude {
+    if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 }
 }
 
 /// The name of a function in `shaders/prelude/unary_functions.wgsl`.

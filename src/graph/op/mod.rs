@@ -377,6 +377,12 @@ impl Op {
         Some(op)
     }
 
+    /// Whether operand `i` may be held in 16 bits: it is widened while it is read.
+    pub(crate) fn widens(&self, i: usize) -> bool {
+        let joined = matches!(self, Self::Conv2d { source: Source::Joined, .. });
+        matches!(self, Self::Conv2d { .. } | Self::Conv2dWeight { .. }) && i == 0 && !joined
+    }
+
     /// How many of so many operands are the operation's own; those behind are for what becomes of its result.
     pub fn own(&self, operands: usize) -> usize {
         operands.saturating_sub(self.then().map_or(0, |chain| chain.operands() - 1))
