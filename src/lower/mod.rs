@@ -14,6 +14,7 @@ mod mask;
 mod matmul;
 mod movement;
 mod norm;
+pub mod products;
 mod reduce;
 mod rotary;
 mod rows;

@@ -8,7 +8,7 @@ use crate::autodiff;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
-use crate::limits::{ALIGNMENT, AdapterClass, Limits};
+use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::progress;
 use crate::rewrite;
@@ -258,17 +258,17 @@ impl TrainStep {
     }
 }
 
-/// Functions of single elements joined with each other and with what is in front of them, widenings with what reads them.
+/// Widened copies joined with what reads them, functions of single elements with each other and with what is in front of them.
 fn joined(graph: Graph, limits: &Limits) -> Graph {
     let buffers = limits.max_storage_buffers as usize;
     // Convolutions read each element many times: on CPU adapters that costs more than the copy.
-    let graph = if limits.class == AdapterClass::Cpu { graph } else { rewrite::widenings(graph) };
+    let graph = rewrite::widenings(graph, !limits.class.is_cpu());
     rewrite::into_producers(rewrite::fuse(graph, buffers), buffers)
 }
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    let graph = rewrite::through_norms(graph, !limits.class.is_cpu());
     rewrite::through_joins(graph)
 }
 

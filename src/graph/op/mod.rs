@@ -379,8 +379,12 @@ impl Op {
 
     /// Whether operand `i` may be held in 16 bits: it is widened while it is read.
     pub(crate) fn widens(&self, i: usize) -> bool {
-        let joined = matches!(self, Self::Conv2d { source: Source::Joined, .. });
-        matches!(self, Self::Conv2d { .. } | Self::Conv2dWeight { .. }) && i == 0 && !joined
+        match self {
+            Self::MatMul { .. } => i < 2,
+            Self::Conv2d { source, .. } => i == 0 && *source != Source::Joined,
+            Self::Conv2dWeight { .. } => i == 0,
+            _ => false,
+        }
     }
 
     /// How many of so many operands are the operation's own; those behind are for what becomes of its result.
