@@ -3,7 +3,6 @@
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
 // overrides: none      requires: subgroups of at least 8; taps * kc / 4 below 65,000
-@group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> a: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 

@@ -2,7 +2,6 @@
 // src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> c [batch, groups * m, h', w']
 // grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: none
 // requires: taps * kc below 65,000
-@group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 

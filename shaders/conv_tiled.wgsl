@@ -3,7 +3,6 @@
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 64), tiles_n = ceil(batch * pixels of the phase / 64)
 // overrides: none      requires: 8704 bytes of workgroup memory
-@group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 

@@ -1,10 +1,9 @@
 // conv_weight_cpu: a part of the weight's gradient, for CPU adapters     32 result channels x 32 columns per workgroup
-// x [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
+// src [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
 //   dw[o, c, r, s] = Σ over images and pixels of dy[o, pixel] x[c, pixel's r, s]; the pixels are cut into parts
 // grid: tiles_m * tiles_n * groups * parts workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 32), tiles_n = ceil(kc * taps / 32)
 // overrides: none      requires: subgroups of at least 8; fewer than 65,000 pixels in a part
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<f32>;
 

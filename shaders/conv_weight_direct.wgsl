@@ -1,8 +1,7 @@
 // conv_weight_direct: a part of the weight's gradient, for few channels in a group and for small subgroups
-// x [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
+// src [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
 // grid: one thread per element and part, folded: tiles_m threads in x      overrides: none
 // requires: fewer than 60,000 pixels in a part
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<f32>;
 
@@ -36,7 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let z = ox * p.stride.y + s - p.padding.y;
         if (y < p.image.x && z < p.image.y) {
             let x_at = ((image * p.groups + group) * p.kc + c) * x_plane + y * p.image.y + z;
-            let v = read(vec4(x[x_at]), terms).x;
+            let v = read(image_at(vec4(x_at)), terms).x;
             sum = fma(dy[(image * p.groups * p.m + channel) * dy_plane + pixel], v, sum);
         }
         pixel += 1u;

@@ -1,9 +1,8 @@
 // conv_weight_tiled: a part of the weight's gradient, for GPUs     64 result channels x 64 columns per workgroup of 64
-// x [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
+// src [batch, groups * kc, h, w], dy [batch, groups * m, h', w'] -> parts [parts, groups * m, kc * taps]
 // grid: tiles_m * tiles_n * groups * parts workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 64), tiles_n = ceil(kc * taps / 64)
 // overrides: none      requires: 8704 bytes of workgroup memory
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<f32>;
 

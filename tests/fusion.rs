@@ -11,7 +11,7 @@ use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::plan::{Forward, Plan, PlanOptions, Recompute};
 
-const NETWORKS: [&str; 4] = ["mlp", "cnn", "resnet", "gpt"];
+const NETWORKS: [&str; 5] = ["mlp", "cnn", "plain", "resnet", "gpt"];
 
 fn count(graph: &Graph) -> usize {
     let joined = |op: &Op| matches!(op, Op::Chain(_)) || op.then().is_some();

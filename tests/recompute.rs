@@ -241,12 +241,12 @@ fn fitting_takes_what_changes_no_bit_first_and_parts_where_that_is_not_enough() 
     assert!(parts.changes[0].starts_with("accumulate ") && !parts.exact, "{:?}", parts.changes);
     assert!(parts.plan.footprint().total() < away);
     // An odd batch has no parts, plain SGD no state, and of this network recomputation does not reach all.
-    let cnn = small("cnn");
-    let trace_cnn = |batch: usize| cnn.train_step(batch);
+    let lenet = small("lenet");
+    let trace_lenet = |batch: usize| lenet.train_step(batch);
     let bare = PlanOptions { optimizer: Sgd::default().into(), ..options };
     let lowest = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..bare };
-    let lowest = trace_cnn(33).expect("valid").plan_over_budget(&lowest, &limits).expect("planned");
-    let half = plan::fit(trace_cnn, 33, &bare, Bytes(lowest.footprint().total() - 1), &limits);
+    let lowest = trace_lenet(33).expect("valid").plan_over_budget(&lowest, &limits).expect("planned");
+    let half = plan::fit(trace_lenet, 33, &bare, Bytes(lowest.footprint().total() - 1), &limits);
     let half = half.expect("16 bits are enough");
     assert!(!half.exact && half.changes[0] == "precision f16", "{:?}", half.changes);
     assert!(matches!(fit(1), Err(Error::OverBudget { .. })));

@@ -46,7 +46,7 @@ fn taken(taps: Taps, base: u32, oy: u32, ox: u32) -> vec4<f32> {
     let x0 = ox * p.stride.y - p.padding.y;
     let inside = (taps.row + y < vec4(p.image.x)) & (taps.column + x0 < vec4(p.image.y));
     let at = select(vec4<u32>(), taps.offset + (base + y * p.image.y + x0), inside);
-    return select(vec4<f32>(), read(vec4(x[at.x], x[at.y], x[at.z], x[at.w]), taps.terms), inside);
+    return select(vec4<f32>(), read(image_at(at), taps.terms), inside);
 }
 
 fn store(at: u32, column: vec4<u32>, columns: u32, v: vec4<f32>) {

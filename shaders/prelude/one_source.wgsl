@@ -9,5 +9,5 @@ fn bases_of(image: vec4<u32>, group: u32) -> Bases {
 // Four pixels of a channel of the group.
 fn source(bases: Bases, channel: u32, pixel: vec4<u32>, terms: Terms) -> vec4<f32> {
     let at = bases.at + (pixel + channel * (p.y.src * p.x.src));
-    return read(vec4(src[at.x], src[at.y], src[at.z], src[at.w]), terms);
+    return read(image_at(at), terms);
 }

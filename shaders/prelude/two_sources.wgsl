@@ -14,7 +14,7 @@ fn source(bases: Bases, channel: u32, pixel: vec4<u32>, terms: Terms) -> vec4<f3
     let plane = p.y.src * p.x.src;
     if (channel < p.first) {
         let at = bases.first + (pixel + channel * plane);
-        return vec4(src[at.x], src[at.y], src[at.z], src[at.w]);
+        return image_at(at);
     }
     let at = bases.second + (pixel + (channel - p.first) * plane);
     return vec4(src2[at.x], src2[at.y], src2[at.z], src2[at.w]);

@@ -11,7 +11,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     use DType::{F32, U32};
     let name = op.name();
     let floats = if matches!(op, Op::MaxPool2dGrad { .. }) { &inputs[1..] } else { inputs };
-    if let Some((shape, dtype)) = floats.iter().find(|(_, dtype)| *dtype != F32) {
+    let float = |(i, dtype): (usize, DType)| dtype == F32 || (dtype.is_half() && op.widens(i));
+    let other = floats.iter().enumerate().find(|(i, (_, dtype))| !float((*i, *dtype)));
+    if let Some((_, (shape, dtype))) = other {
         return Err(format!("{name} takes f32, got {dtype} {shape}"));
     }
     let image = |i: usize| match *inputs[i].0.dims() {

@@ -1,7 +1,7 @@
 //! Kernels for convolutions. Each exists in variants from one text: its source read as it is, through a batch norm, or as
 //! the join of two; and, where it adds a bias, without and with one.
 
-use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, Kernel, NONE, STORE_LANES, STORE_ONE};
+use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE};
 
 const CONV: &str = wgsl!("prelude/conv");
 const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
@@ -18,21 +18,21 @@ macro_rules! sources {
         [
             Kernel {
                 name: $name,
-                parts: &[PLAIN, ONE, $($part),*],
+                parts: &[PLAIN, IMAGE, ONE, $($part),*],
                 slots: &[1, 2, 3, $($slot),*],
                 workgroup: $workgroup,
                 variants: NONE,
             },
             Kernel {
                 name: concat!($name, "_normed"),
-                parts: &[ELEM4, ACTIVATION, NORMED, ONE, $($part),*],
+                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, ONE, $($part),*],
                 slots: &[1, 2, 3, $($slot,)* 5, 6, 7, 8],
                 workgroup: $workgroup,
                 variants: ACTIVATIONS,
             },
             Kernel {
                 name: concat!($name, "_joined"),
-                parts: &[PLAIN, TWO, $($part),*],
+                parts: &[PLAIN, IMAGE, TWO, $($part),*],
                 slots: &[1, 2, 3, $($slot,)* 5],
                 workgroup: $workgroup,
                 variants: NONE,
@@ -47,14 +47,14 @@ macro_rules! weight_sources {
         [
             Kernel {
                 name: $name,
-                parts: &[PLAIN, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[PLAIN, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
                 slots: &[1, 2, 3],
                 workgroup: $workgroup,
                 variants: NONE,
             },
             Kernel {
                 name: concat!($name, "_normed"),
-                parts: &[ELEM4, ACTIVATION, NORMED, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
                 slots: &[1, 2, 3, 5, 6, 7, 8],
                 workgroup: $workgroup,
                 variants: ACTIVATIONS,

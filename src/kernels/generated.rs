@@ -60,8 +60,12 @@ impl Draft {
 
     /// The kernel `base` with this text in the place of the one that stores its results.
     pub fn behind(self, base: &Kernel) -> &'static Kernel {
-        let store = text_that_stores(stores(base));
-        let parts = base.parts.iter().copied().filter(|part| *part != store).collect();
+        self.instead(base, text_that_stores(stores(base)))
+    }
+
+    /// The kernel `base` with this text in the place of one of its own.
+    fn instead(self, base: &Kernel, part: &str) -> &'static Kernel {
+        let parts = base.parts.iter().copied().filter(|other| *other != part).collect();
         self.known(parts, base.workgroup, base.variants)
     }
 
@@ -140,6 +144,13 @@ pub fn stores(kernel: &Kernel) -> Stores {
     let all = [Stores::Fours, Stores::Lanes, Stores::One];
     let own = all.into_iter().find(|stores| kernel.parts.contains(&text_that_stores(*stores)));
     own.expect("operations that something may follow store by one of the texts for that")
+}
+
+/// A convolution, or the gradient of its weight, whose image has elements of 16 bits.
+pub fn of_half_image(base: &Kernel, format: Prelude) -> &'static Kernel {
+    let name = [base.name.to_owned(), if format == Prelude::F16 { "_f16" } else { "_bf16" }.to_owned()];
+    let text = table::IMAGE_HALF.to_owned();
+    Draft { name, preludes: [format].into(), text, slots: base.slots.to_vec() }.instead(base, table::IMAGE)
 }
 
 #[derive(Default)]

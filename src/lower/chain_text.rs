@@ -154,13 +154,11 @@ impl Writer {
                 return Four { name, shared };
             }
             Read::Whole if dtype.is_half() && (apart || one) => {
-                self.preludes.insert(if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 });
+                self.preludes.insert(format_of(dtype));
                 self.bind(k, &memory, "u32");
-                let words = LANES.map(|lane| format!("{memory}[at.{lane} / 2u]")).join(", ");
-                let (words, at) =
-                    if one { (format!("{memory}[at / 2u]"), "vec4(at)") } else { (words, "at") };
-                let halves = format!("(vec4({words}) >> ({at} % vec4(2u) * vec4(16u))) & vec4(0xffffu)");
-                format!("bitcast<vec4<f32>>(from_half({halves}))")
+                let at = if one { "vec4(at)" } else { "at" };
+                let words = LANES.map(|lane| format!("{memory}[{at}.{lane} >> 1u]")).join(", ");
+                format!("one_of_two(vec4({words}), {at})")
             }
             Read::Whole if one => {
                 shared = true;
@@ -178,7 +176,7 @@ impl Writer {
                 Self::lanes(&memory, "at")
             }
             Read::Whole if dtype.is_half() => {
-                self.preludes.insert(if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 });
+                self.preludes.insert(format_of(dtype));
                 self.bind(k, &memory, "vec2<u32>");
                 format!("bitcast<vec4<f32>>(widened({memory}[i]))")
             }
@@ -374,6 +372,11 @@ fn store(places: vec4<u32>, live: vec4<bool>, product: vec4<f32>) {{
             ),
         }
     }
+}
+
+/// What widens elements of 16 bits.
+fn format_of(dtype: DType) -> Prelude {
+    if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 }
 }
 
 /// The name of a function in `shaders/prelude/unary_functions.wgsl`.

@@ -3,8 +3,9 @@
 
 use super::grid::{fold, per_thread};
 use super::{Lowered, Operand, Site, chain};
+use crate::dtype::DType;
 use crate::graph::{Activation, Source, Window};
-use crate::kernels::{Kernel, Launch, table};
+use crate::kernels::{Kernel, Launch, Prelude, of_half_image, table};
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
 
@@ -237,6 +238,7 @@ fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Ax
         Way::Direct => &table::CONV_DIRECT[biased][*variant],
         Way::Tiled => &table::CONV_TILED[biased][*variant],
     };
+    let kernel = for_image(site, kernel);
     match way {
         Way::Packed => memory[1] = Operand::Workspace(0),
         _ => memory.extend(*bias),
@@ -256,6 +258,15 @@ fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Ax
     Launch { kernel, constants: constants.clone(), memory, params, grid }
 }
 
+/// The kernel for the image's type.
+fn for_image(site: &Site, kernel: &'static Kernel) -> &'static Kernel {
+    match site.inputs[0].1 {
+        DType::F16 => of_half_image(kernel, Prelude::F16),
+        DType::BF16 => of_half_image(kernel, Prelude::Bf16),
+        _ => kernel,
+    }
+}
+
 /// Most pixels that one thread sums over: below the 65,535 turns at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
 
@@ -272,7 +283,7 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize, normed: Option<
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
         AdapterClass::Integrated | AdapterClass::Discrete => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
     };
-    let kernel = &kernels[usize::from(normed.is_some())];
+    let kernel = for_image(site, &kernels[usize::from(normed.is_some())]);
     let (tiles_m, tiles_n) = (m.div_ceil(tile) as u64, columns.div_ceil(tile) as u64);
     let tiles = tiles_m * tiles_n * groups as u64;
     let parts = wanted.div_ceil(tiles).min(pixels.div_ceil(smallest)).max(pixels.div_ceil(MAX_PART)).max(1);

@@ -32,9 +32,9 @@ pub struct PlanOptions {
     /// the backward pass where that saves memory: one pass over memory each, and the same bits.
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read; their gradients are added to others where they are made; functions of single
-    /// elements that follow each other run as one, in a matrix product if they follow one. The bits are the same, but with
-    /// 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
+    /// join two tensors, while they read; functions of single elements that follow each other run as one, in a matrix
+    /// product or convolution if they follow one, sums of gradients among them. The bits are the same, but with 16-bit
+    /// storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,
     /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
     /// gradients pass.
@@ -258,11 +258,12 @@ impl TrainStep {
     }
 }
 
-/// Widened copies joined with products that read them, functions of single elements with each other and with what is in front
-/// of them.
+/// Widened copies joined with what reads them, functions of single elements with each other and with what is in front of them.
 fn joined(graph: Graph, limits: &Limits) -> Graph {
     let buffers = limits.max_storage_buffers as usize;
-    rewrite::into_producers(rewrite::fuse(rewrite::widenings(graph), buffers), buffers)
+    // Convolutions read each element many times: on CPU adapters that costs more than the copy.
+    let graph = rewrite::widenings(graph, !limits.class.is_cpu());
+    rewrite::into_producers(rewrite::fuse(graph, buffers), buffers)
 }
 
 /// Operations merged as the adapter's class likes it.

@@ -102,9 +102,12 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     let others: Vec<ValueId> =
         (0..draft.operands.len()).filter(|i| *i != k).map(|i| draft.operands[i]).collect();
     let inputs = [&first.inputs[..], &others].concat();
-    // The text of one format widens what is read beside the result.
-    let narrow: BTreeSet<DType> =
-        others.iter().map(|id| graph.value(*id).dtype).filter(|dtype| dtype.is_half()).collect();
+    // The text of one format widens what is read beside a product, and all that a convolution reads.
+    let narrow: BTreeSet<DType> = (if product { &others } else { &inputs })
+        .iter()
+        .map(|id| graph.value(*id).dtype)
+        .filter(|dtype| dtype.is_half())
+        .collect();
     let fits = first.op.then().is_none()
         && graph.value(first.outputs[0]).dtype == DType::F32
         && shape(draft.operands[k]) == result

@@ -1,4 +1,5 @@
-//! Matrix products read elements of 16 bits as they are: a widened copy of an operand is part of every product that reads it.
+//! Matrix products and convolutions read elements of 16 bits as they are: a widened copy of an operand is part of every one
+//! that reads it.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +7,9 @@ use super::simplify::prune;
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, Op, Value, ValueId};
 
-/// Lets products read what widened copies were made of, through views too. Copies that nobody else reads are gone.
-pub(crate) fn widenings(mut graph: Graph) -> Graph {
+/// Lets products, and with `images` convolutions and the gradients of their weights, read what widened copies were made of,
+/// through views too. Copies that nobody else reads are gone.
+pub(crate) fn widenings(mut graph: Graph, images: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     // Each widened copy and each view of one, with what it was made of.
     let mut of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -24,8 +26,9 @@ pub(crate) fn widenings(mut graph: Graph) -> Graph {
                     of.insert(node.outputs[0], *packed);
                 }
             }
-            (Op::MatMul { .. }, _) => {
-                for i in 0..2 {
+            (op, _) if images || matches!(op, Op::MatMul { .. }) => {
+                let own: Vec<usize> = (0..node.inputs.len()).filter(|i| op.widens(*i)).collect();
+                for i in own {
                     let Some(&packed) = of.get(&node.inputs[i]) else { continue };
                     let shape = graph.value(node.inputs[i]).shape;
                     node.inputs[i] = if graph.value(packed).shape == shape {
@@ -57,12 +60,13 @@ pub(crate) fn widenings(mut graph: Graph) -> Graph {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::differentiated;
     use super::*;
-    use crate::graph::{Mode, Params, Tensor, Trace};
+    use crate::graph::{Init, Mode, Params, Tensor, Trace, Window};
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
-        let graph = widenings(graph);
+        let graph = widenings(graph, true);
         let operands = |node: &Node| {
             let types: Vec<_> = node.inputs.iter().map(|id| graph.value(*id).dtype.name()).collect();
             format!("{} {}", node.op.name(), types.join(" "))
@@ -100,5 +104,27 @@ mod tests {
             x.cast(DType::F32).matmul(&x.cast(DType::F32))
         });
         assert_eq!(list, ["cast f32", "matmul bf16 bf16"]);
+    }
+
+    #[test]
+    fn the_gradient_of_a_weight_reads_what_waited_in_16_bits() {
+        let params = Params::new(0);
+        let weight = |name: &str| params.add(name, [4, 4, 3, 3], Init::Constant(0.1));
+        let (a, b) = (weight("a"), weight("b"));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let window = Window::square(3).padding(1);
+            let x = trace.input("x", [2, 4, 12, 12]).conv2d(&trace.param(&a), None, window, 1).tanh();
+            x.conv2d(&trace.param(&b), None, window, 1).sum(&[])
+        });
+        let half = super::super::half(differentiated(graph.expect("valid")), DType::F16, false);
+        let casts = |graph: &Graph| graph.nodes.iter().filter(|n| n.op == Op::Cast(DType::F32)).count();
+        let narrow = |graph: &Graph| {
+            let weights = graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv2dWeight { .. }));
+            weights.filter(|n| graph.value(n.inputs[0]).dtype == DType::F16).count()
+        };
+        let [wide, read] = [false, true].map(|images| widenings(half.clone(), images));
+        // The gradient of tanh reads a copy in any case.
+        assert_eq!([casts(&wide), casts(&read)], [2, 1]);
+        assert_eq!([narrow(&wide), narrow(&read)], [0, 1]);
     }
 }

@@ -1,6 +1,7 @@
 //! Convolutions that pass their results through a chain before they store them: every kernel, every way it comes by its
 //! source, odd sizes, in memory of their own and over an operand; the bits of separate operations.
 
+use wgrad::dtype::DType;
 use wgrad::graph::{Tensor, Window};
 use wgrad::plan::Plan;
 
@@ -22,7 +23,7 @@ fn followed(plan: &Plan) -> [usize; 2] {
 
 #[test]
 fn convolutions_take_in_what_follows() {
-    everywhere(|device, limits| {
+    unchecked(|device, limits| {
         for (case, (_, [n, c, h, w], kernel, groups, window)) in
             shapes_of_convolutions().into_iter().enumerate()
         {
@@ -78,10 +79,40 @@ fn each_phase_of_a_transposed_convolution_takes_it_in() {
     });
 }
 
+/// Behind every kernel of convolutions and of products.
+#[test]
+fn operands_in_16_bits_are_widened_where_they_are_read() {
+    unchecked(|device, limits| {
+        for format in [DType::F16, DType::BF16] {
+            let plan = compare_fused(device, limits, |trace, batch| {
+                // What waits in 16 bits was packed before the operation runs.
+                let beside = |batch: &mut Batch, name: &str, y: &dyn Fn() -> Tensor| {
+                    let shape = y().shape();
+                    let skip = batch.input(trace, shape, noise(3, shape.numel() as usize, -1.0, 1.0));
+                    let packed = skip.cast(format);
+                    batch.expect(name, &y().mul(&packed.cast(DType::F32)).relu(), NEAR);
+                };
+                for (name, [n, c, h, w], kernel, groups, window) in shapes_of_convolutions() {
+                    let x = batch.input(trace, [n, c, h, w], noise(1, n * c * h * w, -1.0, 1.0));
+                    let weight = batch.input(trace, kernel, noise(2, kernel.iter().product(), -1.0, 1.0));
+                    beside(batch, name, &|| x.conv2d(&weight, None, window, groups));
+                }
+                for [m, k, n] in [[33, 8, 28], [5, 7, 9], [70, 12, 65], [4, 8, 32]] {
+                    let a = batch.input(trace, [m, k], noise(4, m * k, -1.0, 1.0));
+                    let b = batch.input(trace, [k, n], noise(5, k * n, -1.0, 1.0));
+                    beside(batch, "product", &|| a.matmul(&b));
+                }
+            });
+            let all = kernels(&plan).iter().filter(|name| name.contains("+mul+relu")).count();
+            assert_eq!(all, 12, "{:?}", kernels(&plan));
+        }
+    });
+}
+
 /// Behind a convolution that reads two tensors, or applies a norm while it reads.
 #[test]
 fn sources_of_all_kinds_are_followed() {
-    unchecked(|device, limits| {
+    everywhere(|device, limits| {
         let window = Window::square(3).padding(1);
         compare_fused(device, limits, |trace, batch| {
             let of = |batch: &mut Batch, seed| batch.input(trace, [5], noise(seed, 5, 0.5, 1.5));

@@ -4,7 +4,7 @@ use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::graph::{Indices, Params, STEP_SCALARS, Tensor, Window};
 use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
-use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
+use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear, Module};
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::plan::{Plan, TrainStep};
 
@@ -17,7 +17,7 @@ pub const CLASSES: usize = 5;
 const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
-/// A training step of `mlp`, `cnn`, `resnet` or `gpt`.
+/// A training step of `mlp`, `cnn`, `plain`, `resnet` or `gpt`.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
     if name == "gpt" {
@@ -32,6 +32,7 @@ pub fn network(name: &str, batch: usize) -> TrainStep {
     let (sample, net): (Vec<usize>, Box<dyn Module>) = match name {
         "mlp" => (vec![24], Box::new(Dropping(Mlp::new(&params, &[24, 40, 33, 40, 24, 5])))),
         "cnn" => (vec![2, 9, 9], Box::new(Cnn::new(&params))),
+        "plain" => (vec![2, 9, 11], Box::new(Plain::new(&params))),
         _ => (vec![3, 10, 10], Box::new(Dropping(ResNet::small(&params, 3, &[(8, 2), (12, 2)], CLASSES)))),
     };
     let shape = [&[batch], &sample[..]].concat();
@@ -77,6 +78,44 @@ impl Module for Cnn {
             x = if i % 2 == 0 { y.gelu().dropout(0.1) } else { y.relu() };
         }
         x.max_pool2d(Window::square(3).stride(2)).flatten(1).apply(&self.fc)
+    }
+}
+
+/// Convolutions without norms: wide, deep and transposed, joined and added, with functions behind them.
+struct Plain {
+    inner: Conv2d,
+    down: Conv2d,
+    deep: Conv2d,
+    up: ConvTranspose2d,
+    outer: Conv2d,
+    fc: Linear,
+}
+
+impl Plain {
+    fn new(params: &Params) -> Self {
+        let conv = |name: &str, from: usize, to: usize, window: Window| {
+            Conv2d::new(&params.scope(name), from, to, window)
+        };
+        let same = Window::square(3).padding(1);
+        Self {
+            inner: conv("inner", 2, 6, same),
+            down: conv("down", 6, 9, same.stride(2)),
+            deep: Conv2d::grouped(&params.scope("deep"), 9, 9, same, 9),
+            up: ConvTranspose2d::new(&params.scope("up"), 9, 5, same.stride(2)),
+            outer: conv("outer", 11, 6, same),
+            fc: Linear::new(&params.scope("fc"), 6 * 9 * 11, CLASSES),
+        }
+    }
+}
+
+impl Module for Plain {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let x = x.apply(&self.inner).relu();
+        let y = x.apply(&self.down).gelu();
+        let y = y.apply(&self.deep).relu().dropout(0.1).add(&y);
+        let up = y.apply(&self.up).silu();
+        let z = x.concat(&[&up], 1).apply(&self.outer).clamp(-1.0, 1.0);
+        z.add(&x).tanh().flatten(1).apply(&self.fc)
     }
 }
 

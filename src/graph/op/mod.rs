@@ -377,6 +377,16 @@ impl Op {
         Some(op)
     }
 
+    /// Whether operand `i` may be held in 16 bits: it is widened while it is read.
+    pub(crate) fn widens(&self, i: usize) -> bool {
+        match self {
+            Self::MatMul { .. } => i < 2,
+            Self::Conv2d { source, .. } => i == 0 && *source != Source::Joined,
+            Self::Conv2dWeight { .. } => i == 0,
+            _ => false,
+        }
+    }
+
     /// How many of so many operands are the operation's own; those behind are for what becomes of its result.
     pub fn own(&self, operands: usize) -> usize {
         operands.saturating_sub(self.then().map_or(0, |chain| chain.operands() - 1))
