@@ -198,6 +198,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
 fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) => true,
+        // The weight.
+        Op::Update(..) => i == 0,
         _ => op.widens(i),
     }
 }
