@@ -7,6 +7,7 @@ mod fit;
 mod footprint;
 mod layout;
 mod offload;
+mod options;
 mod peak;
 mod program;
 mod recompute;
@@ -22,10 +23,11 @@ pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SL
 pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_bytes};
 pub use layout::{Arena, Layout, Region};
 pub use offload::{Activations, Offload};
+pub use options::PlanOptions;
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId, Transfer};
 pub use recompute::{Recompute, Work};
-pub use step::{Forward, PlanOptions, Savings, TrainStep};
+pub use step::{Forward, Savings, TrainStep};
 pub use views::Views;
 
 use crate::error::{Error, Result};

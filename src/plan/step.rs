@@ -3,84 +3,15 @@
 use super::accumulated::accumulated;
 use super::offload::{Activations, Offload};
 use super::recompute::{Bench, Heights, Work};
-use super::{Plan, Recompute, Settings};
+use super::{Plan, PlanOptions, Recompute, Settings};
 use crate::autodiff;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
+use crate::graph::{Graph, Mode, Params, Tensor, Trace, Value};
 use crate::limits::{ALIGNMENT, Limits};
-use crate::optim::{Clip, Optimizer};
 use crate::progress;
 use crate::rewrite;
 use crate::units::Bytes;
-
-/// What decides a training plan, apart from the model and the limits.
-#[derive(Clone, Copy, Debug)]
-pub struct PlanOptions {
-    /// How parameters are updated.
-    pub optimizer: Optimizer,
-    /// What happens to gradients before that.
-    pub clip: Clip,
-    /// The most bytes the session may create on the device; `None` for no limit.
-    pub budget: Option<Bytes>,
-    /// Whether memory is used again within the step. Off, every tensor can be read after the step: for debugging.
-    pub reuse: bool,
-    /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
-    /// Implies `reuse: false`.
-    pub guard: bool,
-    /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
-    /// the backward pass where that saves memory: one pass over memory each, and the same bits.
-    pub rebuild: bool,
-    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read; functions of single elements that follow each other run as one, in a matrix
-    /// product or convolution if they follow one, sums of gradients among them. The bits are the same, but with 16-bit
-    /// storage, where a convolution reads a norm's operand that was rounded instead of its result.
-    pub fuse: bool,
-    /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
-    /// gradients pass.
-    pub bit_masks: bool,
-    /// In how many bits activations wait for the backward pass.
-    pub precision: Precision,
-    /// In how many bits large weights live.
-    pub weights: WeightStorage,
-    /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
-    pub recompute: Recompute,
-    /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
-    /// order. A step traced for `b` samples then takes inputs of `accumulate · b`. The loss is the mean of the parts'
-    /// losses. Batch norm takes its statistics from each part and moves its running ones with each, as in PyTorch's loop
-    /// over micro-batches.
-    pub accumulate: u32,
-    /// What lies in the host's memory while the device does not need it.
-    pub offload: Offload,
-    /// The device on paper, by which modelled times go.
-    pub roofline: Roofline,
-    /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
-    /// models need it; with it all gradients are alive at once.
-    pub loss_scale: Option<LossScale>,
-}
-
-impl Default for PlanOptions {
-    /// AdamW with PyTorch's settings, no clipping, no budget, memory used again.
-    fn default() -> Self {
-        Self {
-            optimizer: Optimizer::default(),
-            clip: Clip::Off,
-            budget: None,
-            reuse: true,
-            guard: false,
-            rebuild: true,
-            fuse: true,
-            bit_masks: false,
-            precision: Precision::F32,
-            weights: WeightStorage::F32,
-            recompute: Recompute::Off,
-            accumulate: 1,
-            offload: Offload::default(),
-            roofline: Roofline::default(),
-            loss_scale: None,
-        }
-    }
-}
 
 /// A traced model with a scalar loss: the forward half of a training step.
 #[derive(Clone, Debug)]
@@ -226,7 +157,7 @@ impl TrainStep {
     pub(super) fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
-        check_scale(options.loss_scale)?;
+        options.check_scale()?;
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale)?;
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
@@ -270,23 +201,6 @@ fn joined(graph: Graph, limits: &Limits) -> Graph {
 fn fused(graph: Graph, limits: &Limits) -> Graph {
     let graph = rewrite::through_norms(graph, !limits.class.is_cpu());
     rewrite::through_joins(graph)
-}
-
-/// Powers of two change no digit, and have an inverse.
-fn check_scale(scale: Option<LossScale>) -> Result<()> {
-    match scale {
-        Some(LossScale { start, interval }) => {
-            let power = start.to_bits() & 0x7f_ffff == 0 && (1e-17..1e17).contains(&start);
-            if power && (1..1 << 24).contains(&interval) {
-                return Ok(());
-            }
-            Err(Error::Option(format!(
-                "loss scale {start}, doubled after {interval} steps: the scale must be a power of two from 2^-56 to 2^56, \
-                 the interval from 1 to 2^24 - 1"
-            )))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds.
