@@ -8,6 +8,7 @@ mod check;
 mod clock;
 mod commands;
 mod compatible;
+mod cooperative;
 mod eager;
 mod feed;
 mod held;
@@ -28,6 +29,7 @@ mod transfer;
 #[cfg(feature = "safetensors")]
 mod weights;
 
+pub use cooperative::{Race, limits_for, race_cooperative, test_cooperative};
 pub use eager::Eager;
 pub use feed::Element;
 pub use profile::{KernelSpan, KernelTotal, Profile};

@@ -253,6 +253,9 @@ macro_rules! halves {
 halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", HALF_F16);
 halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", HALF_BF16);
 
+#[path = "cooperative.rs"]
+mod cooperative;
+pub use cooperative::*;
 #[path = "conv.rs"]
 mod conv;
 pub use conv::*;
@@ -267,7 +270,8 @@ pub use rows::*;
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = {
     static MORE: [&Kernel; MOST.len() + updates::KERNELS.len()] = join(MOST, &updates::KERNELS);
-    static JOINED: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
+    static AGAIN: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
+    static JOINED: [&Kernel; AGAIN.len() + cooperative::KERNELS.len()] = join(&AGAIN, &cooperative::KERNELS);
     &JOINED
 };
 
@@ -284,7 +288,7 @@ const fn join<const N: usize>(
     all
 }
 
-/// All but those of attention and updates.
+/// All but those of attention, updates and cooperative matrices.
 static MOST: &[&Kernel] = &[
     &CONV_PACK[0],
     &CONV_PACK[1],

@@ -1,7 +1,7 @@
 //! Matrix products: the kernel for an adapter and a shape, from one table.
 
 use super::grid::fold;
-use super::{Lowered, Operand, Site, chain, reduce};
+use super::{Lowered, Operand, Site, chain, cooperative, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Chain;
@@ -11,18 +11,18 @@ use crate::shape::Shape;
 
 /// Sizes of `C [batch, m, n] = op(A) op(B)`, k being the inner dimension.
 #[derive(Clone, Copy)]
-struct Sizes {
-    batch: u64,
-    m: u64,
-    n: u64,
-    k: u64,
+pub(super) struct Sizes {
+    pub(super) batch: u64,
+    pub(super) m: u64,
+    pub(super) n: u64,
+    pub(super) k: u64,
 }
 
 /// A kernel with the part of the result that one workgroup computes.
-struct Choice {
-    kernel: &'static Kernel,
-    tile: (u64, u64),
-    constants: Vec<(&'static str, f64)>,
+pub(super) struct Choice {
+    pub(super) kernel: &'static Kernel,
+    pub(super) tile: (u64, u64),
+    pub(super) constants: Vec<(&'static str, f64)>,
 }
 
 /// Subgroups of this size share 32 rows of `A` that their lanes have read, those of half the size 8 rows.
@@ -70,6 +70,11 @@ fn sharing(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Option<Choice>
 
 fn choose(sizes: &Sizes, ta: bool, tb: bool, limits: &Limits) -> Choice {
     let flag = |on: bool| f64::from(u8::from(on));
+    if let Some(choice) =
+        limits.cooperative.and_then(|matrices| cooperative::choose(sizes, [ta, tb], matrices))
+    {
+        return choice;
+    }
     match limits.class {
         AdapterClass::Cpu => sharing(sizes, ta, tb, limits).unwrap_or_else(|| any_for_cpu(limits)),
         AdapterClass::Gpu if sizes.m.min(sizes.n) <= 16 => any(8, 8),

@@ -109,6 +109,7 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
+        let limits = &limits.within(options.precision);
         let (task, mut known) = (progress::task("savings", 6), 0);
         let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
             task.done(known);
@@ -173,6 +174,7 @@ impl TrainStep {
     }
 
     fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
+        let limits = &limits.within(options.precision);
         let settings = self.settings(options);
         // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
@@ -219,6 +221,7 @@ impl TrainStep {
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
         let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
+        let limits = &limits.within(precision);
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
 
@@ -352,6 +355,7 @@ impl Forward {
     }
 
     fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
+        let limits = &limits.within(Precision::F32);
         let settings = Settings {
             optimizer: None,
             seed: self.seed,

@@ -7,7 +7,7 @@ use super::{Callback, Epoch, StepProgress};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exec::{Debug, OnOom, ProgramId, Refit, Session};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, limits_for};
 use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
@@ -118,7 +118,7 @@ impl Trainer {
             network.logits(&trace.input("x", [loader.batch(), len]))
         })?;
         let TrainOptions { plan, schedule, on_oom } = *options;
-        let limits = device.limits();
+        let limits = &limits_for(device, plan.precision);
         let sizes = [loader.batch(), loader.tail()];
         let evaluation = forward.plan_with(plan.weights, limits)?;
         let recipe = Recipe::new(trace, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use wgrad::Result;
 use wgrad::device::{Device, DeviceOptions, Select, cache_folder};
+use wgrad::dtype::Precision;
+use wgrad::exec;
+use wgrad::limits::Limits;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -16,13 +19,33 @@ pub struct Options {
     /// Keep compiled pipelines in this folder, by default the user's for caches, where the driver can.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
     cache: Option<Option<PathBuf>>,
+    /// Whether matrix products in f16 precision use the adapter's cooperative matrices: auto, where they proved right and
+    /// faster; always, where they proved right; off.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    cooperative: Cooperative,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Cooperative {
+    Auto,
+    Always,
+    Off,
 }
 
 impl Options {
     pub fn open(&self) -> Result<Device> {
         let select = self.adapter.clone().map_or(Select::Best, Select::Named);
         let cache = self.cache.clone().and_then(|folder| folder.or_else(cache_folder));
-        Device::open(&DeviceOptions { select, checked: self.checked, cache })
+        let cooperative = self.cooperative != Cooperative::Off;
+        Device::open(&DeviceOptions { select, checked: self.checked, cache, cooperative })
+    }
+
+    /// What plans for the device may count on.
+    pub fn limits(&self, device: &Device, precision: Precision) -> Result<Limits> {
+        match (self.cooperative, precision) {
+            (Cooperative::Always, Precision::F16) => exec::test_cooperative(device),
+            _ => Ok(exec::limits_for(device, precision)),
+        }
     }
 
     /// Whether kernels check bounds.
