@@ -1,10 +1,10 @@
 // conv_direct: convolution, or the gradient of its image, for few channels in a group and for small subgroups
-// src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> dst [batch, groups * m, h', w']
-// grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: ADD
+// src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> c [batch, groups * m, h', w']
+// grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: none
 // requires: taps * kc below 65,000
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dst: array<f32>;
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -32,13 +32,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             // Negative coordinates wrap to large ones.
             if (y < p.y.src && x < p.x.src) {
                 let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
-                for (var c = 0u; c < p.kc; c++) {
-                    let v = source(bases, c, vec4(y * p.x.src + x), terms_of(group * p.kc + c)).x;
-                    sum = fma(weights[weight + c * p.weight_c + tap], v, sum);
+                for (var k = 0u; k < p.kc; k++) {
+                    let v = source(bases, k, vec4(y * p.x.src + x), terms_of(group * p.kc + k)).x;
+                    sum = fma(weights[weight + k * p.weight_c + tap], v, sum);
                 }
             }
         }
     }
     let row = (image * channels + channel) * p.y.dst + qy * p.y.out + p.y.phase;
-    put(row * p.x.dst + qx * p.x.out + p.x.phase, sum);
+    store(row * p.x.dst + qx * p.x.out + p.x.phase, sum);
 }

@@ -1,11 +1,11 @@
 // conv_tiled: convolution, or the gradient of its image, for GPUs     64 channels x 64 pixels per workgroup of 64
-// src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> dst [batch, groups * m, h', w']
+// src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> c [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 64), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: ADD      requires: 8704 bytes of workgroup memory
+// overrides: none      requires: 8704 bytes of workgroup memory
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
-@group(0) @binding(3) var<storage, read_write> dst: array<f32>;
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 // Sixteen steps, sixteen quads of rows (of columns) each; a row of 17 spreads a store over all banks.
 const PITCH = 17u;
@@ -51,30 +51,9 @@ fn store_row(near: vec4<u32>, far: vec4<u32>, own: u32, group: u32, row: u32, le
     let bias = bias_of(group * p.m + row);
     let up = row * p.y.dst * p.x.dst;
     let count = p.batch * p.y.count * p.x.count;
-    if (own < count) {
-        put(near.x + up, left.x + bias);
-    }
-    if (own + 1u < count) {
-        put(near.y + up, left.y + bias);
-    }
-    if (own + 2u < count) {
-        put(near.z + up, left.z + bias);
-    }
-    if (own + 3u < count) {
-        put(near.w + up, left.w + bias);
-    }
-    if (own + 32u < count) {
-        put(far.x + up, right.x + bias);
-    }
-    if (own + 33u < count) {
-        put(far.y + up, right.y + bias);
-    }
-    if (own + 34u < count) {
-        put(far.z + up, right.z + bias);
-    }
-    if (own + 35u < count) {
-        put(far.w + up, right.w + bias);
-    }
+    let across = own + vec4(0u, 1u, 2u, 3u);
+    store(near + up, across < vec4(count), left + bias);
+    store(far + up, across + 32u < vec4(count), right + bias);
 }
 
 @compute @workgroup_size(64)

@@ -92,7 +92,7 @@ impl Limits {
 
     /// A preset by name; `None` if it is not one of [`Limits::NAMES`].
     ///
-    /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1.
+    /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1, and as few storage buffers as anywhere.
     /// - `webgpu`: the defaults that every browser guarantees.
     /// - `lavapipe`: Mesa's software adapter. `swiftshader`: Chromium's.
     /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card.
@@ -113,18 +113,23 @@ impl Limits {
         Some(match name {
             "discrete" => discrete,
             "webgpu" => Self { max_buffer: mib_256, max_binding: mib_128, f16: F16::Packed, ..discrete },
-            "lavapipe" => {
-                Self { class: AdapterClass::Cpu, max_binding: mib_128, min_subgroup: 8, ..discrete }
-            }
+            "lavapipe" => Self {
+                class: AdapterClass::Cpu,
+                max_binding: mib_128,
+                max_storage_buffers: 32,
+                min_subgroup: 8,
+                ..discrete
+            },
             "swiftshader" => Self {
                 class: AdapterClass::Cpu,
                 max_buffer: 1 << 30,
                 max_binding: 1 << 30,
+                max_storage_buffers: 10,
                 min_subgroup: 4,
                 f16: F16::Packed,
                 ..discrete
             },
-            "nvidia" => Self { max_buffer: 1 << 52, ..discrete },
+            "nvidia" => Self { max_buffer: 1 << 52, max_storage_buffers: 1 << 20, ..discrete },
             _ => return None,
         })
     }

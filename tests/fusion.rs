@@ -14,7 +14,7 @@ use wgrad::plan::{Forward, Plan, PlanOptions, Recompute};
 const NETWORKS: [&str; 4] = ["mlp", "cnn", "resnet", "gpt"];
 
 fn count(graph: &Graph) -> usize {
-    let joined = |op: &Op| matches!(op, Op::Chain(_) | Op::MatMul { then: Some(_), .. });
+    let joined = |op: &Op| matches!(op, Op::Chain(_)) || op.then().is_some();
     graph.nodes.iter().filter(|node| joined(&node.op)).count()
 }
 

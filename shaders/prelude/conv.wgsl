@@ -31,6 +31,7 @@ struct Params {
     first: u32, // channels of the first of two sources
     y: Axis,
     x: Axis,
+    @align(16) rest: Rest,
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
@@ -52,14 +53,4 @@ fn pixels(at: vec4<u32>) -> Pixels {
 fn result_at(pixel: Pixels, group: u32) -> vec4<u32> {
     let rows = (pixel.image * p.groups + group) * p.m * p.y.dst + pixel.y * p.y.out + p.y.phase;
     return rows * p.x.dst + pixel.x * p.x.out + p.x.phase;
-}
-
-override ADD: bool = false;
-// With ADD what the result held is added: it is another term of it.
-fn put(at: u32, v: f32) {
-    if (ADD) {
-        dst[at] += v;
-    } else {
-        dst[at] = v;
-    }
 }

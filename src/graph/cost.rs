@@ -3,7 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Averaging, Graph, Node, Op, Source, Update, Window};
+use super::{Averaging, Chain, Graph, Node, Op, Source, Update, Window};
 use crate::shape::Shape;
 
 /// Arithmetic and traffic of one operation or of many.
@@ -131,19 +131,21 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
     let second = second.unwrap_or(Shape::from([]));
     let taps = |window: &Window| window.taps() as u64;
     let n = result.numel();
-    match op {
-        Op::MatMul { ta, then, .. } => {
+    let linked = |chain: &Chain| -> u64 {
+        chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum()
+    };
+    let behind = op.then().map_or(0, |chain| linked(chain));
+    let own = match op {
+        Op::MatMul { ta, .. } => {
             let dims = first.dims();
             let depth = if *ta { dims.len().checked_sub(2) } else { dims.len().checked_sub(1) };
-            let links = then.iter().flat_map(|chain| chain.links());
-            let behind: u64 = links.map(|link| flops(&link.op, result, None, result)).sum();
-            behind + 2 * n * depth.map_or(1, |i| dims[i] as u64)
+            2 * n * depth.map_or(1, |i| dims[i] as u64)
         }
         Op::Conv2d { source, groups, .. } => {
             let own = convolution(n, second);
             own + while_reading(matches!(source, Source::Normed(_)), own, (second.dims()[0] / groups) as u64)
         }
-        Op::Conv2dInput { adds, .. } => convolution(first.numel(), second) + if *adds { n } else { 0 },
+        Op::Conv2dInput { .. } => convolution(first.numel(), second),
         Op::Conv2dWeight { normed, groups, .. } => {
             let own = convolution(second.numel(), result);
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
@@ -165,7 +167,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
         Op::Update(..) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
-        Op::Chain(chain) => chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum(),
+        Op::Chain(chain) => linked(chain),
         // What only moves elements computes nothing; the rest is counted as one operation each.
         Op::Reshape(_)
         | Op::Permute(_)
@@ -177,7 +179,8 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         | Op::Cast(_)
         | Op::Fill { .. } => 0,
         _ => n,
-    }
+    };
+    own + behind
 }
 
 fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {

@@ -22,7 +22,11 @@ impl Tensor {
     #[must_use]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, window: Window, groups: usize) -> Tensor {
         let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
-        self.one(Op::Conv2d { window, groups, source: Source::Tensor }, &inputs, Location::caller())
+        self.one(
+            Op::Conv2d { window, groups, source: Source::Tensor, then: None },
+            &inputs,
+            Location::caller(),
+        )
     }
 
     /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']` with
@@ -46,7 +50,7 @@ impl Tensor {
                 + 1;
             grown.saturating_sub(2 * padding[axis])
         };
-        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)], adds: false };
+        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)], then: None };
         let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
         self.one(op, &inputs, at)
     }

@@ -20,18 +20,20 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
+    if let (Some(chain), Some(first)) = (op.then(), op.followed(None)) {
+        let (own, others) = inputs.split_at(op.own(inputs.len()));
+        let result = infer(&first, own)?[0].0;
+        if result.numel() != chain.shape().numel() {
+            return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
+        }
+        return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], others].concat());
+    }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
-        Op::MatMul { ta, tb, then } => {
-            all_float(&inputs[..2])?;
-            let product = matmul(shape(0), shape(1), *ta, *tb)?;
-            let Some(chain) = then else { return Ok(vec![(product, F32)]) };
-            let operands = [&[(chain.shape(), F32)], &inputs[2..]].concat();
-            if product.numel() != chain.shape().numel() {
-                return Err(format!("{}: {product} is no {}", op.name(), chain.shape()));
-            }
-            infer(&Op::Chain(Arc::clone(chain)), &operands)
+        Op::MatMul { ta, tb, .. } => {
+            all_float(inputs)?;
+            Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
         }
         Op::Unary(_) | Op::Dropout { .. } => {
             all_float(&inputs[..1])?;

@@ -26,7 +26,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     };
     let one = |shape: [usize; 4]| Ok(vec![(Shape::from(shape), F32)]);
     match op {
-        Op::Conv2d { window, groups, source } => {
+        Op::Conv2d { window, groups, source, .. } => {
             let ([n, mut c, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
             let (mut bias, mut end) = (2, inputs.len());
             match source {
@@ -58,20 +58,16 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             let [h, w] = window.output([h, w]).map_err(named)?;
             one([n, o, h, w])
         }
-        Op::Conv2dInput { window, groups, size, adds } => {
+        Op::Conv2dInput { window, groups, size, .. } => {
             let ([n, o, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
             let c = weight[1] * groups;
             divides(name, *groups, o, c)?;
             if weight[0] != o {
                 return Err(format!("{name}: {} and weight {} do not match", inputs[0].0, inputs[1].0));
             }
-            let end = inputs.len() - usize::from(*adds);
-            channels(2..end, c)?;
+            channels(2..inputs.len(), c)?;
             if window.output(*size).map_err(named)? != [h, w] {
                 return Err(named(format!("a result of {size:?} does not belong to it")));
-            }
-            if *adds && inputs[end].0 != Shape::from([n, c, size[0], size[1]]) {
-                return Err(named(format!("{} cannot be added to it", inputs[end].0)));
             }
             one([n, c, size[0], size[1]])
         }

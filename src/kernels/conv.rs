@@ -1,7 +1,7 @@
 //! Kernels for convolutions. Each exists in variants from one text: its source read as it is, through a batch norm, or as
 //! the join of two; and, where it adds a bias, without and with one.
 
-use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, Kernel, NONE};
+use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, Kernel, NONE, STORE_LANES, STORE_ONE};
 
 const CONV: &str = wgsl!("prelude/conv");
 const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
@@ -21,7 +21,7 @@ macro_rules! sources {
                 parts: &[PLAIN, ONE, $($part),*],
                 slots: &[1, 2, 3, $($slot),*],
                 workgroup: $workgroup,
-                variants: &[&[], &[("ADD", 1.0)]],
+                variants: NONE,
             },
             Kernel {
                 name: concat!($name, "_normed"),
@@ -65,16 +65,16 @@ macro_rules! weight_sources {
 
 /// `shaders/conv_direct.wgsl`, without a bias and with one.
 pub static CONV_DIRECT: [[Kernel; 3]; 2] = [
-    sources!("conv_direct", [GRID, CONV, WITHOUT_BIAS, wgsl!("conv_direct")], [], 64),
-    sources!("conv_direct_bias", [GRID, CONV, WITH_BIAS, wgsl!("conv_direct")], [4], 64),
+    sources!("conv_direct", [GRID, CONV, STORE_ONE, WITHOUT_BIAS, wgsl!("conv_direct")], [], 64),
+    sources!("conv_direct_bias", [GRID, CONV, STORE_ONE, WITH_BIAS, wgsl!("conv_direct")], [4], 64),
 ];
 /// `shaders/conv_tiled.wgsl`, without a bias and with one.
 pub static CONV_TILED: [[Kernel; 3]; 2] = [
-    sources!("conv_tiled", [CONV, WITHOUT_BIAS, wgsl!("conv_tiled")], [], 64),
-    sources!("conv_tiled_bias", [CONV, WITH_BIAS, wgsl!("conv_tiled")], [4], 64),
+    sources!("conv_tiled", [CONV, STORE_LANES, WITHOUT_BIAS, wgsl!("conv_tiled")], [], 64),
+    sources!("conv_tiled_bias", [CONV, STORE_LANES, WITH_BIAS, wgsl!("conv_tiled")], [4], 64),
 ];
 /// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
-pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, wgsl!("conv_cpu")], [], 8);
+pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, STORE_LANES, wgsl!("conv_cpu")], [], 8);
 /// `shaders/conv_weight_cpu.wgsl`
 pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [], 8);
 /// `shaders/conv_weight_direct.wgsl`

@@ -15,10 +15,8 @@ pub enum Prelude {
     Unary,
     /// `binary_f`
     Binary,
-    /// `norm` and `activated` of one element.
-    NormOne,
-    /// `norm` and `activated` of four.
-    NormFour,
+    /// `norm` and `activated` of four elements.
+    Norm,
     /// `dropout`, which reads `scalars`.
     Dropout,
     /// `widened` of f16.
@@ -33,8 +31,7 @@ impl Prelude {
             Self::Grid => &[table::GRID],
             Self::Unary => &[table::UNARY_FUNCTIONS],
             Self::Binary => &[table::BINARY_FUNCTIONS],
-            Self::NormOne => &[table::ELEM1, table::ACTIVATION],
-            Self::NormFour => &[table::ELEM4, table::ACTIVATION],
+            Self::Norm => &[table::ELEM4, table::ACTIVATION],
             Self::Dropout => &[table::PCG4D, table::DROPPED],
             Self::F16 => &[table::HALF_F16, table::WIDENED],
             Self::Bf16 => &[table::HALF_BF16, table::WIDENED],
@@ -61,10 +58,10 @@ impl Draft {
         self.known(Vec::new(), 64, &[&[]])
     }
 
-    /// The matrix product `base` with this text in the place of the one that stores its results.
+    /// The kernel `base` with this text in the place of the one that stores its results.
     pub fn behind(self, base: &Kernel) -> &'static Kernel {
-        let stores = [table::STORE_FOURS, table::STORE_LANES];
-        let parts = base.parts.iter().copied().filter(|part| !stores.contains(part)).collect();
+        let store = text_that_stores(stores(base));
+        let parts = base.parts.iter().copied().filter(|part| *part != store).collect();
         self.known(parts, base.workgroup, base.variants)
     }
 
@@ -75,7 +72,12 @@ impl Draft {
         variants: &'static [&'static [(&'static str, f64)]],
     ) -> &'static Kernel {
         let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        parts.extend(self.preludes.iter().flat_map(|prelude| prelude.texts()));
+        for text in self.preludes.iter().flat_map(|prelude| prelude.texts()) {
+            // A kernel may have some of them of its own.
+            if !parts.contains(text) {
+                parts.push(text);
+            }
+        }
         let key = (parts, self.text);
         if let Some(kernel) = known.kernels.get(&key) {
             return kernel;
@@ -95,9 +97,30 @@ impl Draft {
     }
 }
 
-/// Whether a matrix product stores four neighbours at once, and not each by itself.
-pub fn stores_fours(kernel: &Kernel) -> bool {
-    kernel.parts.contains(&table::STORE_FOURS)
+/// How a kernel hands over what it stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// Four neighbours at once.
+    Fours,
+    /// Four, each with a place of its own.
+    Lanes,
+    /// One by one.
+    One,
+}
+
+fn text_that_stores(stores: Stores) -> &'static str {
+    match stores {
+        Stores::Fours => table::STORE_FOURS,
+        Stores::Lanes => table::STORE_LANES,
+        Stores::One => table::STORE_ONE,
+    }
+}
+
+/// How a product or a convolution hands over what it stores.
+pub fn stores(kernel: &Kernel) -> Stores {
+    let all = [Stores::Fours, Stores::Lanes, Stores::One];
+    let own = all.into_iter().find(|stores| kernel.parts.contains(&text_that_stores(*stores)));
+    own.expect("operations that something may follow store by one of the texts for that")
 }
 
 #[derive(Default)]

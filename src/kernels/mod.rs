@@ -4,7 +4,7 @@ mod generated;
 mod launch;
 pub mod table;
 
-pub use generated::{Draft, Prelude, stores_fours};
+pub use generated::{Draft, Prelude, Stores, stores};
 pub use launch::{Launch, MAX_PARAMS};
 pub use table::Kernel;
 

@@ -41,6 +41,7 @@ pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 const MATMUL: &str = wgsl!("prelude/matmul_params");
 pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
 pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
+pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
 const ONLINE: &str = wgsl!("prelude/online");
 const GROUP_REDUCE: &str = wgsl!("prelude/group_reduce");
 

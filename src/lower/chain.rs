@@ -1,11 +1,11 @@
-//! Chains of element functions: one kernel written for each, alone or behind a matrix product; in fours throughout.
+//! Chains of element functions: one kernel written for each, alone or behind a product or convolution; in fours throughout.
 
 use super::chain_text::{Layout, Writer};
 use super::grid::{per_thread, quads};
 use super::{Operand, Site};
 use crate::dtype::DType;
 use crate::graph::Chain;
-use crate::kernels::{Draft, Kernel, Launch, Prelude, stores_fours};
+use crate::kernels::{Draft, Kernel, Launch, Prelude, stores};
 use crate::shape::Shape;
 
 /// A chain on its own.
@@ -14,12 +14,16 @@ pub(super) fn chain(site: &Site, chain: &Chain) -> Launch<Operand> {
     alone(site, chain, &operands, site.in_place)
 }
 
-/// The same over the result of a matrix product, which is in its place already.
-pub(super) fn over_product(site: &Site, chain: &Chain) -> Launch<Operand> {
-    let product = (Operand::Output(0), site.outputs[0]);
-    let rest = (2..site.inputs.len()).map(|i| (Operand::Input(i), site.inputs[i]));
-    let operands: Vec<_> = std::iter::once(product).chain(rest).collect();
-    alone(site, chain, &operands, Some(0))
+/// The same over the result of an operation, which is in its place already.
+pub(super) fn over_result(site: &Site, chain: &Chain) -> Launch<Operand> {
+    alone(site, chain, &behind_operands(site), Some(0))
+}
+
+/// A chain's operands behind an operation: its result, and what the node has beside the operation's own.
+fn behind_operands(site: &Site) -> Vec<Given> {
+    let own = site.op.own(site.inputs.len());
+    let others = (own..site.inputs.len()).map(|i| (Operand::Input(i), site.inputs[i]));
+    std::iter::once((Operand::Output(0), site.outputs[0])).chain(others).collect()
 }
 
 type Given = (Operand, (Shape, DType));
@@ -44,15 +48,16 @@ fn alone(site: &Site, chain: &Chain, operands: &[Given], in_place: Option<usize>
     per_thread(site, kernel, u64::from(count), memory, &words)
 }
 
-/// A matrix product that passes its results through a chain before it stores them. `launch` is the product by itself, and
-/// operands of the chain behind the first are the node's from 2 on.
-pub(super) fn behind_product(site: &Site, chain: &Chain, mut launch: Launch<Operand>) -> Launch<Operand> {
+/// A launch that passes its results through what follows the operation before it stores them. `launch` is the operation's by
+/// itself; it stays as it is where nothing follows.
+pub(super) fn behind(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand> {
+    let Some(chain) = site.op.then() else { return launch };
     let base: &'static Kernel = launch.kernel;
-    let layout = if stores_fours(base) { Layout::Fours } else { Layout::Lanes };
-    let product = (Operand::Output(0), (chain.shape(), DType::F32));
-    let rest = (2..site.inputs.len()).map(|i| (Operand::Input(i), site.inputs[i]));
-    let operands: Vec<Given> = std::iter::once(product).chain(rest).collect();
-    let in_place = site.in_place.map(|input| input - 1);
+    let own = site.op.own(site.inputs.len());
+    let layout =
+        Layout::Behind { stores: stores(base), slots: base.slots.iter().max().map_or(1, |slot| slot + 1) };
+    let operands = behind_operands(site);
+    let in_place = site.in_place.map(|input| input + 1 - own);
     let types: Vec<_> = operands.iter().map(|(_, given)| *given).collect();
     let writer = Writer::new(layout, chain, &types, in_place);
     let mut slots = base.slots.to_vec();
@@ -60,16 +65,14 @@ pub(super) fn behind_product(site: &Site, chain: &Chain, mut launch: Launch<Oper
         slots.push(layout.slot(k));
         launch.memory.push(*operand);
     }
-    let behind = chain.name().trim_start_matches("matmul");
+    let functions = chain.name().find('+').map_or("", |at| &chain.name()[at..]);
     let ending = if in_place.is_some() { "_in_place" } else { "" };
-    let name = [format!("{}{behind}", base.name), ending.to_owned()];
+    let name = [format!("{}{functions}", base.name), ending.to_owned()];
     let text = writer.text();
     let Writer { words, preludes, .. } = writer;
     launch.kernel = Draft { name, preludes, text, slots }.behind(base);
-    launch.params.resize(PRODUCT_WORDS, 0);
+    // The chain's words begin at a multiple of 16 bytes.
+    launch.params.resize(launch.params.len().next_multiple_of(4), 0);
     launch.params.extend(words);
     launch
 }
-
-/// Words of `shaders/prelude/matmul_params.wgsl` in front of `rest`.
-const PRODUCT_WORDS: usize = 16;

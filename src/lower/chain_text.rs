@@ -7,7 +7,7 @@ use super::elementwise::dropout_words;
 use super::images;
 use crate::dtype::DType;
 use crate::graph::{Arg, Chain, Link, Op, Read, Unary};
-use crate::kernels::Prelude;
+use crate::kernels::{Prelude, Stores};
 use crate::shape::Shape;
 
 /// Where four elements lie that are computed together.
@@ -15,16 +15,26 @@ use crate::shape::Shape;
 pub(super) enum Layout {
     /// Quad `i` of `y`; a thread for each.
     Alone,
-    /// Quad `i` of `c`, a product's result.
-    Fours,
-    /// Elements `at` of `c`.
-    Lanes,
+    /// In `c`, behind what made it, as that stores it; operands from the binding on that is free.
+    Behind { stores: Stores, slots: u32 },
 }
 
 impl Layout {
     /// The binding of an operand.
     pub(super) fn slot(self, operand: usize) -> u32 {
-        operand as u32 + if self == Self::Alone { 2 } else { 3 }
+        match self {
+            Self::Alone => operand as u32 + 2,
+            // Operand 0 is what was computed.
+            Self::Behind { slots, .. } => slots + operand as u32 - 1,
+        }
+    }
+
+    /// How it comes by its elements, if not by reading all of them.
+    fn stores(self) -> Option<Stores> {
+        match self {
+            Self::Alone => None,
+            Self::Behind { stores, .. } => Some(stores),
+        }
     }
 
     fn params(self) -> &'static str {
@@ -133,14 +143,24 @@ impl Writer {
 
     fn load(&mut self, k: usize, read: Read, dtype: DType, over: bool) -> Four {
         let (name, memory) = (format!("v{k}"), format!("x{k}"));
-        let apart = self.layout == Layout::Lanes;
+        let apart = self.layout.stores() == Some(Stores::Lanes);
+        let one = self.layout.stores() == Some(Stores::One);
         let mut shared = false;
         let value = match read {
-            // What the product computed; no compiler joins it with what follows.
-            _ if k == 0 && self.layout != Layout::Alone => "kept(product)".to_owned(),
+            // What was computed; no compiler joins it with what follows.
+            _ if k == 0 && self.layout != Layout::Alone => "kept(vec4(product))".to_owned(),
             Read::Words => {
                 self.bind(k, "scalars", "u32");
                 return Four { name, shared };
+            }
+            Read::Whole if one => {
+                shared = true;
+                if over {
+                    format!("{}[at]", self.layout.result())
+                } else {
+                    self.bind(k, &memory, "f32");
+                    format!("{memory}[at]")
+                }
             }
             Read::Whole if over && apart => Self::lanes(self.layout.result(), "at"),
             Read::Whole if over => format!("{}[i]", self.layout.result()),
@@ -163,8 +183,8 @@ impl Writer {
                 format!("{memory}[0]")
             }
             Read::Strip { inner, len } => {
-                let in_fours = !apart && inner == 1 && len.is_multiple_of(4);
-                shared = !apart && inner.is_multiple_of(4);
+                let in_fours = !apart && !one && inner == 1 && len.is_multiple_of(4);
+                shared = one || (!apart && inner.is_multiple_of(4));
                 self.bind(k, &memory, if in_fours { "vec4<f32>" } else { "f32" });
                 let at = self.place(read, inner, len);
                 if shared || in_fours { format!("{memory}[{at}]") } else { Self::lanes(&memory, &at) }
@@ -183,7 +203,7 @@ impl Writer {
             return name;
         }
         self.strips.push(read);
-        let apart = self.layout == Layout::Lanes;
+        let apart = matches!(self.layout.stores(), Some(Stores::Lanes | Stores::One));
         let (inner, len, places) = match (apart, inner) {
             (true, _) => (inner, len, "at"),
             (_, 1) if len.is_multiple_of(4) => (1, len / 4, "i"),
@@ -246,27 +266,23 @@ impl Writer {
         let threshold = self.field(&format!("threshold{j}"), "u32", threshold);
         let scale = self.field(&format!("scale{j}"), "f32", scale);
         let rest = format!("{key}, {threshold}, {scale}");
-        if self.layout != Layout::Lanes {
-            return format!("dropout({x}, i, {rest})");
+        let lane = |x: String, at: String| format!("dropout(vec4({x}), {at} / 4u, {rest})[{at} % 4u]");
+        match self.layout.stores() {
+            None | Some(Stores::Fours) => format!("dropout({x}, i, {rest})"),
+            Some(Stores::Lanes) => {
+                let lanes = LANES.map(|name| lane(format!("{x}.{name}"), format!("at.{name}")));
+                format!("vec4({})", lanes.join(", "))
+            }
+            Some(Stores::One) => format!("vec4({})", lane(format!("{x}.x"), "at".to_owned())),
         }
-        let one = |lane: &str| format!("dropout(vec4({x}.{lane}), at.{lane} / 4u, {rest})[at.{lane} % 4u]");
-        format!("vec4({})", LANES.map(one).join(", "))
     }
 
-    /// Four elements of one channel at once; where a plane is no multiple of four, each by itself.
+    /// Terms are shared by elements of one channel, or each element has its own.
     fn norm(&mut self, code: u32, args: &[Four]) -> String {
-        let norm = |[x, mean, deviation, gamma, beta]: [String; 5]| {
-            let terms = format!("Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})");
-            format!("activated(norm({x}, {terms}), {code}u)")
-        };
-        let names = |of: &dyn Fn(&Four) -> String| -> [String; 5] { std::array::from_fn(|i| of(&args[i])) };
-        if args[1..].iter().all(|arg| arg.shared) {
-            self.preludes.insert(Prelude::NormFour);
-            return norm(names(&|arg| arg.name.clone()));
-        }
-        self.preludes.insert(Prelude::NormOne);
-        let lanes = LANES.map(|lane| norm(names(&|arg| format!("{}.{lane}", arg.name))));
-        format!("vec4({})", lanes.join(", "))
+        self.preludes.insert(Prelude::Norm);
+        let x = args[0].vector();
+        let [mean, deviation, gamma, beta] = [1, 2, 3, 4].map(|i| args[i].name.as_str());
+        format!("activated(norm({x}, Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})), {code}u)")
     }
 
     pub(super) fn text(&self) -> String {
@@ -280,8 +296,8 @@ fn kept(v: vec4<f32>) -> vec4<f32> {{
 }}
 "
         );
-        match layout {
-            Layout::Alone => format!(
+        match layout.stores() {
+            None => format!(
                 "struct Params {{
     threads_x: u32,
     quads: u32,
@@ -301,7 +317,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
 }}
 "
             ),
-            Layout::Fours => format!(
+            Some(Stores::Fours) => format!(
                 "struct Rest {{
     zero: u32,
 {fields}}}
@@ -312,7 +328,18 @@ fn store(i: u32, product: vec4<f32>) {{
 }}
 "
             ),
-            Layout::Lanes => format!(
+            Some(Stores::One) => format!(
+                "struct Rest {{
+    zero: u32,
+{fields}}}
+{bindings}
+{kept}
+fn store(at: u32, product: f32) {{
+{body}    c[at] = result.x;
+}}
+"
+            ),
+            Some(Stores::Lanes) => format!(
                 "struct Rest {{
     zero: u32,
 {fields}}}

@@ -2,7 +2,7 @@
 //! kernel with other numbers, one launch for each phase of the stride.
 
 use super::grid::{fold, per_thread};
-use super::{Lowered, Operand, Site};
+use super::{Lowered, Operand, Site, chain};
 use crate::graph::{Activation, Source, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
@@ -133,7 +133,7 @@ struct Operands {
 impl Operands {
     fn of(site: &Site, source: Source) -> Self {
         let [_, first, ..] = image(site.inputs[0].0);
-        let count = site.inputs.len();
+        let count = site.op.own(site.inputs.len());
         let bias = |at: usize, end: usize| (at < end).then_some(Operand::Input(at));
         let plain =
             Self { variant: 0, bias: bias(2, count), rest: vec![], constants: vec![], channels: [first; 2] };
@@ -160,7 +160,7 @@ impl Operands {
     }
 }
 
-/// `src, w, terms?, bias?, second source? → dst`.
+/// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
 pub(super) fn conv(
     site: &Site,
     window: Window,
@@ -195,22 +195,9 @@ pub(super) fn conv(
     }
     for y in &rows {
         for x in &columns {
-            lowered.launches.push(phase(site, &sizes, way, &operands, [y, x]));
+            let launch = phase(site, &sizes, way, &operands, [y, x]);
+            lowered.launches.push(chain::behind(site, launch));
         }
-    }
-    lowered
-}
-
-/// `y, w, earlier → earlier + x`, over `earlier` where nobody reads that later.
-pub(super) fn add_gradient(site: &Site, window: Window, groups: usize) -> Lowered {
-    let product = Site { inputs: &site.inputs[..2], ..site.clone() };
-    let mut lowered = conv(&product, window, groups, Source::Tensor, Direction::Back);
-    let to = Operand::Output(0);
-    for launch in lowered.launches.iter_mut().filter(|launch| launch.memory.contains(&to)) {
-        launch.constants.push(("ADD", 1.0));
-    }
-    if site.in_place.is_none() {
-        lowered.launches.insert(0, super::movement::copy(site, 2));
     }
     lowered
 }

@@ -4,7 +4,6 @@ use super::grid::fold;
 use super::{Lowered, Operand, Site, chain, cooperative, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::Chain;
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::{AdapterClass, Limits};
 use crate::shape::Shape;
@@ -96,7 +95,7 @@ pub(super) fn in_one_go(inputs: &[(Shape, DType)]) -> bool {
     inputs[..2].iter().all(|(shape, _)| shape.dims().iter().all(|&dim| dim as u64 <= MAX_INNER))
 }
 
-pub(super) fn matmul(site: &Site, ta: bool, tb: bool, then: Option<&Chain>) -> Result<Lowered> {
+pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
     let (a, b, c) = (site.inputs[0].0, site.inputs[1].0, site.output());
     let (a_rows, a_cols) = rows_and_cols(a);
     let (b_rows, b_cols) = rows_and_cols(b);
@@ -113,16 +112,11 @@ pub(super) fn matmul(site: &Site, ta: bool, tb: bool, then: Option<&Chain>) -> R
     };
     if site.limits.class == AdapterClass::Cpu && k > MAX_INNER {
         let mut lowered = long(site, &product)?;
-        lowered.launches.extend(then.map(|chain| chain::over_product(site, chain)));
+        lowered.launches.extend(site.op.then().map(|chain| chain::over_result(site, chain)));
         return Ok(lowered);
     }
     let choice = choose(&product.sizes, ta, tb, site.limits);
-    let launch = product.launch(site, choice, Operand::Output(0));
-    Ok(match then {
-        Some(chain) => chain::behind_product(site, chain, launch),
-        None => launch,
-    }
-    .into())
+    Ok(chain::behind(site, product.launch(site, choice, Operand::Output(0))).into())
 }
 
 /// A product as kernels see it; strides in elements.

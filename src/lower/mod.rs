@@ -78,17 +78,16 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::BatchNorm(_) => vec![0],
         Op::BatchNormGrad { .. } => vec![5],
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
-        Op::Conv2dInput { adds: true, .. } => vec![2],
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         Op::Chain(chain) => whole_operands(chain, inputs),
-        Op::MatMul { then: Some(chain), .. } if matmul::in_one_go(inputs) => {
-            let product = (output, DType::F32);
-            let behind = whole_operands(chain, &[&[product], &inputs[2..]].concat());
-            behind.into_iter().filter(|&k| k > 0).map(|k| k + 1).collect()
-        }
-        _ => Vec::new(),
+        Op::MatMul { .. } if !matmul::in_one_go(inputs) => Vec::new(),
+        _ => op.then().map_or_else(Vec::new, |chain| {
+            let own = op.own(inputs.len());
+            let behind = whole_operands(chain, &[&[(output, DType::F32)], &inputs[own..]].concat());
+            behind.into_iter().filter(|&k| k > 0).map(|k| own + k - 1).collect()
+        }),
     }
 }
 
@@ -115,7 +114,7 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         return Ok(Lowered::default());
     }
     Ok(match site.op {
-        Op::MatMul { ta, tb, then } => matmul::matmul(site, *ta, *tb, then.as_deref())?,
+        Op::MatMul { ta, tb, .. } => matmul::matmul(site, *ta, *tb)?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
         Op::Mask(f) => mask::mask(site, *f).into(),
@@ -143,10 +142,9 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::NotFinite => loss_scale::not_finite(site),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
-        Op::Conv2d { window, groups, source } => {
+        Op::Conv2d { window, groups, source, .. } => {
             conv::conv(site, *window, *groups, *source, conv::Direction::Forward)
         }
-        Op::Conv2dInput { window, groups, adds: true, .. } => conv::add_gradient(site, *window, *groups),
         Op::Conv2dInput { window, groups, .. } => {
             conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)
         }

@@ -193,14 +193,14 @@ impl TrainStep {
                     let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
                     return Err(Error::Option(message.to_owned()));
                 };
-                Bench::new(bare.clone(), limits, &options.roofline)?
+                Bench::new(bare.clone(), limits, &options.roofline, options.fuse)?
                     .cheapest(budget, heights, limits, &settings)?
             }
             rule => {
                 // What `rebuild` makes again is not kept, and need not be sent away.
                 let graph =
                     if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
-                let bench = Bench::new(graph, limits, &options.roofline)?;
+                let bench = Bench::new(graph, limits, &options.roofline, options.fuse)?;
                 let mut fates = bench.by_rule(rule)?;
                 bench.send_away(&mut fates, activations)?;
                 Plan::lay_out(bench.program(&fates, limits)?, limits, settings)?
@@ -243,7 +243,7 @@ impl TrainStep {
             None => graph,
         };
         let graph = rewrite::weights(graph, options.weights);
-        let graph = if options.fuse { joined(graph) } else { graph };
+        let graph = if options.fuse { joined(graph, limits) } else { graph };
         let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
         Ok(rewrite::offload(graph, smallest))
     }
@@ -262,14 +262,15 @@ impl TrainStep {
 }
 
 /// Functions of single elements joined with each other and with what is in front of them.
-fn joined(graph: Graph) -> Graph {
-    rewrite::into_products(rewrite::fuse(graph))
+fn joined(graph: Graph, limits: &Limits) -> Graph {
+    let buffers = limits.max_storage_buffers as usize;
+    rewrite::into_producers(rewrite::fuse(graph, buffers), buffers)
 }
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
     let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
-    rewrite::add_to(rewrite::through_joins(graph))
+    rewrite::through_joins(graph)
 }
 
 /// Powers of two change no digit, and have an inverse.
@@ -343,7 +344,7 @@ impl Forward {
     /// # Errors
     /// As there.
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights)))
+        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights), limits))
     }
 
     /// The same with every operation on its own: what fused plans are compared with.

@@ -1,19 +1,11 @@
 //! Matrix products by three loops.
 
-use super::{Array, chain};
-use crate::graph::{Chain, matmul_shape};
+use super::Array;
+use crate::graph::matmul_shape;
 use crate::shape::Shape;
 
-/// The product of the first two, and what becomes of it with the others.
-pub(super) fn matmul(x: &[Array], ta: bool, tb: bool, then: Option<&Chain>) -> Vec<f64> {
-    let out = matmul_shape(x[0].shape, x[1].shape, ta, tb).expect("a product was traced");
-    let product = product(x[0], x[1], ta, tb, out);
-    let Some(then) = then else { return product };
-    let first = Array { shape: then.shape(), data: &product };
-    chain::chain(then, &[&[first], &x[2..]].concat())
-}
-
-fn product(a: Array, b: Array, ta: bool, tb: bool, out: Shape) -> Vec<f64> {
+pub(super) fn matmul(a: Array, b: Array, ta: bool, tb: bool) -> Vec<f64> {
+    let out = matmul_shape(a.shape, b.shape, ta, tb).expect("a product was traced");
     let rank = out.rank();
     let (m, n) = (out.dims()[rank - 2], out.dims()[rank - 1]);
     let a_cols = a.shape.last();

@@ -199,11 +199,12 @@ impl<'a> Twin<'a> {
             }
             _ => {}
         }
-        let inputs = self.operands(node)?;
+        let mut inputs = self.operands(node)?;
+        let others = inputs.split_off(node.op.own(inputs.len()));
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
         let x = |i: usize| inputs[i];
-        let results = match &node.op {
-            Op::MatMul { ta, tb, then } => vec![matmul::matmul(&inputs, *ta, *tb, then.as_deref())],
+        let mut results = match &node.op {
+            Op::MatMul { ta, tb, .. } => vec![matmul::matmul(x(0), x(1), *ta, *tb)],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
             Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
@@ -243,6 +244,10 @@ impl<'a> Twin<'a> {
             Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),
         };
+        if let Some(then) = node.op.then() {
+            let first = Array { shape: then.shape(), data: &results[0] };
+            results = vec![chain::chain(then, &[&[first], &others[..]].concat())];
+        }
         for (id, data) in node.outputs.iter().zip(results) {
             debug_assert_eq!(data.len() as u64, self.graph.value(*id).shape.numel());
             self.memory[id.index()] = Some(data);
@@ -257,7 +262,7 @@ impl<'a> Twin<'a> {
         let like_x = |data| Array { shape: x(0).shape, data };
         let to = images::dims(Array { shape: to, data: &[] });
         match *op {
-            Op::Conv2d { window, groups, source } => {
+            Op::Conv2d { window, groups, source, .. } => {
                 let of = |x: Array, bias: Option<&Array>| {
                     vec![images::conv2d(x, inputs[1], bias.copied(), window, groups, to)]
                 };
@@ -271,11 +276,6 @@ impl<'a> Twin<'a> {
                         of(Array { shape: shape.with(1, shape.dims()[1] + more), data: &data }, others.get(2))
                     }
                 }
-            }
-            Op::Conv2dInput { window, groups, adds: true, .. } => {
-                let mut x = images::conv2d_input(inputs[0], inputs[1], None, window, groups, to);
-                x.iter_mut().zip(inputs[2].data).for_each(|(x, earlier)| *x += earlier);
-                vec![x]
             }
             Op::Conv2dInput { window, groups, .. } => {
                 vec![images::conv2d_input(x(0), x(1), inputs.get(2).copied(), window, groups, to)]

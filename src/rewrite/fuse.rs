@@ -9,16 +9,14 @@ use super::uses::Uses;
 use crate::dtype::DType;
 use crate::graph::{Arg, Chain, Graph, Link, Node, Op, ValueId, is_link, only_reads, reads};
 
-/// Operands of one chain: with its result they are as many buffers as every adapter binds.
-const MOST_OPERANDS: usize = 7;
 /// Links of one chain. Longer ones would save little more, and their kernels take longer to compile.
 const MOST_LINKS: usize = 12;
 
 /// Joins each function of single elements with those in front of it whose result nobody else reads. Operations that only read
-/// otherwise, such as a broadcast, join everyone who reads them.
-pub(crate) fn fuse(mut graph: Graph) -> Graph {
+/// otherwise, such as a broadcast, join everyone who reads them. No kernel binds more than `buffers`.
+pub(crate) fn fuse(mut graph: Graph, buffers: usize) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut fuse = Fuse::new(graph, &nodes);
+    let mut fuse = Fuse::new(graph, &nodes, buffers);
     for (n, node) in nodes.into_iter().enumerate() {
         let node = fuse.joined(n, node);
         fuse.nodes.push(Some(node));
@@ -77,11 +75,13 @@ struct Fuse {
     uses: Uses,
     /// What was written so far; `None` where an operation became part of a later one.
     nodes: Vec<Option<Node>>,
+    /// Buffers of one kernel.
+    buffers: usize,
 }
 
 impl Fuse {
-    fn new(graph: Graph, nodes: &[Node]) -> Self {
-        Self { uses: Uses::new(&graph, nodes), nodes: Vec::with_capacity(nodes.len()), graph }
+    fn new(graph: Graph, nodes: &[Node], buffers: usize) -> Self {
+        Self { uses: Uses::new(&graph, nodes), nodes: Vec::with_capacity(nodes.len()), graph, buffers }
     }
 
     fn dtype(&self, id: ValueId) -> DType {
@@ -161,7 +161,7 @@ impl Fuse {
             draft.operands.iter().map(|id| self.dtype(*id)).filter(|d| d.is_half()).collect();
         let result = self.graph.value(node.outputs[0]).shape;
         let shapes: Vec<_> = draft.operands.iter().map(|id| self.graph.value(*id).shape).collect();
-        draft.operands.len() <= MOST_OPERANDS
+        draft.operands.len() < self.buffers
             && draft.links.len() <= MOST_LINKS
             // No dispatch binds the same bytes twice.
             && self.uses.apart(&draft.operands)
@@ -177,7 +177,7 @@ mod tests {
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<&'static str> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
-        fuse(graph).nodes.iter().map(|node| node.op.name()).collect()
+        fuse(graph, 8).nodes.iter().map(|node| node.op.name()).collect()
     }
 
     #[test]
@@ -239,8 +239,11 @@ mod tests {
             let inputs: Vec<Tensor> = (0..20).map(|i| trace.input(&format!("x{i}"), [4])).collect();
             inputs.into_iter().reduce(|sum, x| sum.add(&x)).expect("some")
         });
-        let fused = fuse(graph.expect("valid"));
-        assert!(fused.nodes.iter().all(|node| node.inputs.len() <= MOST_OPERANDS));
-        assert_eq!(fused.nodes.len(), 4);
+        let graph = graph.expect("valid");
+        for (buffers, nodes) in [(8, 4), (12, 2)] {
+            let fused = fuse(graph.clone(), buffers);
+            assert!(fused.nodes.iter().all(|node| node.inputs.len() < buffers));
+            assert_eq!(fused.nodes.len(), nodes, "with {buffers} buffers");
+        }
     }
 }

@@ -214,6 +214,7 @@ fn moved(op: Op, from: ValueId, to: ValueId, layer: &Arc<str>, phase: Phase) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::differentiated;
     use super::*;
     use crate::autodiff::differentiate;
     use crate::graph::{Init, Mode, Params, Trace};
@@ -228,11 +229,7 @@ mod tests {
             let x = trace.param(&w).tanh();
             x.reshape([n * 4, 16]).mul(&trace.param(&v)).sum(&[])
         });
-        let graph = graph.expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
-        drop(gradients);
-        trace.finish().expect("valid")
+        differentiated(graph.expect("valid"))
     }
 
     #[test]

@@ -124,8 +124,8 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::differentiated;
     use super::*;
-    use crate::autodiff::differentiate;
     use crate::graph::{Init, Mode, Params, Tensor, Trace};
 
     fn ops(model: impl Fn(&Tensor) -> Tensor) -> Vec<&'static str> {
@@ -133,11 +133,7 @@ mod tests {
         let w = params.add("w", [64, 64], Init::Constant(0.5));
         let graph =
             Trace::record(&params, Mode::Train, "loss", |trace| model(&trace.param(&w).square()).sum(&[]));
-        let graph = graph.expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
-        drop(gradients);
-        masks(trace.finish().expect("valid")).nodes.iter().map(|node| node.op.name()).collect()
+        masks(differentiated(graph.expect("valid"))).nodes.iter().map(|node| node.op.name()).collect()
     }
 
     #[test]

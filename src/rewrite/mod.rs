@@ -1,13 +1,12 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `add_to`, `rebuild`, `masks`, `half`, `weights`, `fuse`, `into_products` and `offload`. In 32
-//! bits none of them changes a result.
+//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights`, `fuse`, `into_producers` and `offload`. In 32 bits
+//! none of them changes a result.
 
 mod accumulate;
-mod add_to;
 mod again;
 mod fuse;
 mod half;
-mod into_products;
+mod into_producers;
 mod masks;
 mod offload;
 mod rebuild;
@@ -20,11 +19,10 @@ mod uses;
 mod weights;
 
 pub(crate) use accumulate::accumulate;
-pub(crate) use add_to::add_to;
 pub(crate) use again::{BACK, Step, again, is_view};
 pub(crate) use fuse::fuse;
 pub(crate) use half::half;
-pub(crate) use into_products::into_products;
+pub(crate) use into_producers::{into_producers, pairs};
 pub(crate) use masks::masks;
 pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
@@ -34,3 +32,19 @@ pub(crate) use through_joins::through_joins;
 pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;
 pub(crate) use weights::weights;
+
+#[cfg(test)]
+mod tests {
+    use crate::autodiff::differentiate;
+    use crate::graph::Graph;
+
+    /// A graph with its backward pass, whose gradients stay.
+    pub(super) fn differentiated(graph: Graph) -> Graph {
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+        let ids: Vec<_> = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
+        let mut graph = trace.finish().expect("valid");
+        graph.outputs.extend(ids.into_iter().enumerate().map(|(i, id)| (format!("gradient {i}"), id)));
+        graph
+    }
+}

@@ -48,8 +48,8 @@ fn reads_through(op: &Op) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::differentiated;
     use super::*;
-    use crate::autodiff::differentiate;
     use crate::graph::{Init, Mode, Params, Trace, Window};
 
     /// Two convolutions with a norm between them, which a sum reads as well if it is `shared`.
@@ -65,13 +65,7 @@ mod tests {
             let y = x.conv2d(&b, None, same, 1);
             if shared { y.add(&x) } else { y }.square().sum(&[])
         });
-        let graph = graph.expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
-        let ids: Vec<ValueId> = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
-        let mut graph = trace.finish().expect("valid");
-        graph.outputs.extend(ids.into_iter().enumerate().map(|(i, id)| (format!("gradient {i}"), id)));
-        graph
+        differentiated(graph.expect("valid"))
     }
 
     fn through(graph: &Graph) -> Vec<&'static str> {

@@ -86,6 +86,7 @@ pub(crate) fn unjoin(mut graph: Graph) -> Graph {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::differentiated;
     use super::*;
     use crate::graph::{Init, Mode, Params, Trace, Window};
 
@@ -102,13 +103,7 @@ mod tests {
             both.conv2d(&join, None, same, 1).square().sum(&[])
         })
         .expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = crate::autodiff::differentiate(graph, loss).expect("a scalar");
-        let ids: Vec<ValueId> = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
-        let mut graph = trace.finish().expect("valid");
-        for (i, id) in ids.iter().enumerate() {
-            graph.outputs.push((format!("gradient {i}"), *id));
-        }
+        let graph = differentiated(graph);
         let count = |graph: &Graph, name: &str| graph.nodes.iter().filter(|n| n.op.name() == name).count();
         let whole: Vec<usize> =
             ["conv2d_input", "conv2d_weight", "slice"].iter().map(|name| count(&graph, name)).collect();

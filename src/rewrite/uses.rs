@@ -15,6 +15,8 @@ pub(super) struct Uses {
     pub readers: Vec<u32>,
     /// The last node that reads each value's memory.
     last_read: Vec<usize>,
+    /// The first position at which each value could be made: behind the last operand of the node that makes it.
+    possible: Vec<usize>,
 }
 
 impl Uses {
@@ -26,6 +28,7 @@ impl Uses {
             of: vec![None; count],
             readers: vec![0; count],
             last_read: vec![0; count],
+            possible: vec![0; count],
         };
         for (n, node) in nodes.iter().enumerate() {
             if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
@@ -33,7 +36,12 @@ impl Uses {
                 uses.made[to.index()] = uses.made[from.index()];
                 uses.of[to.index()] = Some(*from);
             } else {
-                node.outputs.iter().for_each(|id| uses.made[id.index()] = Some(n));
+                let operands = node.inputs.iter().filter_map(|id| uses.made[id.index()]);
+                let possible = operands.max().map_or(0, |last| last + 1);
+                for id in &node.outputs {
+                    uses.made[id.index()] = Some(n);
+                    uses.possible[id.index()] = possible;
+                }
             }
             for id in node.inputs.iter().collect::<BTreeSet<_>>() {
                 uses.readers[id.index()] += 1;
@@ -70,9 +78,11 @@ impl Uses {
         after: &[ValueId],
     ) -> bool {
         let root = |id: &ValueId| self.root[id.index()];
-        let waits = after.iter().any(|other| {
-            let made = self.made[root(other).index()];
-            root(other) != root(&id) && made.is_some_and(|made| made > at)
+        let own = graph.value(id).bytes();
+        let waits = after.iter().map(root).filter(|other| *other != root(&id)).any(|other| {
+            // A few numbers are made as early as can be.
+            let small = graph.value(other).bytes() <= own / 8 && self.possible[other.index()] <= at;
+            !small && self.made[other.index()].is_some_and(|made| made > at)
         });
         let dies = |operand: &&ValueId| {
             let of = root(operand);
@@ -81,7 +91,6 @@ impl Uses {
                 && !after.iter().any(|other| root(other) == of)
         };
         let held: u64 = before.iter().filter(dies).map(|id| graph.value(*id).bytes()).sum();
-        let own = graph.value(id).bytes();
         // A bias or the like more is nothing.
         !waits || held <= own + own / 8
     }

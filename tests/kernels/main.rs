@@ -3,6 +3,7 @@
 
 mod attention;
 mod chains;
+mod followed;
 mod halves;
 mod large;
 mod losses;

@@ -11,7 +11,7 @@ use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
-use super::close::{Near, ULP, assert_close, assert_within};
+use super::close::{Near, ULP, assert_close, assert_same_bits, assert_within};
 
 /// How the error of a result is bounded.
 enum Bound {
@@ -96,29 +96,41 @@ impl Batch {
 /// plan for a closer look.
 #[track_caller]
 pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
-    compare_planned(device, |forward| forward.plan_unfused(limits), build)
+    let (forward, batch) = traced(build);
+    let plan = forward.plan_unfused(limits).expect("the test's graph can be planned");
+    run(device, &plan, &batch);
+    plan
 }
 
-/// [`compare`], with functions of single elements joined where they can be.
+/// [`compare`], with functions of single elements joined where they can be: that must be the same bits.
 #[track_caller]
 pub fn compare_fused(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
-    compare_planned(device, |forward| forward.plan(limits), build)
+    let (forward, batch) = traced(build);
+    let apart = forward.plan_unfused(limits).expect("the test's graph can be planned");
+    let plan = forward.plan(limits).expect("the test's graph can be planned");
+    let wanted = run(device, &apart, &batch);
+    for ((name, wanted), (_, found)) in wanted.iter().zip(run(device, &plan, &batch)) {
+        assert_same_bits(name, wanted, &found);
+    }
+    plan
 }
 
 #[track_caller]
-fn compare_planned(
-    device: &Device,
-    plan: impl FnOnce(&Forward) -> wgrad::Result<Plan>,
-    build: impl FnOnce(&Trace, &mut Batch),
-) -> Plan {
+fn traced(build: impl FnOnce(&Trace, &mut Batch)) -> (Forward, Batch) {
     let mut batch = Batch::default();
     let forward = Forward::trace(&Params::new(1), "unused", |trace| {
         build(trace, &mut batch);
         trace.input("unused input", [1]).scale(1.0)
     });
-    let plan = plan(&forward.expect("the test's graph is valid")).expect("the test's graph can be planned");
     batch.floats.insert("unused input".to_owned(), vec![0.0]);
-    let mut session = Session::new(device, &plan).expect("a session opens");
+    (forward.expect("the test's graph is valid"), batch)
+}
+
+/// Runs a plan on the device and on the twin, and returns the device's results once they are near enough.
+#[track_caller]
+fn run(device: &Device, plan: &Plan, batch: &Batch) -> Vec<(String, Vec<f32>)> {
+    let mut results = Vec::new();
+    let mut session = Session::new(device, plan).expect("a session opens");
     let mut twin = Twin::new(plan.graph());
     for (name, data) in &batch.floats {
         session.feed(name, data).expect("a valid input");
@@ -144,8 +156,9 @@ fn compare_planned(
                 assert_within(name, &actual, expected, |i| bound(f64::from(x[i % x.len()]), expected[i]));
             }
         }
+        results.push((name.clone(), actual));
     }
-    plan
+    results
 }
 
 /// Names of the kernels that a plan launches.

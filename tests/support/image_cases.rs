@@ -4,6 +4,24 @@ use wgrad::graph::{Tensor, Window};
 
 use super::cases::{Case, Stage, case};
 
+/// Name, image, weight, groups, window.
+pub type Convolution = (&'static str, [usize; 4], [usize; 4], usize, Window);
+
+/// Each kernel of convolutions meets some of them, with tiles that are not full.
+pub fn shapes_of_convolutions() -> [Convolution; 8] {
+    let sq = Window::square;
+    [
+        ("3x3", [2, 5, 6, 7], [3, 5, 3, 3], 1, sq(3).padding(1)),
+        ("many channels", [2, 70, 5, 5], [67, 70, 3, 3], 1, sq(3).padding(1)),
+        ("1x1", [3, 9, 5, 4], [18, 9, 1, 1], 1, sq(1)),
+        ("stride", [2, 4, 9, 8], [6, 4, 3, 3], 1, sq(3).padding(1).stride(2)),
+        ("dilated", [1, 3, 9, 9], [4, 3, 3, 3], 1, sq(3).padding(2).dilation(2)),
+        ("wide groups", [2, 32, 5, 6], [16, 16, 3, 3], 2, sq(3).padding(1)),
+        ("groups", [2, 6, 4, 5], [9, 2, 3, 3], 3, sq(3).padding(1)),
+        ("depthwise", [2, 12, 6, 5], [12, 1, 3, 3], 12, sq(3).padding(1)),
+    ]
+}
+
 pub fn all() -> Vec<Case> {
     let mut list = convolutions();
     list.extend(others());

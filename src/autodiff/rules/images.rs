@@ -21,7 +21,7 @@ pub(super) fn conv2d(site: &Site, window: Window, groups: usize) -> Vec<Option<T
     let db = bias(site);
     let dw = site.want(1, || x.one(Op::Conv2dWeight { window, groups, normed: None }, &[x, dy], at));
     let dx =
-        site.want(0, || dy.one(Op::Conv2dInput { window, groups, size: size(x), adds: false }, &[dy, w], at));
+        site.want(0, || dy.one(Op::Conv2dInput { window, groups, size: size(x), then: None }, &[dy, w], at));
     [dx, dw].into_iter().chain(db).collect()
 }
 
@@ -31,7 +31,8 @@ pub(super) fn conv2d_input(site: &Site, window: Window, groups: usize) -> Vec<Op
     let at = Location::caller();
     let db = bias(site);
     let dw = site.want(1, || y.one(Op::Conv2dWeight { window, groups, normed: None }, &[dx, y], at));
-    let dy = site.want(0, || dx.one(Op::Conv2d { window, groups, source: Source::Tensor }, &[dx, w], at));
+    let dy = site
+        .want(0, || dx.one(Op::Conv2d { window, groups, source: Source::Tensor, then: None }, &[dx, w], at));
     [dy, dw].into_iter().chain(db).collect()
 }
 

@@ -61,8 +61,10 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
         Op::Attention(attend) => attention::attention(site, *attend),
-        Op::Conv2d { window, groups, source: Source::Tensor } => images::conv2d(site, *window, *groups),
-        Op::Conv2dInput { window, groups, .. } => images::conv2d_input(site, *window, *groups),
+        Op::Conv2d { window, groups, source: Source::Tensor, then: None } => {
+            images::conv2d(site, *window, *groups)
+        }
+        Op::Conv2dInput { window, groups, then: None, .. } => images::conv2d_input(site, *window, *groups),
         Op::MaxPool2d(window) => vec![site.want(0, || images::max_pool2d(site, *window))],
         Op::AvgPool2d(over) => vec![site.want(0, || images::avg_pool2d(site, *over))],
         Op::Resample { mode, .. } => vec![site.want(0, || images::resample(site, *mode))],
@@ -81,6 +83,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)
         | Op::Conv2d { .. }
+        | Op::Conv2dInput { then: Some(_), .. }
         | Op::Conv2dWeight { .. }
         | Op::MaxPool2dGrad { .. }
         | Op::AvgPool2dGrad { .. }

@@ -58,9 +58,9 @@ impl Chain {
         Self { links, shape, name }
     }
 
-    /// The same behind a matrix product.
-    pub fn behind_product(links: Vec<Link>, shape: Shape) -> Self {
-        let name = name(Some("matmul"), &links);
+    /// The same behind an operation of that name, whose result is operand 0.
+    pub fn behind(first: &str, links: Vec<Link>, shape: Shape) -> Self {
+        let name = name(Some(first), &links);
         Self { links, shape, name }
     }
 
@@ -72,6 +72,12 @@ impl Chain {
     /// The result's shape.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// How many operands it has.
+    pub fn operands(&self) -> usize {
+        let count = |arg: &Arg| if let Arg::Operand(k) = arg { k + 1 } else { 0 };
+        self.links.iter().flat_map(|link| &link.args).map(count).max().unwrap_or(0)
     }
 
     /// The links' names, such as `batch_norm+add+relu`.

@@ -33,7 +33,7 @@ pub enum Op {
         ta: bool,
         /// Transpose `B`.
         tb: bool,
-        /// What becomes of `C` before it is stored. Its operand 0 is `C`, the others follow `B`.
+        /// What becomes of `C` before it is stored. Its operand 0 is `C`, the others follow the product's own.
         then: Option<Arc<Chain>>,
     },
     /// `x → f(x)`
@@ -166,6 +166,9 @@ pub enum Op {
         groups: usize,
         /// What `x` is.
         source: Source,
+        /// What becomes of `y` before it is stored, of the same shape. Its operand 0 is `y`, the others follow the
+        /// convolution's own.
+        then: Option<Arc<Chain>>,
     },
     /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`] in its image.
     Conv2dInput {
@@ -175,8 +178,8 @@ pub enum Op {
         groups: usize,
         /// `h, w`; several sizes give the same `h', w'`.
         size: [usize; 2],
-        /// The last operand, of the result's shape, is added to it. Rewrites of a training graph set it.
-        adds: bool,
+        /// As for [`Op::Conv2d`].
+        then: Option<Arc<Chain>>,
     },
     /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
     Conv2dWeight {
@@ -283,9 +286,11 @@ pub const IGNORE: u32 = u32::MAX;
 impl Op {
     /// The name used in reports.
     pub fn name(&self) -> &'static str {
+        if let Some(chain) = self.then() {
+            return chain.name();
+        }
         match self {
-            Self::MatMul { then: None, .. } => "matmul",
-            Self::MatMul { then: Some(chain), .. } => chain.name(),
+            Self::MatMul { .. } => "matmul",
             Self::Unary(f) => f.name(),
             Self::UnaryGrad(_) => "unary_grad",
             Self::Mask(_) => "mask",
@@ -348,6 +353,33 @@ impl Op {
             Self::Rotary { .. } => "rotary",
             Self::Chain(chain) => chain.name(),
         }
+    }
+
+    /// What becomes of the result before it is stored; the first operand of that is the result.
+    pub fn then(&self) -> Option<&Arc<Chain>> {
+        match self {
+            Self::MatMul { then, .. } | Self::Conv2d { then, .. } | Self::Conv2dInput { then, .. } => {
+                then.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// The same operation with `chain` behind it, or with nothing; `None` for operations that store nothing but their own.
+    pub(crate) fn followed(&self, chain: Option<Chain>) -> Option<Self> {
+        let mut op = self.clone();
+        match &mut op {
+            Self::MatMul { then, .. } | Self::Conv2d { then, .. } | Self::Conv2dInput { then, .. } => {
+                *then = chain.map(Arc::new);
+            }
+            _ => return None,
+        }
+        Some(op)
+    }
+
+    /// How many of so many operands are the operation's own; those behind are for what becomes of its result.
+    pub fn own(&self, operands: usize) -> usize {
+        operands.saturating_sub(self.then().map_or(0, |chain| chain.operands() - 1))
     }
 
     /// Positions of the inputs that the operation changes in place.

@@ -103,17 +103,25 @@ impl Work {
     }
 }
 
-/// A training graph with nothing computed again, ready for plans that do.
+/// A training graph with nothing computed again, ready for plans that do. Behind its own nodes are pairs of them as one, for
+/// what is computed again.
 pub(super) struct Bench {
     graph: Graph,
     tape: Tape,
 }
 
 impl Bench {
-    pub(super) fn new(graph: Graph, limits: &Limits, roofline: &Roofline) -> Result<Self> {
-        let graph = separate::separate(graph, false)?;
+    /// With `fuse`, functions may run as part of what is in front of them where that is computed again for their sake.
+    pub(super) fn new(graph: Graph, limits: &Limits, roofline: &Roofline, fuse: bool) -> Result<Self> {
+        let mut graph = separate::separate(graph, false)?;
         let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
-        let tape = Tape::of(&graph, &order, limits, roofline)?;
+        let mut tape = Tape::of(&graph, &order, limits, roofline)?;
+        if fuse {
+            for ([first, then], both) in rewrite::pairs(&graph, limits.max_storage_buffers as usize) {
+                tape.join([first, then], &graph, &both, limits, roofline)?;
+                graph.nodes.push(both);
+            }
+        }
         Ok(Self { graph, tape })
     }
 

@@ -24,7 +24,8 @@ pub(in crate::plan) struct Writer<'a> {
     missing: Vec<bool>,
     /// Slots that an update has changed.
     changed: Vec<bool>,
-    stack: Vec<(u32, u32)>,
+    /// What is to be computed again: the slot, its operation, and how many of its operands were looked at.
+    stack: Vec<(u32, u32, u32)>,
     /// Slots that are there for one operation only.
     passing: Vec<u32>,
 }
@@ -79,12 +80,23 @@ impl<'a> Writer<'a> {
         self.tape.writes(work).iter().enumerate().map(away).sum()
     }
 
+    /// The operation that makes `slot` again: of those that make an operand in the same go, which nobody else would have.
+    fn maker(&self, slot: u32, fates: &[Fate]) -> Result<u32, usize> {
+        let n = self.tape.slots[slot as usize].producer.ok_or(slot as usize)?;
+        let alone = |(between, _): &&(u32, u32)| {
+            self.missing[*between as usize] && fates[*between as usize] == Fate::Each
+        };
+        let kept = fates[slot as usize] != Fate::Away;
+        let joined = self.tape.works[n as usize].joins.iter().find(alone).filter(|_| kept);
+        Ok(joined.map_or(n, |(_, joined)| *joined))
+    }
+
     /// Computes `slot` again, after what it is made of.
     fn need(&mut self, slot: u32, fates: &[Fate]) -> Result<(), usize> {
         let tape = self.tape;
-        self.stack.push((slot, 0));
-        while let Some((slot, next)) = self.stack.pop() {
-            let Some(n) = tape.slots[slot as usize].producer else { return Err(slot as usize) };
+        let by = self.maker(slot, fates)?;
+        self.stack.push((slot, by, 0));
+        while let Some((slot, n, next)) = self.stack.pop() {
             let work = &tape.works[n as usize];
             if fates[slot as usize] == Fate::Away {
                 if std::mem::replace(&mut self.missing[slot as usize], false) {
@@ -97,8 +109,9 @@ impl<'a> Writer<'a> {
             let reads = tape.reads(work);
             let rest = &reads[next as usize..];
             if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
-                self.stack.push((slot, next + i as u32 + 1));
-                self.stack.push((rest[i], 0));
+                self.stack.push((slot, n, next + i as u32 + 1));
+                let by = self.maker(rest[i], fates)?;
+                self.stack.push((rest[i], by, 0));
                 continue;
             }
             if !self.missing[slot as usize] {
@@ -107,7 +120,7 @@ impl<'a> Writer<'a> {
             if reads.iter().any(|&read| self.changed[read as usize]) {
                 // What lasts for one reader is only missing for the reader's sake.
                 let blamed = match self.stack.last() {
-                    Some(&(reader, _)) if tape.slots[slot as usize].passing => reader,
+                    Some(&(reader, ..)) if tape.slots[slot as usize].passing => reader,
                     _ => slot,
                 };
                 self.stack.clear();

@@ -197,8 +197,10 @@ impl<'a> Search<'a> {
             slots.iter().copied().filter(|&slot| self.fates[slot] != Fate::Keep).collect();
         dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
         for slot in dropped {
-            for fate in [Fate::Keep, Fate::Once] {
-                if fate >= self.fates[slot] || self.work == 0 {
+            for fate in [Fate::Keep, Fate::Once, Fate::Each] {
+                // What is made for each reader may be made in one go with that.
+                let worth = fate < self.fates[slot] || (fate == Fate::Each && self.tape.slots[slot].between);
+                if !worth || self.work == 0 {
                     break;
                 }
                 let Some(measure) = self.with(slot, fate) else { continue };

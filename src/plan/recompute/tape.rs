@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Op, Phase, Roofline, ValueId};
+use crate::graph::{Class, Graph, Node, Op, Phase, Roofline, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower;
 use crate::plan::views::Views;
@@ -23,6 +23,8 @@ pub(in crate::plan) struct Slot {
     pub passing: bool,
     /// Read after the step.
     pub stays: bool,
+    /// An operation that reads it could make it in the same go.
+    pub between: bool,
     /// The operation that makes it.
     pub producer: Option<u32>,
 }
@@ -46,6 +48,8 @@ pub(in crate::plan) struct Work {
     pub seconds: f64,
     /// From inputs to loss.
     pub forward: bool,
+    /// Operands that could be made in the same go: their slots, and the operations that make both.
+    pub joins: Vec<(u32, u32)>,
 }
 
 /// The step: slots by value, operations by node, and the order in which they run if nothing is computed again.
@@ -81,14 +85,34 @@ impl Tape {
         let order = order.iter().filter(|&&n| !is_view(&graph.nodes[n].op)).map(|&n| n as u32).collect();
         let mut tape =
             Self { slots, works: Vec::with_capacity(graph.nodes.len()), order, roots, list: Vec::new() };
-        for n in 0..graph.nodes.len() {
-            tape.add(graph, n, limits, roofline)?;
+        for (n, node) in graph.nodes.iter().enumerate() {
+            tape.add(graph, node, limits, roofline)?;
+            if !is_view(&node.op) {
+                node.outputs
+                    .iter()
+                    .for_each(|id| tape.slots[tape.roots[id.index()]].producer = Some(n as u32));
+            }
         }
         Ok(tape)
     }
 
-    fn add(&mut self, graph: &Graph, n: usize, limits: &Limits, roofline: &Roofline) -> Result<()> {
-        let node = &graph.nodes[n];
+    /// Adds operation `first` and operation `then`, which reads it, as one that may run again in place of the two.
+    pub(in crate::plan) fn join(
+        &mut self,
+        [first, then]: [usize; 2],
+        graph: &Graph,
+        both: &Node,
+        limits: &Limits,
+        roofline: &Roofline,
+    ) -> Result<()> {
+        let between = self.writes(&self.works[first])[0];
+        let joined = self.works.len() as u32;
+        self.works[then].joins.push((between, joined));
+        self.slots[between as usize].between = true;
+        self.add(graph, both, limits, roofline)
+    }
+
+    fn add(&mut self, graph: &Graph, node: &Node, limits: &Limits, roofline: &Roofline) -> Result<()> {
         let slot = |id: &ValueId| self.roots[id.index()] as u32;
         let operands: Vec<u32> = node.inputs.iter().map(slot).collect();
         let writes: Vec<u32> = node.outputs.iter().map(slot).collect();
@@ -102,7 +126,6 @@ impl Tape {
             self.slots[writes[0] as usize].passing = true;
         }
         if !is_view(&node.op) {
-            writes.iter().for_each(|&slot| self.slots[slot as usize].producer = Some(n as u32));
             let types = |ids: &[ValueId]| -> Vec<_> {
                 ids.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect()
             };
@@ -140,6 +163,7 @@ impl Tape {
             launches,
             seconds: roofline.seconds(graph.cost(node)),
             forward,
+            joins: Vec::new(),
         });
         Ok(())
     }

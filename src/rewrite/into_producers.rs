@@ -1,0 +1,245 @@
+//! Functions of single elements behind a matrix product or a convolution are computed before its results are stored.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::fuse::Draft;
+use super::simplify::prune;
+use super::uses::Uses;
+use crate::dtype::DType;
+use crate::graph::{
+    Arg, Chain, Graph, Link, Node, Op, Phase, Read, Unary, ValueId, is_link, only_reads, reads,
+};
+
+/// Words of parameters that a chain may have: with the 36 of a convolution they are as many as a launch has.
+const MOST_WORDS: usize = 27;
+
+/// Joins products and convolutions with the chain, or the single function, that alone reads their result. No kernel binds
+/// more than `buffers`.
+pub(crate) fn into_producers(mut graph: Graph, buffers: usize) -> Graph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut uses = Uses::new(&graph, &nodes);
+    let mut written: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
+    for (n, node) in nodes.into_iter().enumerate() {
+        match behind(&graph, &uses, &written, n, &node, buffers) {
+            Some((at, joined)) => {
+                joined.inputs.iter().for_each(|id| uses.read(*id, n));
+                written[at] = None;
+                written.push(Some(joined));
+            }
+            None => written.push(Some(node)),
+        }
+    }
+    graph.nodes = written.into_iter().flatten().collect();
+    // Views of results that are nowhere now.
+    prune(graph)
+}
+
+/// Functions of the forward half with the product or convolution in front of them, as if nobody else read its result: the
+/// positions of the two, and the two as one. None is part of the graph.
+pub(crate) fn pairs(graph: &Graph, buffers: usize) -> Vec<([usize; 2], Node)> {
+    let uses = Uses::new(graph, &graph.nodes);
+    let forward = |node: &Node| node.phase == Phase::Forward;
+    let mut pairs = Vec::new();
+    let functions = graph.nodes.iter().enumerate().filter(|(_, node)| forward(node) && computes(graph, node));
+    for (n, node) in functions {
+        let draft = Draft::of(node);
+        for (k, id) in draft.operands.iter().enumerate() {
+            let own = uses.made[id.index()].filter(|_| uses.root[id.index()] == *id);
+            let Some((at, first)) = own.map(|at| (at, &graph.nodes[at])).filter(|(_, first)| forward(first))
+            else {
+                continue;
+            };
+            let both = joined(graph, first, node, &draft, k, buffers);
+            pairs.extend(both.filter(|both| uses.apart(&both.inputs)).map(|both| ([at, n], both)));
+        }
+    }
+    pairs
+}
+
+/// The position of the producer that `node` can be part of, and the two as one.
+fn behind(
+    graph: &Graph,
+    uses: &Uses,
+    written: &[Option<Node>],
+    n: usize,
+    node: &Node,
+    buffers: usize,
+) -> Option<(usize, Node)> {
+    if !computes(graph, node) {
+        return None;
+    }
+    let draft = Draft::of(node);
+    let makers = draft.operands.iter().enumerate();
+    let mut makers: Vec<_> = makers.filter_map(|(k, id)| Some((k, producer(uses, written, *id)?))).collect();
+    // Of two the later: the other is there by then.
+    makers.sort_by_key(|(_, (at, _))| Reverse(*at));
+    makers.into_iter().find_map(|(k, (at, first))| {
+        let (joined, id) = (joined(graph, first, node, &draft, k, buffers)?, first.outputs[0]);
+        let fits = first.phase == node.phase
+            && uses.apart(&joined.inputs)
+            && uses.spares(graph, [at, n], &first.inputs, id, &draft.operands);
+        fits.then_some((at, joined))
+    })
+}
+
+/// Whether a node is a function of single elements that is worth a pass over memory.
+fn computes(graph: &Graph, node: &Node) -> bool {
+    let first = node.inputs.first().map(|id| graph.value(*id).dtype);
+    let function =
+        matches!(node.op, Op::Chain(_)) || (is_link(&node.op, first) && !only_reads(&node.op, first));
+    function && node.outputs.iter().all(|id| graph.value(*id).shape.numel() > 0)
+}
+
+/// `first` with the functions of `draft`, which are those of `node`, behind it, as whose operand `k` it makes; `None` where no
+/// kernel does that.
+fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buffers: usize) -> Option<Node> {
+    let shape = |id: ValueId| graph.value(id).shape;
+    let (result, own) = (shape(node.outputs[0]), shape(first.outputs[0]));
+    // What a product makes may be looked at in another shape; channels lie where a convolution put them.
+    let product = matches!(first.op, Op::MatMul { .. });
+    let image = |link: &Link| matches!(link.op, Op::BatchNorm(_));
+    let others: Vec<ValueId> =
+        (0..draft.operands.len()).filter(|i| *i != k).map(|i| draft.operands[i]).collect();
+    let inputs = [&first.inputs[..], &others].concat();
+    let fits = first.op.then().is_none()
+        && graph.value(first.outputs[0]).dtype == DType::F32
+        && shape(draft.operands[k]) == result
+        && (own == result || product)
+        && !(product && draft.links.iter().any(image))
+        && !others.iter().any(|id| graph.value(*id).dtype.is_half())
+        && inputs.len() < buffers;
+    if !fits {
+        return None;
+    }
+    let links = with_first(&draft.links, k);
+    let shapes: Vec<_> = std::iter::once(result).chain(others.iter().map(|id| shape(*id))).collect();
+    if words(&links, &reads(&links, &shapes, result)?) > MOST_WORDS {
+        return None;
+    }
+    let op = first.op.followed(Some(Chain::behind(first.op.name(), links, result)))?;
+    Some(Node { op, inputs, outputs: node.outputs.clone(), ..first.clone() })
+}
+
+/// The most words of parameters that links with such operands take.
+fn words(links: &[Link], operands: &[Read]) -> usize {
+    let of = |link: &Link| match &link.op {
+        Op::Dropout { .. } | Op::Unary(Unary::Clamp(..)) | Op::UnaryGrad(Unary::Clamp(..)) => 3,
+        Op::Unary(_) | Op::UnaryGrad(_) => 1,
+        _ => 0,
+    };
+    let strips: BTreeSet<_> = operands.iter().filter(|read| matches!(read, Read::Strip { .. })).collect();
+    links.iter().map(of).sum::<usize>() + 2 * strips.len()
+}
+
+/// The operation that can be followed and makes `id`, or what it is a view of, for a single reader.
+fn producer<'a>(uses: &Uses, written: &'a [Option<Node>], id: ValueId) -> Option<(usize, &'a Node)> {
+    let alone = |id: ValueId| uses.readers[id.index()] == 1;
+    let mut at = id;
+    while let Some(from) = uses.of[at.index()].filter(|_| alone(at)) {
+        at = from;
+    }
+    let made = uses.made[at.index()].filter(|_| uses.root[at.index()] == at && alone(at))?;
+    let node = written.get(made)?.as_ref()?;
+    node.op.followed(None).map(|_| (made, node))
+}
+
+/// The links with operand `k` as operand 0.
+fn with_first(links: &[Link], k: usize) -> Vec<Link> {
+    let moved = |arg: &Arg| match *arg {
+        Arg::Operand(i) if i == k => Arg::Operand(0),
+        Arg::Operand(i) if i < k => Arg::Operand(i + 1),
+        other => other,
+    };
+    links
+        .iter()
+        .map(|link| Link { op: link.op.clone(), args: link.args.iter().map(moved).collect() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::differentiated;
+    use super::*;
+    use crate::graph::{Init, Mode, Params, Tensor, Trace, Window};
+
+    fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<&'static str> {
+        let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
+        into_producers(super::super::fuse(graph, 8), 8).nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    #[test]
+    fn what_alone_reads_a_product_becomes_part_of_it() {
+        let layer = |kept: bool| {
+            names(|trace| {
+                let x = trace.input("x", [2, 3, 4]);
+                let h = x.matmul(&trace.input("w", [4, 6])).add(&trace.input("bias", [6]));
+                let y = h.relu().add(&trace.input("skip", [2, 3, 6]));
+                if kept { y.mul(&h) } else { y }
+            })
+        };
+        assert_eq!(layer(false), ["reshape", "matmul+add+relu+add"]);
+        assert_eq!(layer(true), ["reshape", "matmul+add", "relu+add+mul"]);
+    }
+
+    #[test]
+    fn nothing_is_read_twice_and_no_view_is_lost() {
+        let own = names(|trace| {
+            let x = trace.input("x", [4, 4]);
+            x.matmul(&trace.input("w", [4, 4])).add(&x)
+        });
+        assert_eq!(own, ["matmul", "add"], "an operand of the product");
+        let seen = names(|trace| {
+            let y = trace.input("x", [2, 4]).matmul(&trace.input("w", [4, 4]));
+            trace.output("view", &y.reshape([8]));
+            y.relu()
+        });
+        assert_eq!(seen, ["matmul", "reshape", "relu"], "read through a view");
+    }
+
+    fn convolved(build: impl FnOnce(&Trace, &Tensor) -> Tensor) -> Vec<&'static str> {
+        names(|trace| {
+            let [x, w] =
+                [[2, 3, 5, 5], [4, 3, 3, 3]].map(|shape| trace.input(&format!("x{}", shape[0]), shape));
+            build(trace, &x.conv2d(&w, None, Window::square(3), 1))
+        })
+    }
+
+    #[test]
+    fn convolutions_take_in_norms_but_no_other_shape() {
+        let block = convolved(|trace, y| {
+            let [mean, scale, gamma, beta] =
+                ["mean", "scale", "gamma", "beta"].map(|name| trace.input(name, [4]));
+            y.batch_norm_eval(&mean, &scale, &gamma, &beta, 1e-5).relu()
+        });
+        assert_eq!(block, ["offset+sqrt+recip", "conv2d+batch_norm+relu"]);
+        assert_eq!(convolved(|_, y| y.reshape([2, 36]).tanh()), ["conv2d", "reshape", "tanh"]);
+        let seen = convolved(|trace, y| {
+            trace.output("seen", y);
+            y.tanh()
+        });
+        assert_eq!(seen, ["conv2d", "tanh"]);
+    }
+
+    /// The sum runs with the later of the two gradients, over the memory of the earlier.
+    #[test]
+    fn gradients_of_branches_are_added_where_the_later_one_is_made() {
+        let params = Params::new(0);
+        let [a, b, c] = ["a", "b", "c"].map(|name| params.add(name, [2, 2, 3, 3], Init::Constant(0.1)));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let same = |x: &Tensor, w| x.conv2d(&trace.param(w), None, Window::square(3).padding(1), 1);
+            let x = same(&trace.input("x", [2, 2, 5, 5]), &a).relu();
+            let (left, right) = (same(&x, &b), same(&x, &c));
+            left.mul(&right).sum(&[]).add(&x.sum(&[]))
+        });
+        let joined = into_producers(super::super::fuse(differentiated(graph.expect("valid")), 8), 8);
+        let count = |name: &str| joined.nodes.iter().filter(|node| node.op.name() == name).count();
+        assert_eq!((count("conv2d_input"), count("conv2d_input+add+add+relu_grad")), (1, 1));
+        let waiting = pairs(&joined, 8);
+        assert!(waiting.iter().all(|([first, then], both)| {
+            let [first, then] = [first, then].map(|n| &joined.nodes[*n]);
+            both.outputs == then.outputs && first.phase == Phase::Forward
+        }));
+        assert_eq!(waiting.len(), 2, "the gradients of what is multiplied read both");
+    }
+}

@@ -1,0 +1,99 @@
+//! Convolutions that pass their results through a chain before they store them: every kernel, every way it comes by its
+//! source, odd sizes, in memory of their own and over an operand; the bits of separate operations.
+
+use wgrad::graph::{Tensor, Window};
+use wgrad::plan::Plan;
+
+use super::support::close::{Near, ULP};
+use super::support::compare::{Batch, compare_fused, kernels};
+use super::support::image_cases::shapes_of_convolutions;
+use super::support::noise;
+use super::{everywhere, unchecked};
+
+/// Sums of up to 630 products below 1 and what is made of them.
+const NEAR: Near = Near { rel: 64.0 * ULP, abs: 4e-4 };
+
+/// Kernels of convolutions that compute something before they store, and those of them that write over an operand.
+fn followed(plan: &Plan) -> [usize; 2] {
+    let names: Vec<_> = kernels(plan).into_iter().filter(|name| name.starts_with("conv_")).collect();
+    let count = |what: &str| names.iter().filter(|name| name.contains('+') && name.contains(what)).count();
+    [count("+"), count("_in_place")]
+}
+
+#[test]
+fn convolutions_take_in_what_follows() {
+    everywhere(|device, limits| {
+        for (case, (_, [n, c, h, w], kernel, groups, window)) in
+            shapes_of_convolutions().into_iter().enumerate()
+        {
+            for keep in [false, true] {
+                let plan = compare_fused(device, limits, |trace, batch| {
+                    let o = kernel[0];
+                    let of =
+                        |batch: &mut Batch, seed, len| batch.input(trace, [len], noise(seed, len, 0.5, 1.5));
+                    let x = batch.input(trace, [n, c, h, w], noise(1, n * c * h * w, -1.0, 1.0));
+                    let count = kernel.iter().product();
+                    let weight = batch.input(trace, kernel, noise(2, count, -1.0, 1.0));
+                    let bias = of(batch, 3, o);
+                    let conv = |biased: bool| x.conv2d(&weight, biased.then_some(&bias), window, groups);
+                    let shape = conv(false).shape();
+                    let skip = batch.input(trace, shape, noise(4, shape.numel() as usize, -1.0, 1.0));
+                    let terms = [5, 6, 7, 8].map(|seed| of(batch, seed, o));
+                    let [mean, var, gamma, beta] = &terms;
+                    let norm = |y: &Tensor| y.batch_norm_eval(mean, var, gamma, beta, 1e-5);
+                    batch.expect("activation", &conv(true).silu(), NEAR);
+                    batch.expect("residual", &conv(false).scale(0.5).add(&skip).relu(), NEAR);
+                    batch.expect("norm", &norm(&conv(case % 2 == 0)).clamp(0.0, 6.0), NEAR);
+                    let plane = batch.input(trace, shape.with(0, 1).with(1, 1), {
+                        noise(9, (shape.numel() as usize) / (n * o), 0.5, 1.5)
+                    });
+                    batch.expect("strips", &conv(false).mul(&plane).leaky_relu(0.1).tanh(), NEAR);
+                    if keep {
+                        batch.keep(&skip);
+                    }
+                });
+                let [all, over] = followed(&plan);
+                assert_eq!((all, over), (4, usize::from(!keep)), "{:?}", kernels(&plan));
+            }
+        }
+    });
+}
+
+/// The transposed convolution has a launch for each phase of its stride.
+#[test]
+fn each_phase_of_a_transposed_convolution_takes_it_in() {
+    unchecked(|device, limits| {
+        for (groups, stride) in [(1, 2), (3, 3), (1, 1)] {
+            let window = Window::square(3).stride(stride).padding(1);
+            let plan = compare_fused(device, limits, |trace, batch| {
+                let x = batch.input(trace, [2, 6, 3, 4], noise(1, 144, -1.0, 1.0));
+                let w = batch.input(trace, [6, 2, 3, 3], noise(2, 108, -1.0, 1.0));
+                let bias = batch.input(trace, [2 * groups], noise(3, 2 * groups, -1.0, 1.0));
+                let y = || x.conv_transpose2d(&w, Some(&bias), window, [0, 0], groups);
+                let skip = batch.input(trace, y().shape(), noise(4, y().shape().numel() as usize, -1.0, 1.0));
+                batch.expect("transposed", &y().mul(&skip).gelu(), NEAR);
+            });
+            assert_eq!(followed(&plan), [stride * stride; 2], "{:?}", kernels(&plan));
+        }
+    });
+}
+
+/// Behind a convolution that reads two tensors, or applies a norm while it reads.
+#[test]
+fn sources_of_all_kinds_are_followed() {
+    unchecked(|device, limits| {
+        let window = Window::square(3).padding(1);
+        compare_fused(device, limits, |trace, batch| {
+            let of = |batch: &mut Batch, seed| batch.input(trace, [5], noise(seed, 5, 0.5, 1.5));
+            let x = batch.input(trace, [2, 5, 6, 7], noise(1, 420, -1.0, 1.0));
+            let y = batch.input(trace, [2, 3, 6, 7], noise(2, 252, -1.0, 1.0));
+            let w = batch.input(trace, [4, 8, 3, 3], noise(3, 288, -1.0, 1.0));
+            let v = batch.input(trace, [5, 5, 3, 3], noise(4, 225, -1.0, 1.0));
+            let terms = [5, 6, 7, 8].map(|seed| of(batch, seed));
+            let norm = |y: &Tensor| y.batch_norm_eval(&terms[0], &terms[1], &terms[2], &terms[3], 1e-5);
+            let joined = x.concat(&[&y], 1).conv2d(&w, None, window, 1).gelu();
+            batch.expect("joined", &joined, NEAR);
+            batch.expect("normed", &norm(&norm(&x).relu().conv2d(&v, None, window, 1)).relu(), NEAR);
+        });
+    });
+}
