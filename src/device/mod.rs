@@ -6,7 +6,9 @@ mod buffers;
 mod cache;
 mod driver;
 mod mapping;
+mod notes;
 mod pipelines;
+mod sealed;
 mod submit;
 
 use std::fmt;
@@ -25,6 +27,7 @@ pub use pipelines::PipelineSource;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use budget::Budget;
+use notes::Notes;
 use pipelines::Pipelines;
 use submit::Rehearsal;
 
@@ -44,6 +47,7 @@ struct Shared {
     pipelines: Pipelines,
     budget: Budget,
     rehearsal: Rehearsal,
+    notes: Notes,
     /// What wgpu reported outside of any call: validation failures, device loss.
     failure: Arc<Mutex<Option<Error>>>,
 }
@@ -55,8 +59,8 @@ pub struct DeviceOptions {
     pub select: Select,
     /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
     pub checked: bool,
-    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`]. Only some backends
-    /// can; with the others it changes nothing. Nobody else should be able to write there: drivers trust what they find.
+    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`], where the backend can;
+    /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else should be able to write there: drivers trust what they find.
     pub cache: Option<PathBuf>,
     /// Let matrix products use the adapter's cooperative matrices where they proved right and faster, by wgpu's experimental
     /// feature. On unless it is switched off.
@@ -153,6 +157,7 @@ impl Device {
         }));
         let cache = options.cache.as_deref().and_then(|folder| cache::Cache::open(&device, folder));
         let pipelines = Pipelines::new(options.checked, cache);
+        let notes = Notes::new(&raw.get_info(), options.cache.as_deref());
         Ok(Self {
             shared: Arc::new(Shared {
                 device,
@@ -161,6 +166,7 @@ impl Device {
                 pipelines,
                 budget,
                 rehearsal: Rehearsal::default(),
+                notes,
                 failure,
             }),
         })
@@ -172,6 +178,7 @@ impl Device {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
         let pipelines = Pipelines::new(false, None);
+        let notes = Notes::new(&device.adapter_info(), None);
         Self {
             shared: Arc::new(Shared {
                 device,
@@ -180,6 +187,7 @@ impl Device {
                 pipelines,
                 budget: Budget::unlimited(),
                 rehearsal: Rehearsal::default(),
+                notes,
                 failure,
             }),
         }

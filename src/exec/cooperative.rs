@@ -1,8 +1,6 @@
 //! Cooperative matrices on trial: what an adapter offers is used when it has shown here that it is right, and faster than the
 //! kernels that would run otherwise. Drivers have offered them with wrong results, and slower.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use half::f16;
@@ -17,8 +15,8 @@ use crate::plan::Plan;
 use crate::random;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
-/// matrices that passed [`test_cooperative`] and won [`race_cooperative`]. That takes a fraction of a second, once for an
-/// adapter and driver in each process. Software adapters have no hardware for them: there they are not even tried.
+/// matrices that passed [`test_cooperative`] and won [`race_cooperative`]. That takes a fraction of a second, once for a
+/// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. Software adapters have no hardware for them: there they are not even tried.
 pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     let limits = device.limits();
     if precision != Precision::F16 || limits.class == AdapterClass::Cpu {
@@ -28,20 +26,33 @@ pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     Limits { cooperative, ..limits.clone() }
 }
 
-/// Verdicts of this process, by adapter and driver.
-static VERDICTS: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
+/// Under which name the verdict is noted, and its words.
+const NOTE: &str = "cooperative";
+const WON: &str = "right and faster";
 
 fn proven(device: &Device) -> bool {
-    let mut verdicts = VERDICTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let adapter = device.adapter();
-    *verdicts.entry(format!("{} · {}", adapter.name, adapter.driver)).or_insert_with(|| {
-        let verdict = test_cooperative(device).and_then(|_| race_cooperative(device));
-        match &verdict {
-            Ok(race) => log::info!("{}: cooperative matrices are right; {race}", adapter.name),
-            Err(error) => log::warn!("{}: cooperative matrices are not used: {error}", adapter.name),
+    if let Some(verdict) = device.note(NOTE) {
+        return verdict == WON;
+    }
+    let name = &device.adapter().name;
+    let verdict = match test_cooperative(device).and_then(|_| race_cooperative(device)) {
+        Ok(race) if race.is_won() => {
+            log::info!("{name}: cooperative matrices are right and faster: {race}");
+            WON.to_owned()
         }
-        verdict.is_ok_and(|race| race.is_won())
-    })
+        Ok(race) => format!("right and not faster: {race}"),
+        // That may be otherwise the next time.
+        Err(error) if error.is_out_of_memory() => {
+            log::warn!("{name}: cooperative matrices are not tried: {error}");
+            return false;
+        }
+        Err(error) => error.to_string(),
+    };
+    if verdict != WON {
+        log::warn!("{name}: cooperative matrices are not used: {verdict}");
+    }
+    device.set_note(NOTE, &verdict);
+    verdict == WON
 }
 
 /// The device's limits with what it offers, tried or not.
