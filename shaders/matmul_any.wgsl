@@ -4,19 +4,9 @@
 // grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / (4 * LANES_M)), tiles_n = ceil(N / (4 * LANES_N))
 // overrides: LANES_N, LANES_M (threads per workgroup along N and M)
 // requires: K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
-@group(0) @binding(1) var<storage, read_write> a: array<f32>;
-@group(0) @binding(2) var<storage, read_write> b: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 override LANES_N: u32 = 8u;
 override LANES_M: u32 = 8u;
-
-// Four steps of K for one row of the tile, in the order of K.
-fn step4(
-    s: vec4<f32>, b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>, acc: vec4<f32>,
-) -> vec4<f32> {
-    return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
-}
 
 // A thread's columns lie LANES_N apart, so that neighbouring lanes read and write neighbouring elements.
 // Rows and columns past the edge repeat the last one and are not stored.
@@ -36,10 +26,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let a2_at = a_base + min(row0 + 2u, p.m - 1u) * p.a_row;
     let a3_at = a_base + min(row0 + 3u, p.m - 1u) * p.a_row;
     let b_base = batch * p.b_batch;
-    let b0_at = b_base + min(col, p.n - 1u) * p.b_col;
-    let b1_at = b_base + min(col + LANES_N, p.n - 1u) * p.b_col;
-    let b2_at = b_base + min(col + 2u * LANES_N, p.n - 1u) * p.b_col;
-    let b3_at = b_base + min(col + 3u * LANES_N, p.n - 1u) * p.b_col;
+    let across = col + LANES_N * vec4(0u, 1u, 2u, 3u);
+    let b_at = b_base + min(across, vec4(p.n - 1u)) * p.b_col;
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
     for (var k = 0u; k < p.k; k += 4u) {
         // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would turn to NaN.
@@ -48,28 +36,27 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         let steps = k + min(vec4(0u, 1u, 2u, 3u), vec4(last));
         let a_k = steps * p.a_col;
         let b_k = steps * p.b_row;
-        let t0 = vec4(b[b0_at + b_k.x], b[b1_at + b_k.x], b[b2_at + b_k.x], b[b3_at + b_k.x]);
-        let t1 = vec4(b[b0_at + b_k.y], b[b1_at + b_k.y], b[b2_at + b_k.y], b[b3_at + b_k.y]);
-        let t2 = vec4(b[b0_at + b_k.z], b[b1_at + b_k.z], b[b2_at + b_k.z], b[b3_at + b_k.z]);
-        let t3 = vec4(b[b0_at + b_k.w], b[b1_at + b_k.w], b[b2_at + b_k.w], b[b3_at + b_k.w]);
+        let t0 = read_four_b(b_at + b_k.x);
+        let t1 = read_four_b(b_at + b_k.y);
+        let t2 = read_four_b(b_at + b_k.z);
+        let t3 = read_four_b(b_at + b_k.w);
         let b0 = select(vec4<f32>(), t0, live.x);
         let b1 = select(vec4<f32>(), t1, live.y);
         let b2 = select(vec4<f32>(), t2, live.z);
         let b3 = select(vec4<f32>(), t3, live.w);
-        let r0 = vec4(a[a0_at + a_k.x], a[a0_at + a_k.y], a[a0_at + a_k.z], a[a0_at + a_k.w]);
-        let r1 = vec4(a[a1_at + a_k.x], a[a1_at + a_k.y], a[a1_at + a_k.z], a[a1_at + a_k.w]);
-        let r2 = vec4(a[a2_at + a_k.x], a[a2_at + a_k.y], a[a2_at + a_k.z], a[a2_at + a_k.w]);
-        let r3 = vec4(a[a3_at + a_k.x], a[a3_at + a_k.y], a[a3_at + a_k.z], a[a3_at + a_k.w]);
+        let r0 = read_four_a(a0_at + a_k);
+        let r1 = read_four_a(a1_at + a_k);
+        let r2 = read_four_a(a2_at + a_k);
+        let r3 = read_four_a(a3_at + a_k);
         c0 = step4(select(vec4<f32>(), r0, live), b0, b1, b2, b3, c0);
         c1 = step4(select(vec4<f32>(), r1, live), b0, b1, b2, b3, c1);
         c2 = step4(select(vec4<f32>(), r2, live), b0, b1, b2, b3, c2);
         c3 = step4(select(vec4<f32>(), r3, live), b0, b1, b2, b3, c3);
     }
     // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
-    let c_at = batch * p.c_batch + col;
+    let c_at = batch * p.c_batch + across;
     for (var row = row0; row < min(row0 + 4u, p.m); row += 1u) {
-        let across = vec4(0u, LANES_N, 2u * LANES_N, 3u * LANES_N);
-        store(c_at + row * p.n + across, col + across < vec4(p.n), c0);
+        store(c_at + row * p.n, across < vec4(p.n), c0);
         c0 = c1; c1 = c2; c2 = c3;
     }
 }

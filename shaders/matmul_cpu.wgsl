@@ -42,10 +42,10 @@ fn main(
     var c24 = vec4<f32>(); var c25 = vec4<f32>(); var c26 = vec4<f32>(); var c27 = vec4<f32>();
     var c28 = vec4<f32>(); var c29 = vec4<f32>(); var c30 = vec4<f32>(); var c31 = vec4<f32>();
     for (var k = 0u; k < k4; k += 1u) {
-        let a0 = a[a0_at + k];
-        let a1 = a[a1_at + k];
-        let a2 = a[a2_at + k];
-        let a3 = a[a3_at + k];
+        let a0 = read_a(a0_at + k);
+        let a1 = read_a(a1_at + k);
+        let a2 = read_a(a2_at + k);
+        let a3 = read_a(a3_at + k);
         let steps = steps_of_b(b_start, col_in, k);
         let b0 = steps.b0;
         let b1 = steps.b1;

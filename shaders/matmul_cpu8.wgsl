@@ -34,8 +34,8 @@ fn main(
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
     var c4 = vec4<f32>(); var c5 = vec4<f32>(); var c6 = vec4<f32>(); var c7 = vec4<f32>();
     for (var k = 0u; k < k4; k += 1u) {
-        let a0 = a[a0_at + k];
-        let a1 = a[a1_at + k];
+        let a0 = read_a(a0_at + k);
+        let a1 = read_a(a1_at + k);
         let steps = steps_of_b(b_start, col_in, k);
         let b0 = steps.b0;
         let b1 = steps.b1;

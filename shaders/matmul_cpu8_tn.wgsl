@@ -39,12 +39,12 @@ fn main(
         let k1 = k + min(1u, last);
         let k2 = k + min(2u, last);
         let k3 = k + min(3u, last);
-        let a0 = select(vec4<f32>(), a[a_at + (k + min(ahead, last)) * m4], ahead <= last);
-        let a1 = select(vec4<f32>(), a[a_at + (k + min(ahead + 2u, last)) * m4], ahead + 2u <= last);
-        let b0 = b[b_at + k * n4];
-        let b1 = select(vec4<f32>(), b[b_at + k1 * n4], 1u <= last);
-        let b2 = select(vec4<f32>(), b[b_at + k2 * n4], 2u <= last);
-        let b3 = select(vec4<f32>(), b[b_at + k3 * n4], 3u <= last);
+        let a0 = select(vec4<f32>(), read_a(a_at + (k + min(ahead, last)) * m4), ahead <= last);
+        let a1 = select(vec4<f32>(), read_a(a_at + (k + min(ahead + 2u, last)) * m4), ahead + 2u <= last);
+        let b0 = read_b(b_at + k * n4);
+        let b1 = select(vec4<f32>(), read_b(b_at + k1 * n4), 1u <= last);
+        let b2 = select(vec4<f32>(), read_b(b_at + k2 * n4), 2u <= last);
+        let b3 = select(vec4<f32>(), read_b(b_at + k3 * n4), 3u <= last);
         let s00 = subgroupBroadcast(a0, 0u);
         let s01 = subgroupBroadcast(a0, 2u);
         let s02 = subgroupBroadcast(a1, 0u);

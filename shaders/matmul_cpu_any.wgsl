@@ -5,9 +5,6 @@
 // overrides: WG (threads per workgroup, along N; multiple of 8)
 // requires: subgroups of at least 8;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
-@group(0) @binding(1) var<storage, read_write> a: array<f32>;
-@group(0) @binding(2) var<storage, read_write> b: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 override WG: u32 = 8u;
 
@@ -17,6 +14,10 @@ fn step4(
     b0: vec2<f32>, b1: vec2<f32>, b2: vec2<f32>, b3: vec2<f32>, acc: vec2<f32>,
 ) -> vec2<f32> {
     return fma(vec2(s3), b3, fma(vec2(s2), b2, fma(vec2(s1), b1, fma(vec2(s0), b0, acc))));
+}
+
+fn pair_of_b(i: vec2<u32>) -> vec2<f32> {
+    return vec2(read_b(i.x), read_b(i.y));
 }
 
 // Software adapters gather every load lane by lane, so loads decide the speed: each lane fetches other values
@@ -42,8 +43,7 @@ fn main(
     let a2_at = a_base + min(row0 + 16u + lane % 8u, p.m - 1u) * p.a_row;
     let a3_at = a_base + min(row0 + 24u + lane % 8u, p.m - 1u) * p.a_row;
     let b_base = batch * p.b_batch;
-    let bx_at = b_base + min(col, p.n - 1u) * p.b_col;
-    let by_at = b_base + min(col + WG, p.n - 1u) * p.b_col;
+    let b_at = b_base + min(vec2(col, col + WG), vec2(p.n - 1u)) * p.b_col;
     var c0 = vec2<f32>(); var c1 = vec2<f32>(); var c2 = vec2<f32>(); var c3 = vec2<f32>();
     var c4 = vec2<f32>(); var c5 = vec2<f32>(); var c6 = vec2<f32>(); var c7 = vec2<f32>();
     var c8 = vec2<f32>(); var c9 = vec2<f32>(); var c10 = vec2<f32>(); var c11 = vec2<f32>();
@@ -55,29 +55,29 @@ fn main(
     for (var k = 0u; k < p.k; k += 4u) {
         // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would turn to NaN.
         let last = p.k - 1u - k;
-        let b0 = vec2(b[bx_at + k * p.b_row], b[by_at + k * p.b_row]);
-        let a00 = a[a0_at + k * p.a_col];
-        let a10 = a[a1_at + k * p.a_col];
-        let a20 = a[a2_at + k * p.a_col];
-        let a30 = a[a3_at + k * p.a_col];
+        let b0 = pair_of_b(b_at + k * p.b_row);
+        let a00 = read_a(a0_at + k * p.a_col);
+        let a10 = read_a(a1_at + k * p.a_col);
+        let a20 = read_a(a2_at + k * p.a_col);
+        let a30 = read_a(a3_at + k * p.a_col);
         let k1 = k + min(1u, last);
-        let b1 = select(vec2<f32>(), vec2(b[bx_at + k1 * p.b_row], b[by_at + k1 * p.b_row]), 1u <= last);
-        let a01 = select(0.0, a[a0_at + k1 * p.a_col], 1u <= last);
-        let a11 = select(0.0, a[a1_at + k1 * p.a_col], 1u <= last);
-        let a21 = select(0.0, a[a2_at + k1 * p.a_col], 1u <= last);
-        let a31 = select(0.0, a[a3_at + k1 * p.a_col], 1u <= last);
+        let b1 = select(vec2<f32>(), pair_of_b(b_at + k1 * p.b_row), 1u <= last);
+        let a01 = select(0.0, read_a(a0_at + k1 * p.a_col), 1u <= last);
+        let a11 = select(0.0, read_a(a1_at + k1 * p.a_col), 1u <= last);
+        let a21 = select(0.0, read_a(a2_at + k1 * p.a_col), 1u <= last);
+        let a31 = select(0.0, read_a(a3_at + k1 * p.a_col), 1u <= last);
         let k2 = k + min(2u, last);
-        let b2 = select(vec2<f32>(), vec2(b[bx_at + k2 * p.b_row], b[by_at + k2 * p.b_row]), 2u <= last);
-        let a02 = select(0.0, a[a0_at + k2 * p.a_col], 2u <= last);
-        let a12 = select(0.0, a[a1_at + k2 * p.a_col], 2u <= last);
-        let a22 = select(0.0, a[a2_at + k2 * p.a_col], 2u <= last);
-        let a32 = select(0.0, a[a3_at + k2 * p.a_col], 2u <= last);
+        let b2 = select(vec2<f32>(), pair_of_b(b_at + k2 * p.b_row), 2u <= last);
+        let a02 = select(0.0, read_a(a0_at + k2 * p.a_col), 2u <= last);
+        let a12 = select(0.0, read_a(a1_at + k2 * p.a_col), 2u <= last);
+        let a22 = select(0.0, read_a(a2_at + k2 * p.a_col), 2u <= last);
+        let a32 = select(0.0, read_a(a3_at + k2 * p.a_col), 2u <= last);
         let k3 = k + min(3u, last);
-        let b3 = select(vec2<f32>(), vec2(b[bx_at + k3 * p.b_row], b[by_at + k3 * p.b_row]), 3u <= last);
-        let a03 = select(0.0, a[a0_at + k3 * p.a_col], 3u <= last);
-        let a13 = select(0.0, a[a1_at + k3 * p.a_col], 3u <= last);
-        let a23 = select(0.0, a[a2_at + k3 * p.a_col], 3u <= last);
-        let a33 = select(0.0, a[a3_at + k3 * p.a_col], 3u <= last);
+        let b3 = select(vec2<f32>(), pair_of_b(b_at + k3 * p.b_row), 3u <= last);
+        let a03 = select(0.0, read_a(a0_at + k3 * p.a_col), 3u <= last);
+        let a13 = select(0.0, read_a(a1_at + k3 * p.a_col), 3u <= last);
+        let a23 = select(0.0, read_a(a2_at + k3 * p.a_col), 3u <= last);
+        let a33 = select(0.0, read_a(a3_at + k3 * p.a_col), 3u <= last);
         c0 = step4(subgroupBroadcast(a00, 0u), subgroupBroadcast(a01, 0u),
             subgroupBroadcast(a02, 0u), subgroupBroadcast(a03, 0u), b0, b1, b2, b3, c0);
         c1 = step4(subgroupBroadcast(a00, 1u), subgroupBroadcast(a01, 1u),

@@ -4,9 +4,6 @@
 // grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 64), tiles_n = ceil(N / 64)
 // overrides: TRANSPOSE_A, TRANSPOSE_B
 // requires: 8704 bytes of workgroup memory
-@group(0) @binding(1) var<storage, read_write> a: array<f32>;
-@group(0) @binding(2) var<storage, read_write> b: array<f32>;
-@group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 override TRANSPOSE_A: bool = false;
 override TRANSPOSE_B: bool = false;
@@ -25,7 +22,7 @@ fn a_quad(base: u32, row: u32, k: u32) -> vec4<f32> {
     if (TRANSPOSE_A) {
         i = base + at + step * p.m;
     }
-    return select(vec4<f32>(), vec4(a[i.x], a[i.y], a[i.z], a[i.w]), k < p.k);
+    return select(vec4<f32>(), read_four_a(i), k < p.k);
 }
 
 fn b_quad(base: u32, col: u32, k: u32) -> vec4<f32> {
@@ -35,7 +32,7 @@ fn b_quad(base: u32, col: u32, k: u32) -> vec4<f32> {
     if (TRANSPOSE_B) {
         i = base + at * p.k + step;
     }
-    return select(vec4<f32>(), vec4(b[i.x], b[i.y], b[i.z], b[i.w]), k < p.k);
+    return select(vec4<f32>(), read_four_b(i), k < p.k);
 }
 
 fn store_quad(at: u32, col: u32, v: vec4<f32>) {

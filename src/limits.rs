@@ -14,8 +14,17 @@ pub const ALIGNMENT: u64 = 256;
 pub enum AdapterClass {
     /// Software adapters (lavapipe, SwiftShader, WARP): no barriers, no workgroup memory.
     Cpu,
-    /// Everything else: tiles in workgroup memory.
-    Gpu,
+    /// GPUs that share the host's memory, and those that nothing is known of: tiles in workgroup memory.
+    Integrated,
+    /// Cards with memory of their own: larger tiles, for many more threads.
+    Discrete,
+}
+
+impl AdapterClass {
+    /// Whether it is a software adapter.
+    pub const fn is_cpu(self) -> bool {
+        matches!(self, Self::Cpu)
+    }
 }
 
 /// How 16-bit floats can be held.
@@ -72,6 +81,8 @@ pub struct Limits {
     pub max_storage_buffers: u32,
     /// Threads in one workgroup.
     pub max_invocations: u32,
+    /// Bytes of memory that the threads of one workgroup share.
+    pub max_workgroup_bytes: u32,
     /// Workgroups along one dimension of a dispatch.
     pub max_workgroups: u32,
     /// Smallest subgroup that kernels may count on; 0 where subgroup operations are missing.
@@ -82,6 +93,9 @@ pub struct Limits {
     /// [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
     /// [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
+    /// The way to compute matrix products wherever it can: the name of one of [`products::ROWS`](crate::lower::products::ROWS)
+    /// or [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS). `None` for the choice by class and sizes.
+    pub product: Option<&'static str>,
 }
 
 const TWO_GIB_LESS_ONE: u64 = (1 << 31) - 1;
@@ -93,26 +107,35 @@ impl Limits {
     /// A preset by name; `None` if it is not one of [`Limits::NAMES`].
     ///
     /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1, and as few storage buffers as anywhere.
-    /// - `webgpu`: the defaults that every browser guarantees.
+    /// - `webgpu`: the defaults that every browser guarantees, as an integrated GPU has them.
     /// - `lavapipe`: Mesa's software adapter. `swiftshader`: Chromium's.
     /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card.
     pub fn named(name: &str) -> Option<Self> {
         let discrete = Self {
             name: name.to_owned(),
-            class: AdapterClass::Gpu,
+            class: AdapterClass::Discrete,
             max_buffer: TWO_GIB_LESS_ONE,
             max_binding: TWO_GIB_LESS_ONE,
             max_storage_buffers: 8,
             max_invocations: 256,
+            max_workgroup_bytes: 32 << 10,
             max_workgroups: 65_535,
             min_subgroup: 0,
             f16: F16::Native,
             cooperative: None,
+            product: None,
         };
         let (mib_128, mib_256) = (128 << 20, 256 << 20);
         Some(match name {
             "discrete" => discrete,
-            "webgpu" => Self { max_buffer: mib_256, max_binding: mib_128, f16: F16::Packed, ..discrete },
+            "webgpu" => Self {
+                class: AdapterClass::Integrated,
+                max_buffer: mib_256,
+                max_binding: mib_128,
+                max_workgroup_bytes: 16 << 10,
+                f16: F16::Packed,
+                ..discrete
+            },
             "lavapipe" => Self {
                 class: AdapterClass::Cpu,
                 max_binding: mib_128,

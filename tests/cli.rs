@@ -52,6 +52,62 @@ fn every_kernel_is_measured_and_right_on_every_adapter() {
     }
 }
 
+/// Operands in 16 bits: read as they are, or through the casts of a plan, and the twin's are rounded alike.
+#[test]
+fn kernels_are_measured_with_operands_in_16_bits() {
+    let jobs = [
+        ("matmul", "65x33x129", "matmul"),
+        ("conv", "2x13x25x9x3x2", "unpack"),
+        ("softmax", "33x65", "unpack"),
+        ("layer-norm", "33x65", "unpack"),
+        ("attention", "2x33x3x16", "unpack"),
+        ("elementwise", "1025", "add"),
+        ("adamw", "1001", "adam"),
+    ];
+    for device in devices() {
+        let name = &device.adapter().name;
+        for ((kernel, size, first), dtype) in jobs.iter().flat_map(|job| ["f16", "bf16"].map(|d| (job, d))) {
+            let bench = |dtype| {
+                json(&["bench", kernel, "--size", size, "--dtype", dtype, "--adapter", name, "--json"])
+            };
+            let (result, wide) = (bench(dtype), bench("f32"));
+            assert_eq!(result["dtype"], dtype);
+            let variant = result["variant"].as_str().expect("text");
+            assert!(variant.starts_with(first) && variant.contains(dtype), "{result}");
+            // Fewer bytes in a second than the time says of 32 bits.
+            let bytes = |result: &Value| {
+                let number = |field: &str| result[field].as_f64().expect("a number");
+                number("gbps") * number("seconds")
+            };
+            assert!(bytes(&result) < 0.95 * bytes(&wide), "{result} and {wide}");
+            // A weight in 16 bits is rounded by the device and the twin alike, but for ties between neighbours.
+            let allowed = if *kernel == "adamw" { 1e-2 } else { 1e-5 };
+            assert!(result["max_error"].as_f64() < Some(allowed), "{result}");
+        }
+    }
+    let text = refusal(&["bench", "matmul", "--size", "16", "--dtype", "f16"]);
+    assert!(text.contains("operand `a` [16, 16] has 256 elements") && text.contains("1024"), "{text}");
+    let text = refusal(&["bench", "matmul", "--dtype", "f8"]);
+    assert!(text.contains("--dtype f8") && text.contains("f32, f16, bf16"), "{text}");
+    let text = refusal(&["bench", "mlp", "--dtype", "f16"]);
+    assert!(text.contains("--dtype belongs to a kernel") && text.contains("--weights"), "{text}");
+}
+
+#[test]
+fn a_way_to_compute_products_can_be_asked_for() {
+    for device in devices() {
+        let name = &device.adapter().name;
+        let bench = ["bench", "matmul", "--size", "64", "--variant", "tiled128", "--adapter", name, "--json"];
+        let result = json(&bench);
+        assert_eq!(result["variant"], "matmul_tiled128");
+        assert!(result["max_error"].as_f64() < Some(1e-5), "{result}");
+    }
+    let text = refusal(&["bench", "matmul", "--variant", "tiled"]);
+    assert!(text.contains("--variant tiled") && text.contains("tiled64, any32"), "{text}");
+    let text = refusal(&["bench", "softmax", "--variant", "any32"]);
+    assert!(text.contains("`softmax`"), "{text}");
+}
+
 #[test]
 fn a_kernels_mistaken_size_is_told() {
     let text = refusal(&["bench", "softmax", "--size", "12"]);

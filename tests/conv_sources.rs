@@ -9,7 +9,7 @@ use support::{both_classes, devices, noise, on_each};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{Init, Op, Params, Source, Tensor};
-use wgrad::limits::{AdapterClass, Limits};
+use wgrad::limits::Limits;
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
@@ -117,7 +117,7 @@ fn norms_applied_while_reading_give_the_same_bits() {
     on_each(devices(), |device| {
         for limits in both_classes(device) {
             // The forward convolution too where arithmetic is cheap.
-            let reads = if limits.class == AdapterClass::Gpu { 2 } else { 1 };
+            let reads = if limits.class.is_cpu() { 1 } else { 2 };
             for case in 0..convolutions().len() {
                 for (which, before) in NORMS.into_iter().enumerate() {
                     compare(device, &limits, case, which == 1, before, reads);

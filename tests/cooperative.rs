@@ -17,7 +17,7 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
 use wgrad::exec::{Eager, Session, limits_for, race_cooperative, test_cooperative};
 use wgrad::graph::{Class, LossScale};
-use wgrad::limits::{AdapterClass, Cooperative, Limits};
+use wgrad::limits::{Cooperative, Limits};
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::optim::{AdamW, Sgd};
@@ -232,7 +232,7 @@ fn nothing_is_tried_where_it_is_not_wanted() {
         let limits = device.limits();
         assert_eq!(limits.cooperative, None);
         assert_eq!(limits_for(device, Precision::F32), *limits);
-        if limits.class == AdapterClass::Cpu {
+        if limits.class.is_cpu() {
             assert_eq!(limits_for(device, Precision::F16), *limits);
         }
         let select = Select::Named(device.adapter().name.clone());

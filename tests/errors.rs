@@ -92,7 +92,7 @@ fn attention_that_does_not_fit_is_a_mistake_with_numbers() {
 fn each_operation_names_what_does_not_fit() {
     type Mistake = fn(&Tensor, &Tensor) -> Tensor;
     // x is [4, 3], labels are u32 [4].
-    let mistakes: [(Mistake, &[&str]); 22] = [
+    let mistakes: [(Mistake, &[&str]); 23] = [
         (|x, _| x.sum(&[2]), &["axis 2", "[4, 3]"]),
         (|x, _| x.max(&[5]), &["axis 5", "[4, 3]"]),
         (|x, _| x.slice(0, 2..6), &["slice", "axis 0", "[4, 3]"]),
@@ -109,6 +109,7 @@ fn each_operation_names_what_does_not_fit() {
         (|x, y| x.concat(&[y], 0), &["concat", "u32 [4]"]),
         (|x, y| x.add(y), &["add takes f32", "u32 [4]"]),
         (|_, y| y.relu(), &["relu takes f32", "u32 [4]"]),
+        (|x, y| x.matmul(y), &["matmul takes f32, f16 or bf16", "u32 [4]"]),
         (|x, _| x.cross_entropy(&x.sum(&[1])), &["cross_entropy", "u32 labels", "f32 [4]"]),
         (|x, y| x.slice(0, 0..3).cross_entropy(y), &["cross_entropy", "[3, 3]", "[4]"]),
         (|x, _| x.sum(&[0]).matmul(x), &["matmul", "two dimensions"]),

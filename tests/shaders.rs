@@ -8,8 +8,9 @@ use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use wgrad::dtype::Precision;
-use wgrad::kernels::{Kernel, MAX_PARAMS, table};
+use wgrad::kernels::{Held, Kernel, MAX_PARAMS, reading, table};
 use wgrad::limits::Limits;
+use wgrad::lower::products::{ROWS, Row};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::plan::PlanOptions;
 
@@ -19,16 +20,17 @@ fn parse(kernel: &Kernel) -> Module {
         .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&source)))
 }
 
-/// Subgroup operations, `f16` and cooperative matrices where the text has some; nothing else.
+/// Subgroup operations, conversions, `f16` and cooperative matrices where the text has some; nothing else.
 fn capabilities(kernel: &Kernel) -> Capabilities {
-    let wanted = [
+    let source = kernel.source();
+    // Compute shaders of CPU adapters and browsers have the conversion; no kernel for a GPU counts on it.
+    let needs = [
         ("subgroup", Capabilities::SUBGROUP),
+        ("unpack2x16float", Capabilities::SHADER_FLOAT16_IN_FLOAT32),
         ("enable f16;", Capabilities::SHADER_FLOAT16),
         ("enable wgpu_cooperative_matrix;", Capabilities::COOPERATIVE_MATRIX),
     ];
-    let source = kernel.source();
-    let wanted = wanted.iter().filter(|(word, _)| source.contains(word));
-    wanted.fold(Capabilities::empty(), |all, (_, one)| all | *one)
+    needs.into_iter().filter(|(word, _)| source.contains(word)).map(|(_, capability)| capability).collect()
 }
 
 fn check(kernel: &Kernel, module: &Module, capabilities: Capabilities) -> ModuleInfo {
@@ -65,9 +67,21 @@ fn written() -> Vec<&'static Kernel> {
     kernels
 }
 
+/// Products of operands that are held in every way.
+fn products() -> Vec<&'static Kernel> {
+    let formats = Held::ALL.into_iter().flat_map(|a| Held::ALL.map(|b| [a, b]));
+    let formats: Vec<_> = formats.filter(|held| *held != [Held::F32; 2]).collect();
+    let of = |kernel| formats.iter().map(move |held| reading(kernel, *held));
+    let mut kernels: Vec<_> = ROWS.iter().flat_map(Row::kernels).flat_map(of).collect();
+    kernels.sort_by_key(|kernel| kernel.name);
+    kernels.dedup_by_key(|kernel| kernel.name);
+    assert!(kernels.len() >= 8 * 10, "only {} kernels", kernels.len());
+    kernels
+}
+
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {
     assert!(table::ALL.len() >= 30);
-    for kernel in table::ALL.iter().copied().chain(written()) {
+    for kernel in table::ALL.iter().copied().chain(products()).chain(written()) {
         body(kernel, &parse(kernel));
     }
 }
@@ -201,9 +215,10 @@ fn every_file_is_used_and_short() {
         }
     }
     assert!(files.len() > 30);
+    let products = products();
     for path in files {
         let text = std::fs::read_to_string(&path).expect("text");
-        let used = table::ALL.iter().any(|kernel| kernel.parts.contains(&text.as_str()));
+        let used = table::ALL.iter().chain(&products).any(|kernel| kernel.parts.contains(&text.as_str()));
         assert!(used, "{}: no kernel is made from it", path.display());
         assert!(text.lines().count() <= 200, "{}: more than 200 lines", path.display());
         assert!(text.starts_with("// "), "{}: no line that says what it computes", path.display());

@@ -425,7 +425,9 @@ fn bytes_are_what_the_types_say() {
                 .map(|s| (s.first, s.last))
                 .collect();
             copies.sort_unstable();
-            assert!(!copies.is_empty(), "{name}: nothing was widened");
+            // Products and embeddings read 16 bits.
+            let convolves = !["mlp", "gpt-nano"].contains(&name);
+            assert_eq!(!copies.is_empty(), convolves, "{name}: {copies:?}");
             let alive =
                 |at: usize| copies.iter().filter(|(first, last)| (*first..=*last).contains(&at)).count();
             let most = copies.iter().map(|(first, _)| alive(*first)).max().unwrap_or(0);

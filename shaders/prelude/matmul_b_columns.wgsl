@@ -6,10 +6,10 @@ struct Steps {
 fn steps_of_b(start: u32, col: u32, k: u32) -> Steps {
     let k4 = p.k / 4u;
     let at = start + col * p.k + k;
-    let t0 = b[at];
-    let t1 = b[at + k4];
-    let t2 = b[at + 2u * k4];
-    let t3 = b[at + 3u * k4];
+    let t0 = read_b(at);
+    let t1 = read_b(at + k4);
+    let t2 = read_b(at + 2u * k4);
+    let t3 = read_b(at + 3u * k4);
     return Steps(
         vec4(t0.x, t1.x, t2.x, t3.x), vec4(t0.y, t1.y, t2.y, t3.y),
         vec4(t0.z, t1.z, t2.z, t3.z), vec4(t0.w, t1.w, t2.w, t3.w),

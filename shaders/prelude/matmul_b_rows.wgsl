@@ -6,5 +6,5 @@ struct Steps {
 fn steps_of_b(start: u32, col: u32, k: u32) -> Steps {
     let n4 = p.n / 4u;
     let at = start + col + k * p.n;
-    return Steps(b[at], b[at + n4], b[at + 2u * n4], b[at + 3u * n4]);
+    return Steps(read_b(at), read_b(at + n4), read_b(at + 2u * n4), read_b(at + 3u * n4));
 }

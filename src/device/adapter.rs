@@ -79,15 +79,17 @@ impl Adapter {
         };
         let own = Limits {
             name: info.name.clone(),
-            class: if kind == "software" { AdapterClass::Cpu } else { AdapterClass::Gpu },
+            class: class(info.device_type),
             max_buffer: limits.max_buffer_size,
             max_binding: limits.max_storage_buffer_binding_size / 16 * 16,
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
             max_invocations: limits.max_compute_invocations_per_workgroup,
+            max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             min_subgroup: subgroups.0,
             f16,
             cooperative: None,
+            product: None,
         };
         let too_small = [
             (u64::from(own.max_storage_buffers), 8, "storage buffers per stage"),
@@ -121,6 +123,16 @@ impl Adapter {
         const KINDS: [&str; 5] = ["discrete", "integrated", "virtual", "other", "software"];
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
         (self.unusable.is_some(), kind, self.backend == "gl", !self.name.contains("llvmpipe"))
+    }
+}
+
+/// A virtual GPU is a card passed through or shared: those that machines in data centres have. What does not tell, such as
+/// OpenGL and browsers, may be small: smaller tiles cost a large GPU less than larger ones a small GPU.
+fn class(kind: wgpu::DeviceType) -> AdapterClass {
+    match kind {
+        wgpu::DeviceType::Cpu => AdapterClass::Cpu,
+        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Other => AdapterClass::Integrated,
+        wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::VirtualGpu => AdapterClass::Discrete,
     }
 }
 

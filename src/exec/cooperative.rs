@@ -7,11 +7,11 @@ use half::f16;
 
 use super::{ProgramId, Session};
 use crate::device::Device;
-use crate::dtype::Precision;
+use crate::dtype::{DType, Precision, Rounding, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Init, Mode, Params, Trace};
-use crate::limits::{AdapterClass, Limits};
-use crate::plan::Plan;
+use crate::graph::{Init, Mode, Params, Tensor, Trace};
+use crate::limits::Limits;
+use crate::plan::{Forward, Plan};
 use crate::random;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
@@ -19,7 +19,7 @@ use crate::random;
 /// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. Software adapters have no hardware for them: there they are not even tried.
 pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     let limits = device.limits();
-    if precision != Precision::F16 || limits.class == AdapterClass::Cpu {
+    if precision != Precision::F16 || limits.class.is_cpu() {
         return limits.clone();
     }
     let cooperative = device.adapter().cooperative.filter(|_| proven(device));
@@ -74,10 +74,12 @@ struct Case {
     n: usize,
     k: usize,
     transposed: [bool; 2],
+    /// Which operand is held in 16 bits.
+    narrow: [bool; 2],
 }
 
 /// Sizes that fit no tile and sizes in fours, few results and many (which have other blocks), inner dimensions shorter and
-/// longer than a tile is deep, each transpose.
+/// longer than a tile is deep, each transpose, operands in 32 and 16 bits.
 fn cases() -> Vec<Case> {
     const TRANSPOSED: [[bool; 2]; 3] = [[false, false], [false, true], [true, false]];
     const SIZES: [[usize; 4]; 6] = [
@@ -88,9 +90,12 @@ fn cases() -> Vec<Case> {
         [33, 132, 136, 36],
         [1, 64, 64, 200],
     ];
-    let case = |[batch, m, n, k]: [usize; 4], transposed| Case { batch, m, n, k, transposed };
-    let of_size = |size| TRANSPOSED.map(|transposed| case(size, transposed));
-    SIZES.into_iter().flat_map(of_size).collect()
+    const NARROW: [[bool; 2]; 6] =
+        [[true, false], [false, false], [false, true], [true, true], [true, true], [false, false]];
+    let of_size = |([batch, m, n, k], narrow): ([usize; 4], _)| {
+        TRANSPOSED.map(|transposed| Case { batch, m, n, k, transposed, narrow })
+    };
+    SIZES.into_iter().zip(NARROW).flat_map(of_size).collect()
 }
 
 /// Numbers with all exponents from 2⁻²⁰ to 2¹² and both signs, among them zeros; every third cannot be held in `f16`.
@@ -131,6 +136,8 @@ pub fn test_cooperative(device: &Device) -> Result<Limits> {
             let [ta, tb] = case.transposed;
             let a = trace.input(&format!("a{i}"), shape(case, case.m, case.k, ta));
             let b = trace.input(&format!("b{i}"), shape(case, case.k, case.n, tb));
+            let narrow = |x: Tensor, narrow| if narrow { x.cast(DType::F16) } else { x };
+            let (a, b) = (narrow(a, case.narrow[0]), narrow(b, case.narrow[1]));
             let product = a.matmul_transposed(&b, ta, tb);
             if i > 0 {
                 trace.output(&i.to_string(), &product);
@@ -189,7 +196,7 @@ impl Factor {
 }
 
 fn compare(case: &Case, a: &[f32], b: &[f32], results: &[f32]) -> Result<()> {
-    let Case { batch, m, n, k, transposed: [ta, tb] } = *case;
+    let Case { batch, m, n, k, transposed: [ta, tb], .. } = *case;
     let (a, b) = (Factor::new(a, [m, k], ta), Factor::new(b, [k, n], tb));
     for (row, results) in results.chunks(n).enumerate() {
         let matrix = row / m;
@@ -256,20 +263,21 @@ impl std::fmt::Display for Race {
 /// Rounds of a race; the best of each side counts.
 const ROUNDS: usize = 5;
 
-/// Multiplies square matrices with cooperative matrices and without, in turns: 2,048³ on a GPU, 256³ on a CPU.
+/// Multiplies square matrices held in `f16` with cooperative matrices and without, in turns: 2,048³ on a GPU, 256³ on a CPU.
 ///
 /// # Errors
 /// [`Error::Option`] if the device offers no cooperative matrices; what running returns, such as too little memory.
 pub fn race_cooperative(device: &Device) -> Result<Race> {
     let with = untried(device)?;
-    let size = if with.class == AdapterClass::Cpu { 256 } else { 2048 };
+    let size = if with.class.is_cpu() { 256 } else { 2048 };
     let runner = |limits: &Limits| -> Result<Session> {
         let params = Params::new(0);
-        let graph = Trace::record(&params, Mode::Eval, "c", |trace| {
+        let product = Forward::trace(&params, "c", |trace| {
             let operand = |name: &str| trace.param(&params.add(name, [size, size], Init::fan_in(4)));
             operand("a").matmul(&operand("b"))
         })?;
-        Session::new(device, &Plan::of_graph(graph, None, limits)?)
+        let weights = WeightStorage::F16(Rounding::Nearest);
+        Session::new(device, &product.plan_in(Precision::F16, weights, limits)?)
     };
     let mut sides = [runner(&with)?, runner(device.limits())?];
     let mut best = [Duration::MAX; 2];
@@ -292,7 +300,7 @@ mod tests {
     use super::*;
 
     fn product(case: &Case, a: &[f32], b: &[f32], round: fn(f32) -> f32) -> Vec<f32> {
-        let Case { batch, m, n, k, transposed: [ta, tb] } = *case;
+        let Case { batch, m, n, k, transposed: [ta, tb], .. } = *case;
         let rounded = |x: &f32| f16::from_f32(*x).to_f32();
         let [a, b] = [a, b].map(|factor| factor.iter().map(rounded).collect::<Vec<f32>>());
         let element = |at: usize| {

@@ -17,22 +17,27 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
-    if let Some((shape, dtype)) = inputs.iter().find(|(_, dtype)| dtype.is_half() && !stays_packed(op)) {
+    // Those of what follows are looked at there.
+    let own = op.own(inputs.len());
+    let packed = |i: usize, dtype: DType| dtype.is_half() && !reads_packed(op, i) && i < own;
+    if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
     if let (Some(chain), Some(first)) = (op.then(), op.followed(None)) {
-        let (own, others) = inputs.split_at(op.own(inputs.len()));
-        let result = infer(&first, own)?[0].0;
+        let (before, behind) = inputs.split_at(own);
+        let result = infer(&first, before)?[0].0;
         if result.numel() != chain.shape().numel() {
             return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
         }
-        return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], others].concat());
+        return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], behind].concat());
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
     match op {
         Op::MatMul { ta, tb, .. } => {
-            all_float(inputs)?;
+            if let Some((shape, _)) = inputs.iter().find(|(_, dtype)| *dtype == U32) {
+                return Err(format!("{} takes f32, f16 or bf16, got u32 {shape}", op.name()));
+            }
             Ok(vec![(matmul(shape(0), shape(1), *ta, *tb)?, F32)])
         }
         Op::Unary(_) | Op::Dropout { .. } => {
@@ -189,9 +194,13 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     }
 }
 
-/// Works on the words that hold two elements of 16 bits each.
-fn stays_packed(op: &Op) -> bool {
-    matches!(op, Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_))
+/// Whether an operation reads elements of 16 bits, or the words that hold two of them each, as its operand `i`.
+fn reads_packed(op: &Op, i: usize) -> bool {
+    match op {
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) => true,
+        Op::MatMul { .. } => i < 2,
+        _ => false,
+    }
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Matrix products by cooperative matrices: for matrices of 8 × 8 and of 16 × 16, and operands in 32 and in 16 bits.
 
-use super::{Kernel, MATMUL, STORE_LANES};
+use super::{Held, Kernel, STORE_LANES};
 
 /// Subgroups of all sizes, blocks of all shapes, each transpose, lines of any length and of fours.
 const VARIANTS: &[&[(&str, f64)]] = &[
@@ -18,7 +18,7 @@ macro_rules! cooperative {
             name: $name,
             parts: &[
                 wgsl!($side),
-                MATMUL,
+                wgsl!("prelude/matmul_params"),
                 wgsl!($a),
                 wgsl!($b),
                 wgsl!("prelude/cooperative_tiles"),
@@ -57,6 +57,17 @@ macro_rules! cooperative {
             ],
         ]
     };
+}
+
+/// The kernel for matrices of `side` × `side`; `None` for operands in bfloat16, whose range `f16` has not.
+pub fn matmul_cooperative(side: u32, held: [Held; 2]) -> Option<&'static Kernel> {
+    let place = |held| match held {
+        Held::F32 => Some(0),
+        Held::F16 => Some(1),
+        Held::Bf16 => None,
+    };
+    let kernels = if side == 8 { &MATMUL_COOPERATIVE8 } else { &MATMUL_COOPERATIVE16 };
+    Some(&kernels[place(held[0])?][place(held[1])?])
 }
 
 /// For matrices of 8 × 8, by whether A, and whether B, is in 16 bits.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use super::table::{self, Kernel};
+use super::table::{self, Held, Kernel};
 
 /// Texts that a generated one may build on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +95,25 @@ impl Draft {
         known.kernels.insert(key, kernel);
         kernel
     }
+}
+
+/// The matrix product `base`, which reads 32 bits, with operands that are held like this.
+pub fn reading(base: &'static Kernel, held: [Held; 2]) -> &'static Kernel {
+    if held == [Held::F32; 2] {
+        return base;
+    }
+    let formats: BTreeSet<Held> = held.into_iter().collect();
+    let mut parts: Vec<&'static str> = formats.iter().filter_map(|held| held.numbers(base)).collect();
+    parts.extend(base.parts.iter().map(|part| {
+        let operand = (0..2).find(|&i| Held::F32.operand(i) == *part);
+        operand.map_or(*part, |i| held[i].operand(i))
+    }));
+    let own = parts.pop().unwrap_or_default();
+    let [a, b] = held.map(Held::name);
+    let ending = if a == b { a.to_owned() } else { format!("{a}_{b}") };
+    let name = [format!("{}_{ending}", base.name), String::new()];
+    let draft = Draft { name, preludes: BTreeSet::new(), text: own.to_owned(), slots: base.slots.to_vec() };
+    draft.known(parts, base.workgroup, base.variants)
 }
 
 /// How a kernel hands over what it stores.

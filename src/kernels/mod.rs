@@ -4,9 +4,9 @@ mod generated;
 mod launch;
 pub mod table;
 
-pub use generated::{Draft, Prelude, Stores, stores};
+pub use generated::{Draft, Prelude, Stores, reading, stores};
 pub use launch::{Launch, MAX_PARAMS};
-pub use table::Kernel;
+pub use table::{Held, Kernel};
 
 impl Kernel {
     /// The complete WGSL text.

@@ -38,7 +38,6 @@ pub(super) const ACTIVATION: &str = wgsl!("prelude/activation");
 const STRIDED: &str = wgsl!("prelude/strided");
 pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
-const MATMUL: &str = wgsl!("prelude/matmul_params");
 pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
 pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
@@ -171,57 +170,11 @@ kernel!(
     32,
     &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]]
 );
-kernel!(
-    MATMUL_ANY,
-    "matmul_any",
-    [MATMUL, STORE_LANES],
-    [1, 2, 3],
-    64,
-    &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)],]
-);
-kernel!(MATMUL_CPU_ANY, "matmul_cpu_any", [MATMUL, STORE_LANES], [1, 2, 3], 8, NONE);
-kernel!(
-    MATMUL_TILED,
-    "matmul_tiled",
-    [MATMUL, STORE_LANES],
-    [1, 2, 3],
-    64,
-    &[
-        &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 0.0)],
-        &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 1.0)],
-        &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 0.0)],
-        &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
-    ]
-);
 kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
 kernel!(NOT_FINITE_END, "not_finite_end", [], [1, 2], 1, NONE);
 kernel!(LOSS_SCALE, "loss_scale", [], [1, 2, 3, 4, 5], 1, NONE);
 kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
-
-/// A matrix product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
-macro_rules! sharing {
-    ($id:ident, $name:literal, [$($part:expr),*]) => {
-        #[doc = concat!("`C = op(A) · op(B)`, ", $name)]
-        pub static $id: Kernel = Kernel {
-            name: $name,
-            parts: &[MATMUL, wgsl!("prelude/matmul_fours"), STORE_FOURS, $($part),*],
-            slots: &[1, 2, 3],
-            workgroup: 8,
-            variants: NONE,
-        };
-    };
-}
-
-const B_ROWS: &str = wgsl!("prelude/matmul_b_rows");
-const B_COLUMNS: &str = wgsl!("prelude/matmul_b_columns");
-
-sharing!(MATMUL_CPU_NN, "matmul_cpu_nn", [B_ROWS, wgsl!("matmul_cpu")]);
-sharing!(MATMUL_CPU_NT, "matmul_cpu_nt", [B_COLUMNS, wgsl!("matmul_cpu")]);
-sharing!(MATMUL_CPU_TN, "matmul_cpu_tn", [wgsl!("matmul_cpu_tn")]);
-sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
-sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
-sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
 #[path = "updates.rs"]
 mod updates;
@@ -264,15 +217,20 @@ pub use conv::*;
 mod images;
 use images::ACTIVATIONS;
 pub use images::*;
+#[path = "matmul.rs"]
+mod matmul;
+pub use matmul::*;
 #[path = "rows.rs"]
 mod rows;
 pub use rows::*;
 
 /// Every kernel there is, for tests and warm-up.
 pub static ALL: &[&Kernel] = {
-    static MORE: [&Kernel; MOST.len() + updates::KERNELS.len()] = join(MOST, &updates::KERNELS);
-    static AGAIN: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
-    static JOINED: [&Kernel; AGAIN.len() + cooperative::KERNELS.len()] = join(&AGAIN, &cooperative::KERNELS);
+    static MORE: [&Kernel; OTHERS.len() + updates::KERNELS.len()] = join(OTHERS, &updates::KERNELS);
+    static MOST: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
+    static NEARLY: [&Kernel; MOST.len() + matmul::KERNELS.len()] = join(&MOST, &matmul::KERNELS);
+    static LESS: [&Kernel; NEARLY.len() + matmul::CPU_KERNELS.len()] = join(&NEARLY, &matmul::CPU_KERNELS);
+    static JOINED: [&Kernel; LESS.len() + cooperative::KERNELS.len()] = join(&LESS, &cooperative::KERNELS);
     &JOINED
 };
 
@@ -289,8 +247,8 @@ const fn join<const N: usize>(
     all
 }
 
-/// All but those of attention, updates and cooperative matrices.
-static MOST: &[&Kernel] = &[
+/// All but those of attention, matrix products and updates.
+static OTHERS: &[&Kernel] = &[
     &CONV_PACK[0],
     &CONV_PACK[1],
     &CONV_DIRECT[0][0],
@@ -380,15 +338,6 @@ static MOST: &[&Kernel] = &[
     &NOT_FINITE_END,
     &LOSS_SCALE,
     &MOVING_AVERAGE,
-    &MATMUL_ANY,
-    &MATMUL_CPU_ANY,
-    &MATMUL_CPU8_NN,
-    &MATMUL_CPU8_NT,
-    &MATMUL_CPU8_TN,
-    &MATMUL_CPU_NN,
-    &MATMUL_CPU_NT,
-    &MATMUL_CPU_TN,
-    &MATMUL_TILED,
     &LAYER_NORM[0],
     &LAYER_NORM[1],
     &LAYER_NORM[2],

@@ -153,6 +153,15 @@ impl Writer {
                 self.bind(k, "scalars", "u32");
                 return Four { name, shared };
             }
+            Read::Whole if dtype.is_half() && (apart || one) => {
+                self.preludes.insert(if dtype == DType::F16 { Prelude::F16 } else { Prelude::Bf16 });
+                self.bind(k, &memory, "u32");
+                let words = LANES.map(|lane| format!("{memory}[at.{lane} / 2u]")).join(", ");
+                let (words, at) =
+                    if one { (format!("{memory}[at / 2u]"), "vec4(at)") } else { (words, "at") };
+                let halves = format!("(vec4({words}) >> ({at} % vec4(2u) * vec4(16u))) & vec4(0xffffu)");
+                format!("bitcast<vec4<f32>>(from_half({halves}))")
+            }
             Read::Whole if one => {
                 shared = true;
                 if over {

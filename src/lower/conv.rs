@@ -186,7 +186,7 @@ pub(super) fn conv(
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => Way::Direct,
         AdapterClass::Cpu if wide => Way::Packed,
         AdapterClass::Cpu => Way::Direct,
-        AdapterClass::Gpu => Way::Tiled,
+        AdapterClass::Integrated | AdapterClass::Discrete => Way::Tiled,
     };
     if way == Way::Packed {
         let (launch, bytes) = pack(site, &sizes, operands.bias);
@@ -270,7 +270,7 @@ pub(super) fn weight(site: &Site, window: Window, groups: usize, normed: Option<
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 14, 64),
         AdapterClass::Cpu if wide => (&table::CONV_WEIGHT_CPU, 32, 32, 512),
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
-        AdapterClass::Gpu => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
+        AdapterClass::Integrated | AdapterClass::Discrete => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
     };
     let kernel = &kernels[usize::from(normed.is_some())];
     let (tiles_m, tiles_n) = (m.div_ceil(tile) as u64, columns.div_ceil(tile) as u64);

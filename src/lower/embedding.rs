@@ -57,7 +57,7 @@ fn sort(site: &Site, rows: usize, lowered: &mut Lowered) -> Operand {
     // A block is one thread's work; the scan takes a turn for each of at most 16,384 blocks.
     let block = match site.limits.class {
         AdapterClass::Cpu => 256,
-        AdapterClass::Gpu => 64,
+        AdapterClass::Integrated | AdapterClass::Discrete => 64,
     };
     let block = ids.div_ceil(16_384).max(block);
     let blocks = ids.div_ceil(block);

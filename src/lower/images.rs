@@ -116,7 +116,7 @@ impl Channels {
         let count = n * h * w;
         let (jobs, smallest, longest) = match site.limits.class {
             AdapterClass::Cpu => (64, 256, MAX_PART),
-            AdapterClass::Gpu => (1024, 2048, MAX_PART * 128),
+            AdapterClass::Integrated | AdapterClass::Discrete => (1024, 2048, MAX_PART * 128),
         };
         let wanted = (jobs / c).min(count / smallest).max(count.div_ceil(longest)).max(1);
         let part_len = count.div_ceil(wanted);

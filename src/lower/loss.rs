@@ -16,7 +16,7 @@ pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
     // Threads of GPUs lie beside each other; on a CPU one thread keeps what a row's elements share.
     let run = match site.limits.class {
         AdapterClass::Cpu => 256,
-        AdapterClass::Gpu => 1,
+        AdapterClass::Integrated | AdapterClass::Discrete => 1,
     };
     let params = [quads, rows, logits.last() as u64, run].map(|n| n as u32);
     per_thread(site, kernel, quads.div_ceil(run), memory, &params)

@@ -11,7 +11,7 @@ pub(super) fn mask(site: &Site, f: Unary) -> Launch<Operand> {
     let (words, quads) = (site.output().numel(), quads(site.inputs[0].0.numel()));
     let (kernel, threads) = match site.limits.class {
         AdapterClass::Cpu => (&table::MASK, words),
-        AdapterClass::Gpu => (&table::MASK_WG, words * 8),
+        AdapterClass::Integrated | AdapterClass::Discrete => (&table::MASK_WG, words * 8),
     };
     let params = [words as u32, quads, a.to_bits(), b.to_bits()];
     let memory = vec![Operand::Input(0), Operand::Output(0)];

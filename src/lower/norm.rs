@@ -77,7 +77,7 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Lowered {
     let (kernel, columns) = rows.by_width(sums);
     let (threads, smallest) = match site.limits.class {
         AdapterClass::Cpu => (1024, 64),
-        AdapterClass::Gpu => (16_384, 16),
+        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 16),
     };
     let parts = (threads / columns).min(rows.rows / smallest).max(rows.rows.div_ceil(MAX_PART)).max(1);
     let part_len = rows.rows.div_ceil(parts);

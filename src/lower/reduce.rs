@@ -49,7 +49,7 @@ const MAX_LEN: u64 = 16_384;
 fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
-        AdapterClass::Gpu => (16_384, 32),
+        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 32),
     };
     let wanted = (threads / outputs.max(1)).min(reduced / smallest);
     wanted.max(reduced.div_ceil(MAX_LEN)).max(1)
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn no_thread_reduces_more_than_it_may() {
-        for class in [AdapterClass::Cpu, AdapterClass::Gpu] {
+        for class in [AdapterClass::Cpu, AdapterClass::Integrated, AdapterClass::Discrete] {
             for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
                 assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);
             }

@@ -72,7 +72,9 @@ fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) ->
     let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
     let (kernel, threads) = match site.limits.class {
         AdapterClass::Cpu => (&table::ADAM8, blocks),
-        AdapterClass::Gpu => (&table::ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
+        AdapterClass::Integrated | AdapterClass::Discrete => {
+            (&table::ADAM8_WG, blocks * u64::from(BLOCK_QUADS))
+        }
     };
     let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
     launch(site, kernel, (quads(n), threads), memory, settings, constants, stored)

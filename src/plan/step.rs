@@ -8,7 +8,7 @@ use crate::autodiff;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, LossScale, Mode, Params, Roofline, Tensor, Trace, Value};
-use crate::limits::{ALIGNMENT, AdapterClass, Limits};
+use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::{Clip, Optimizer};
 use crate::progress;
 use crate::rewrite;
@@ -261,15 +261,16 @@ impl TrainStep {
     }
 }
 
-/// Functions of single elements joined with each other and with what is in front of them.
+/// Widened copies joined with products that read them, functions of single elements with each other and with what is in front
+/// of them.
 fn joined(graph: Graph, limits: &Limits) -> Graph {
     let buffers = limits.max_storage_buffers as usize;
-    rewrite::into_producers(rewrite::fuse(graph, buffers), buffers)
+    rewrite::into_producers(rewrite::fuse(rewrite::widenings(graph), buffers), buffers)
 }
 
 /// Operations merged as the adapter's class likes it.
 fn fused(graph: Graph, limits: &Limits) -> Graph {
-    let graph = rewrite::through_norms(graph, limits.class == AdapterClass::Gpu);
+    let graph = rewrite::through_norms(graph, !limits.class.is_cpu());
     rewrite::through_joins(graph)
 }
 
@@ -344,6 +345,16 @@ impl Forward {
     /// # Errors
     /// As there.
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.plan_in(Precision::F32, weights, limits)
+    }
+
+    /// [`Forward::plan_with`] in a precision. Nothing waits for a backward pass here: in [`Precision::F16`] products may round
+    /// their factors to use cooperative matrices, if `limits` has any.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan_in(&self, precision: Precision, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        let limits = &limits.within(precision);
         self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights), limits))
     }
 
@@ -352,11 +363,10 @@ impl Forward {
     /// # Errors
     /// As [`Forward::plan`].
     pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| graph)
+        self.compile(&limits.within(Precision::F32), |graph| graph)
     }
 
     fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
-        let limits = &limits.within(Precision::F32);
         let settings = Settings {
             optimizer: None,
             seed: self.seed,

@@ -102,12 +102,15 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     let others: Vec<ValueId> =
         (0..draft.operands.len()).filter(|i| *i != k).map(|i| draft.operands[i]).collect();
     let inputs = [&first.inputs[..], &others].concat();
+    // The text of one format widens what is read beside the result.
+    let narrow: BTreeSet<DType> =
+        others.iter().map(|id| graph.value(*id).dtype).filter(|dtype| dtype.is_half()).collect();
     let fits = first.op.then().is_none()
         && graph.value(first.outputs[0]).dtype == DType::F32
         && shape(draft.operands[k]) == result
         && (own == result || product)
         && !(product && draft.links.iter().any(image))
-        && !others.iter().any(|id| graph.value(*id).dtype.is_half())
+        && narrow.len() <= 1
         && inputs.len() < buffers;
     if !fits {
         return None;

@@ -1,6 +1,6 @@
 //! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
-//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights`, `fuse`, `into_producers` and `offload`. In 32 bits
-//! none of them changes a result.
+//! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights`, `widenings`, `fuse`, `into_producers` and `offload`.
+//! In 32 bits none of them changes a result.
 
 mod accumulate;
 mod again;
@@ -17,6 +17,7 @@ mod through_norms;
 mod unjoin;
 mod uses;
 mod weights;
+mod widenings;
 
 pub(crate) use accumulate::accumulate;
 pub(crate) use again::{BACK, Step, again, is_view};
@@ -32,6 +33,7 @@ pub(crate) use through_joins::through_joins;
 pub(crate) use through_norms::through_norms;
 pub(crate) use unjoin::unjoin;
 pub(crate) use weights::weights;
+pub(crate) use widenings::widenings;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
-//! Large weights that live in 16 bits. Operations that cannot read those get a widened copy right in front of them, each its
-//! own: between two of them only the weight itself is alive. Updates and embeddings read it as it is.
+//! Large weights that live in 16 bits. Operations get a widened copy right in front of them, each its own: between two of them
+//! only the weight itself is alive. Updates and embeddings read it as it is, and copies for matrix products are gone behind
+//! `widenings`.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

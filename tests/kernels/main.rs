@@ -4,6 +4,7 @@
 mod attention;
 mod chains;
 mod followed;
+mod half_products;
 mod halves;
 mod large;
 mod losses;
@@ -13,6 +14,7 @@ mod products;
 mod randomness;
 mod reductions;
 mod rows;
+mod rows_of_products;
 mod updates;
 
 #[path = "../support/mod.rs"]
@@ -22,7 +24,7 @@ use support::compare::Batch;
 use support::{both_classes, checked_devices, devices, on_each};
 use wgrad::device::Device;
 use wgrad::graph::Trace;
-use wgrad::limits::{AdapterClass, Limits};
+use wgrad::limits::Limits;
 use wgrad::plan::Plan;
 
 /// Lengths around the sizes of quads, subgroups and workgroups.
@@ -55,5 +57,5 @@ fn placed_both_ways(build: impl Fn(&Trace, &mut Batch, bool)) {
 }
 
 fn is_gpu(limits: &Limits) -> bool {
-    limits.class == AdapterClass::Gpu
+    !limits.class.is_cpu()
 }

@@ -7,7 +7,7 @@ use super::support::compare::{compare, kernels};
 use super::support::noise;
 use super::{everywhere, is_gpu, unchecked};
 
-fn swapped(dims: &[usize], swap: bool) -> Shape {
+pub fn swapped(dims: &[usize], swap: bool) -> Shape {
     let mut dims = dims.to_vec();
     let rank = dims.len();
     if swap {
@@ -16,9 +16,9 @@ fn swapped(dims: &[usize], swap: bool) -> Shape {
     Shape::try_new(&dims).expect("at most six dimensions")
 }
 
-const TRANSPOSES: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+pub const TRANSPOSES: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
-fn product(
+pub fn product(
     trace: &wgrad::graph::Trace,
     batch: &mut super::Batch,
     (a, b): (&[usize], &[usize]),

@@ -91,12 +91,11 @@ pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
 /// The device's own limits, and the same with the kernels that are made for GPUs.
 pub fn both_classes(device: &Device) -> Vec<Limits> {
     let own = device.limits().clone();
-    let other = match own.class {
-        AdapterClass::Cpu => AdapterClass::Gpu,
+    if !own.class.is_cpu() {
         // Kernels for CPUs count on the subgroups of CPUs.
-        AdapterClass::Gpu => return vec![own],
-    };
-    vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: other, ..own }]
+        return vec![own];
+    }
+    vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: AdapterClass::Discrete, ..own }]
 }
 
 /// `n` numbers in [low, high), always the same for a seed.

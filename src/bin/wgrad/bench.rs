@@ -33,6 +33,13 @@ pub struct Options {
     /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
     #[arg(long)]
     size: Option<String>,
+    /// How a kernel's operands are held: f32, f16 or bf16. Kernels that cannot read 16 bits run behind the casts that a plan
+    /// would put there.
+    #[arg(long)]
+    dtype: Option<String>,
+    /// The way to compute matrix products, such as tiled64, instead of the one that suits the adapter and the size.
+    #[arg(long)]
+    variant: Option<String>,
     /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.
     #[arg(long, default_value = "fail")]
     on_oom: String,
@@ -58,15 +65,26 @@ const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
     if let Some(kind) = kernel::Kind::named(&options.network.model) {
-        let (size, device) = (options.size.as_deref(), &options.device);
-        return kernel::run(&kernel::Options { kind, size, device, json: options.json });
+        let (size, variant) = (options.size.as_deref(), options.variant.as_deref());
+        let (device, json) = (&options.device, options.json);
+        let dtype = kernel::storage(options.dtype.as_deref().unwrap_or("f32"))?;
+        return kernel::run(&kernel::Options { kind, size, dtype, variant, device, json });
     }
-    if options.size.is_some() {
-        return Err(Error::Option(format!(
-            "--size belongs to a kernel ({}), not to `{}`",
+    let of_a_kernel = |option: &str, instead: &str| {
+        Err(Error::Option(format!(
+            "{option} belongs to a kernel ({}), not to `{}`{instead}",
             kernel::Kind::names().join(", "),
             options.network.model
-        )));
+        )))
+    };
+    if options.size.is_some() {
+        return of_a_kernel("--size", "");
+    }
+    if options.variant.is_some() {
+        return of_a_kernel("--variant", "");
+    }
+    if options.dtype.is_some() {
+        return of_a_kernel("--dtype", ", which takes --precision and --weights");
     }
     if options.steps == 0 {
         return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));

@@ -10,7 +10,7 @@ use super::timing::time;
 pub fn bandwidth(device: &Device) -> Result<f64> {
     let bytes: u64 = match device.limits().class {
         AdapterClass::Cpu => 32 << 20,
-        AdapterClass::Gpu => 256 << 20,
+        AdapterClass::Integrated | AdapterClass::Discrete => 256 << 20,
     };
     let bytes = bytes.min(device.limits().max_buffer);
     let buffer = |usage| {

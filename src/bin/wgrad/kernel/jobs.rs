@@ -1,7 +1,8 @@
 //! Operations that can be measured alone: a plan each, with the work it does.
 
 use wgrad::autodiff::Gradients;
-use wgrad::graph::{Attention, Init, Mode, Params, Tensor, Trace, Window};
+use wgrad::dtype::{DType, Precision, WeightStorage};
+use wgrad::graph::{Attention, Class, Init, Mode, Params, Tensor, Trace, Value, Window};
 use wgrad::limits::Limits;
 use wgrad::optim::{Clip, Optimizer};
 use wgrad::plan::{Forward, Plan};
@@ -95,6 +96,14 @@ impl Kind {
     }
 }
 
+/// Operands in `f16` lose nothing by cooperative matrices.
+pub fn precision(dtype: WeightStorage) -> Precision {
+    match dtype {
+        WeightStorage::F16(_) => Precision::F16,
+        WeightStorage::F32 | WeightStorage::Bf16(_) => Precision::F32,
+    }
+}
+
 /// One operation, planned.
 pub struct Job {
     pub plan: Plan,
@@ -107,16 +116,23 @@ pub struct Job {
 }
 
 impl Job {
-    pub fn new(kind: Kind, size: &[usize], limits: &Limits) -> Result<Self> {
+    /// Operands are held as `dtype` says: a kernel that cannot read that runs behind casts, as in any plan.
+    pub fn new(kind: Kind, size: &[usize], dtype: WeightStorage, limits: &Limits) -> Result<Self> {
         let forward = |model: &dyn Fn(&Operands) -> Tensor| {
             let params = Params::new(0);
-            Forward::trace(&params, "y", |trace| model(&Operands { params: &params, trace }))?.plan(limits)
+            let forward = Forward::trace(&params, "y", |trace| model(&Operands { params: &params, trace }))?;
+            let plan = forward.plan_in(precision(dtype), dtype, limits)?;
+            held(&plan, dtype)?;
+            Ok::<Plan, Error>(plan)
         };
         let count = |numbers: &[usize]| numbers.iter().map(|&n| n as f64).product::<f64>();
+        // Bytes of operands that are held as asked for, and of everything else.
+        let narrow = dtype.storage().unwrap_or(DType::F32).size() as f64;
+        let bytes = |operands: f64, others: f64| narrow * operands + 4.0 * others;
         match (kind, size) {
             (Kind::Matmul, &[m, n, k]) => {
                 let plan = forward(&|t| t.operand("a", [m, k]).matmul(&t.operand("b", [k, n])))?;
-                let bytes = 4.0 * (count(&[m, k]) + count(&[k, n]) + count(&[m, n]));
+                let bytes = bytes(count(&[m, k]) + count(&[k, n]), count(&[m, n]));
                 Ok(Self { plan, flops: 2.0 * count(&[m, n, k]), bytes, trained: None })
             }
             (Kind::Conv, &[n, c, o, side, k, stride]) => {
@@ -126,14 +142,14 @@ impl Job {
                     t.operand("x", [n, c, side, side]).conv2d(&t.operand("w", [o, c, k, k]), None, window, 1)
                 })?;
                 let results = count(&[n, o, out, out]);
-                let bytes = 4.0 * (count(&[n, c, side, side]) + count(&[o, c, k, k]) + results);
+                let bytes = bytes(count(&[n, c, side, side]) + count(&[o, c, k, k]), results);
                 Ok(Self { plan, flops: 2.0 * results * count(&[c, k, k]), bytes, trained: None })
             }
             (Kind::Softmax, &[rows, columns]) => {
                 let plan = forward(&|t| t.operand("x", [rows, columns]).softmax())?;
                 let n = count(size);
                 // A maximum, a difference, an exponential, a sum, a product.
-                Ok(Self { plan, flops: 5.0 * n, bytes: 8.0 * n, trained: None })
+                Ok(Self { plan, flops: 5.0 * n, bytes: bytes(n, n), trained: None })
             }
             (Kind::LayerNorm, &[rows, columns]) => {
                 let plan = forward(&|t| {
@@ -141,31 +157,32 @@ impl Job {
                     t.operand("x", [rows, columns]).layer_norm(&weight, &bias, 1e-5)
                 })?;
                 let n = count(size);
-                // Two sums, a difference, two products, a sum.
+                // Two sums, a difference, two products, a sum. Written with the result: two statistics of each row.
                 let (row, column) = (rows as f64, columns as f64);
-                Ok(Self { plan, flops: 7.0 * n, bytes: 8.0 * (n + row + column), trained: None })
+                let bytes = bytes(n, n + 2.0 * (row + column));
+                Ok(Self { plan, flops: 7.0 * n, bytes, trained: None })
             }
             (Kind::Attention, &[b, s, h, d]) => {
                 let options = Attention { causal: true, ..Attention::default() };
                 let plan = forward(&|t| t.operand("qkv", [b, s, 3 * h, d]).self_attention(h, h, &options))?;
                 // Scores and sums of values, 2 d each, for the pairs that the mask lets see each other.
                 let pairs = count(&[b, h, s]) * (s + 1) as f64 / 2.0;
-                let bytes = 4.0 * (4.0 * count(&[b, s, h, d]) + count(&[b, s, h]));
+                let one = count(&[b, s, h, d]);
+                let bytes = bytes(3.0 * one, one + count(&[b, s, h]));
                 Ok(Self { plan, flops: 4.0 * pairs * d as f64, bytes, trained: None })
             }
             (Kind::Elementwise, &[n]) => {
-                let plan = forward(&|t| t.operand("a", [n]).add(&t.operand("b", [n])))?;
-                Ok(Self { plan, flops: n as f64, bytes: 12.0 * n as f64, trained: None })
+                // Vectors would be held in 32 bits.
+                let plan = forward(&|t| t.operand("a", [1, n]).add(&t.operand("b", [1, n])))?;
+                let n = n as f64;
+                Ok(Self { plan, flops: n, bytes: bytes(2.0 * n, n), trained: None })
             }
             (Kind::AdamW, &[n]) => {
-                let plan = update(Optimizer::named("adamw")?, n, limits)?;
+                let plan = update(Optimizer::named("adamw")?, n, dtype, limits)?;
                 // Reads weight, gradient and two moments, writes all but the gradient.
-                Ok(Self {
-                    plan,
-                    flops: 14.0 * n as f64,
-                    bytes: 28.0 * n as f64,
-                    trained: Some("w".to_owned()),
-                })
+                let n = n as f64;
+                let bytes = bytes(2.0 * n, 5.0 * n);
+                Ok(Self { plan, flops: 14.0 * n, bytes, trained: Some("w".to_owned()) })
             }
             _ => Err(Error::Internal(format!("{} of size {size:?}", kind.name()))),
         }
@@ -191,10 +208,26 @@ impl Operands<'_> {
     }
 }
 
-/// The update of a parameter of `n` elements by a gradient that is there.
-fn update(optimizer: Optimizer, n: usize, limits: &Limits) -> Result<Plan> {
+/// Refuses to measure something else than what was asked for: plans hold small operands in 32 bits.
+fn held(plan: &Plan, dtype: WeightStorage) -> Result<()> {
+    let Some(dtype) = dtype.storage() else { return Ok(()) };
+    let operand = |value: &&Value| value.class == Class::Parameter && value.shape.rank() >= 2;
+    match plan.graph().values.iter().filter(operand).find(|value| value.dtype != dtype) {
+        None => Ok(()),
+        Some(value) => Err(Error::Option(format!(
+            "--dtype {dtype}: operand `{}` {} has {} elements, and plans hold fewer than {} in f32; take a larger --size",
+            value.name,
+            value.shape,
+            value.shape.numel(),
+            WeightStorage::SMALLEST
+        ))),
+    }
+}
+
+/// The update of a parameter of `n` elements, held as `dtype`, by a gradient that is there.
+fn update(optimizer: Optimizer, n: usize, dtype: WeightStorage, limits: &Limits) -> Result<Plan> {
     let params = Params::new(0);
-    let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+    let mut graph = Trace::record(&params, Mode::Train, "loss", |trace| {
         let operands = Operands { params: &params, trace };
         operands.operand("w", [n]);
         operands.operand("gradient", [n]);
@@ -204,6 +237,7 @@ fn update(optimizer: Optimizer, n: usize, limits: &Limits) -> Result<Plan> {
     let (Some(weight), Some(gradient)) = (id("w"), id("gradient")) else {
         return Err(Error::Internal("the update's operands were not traced".to_owned()));
     };
+    graph.values[weight.index()].dtype = dtype.storage().unwrap_or(DType::F32);
     let trace = Trace::over(graph, Mode::Train);
     let pairs = vec![(weight, trace.tensor(gradient))];
     optimizer.append(&trace, Gradients { pairs, scaled: None }, Clip::Off)?;

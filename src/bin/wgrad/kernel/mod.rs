@@ -6,8 +6,11 @@ mod timing;
 
 use serde_json::json;
 use wgrad::device::Device;
+use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::{ProgramId, Session};
-use wgrad::limits::AdapterClass;
+use wgrad::limits::Limits;
+use wgrad::lower::cooperative::{BLOCKS, Block};
+use wgrad::lower::products::{ROWS, Row};
 use wgrad::reference::Twin;
 use wgrad::{Error, Result};
 
@@ -21,10 +24,20 @@ pub struct Options<'a> {
     pub kind: Kind,
     /// Its size, such as `1024` or `8x64x64x28x3x1`; the operation's own by default.
     pub size: Option<&'a str>,
+    /// How operands are held.
+    pub dtype: WeightStorage,
+    /// A row of the table of products, by name.
+    pub variant: Option<&'a str>,
     /// Which adapter, opened how.
     pub device: &'a crate::device::Options,
     /// Print JSON.
     pub json: bool,
+}
+
+/// How operands are held, by name.
+pub fn storage(name: &str) -> Result<WeightStorage> {
+    WeightStorage::named(name, Rounding::Nearest)
+        .ok_or_else(|| Error::Option(format!("--dtype {name}: expected {}", WeightStorage::NAMES.join(", "))))
 }
 
 /// The twin computes about this many operations in a second or two.
@@ -32,9 +45,10 @@ const AFFORDABLE: f64 = 3e9;
 
 pub fn run(options: &Options) -> Result<()> {
     let device = options.device.open()?;
-    let large = device.limits().class == AdapterClass::Gpu;
+    let large = !device.limits().class.is_cpu();
     let size = options.kind.size(options.size, large)?;
-    let job = Job::new(options.kind, &size, device.limits())?;
+    let limits = limits(options, &options.device.limits(&device, jobs::precision(options.dtype))?)?;
+    let job = Job::new(options.kind, &size, options.dtype, &limits)?;
     let mut session = Session::new(&device, &job.plan)?;
     session.run(ProgramId(0))?;
     let max_error = if job.flops <= AFFORDABLE { Some(worst(&mut session, &job)?) } else { None };
@@ -42,6 +56,31 @@ pub fn run(options: &Options) -> Result<()> {
     let copy = copy::bandwidth(&device)?;
     print(options, &device, &job, &size, &Measured { spent, copy, max_error });
     Ok(())
+}
+
+/// The adapter's limits, with the variant that was asked for.
+fn limits(options: &Options, own: &Limits) -> Result<Limits> {
+    let Some(name) = options.variant else { return Ok(own.clone()) };
+    let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));
+    if options.kind != Kind::Matmul {
+        return wrong(format!("it names a way to compute matrix products, not `{}`", options.kind.name()));
+    }
+    let runs = match (Row::named(name), Block::named(name)) {
+        (Some(row), _) => row.runs_on(own).then_some(row.name),
+        (_, Some(block)) => block.runs_on(own).then_some(block.name),
+        _ => {
+            let names = ROWS.iter().map(|row| row.name).chain(BLOCKS.iter().map(|block| block.name));
+            return wrong(format!("expected {}", names.collect::<Vec<_>>().join(", ")));
+        }
+    };
+    match runs {
+        Some(name) => Ok(Limits { product: Some(name), ..own.clone() }),
+        None if Block::named(name).is_some() => wrong(format!(
+            "`{}` has no cooperative matrices, or they did not win: --dtype f16 --cooperative always takes them",
+            own.name
+        )),
+        None => wrong(format!("`{}` cannot run it", own.name)),
+    }
 }
 
 struct Measured {
@@ -61,7 +100,7 @@ fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured
         let result = json!({
             "kernel": options.kind.name(),
             "size": size,
-            "dtype": "f32",
+            "dtype": options.dtype.name(),
             "adapter": device.adapter().name,
             "driver": device.adapter().driver,
             "variant": variant,
@@ -79,7 +118,7 @@ fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured
         return;
     }
     let shape = size.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-    println!("{} {shape} · f32 · {}", options.kind.name(), device.adapter().name);
+    println!("{} {shape} · {} · {}", options.kind.name(), options.dtype, device.adapter().name);
     println!("variant      {variant}");
     println!("time         {:.3} ms", 1e3 * spent.wall);
     println!("arithmetic   {gflops:.1} GFLOP/s");

@@ -1,0 +1,275 @@
+//! The table of kernels for matrix products: what each needs of an adapter and of a product, and where it is preferred.
+
+use crate::kernels::{Kernel, table};
+use crate::limits::{AdapterClass, Limits};
+
+/// Sizes of `C [batch, m, n] = op(A) op(B)`, k being the inner dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// How many products.
+    pub batch: u64,
+    /// Rows of `C`.
+    pub m: u64,
+    /// Columns of `C`.
+    pub n: u64,
+    /// The inner dimension.
+    pub k: u64,
+}
+
+/// A product to be computed: sizes, and how its operands lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its sizes.
+    pub sizes: Sizes,
+    /// Transpose `A`.
+    pub ta: bool,
+    /// Transpose `B`.
+    pub tb: bool,
+    /// Whether rows of operands lie further apart than they are long: parts of longer ones.
+    pub apart: bool,
+}
+
+impl Case {
+    /// Whether the rows of both operands, as they lie in memory, and of the result are multiples of four long.
+    fn in_fours(&self) -> bool {
+        let Sizes { m, n, k, .. } = self.sizes;
+        let rows = [if self.ta { m } else { k }, if self.tb { k } else { n }, n];
+        rows.iter().all(|row| row.is_multiple_of(4))
+    }
+}
+
+/// What a kernel needs.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Rows in memory that are multiples of four long.
+    fours: bool,
+    /// Rows in memory that follow each other.
+    together: bool,
+    /// Threads of the smallest subgroup; 0 for none.
+    subgroup: u32,
+    /// Threads of a workgroup.
+    threads: u32,
+    /// Bytes of workgroup memory.
+    workgroup_bytes: u32,
+}
+
+/// One way to compute products. All ways read operands in 16 and 32 bits, and take what follows the product.
+pub struct Row {
+    /// Its name, for [`Limits::product`] and for reports.
+    pub name: &'static str,
+    /// Kernels for `A B`, `A Bᵀ`, `Aᵀ B`, `Aᵀ Bᵀ`; `None` for those that it does not compute.
+    kernels: [Option<&'static Kernel>; 4],
+    /// Rows and columns of the result that one workgroup computes.
+    pub(super) tile: (u64, u64),
+    constants: &'static [(&'static str, f64)],
+    /// Whether its kernel is told what is transposed by constants.
+    told: bool,
+    needs: Needs,
+    /// Where it is preferred to the rows behind it.
+    suits: fn(AdapterClass, &Sizes) -> bool,
+}
+
+/// Narrower results leave most lanes of the kernels idle that share what they read.
+const NARROW: u64 = 24;
+/// Results with few rows waste most of a tile of 32.
+const LOW: u64 = 8;
+/// Results that are smaller in one direction waste most of a tile of 64.
+const SMALL: u64 = 16;
+/// So many workgroups of 256 threads are work for all of a large card.
+const FILLED: u64 = 96;
+
+const ANYTHING: Needs = Needs { fours: false, together: false, subgroup: 0, threads: 64, workgroup_bytes: 0 };
+const SHARING: Needs = Needs { fours: true, together: true, subgroup: 8, threads: 8, workgroup_bytes: 0 };
+
+const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
+    [Some(kernel); 4]
+}
+
+/// Every way there is. The first that suits a class, and can compute a product there, does.
+pub static ROWS: [Row; 7] = [
+    // Lanes of a subgroup read 32 rows of A and hand them round.
+    Row {
+        name: "cpu32",
+        kernels: [
+            Some(&table::MATMUL_CPU_NN),
+            Some(&table::MATMUL_CPU_NT),
+            Some(&table::MATMUL_CPU_TN),
+            None,
+        ],
+        tile: (32, 32),
+        constants: &[],
+        told: false,
+        needs: SHARING,
+        suits: |class, sizes| class.is_cpu() && sizes.n >= NARROW && sizes.m > LOW,
+    },
+    // The same with 8 rows, for results with few rows and for smaller subgroups.
+    Row {
+        name: "cpu8",
+        kernels: [
+            Some(&table::MATMUL_CPU8_NN),
+            Some(&table::MATMUL_CPU8_NT),
+            Some(&table::MATMUL_CPU8_TN),
+            None,
+        ],
+        tile: (8, 32),
+        constants: &[],
+        told: false,
+        needs: Needs { subgroup: 4, ..SHARING },
+        suits: |class, sizes| class.is_cpu() && sizes.n >= NARROW,
+    },
+    // The same for any sizes and strides.
+    Row {
+        name: "cpu_any",
+        kernels: all(&table::MATMUL_CPU_ANY),
+        tile: (32, 16),
+        constants: &[],
+        told: false,
+        needs: Needs { fours: false, together: false, ..SHARING },
+        suits: |class, _| class.is_cpu(),
+    },
+    // Nothing shared, few threads.
+    Row {
+        name: "any8",
+        kernels: all(&table::MATMUL_ANY),
+        tile: (8, 16),
+        constants: &[("LANES_N", 4.0), ("LANES_M", 2.0)],
+        told: false,
+        needs: ANYTHING,
+        suits: |class, _| class.is_cpu(),
+    },
+    // Tiles of 128 x 128 in workgroup memory.
+    Row {
+        name: "tiled128",
+        kernels: all(&table::MATMUL_TILED128),
+        tile: (128, 128),
+        constants: &[],
+        told: true,
+        needs: Needs { fours: true, together: true, subgroup: 0, threads: 256, workgroup_bytes: 16_384 },
+        suits: |class, sizes| {
+            let tiles = sizes.m.div_ceil(128) * sizes.n.div_ceil(128) * sizes.batch;
+            class == AdapterClass::Discrete && sizes.m.min(sizes.n) >= 128 && tiles >= FILLED
+        },
+    },
+    // Tiles of 64 x 64 in workgroup memory.
+    Row {
+        name: "tiled64",
+        kernels: all(&table::MATMUL_TILED),
+        tile: (64, 64),
+        constants: &[],
+        told: true,
+        needs: Needs { together: true, workgroup_bytes: 8704, ..ANYTHING },
+        suits: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
+    },
+    // Nothing shared.
+    Row {
+        name: "any32",
+        kernels: all(&table::MATMUL_ANY),
+        tile: (32, 32),
+        constants: &[("LANES_N", 8.0), ("LANES_M", 8.0)],
+        told: false,
+        needs: ANYTHING,
+        suits: |_, _| true,
+    },
+];
+
+impl Row {
+    /// The row of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ROWS.iter().find(|row| row.name == name)
+    }
+
+    /// Whether an adapter can run it, whether its class prefers it or not.
+    pub fn runs_on(&self, limits: &Limits) -> bool {
+        let Needs { subgroup, threads, workgroup_bytes, .. } = self.needs;
+        limits.min_subgroup >= subgroup
+            && limits.max_invocations >= threads
+            && limits.max_workgroup_bytes >= workgroup_bytes
+    }
+
+    /// Whether it computes such a product, on an adapter that can run it.
+    pub fn computes(&self, case: &Case) -> bool {
+        let fours = !self.needs.fours || case.in_fours();
+        let together = !self.needs.together || !case.apart;
+        self.of(case).is_some() && fours && together
+    }
+
+    /// Every kernel that it runs, for operands in 32 bits.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> {
+        self.kernels.into_iter().flatten()
+    }
+
+    fn of(&self, case: &Case) -> Option<&'static Kernel> {
+        self.kernels[usize::from(case.ta) * 2 + usize::from(case.tb)]
+    }
+
+    /// The kernel of a product that it computes.
+    pub(super) fn kernel(&self, case: &Case) -> &'static Kernel {
+        self.of(case).expect("a row is chosen for what it computes")
+    }
+
+    pub(super) fn constants(&self, case: &Case) -> Vec<(&'static str, f64)> {
+        let flag = |on: bool| f64::from(u8::from(on));
+        let told = [("TRANSPOSE_A", flag(case.ta)), ("TRANSPOSE_B", flag(case.tb))];
+        let told = told.into_iter().filter(|_| self.told);
+        self.constants.iter().copied().chain(told).collect()
+    }
+}
+
+/// The row that computes a product: the one that the limits name if it can, else the first that suits.
+pub fn choose(case: &Case, limits: &Limits) -> &'static Row {
+    let can = |row: &&Row| row.runs_on(limits) && row.computes(case);
+    let named = limits.product.and_then(Row::named).filter(can);
+    let suits = || ROWS.iter().filter(can).find(|row| (row.suits)(limits.class, &case.sizes));
+    // The last row computes everything everywhere.
+    named.or_else(suits).unwrap_or(&ROWS[ROWS.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(preset: &str, [m, n, k]: [u64; 3], transposes: (bool, bool)) -> &'static str {
+        let sizes = Sizes { batch: 1, m, n, k };
+        let case = Case { sizes, ta: transposes.0, tb: transposes.1, apart: false };
+        choose(&case, &Limits::named(preset).expect("a preset")).name
+    }
+
+    #[test]
+    fn each_class_has_its_preferences() {
+        let plain = (false, false);
+        let large = [2048, 2048, 512];
+        let of = |preset| chosen(preset, large, plain);
+        assert_eq!(
+            ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
+            ["cpu32", "cpu8", "tiled64", "tiled128"]
+        );
+        assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", [2048, 2048, 511], plain), "tiled64", "rows that are no fours");
+        assert_eq!(chosen("nvidia", [2048, 2048, 511], (true, false)), "tiled128", "K is free");
+        assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");
+        assert_eq!(chosen("lavapipe", [8, 2048, 512], plain), "cpu8");
+        assert_eq!(chosen("lavapipe", [2048, 2048, 512], (true, true)), "cpu_any");
+        assert_eq!(chosen("swiftshader", [2048, 2046, 512], plain), "any8");
+    }
+
+    #[test]
+    fn a_named_row_computes_what_it_can() {
+        let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
+        let case =
+            |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };
+        assert_eq!(choose(&case(64), &limits("tiled128")).name, "tiled128");
+        assert_eq!(choose(&case(63), &limits("tiled128")).name, "cpu_any");
+        let small = Limits { max_workgroup_bytes: 8192, ..limits("tiled128") };
+        assert_eq!(choose(&case(64), &small).name, "cpu32");
+    }
+
+    #[test]
+    fn names_are_unique_and_the_last_row_computes_everything() {
+        let names: std::collections::BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), ROWS.len());
+        let last = &ROWS[ROWS.len() - 1];
+        let case = Case { sizes: Sizes { batch: 1, m: 1, n: 1, k: 1 }, ta: true, tb: true, apart: true };
+        assert!(last.computes(&case) && last.needs.subgroup + last.needs.workgroup_bytes == 0);
+        assert!((last.suits)(AdapterClass::Cpu, &case.sizes));
+    }
+}

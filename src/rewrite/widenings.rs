@@ -1,0 +1,104 @@
+//! Matrix products read elements of 16 bits as they are: a widened copy of an operand is part of every product that reads it.
+
+use std::collections::BTreeMap;
+
+use super::simplify::prune;
+use crate::dtype::DType;
+use crate::graph::{Graph, Node, Op, Value, ValueId};
+
+/// Lets products read what widened copies were made of, through views too. Copies that nobody else reads are gone.
+pub(crate) fn widenings(mut graph: Graph) -> Graph {
+    let nodes = std::mem::take(&mut graph.nodes);
+    // Each widened copy and each view of one, with what it was made of.
+    let mut of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    // Views of what is packed, by that and their shape.
+    let mut views: BTreeMap<(ValueId, Vec<usize>), ValueId> = BTreeMap::new();
+    let mut rewritten = Vec::with_capacity(nodes.len());
+    for mut node in nodes {
+        match (&node.op, &node.inputs[..]) {
+            (Op::Cast(DType::F32), [from]) if graph.value(*from).dtype.is_half() => {
+                of.insert(node.outputs[0], *from);
+            }
+            (Op::Reshape(_), [from]) => {
+                if let Some(packed) = of.get(from) {
+                    of.insert(node.outputs[0], *packed);
+                }
+            }
+            (Op::MatMul { .. }, _) => {
+                for i in 0..2 {
+                    let Some(&packed) = of.get(&node.inputs[i]) else { continue };
+                    let shape = graph.value(node.inputs[i]).shape;
+                    node.inputs[i] = if graph.value(packed).shape == shape {
+                        packed
+                    } else {
+                        let known = views.entry((packed, shape.dims().to_vec()));
+                        *known.or_insert_with(|| {
+                            let value = graph.value(packed).clone();
+                            let view = ValueId(graph.values.len() as u32);
+                            graph.values.push(Value {
+                                name: format!("{}.view{}", value.name, view.0),
+                                shape,
+                                ..value
+                            });
+                            let (inputs, outputs) = (vec![packed], vec![view]);
+                            rewritten.push(Node { op: Op::Reshape(shape), inputs, outputs, ..node.clone() });
+                            view
+                        })
+                    };
+                }
+            }
+            _ => {}
+        }
+        rewritten.push(node);
+    }
+    graph.nodes = rewritten;
+    prune(graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Mode, Params, Tensor, Trace};
+
+    fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
+        let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
+        let graph = widenings(graph);
+        let operands = |node: &Node| {
+            let types: Vec<_> = node.inputs.iter().map(|id| graph.value(*id).dtype.name()).collect();
+            format!("{} {}", node.op.name(), types.join(" "))
+        };
+        graph.nodes.iter().map(operands).collect()
+    }
+
+    #[test]
+    fn products_read_what_copies_were_made_of() {
+        let list = names(|trace| {
+            let wide = trace.input("x", [2, 3, 4]).cast(DType::F16).cast(DType::F32);
+            let y = wide.reshape([6, 4]).matmul(&trace.input("w", [4, 5]));
+            let z = wide.reshape([6, 4]).matmul_transposed(&y, true, false);
+            z.sum(&[]).add(&wide.exp().sum(&[]))
+        });
+        let products: Vec<_> = list.iter().filter(|name| name.starts_with("matmul")).collect();
+        assert_eq!(products, ["matmul f16 f32", "matmul f16 f32"], "{list:?}");
+        assert_eq!(
+            list.iter().filter(|name| *name == "reshape f16").count(),
+            1,
+            "one view for both: {list:?}"
+        );
+        assert_eq!(
+            list.iter().filter(|name| *name == "cast f16").count(),
+            1,
+            "for the exponential: {list:?}"
+        );
+        assert!(!list.contains(&"reshape f32".to_owned()) || list.last().is_some(), "{list:?}");
+    }
+
+    #[test]
+    fn a_copy_that_only_products_read_is_gone() {
+        let list = names(|trace| {
+            let x = trace.input("x", [4, 4]).cast(DType::BF16);
+            x.cast(DType::F32).matmul(&x.cast(DType::F32))
+        });
+        assert_eq!(list, ["cast f32", "matmul bf16 bf16"]);
+    }
+}
