@@ -90,6 +90,7 @@ fn every_kernel(body: impl Fn(&Kernel, &Module)) {
 fn bindings_are_what_the_table_says() {
     every_kernel(|kernel, module| {
         let mut slots = BTreeSet::new();
+        let mut shared = 0;
         for (_, global) in module.global_variables.iter() {
             let name = global.name.as_deref().unwrap_or_default();
             let size = module.types[global.ty].inner.size(module.to_ctx());
@@ -105,7 +106,8 @@ fn bindings_are_what_the_table_says() {
                     assert_eq!(place.group, 0, "{}: group of `{name}`", kernel.name);
                     assert!(slots.insert(place.binding), "{}: binding {} twice", kernel.name, place.binding);
                 }
-                (AddressSpace::WorkGroup | AddressSpace::Private, None) => {}
+                (AddressSpace::WorkGroup, None) => shared += size,
+                (AddressSpace::Private, None) => {}
                 (space, binding) => panic!("{}: `{name}` in {space:?} at {binding:?}", kernel.name),
             }
         }
@@ -113,6 +115,7 @@ fn bindings_are_what_the_table_says() {
         assert_eq!(wanted.len(), kernel.slots.len(), "{}: a slot twice", kernel.name);
         assert_eq!(slots, wanted, "{}: slots", kernel.name);
         assert!(slots.len() <= 8, "{}: more storage buffers than every adapter has", kernel.name);
+        assert!(shared <= 16 << 10, "{}: {shared} bytes of workgroup memory", kernel.name);
     });
 }
 

@@ -199,6 +199,8 @@ fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) => true,
         Op::MatMul { .. } => i < 2,
+        // The weight.
+        Op::Update(..) => i == 0,
         _ => false,
     }
 }
