@@ -26,6 +26,7 @@ mod session;
 mod statistics;
 mod timers;
 mod transfer;
+mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;
 
@@ -36,5 +37,6 @@ pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};
 pub use statistics::RunStats;
+pub use tune::{Tuning, tune};
 #[cfg(feature = "safetensors")]
 pub use weights::read_notes;

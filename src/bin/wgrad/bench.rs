@@ -211,6 +211,7 @@ fn print(
             "bit_masks": options.fitting.bit_masks,
             "loss_scale": options.fitting.loss_scale,
             "cooperative": plan.limits.cooperative.map(|matrices| matrices.side),
+            "product": plan.limits.product,
             "accumulate": options.fitting.accumulate,
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,

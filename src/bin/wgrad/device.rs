@@ -1,12 +1,13 @@
 //! Which adapter, opened how: what measurements have in common.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use wgrad::Result;
 use wgrad::device::{Device, DeviceOptions, Select, cache_folder};
 use wgrad::dtype::Precision;
-use wgrad::exec;
+use wgrad::exec::{self, Tuning};
 use wgrad::limits::Limits;
+use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -23,6 +24,9 @@ pub struct Options {
     /// faster; always, where they proved right; off.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     cooperative: Cooperative,
+    /// Look for the fastest way to compute matrix products first, for so long; with --cache once for an adapter and driver.
+    #[arg(long, value_name = "SECONDS")]
+    tune: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -42,10 +46,15 @@ impl Options {
 
     /// What plans for the device may count on.
     pub fn limits(&self, device: &Device, precision: Precision) -> Result<Limits> {
-        match (self.cooperative, precision) {
-            (Cooperative::Always, Precision::F16) => exec::test_cooperative(device),
-            _ => Ok(exec::limits_for(device, precision)),
-        }
+        let limits = match (self.cooperative, precision) {
+            (Cooperative::Always, Precision::F16) => exec::test_cooperative(device)?,
+            _ => exec::limits_for(device, precision),
+        };
+        let Some(seconds) = self.tune else { return Ok(limits) };
+        let time = Duration::try_from_secs_f64(seconds);
+        let time =
+            time.map_err(|_| Error::Option(format!("--tune {seconds}: expected a number of seconds")))?;
+        exec::tune(device, &limits, precision, &Tuning { time, ..Tuning::default() })
     }
 
     /// Whether kernels check bounds.
