@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::dtype::Precision;
 use crate::units::Bytes;
 
 /// Regions start at multiples of this many bytes on every adapter, so that a plan is the same everywhere.
@@ -48,6 +49,23 @@ impl F16 {
     }
 }
 
+/// Square matrices that the lanes of a subgroup hold together and multiply at once, with factors in `f16` and sums in `f32`:
+/// tensor cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cooperative {
+    /// Rows and columns of a matrix: 8 or 16.
+    pub side: u32,
+    /// Lanes of every subgroup.
+    pub lanes: u32,
+}
+
+impl fmt::Display for Cooperative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { side, lanes } = self;
+        write!(f, "{side} × {side}, f16 to f32, by {lanes} lanes")
+    }
+}
+
 /// Limits a plan must keep to. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
@@ -71,8 +89,12 @@ pub struct Limits {
     pub min_subgroup: u32,
     /// How 16-bit floats can be held.
     pub f16: F16,
-    /// The way to compute matrix products wherever it can: the name of one of [`products::ROWS`](crate::lower::products::ROWS).
-    /// `None` for the choice by class and sizes.
+    /// Cooperative matrices that matrix products may use. It rounds their factors to `f16`, so that steps do with
+    /// [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
+    /// [`exec::limits_for`](crate::exec::limits_for).
+    pub cooperative: Option<Cooperative>,
+    /// The way to compute matrix products wherever it can: the name of one of [`products::ROWS`](crate::lower::products::ROWS)
+    /// or [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS). `None` for the choice by class and sizes.
     pub product: Option<&'static str>,
 }
 
@@ -100,6 +122,7 @@ impl Limits {
             max_workgroups: 65_535,
             min_subgroup: 0,
             f16: F16::Native,
+            cooperative: None,
             product: None,
         };
         let (mib_128, mib_256) = (128 << 20, 256 << 20);
@@ -132,6 +155,14 @@ impl Limits {
             "nvidia" => Self { max_buffer: 1 << 52, max_storage_buffers: 1 << 20, ..discrete },
             _ => return None,
         })
+    }
+}
+
+impl Limits {
+    /// The same, without what changes results in this precision.
+    pub(crate) fn within(&self, precision: Precision) -> Self {
+        let cooperative = self.cooperative.filter(|_| precision == Precision::F16);
+        Self { cooperative, ..self.clone() }
     }
 }
 

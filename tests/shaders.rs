@@ -20,12 +20,16 @@ fn parse(kernel: &Kernel) -> Module {
         .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&source)))
 }
 
-/// Subgroup operations and conversions where the text has some; nothing else.
+/// Subgroup operations, conversions, `f16` and cooperative matrices where the text has some; nothing else.
 fn capabilities(kernel: &Kernel) -> Capabilities {
     let source = kernel.source();
     // Compute shaders of CPU adapters and browsers have the conversion; no kernel for a GPU counts on it.
-    let needs =
-        [("subgroup", Capabilities::SUBGROUP), ("unpack2x16float", Capabilities::SHADER_FLOAT16_IN_FLOAT32)];
+    let needs = [
+        ("subgroup", Capabilities::SUBGROUP),
+        ("unpack2x16float", Capabilities::SHADER_FLOAT16_IN_FLOAT32),
+        ("enable f16;", Capabilities::SHADER_FLOAT16),
+        ("enable wgpu_cooperative_matrix;", Capabilities::COOPERATIVE_MATRIX),
+    ];
     needs.into_iter().filter(|(word, _)| source.contains(word)).map(|(_, capability)| capability).collect()
 }
 
@@ -147,7 +151,7 @@ fn specialized<'a>(
     }
     let constants = variant.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     process_overrides(module, info, Some((ShaderStage::Compute, "main")), &constants)
-        .unwrap_or_else(|e| panic!("{} with {variant:?}: {e}", kernel.name))
+        .unwrap_or_else(|e| panic!("{} with {variant:?}: {e:?}", kernel.name))
 }
 
 #[test]
@@ -167,12 +171,24 @@ fn every_variant_translates_for_every_backend() {
             let words = spv::write_vec(&module, &info, &target, Some(&options))
                 .unwrap_or_else(|e| panic!("{what} as SPIR-V: {e}"));
             assert_eq!(words[0], 0x0723_0203, "{what}: SPIR-V's magic number");
-            let options = msl::PipelineOptions { entry_point: entry(), ..msl::PipelineOptions::default() };
-            let target =
-                msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..msl::Options::default() };
-            let (text, _) = msl::write_string(&module, &info, &target, &options)
-                .unwrap_or_else(|e| panic!("{what} as Metal: {e}"));
-            assert!(text.contains("kernel void"), "{what}: {text}");
+            // Metal has cooperative matrices of 8 × 8 alone, DirectX none that WGSL knows.
+            if !capabilities(kernel).contains(Capabilities::COOPERATIVE_MATRIX)
+                || kernel.source().contains("coop_mat8x8")
+            {
+                let options =
+                    msl::PipelineOptions { entry_point: entry(), ..msl::PipelineOptions::default() };
+                let target = msl::Options {
+                    lang_version: (2, 4),
+                    fake_missing_bindings: true,
+                    ..msl::Options::default()
+                };
+                let (text, _) = msl::write_string(&module, &info, &target, &options)
+                    .unwrap_or_else(|e| panic!("{what} as Metal: {e}"));
+                assert!(text.contains("kernel void"), "{what}: {text}");
+            }
+            if capabilities(kernel).contains(Capabilities::COOPERATIVE_MATRIX) {
+                continue;
+            }
             let options = hlsl::PipelineOptions { entry_point: entry() };
             let target = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..hlsl::Options::default() };
             let mut text = String::new();

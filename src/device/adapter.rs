@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::limits::{ALIGNMENT, AdapterClass, F16, Limits};
+use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, Limits};
 use crate::units::Bytes;
 
 /// Which adapter to open.
@@ -33,6 +33,9 @@ pub struct Adapter {
     pub limits: Limits,
     /// Smallest and largest subgroup; 0 where subgroup operations are missing.
     pub subgroups: (u32, u32),
+    /// Cooperative matrices that it offers and that were not switched off. Plans use them once they proved right and faster:
+    /// [`exec::limits_for`](crate::exec::limits_for).
+    pub cooperative: Option<Cooperative>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
     /// Its place in the order of preference, 0 being the best.
@@ -85,6 +88,7 @@ impl Adapter {
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             min_subgroup: subgroups.0,
             f16,
+            cooperative: None,
             product: None,
         };
         let too_small = [
@@ -108,6 +112,7 @@ impl Adapter {
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
             limits: own,
             subgroups,
+            cooperative: None,
             unusable,
             rank: 0,
         }
@@ -145,6 +150,29 @@ pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
     available & (Features::SUBGROUP | Features::SHADER_F16 | Features::TIMESTAMP_QUERY)
 }
 
+/// The largest of the cooperative matrices that kernels can use: square ones, with factors in `f16` and sums in `f32`, in
+/// subgroups of one size, so that it is known which lanes there are.
+fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
+    use wgpu::CooperativeScalarType as Scalar;
+    let (lanes, largest) = adapter.subgroups;
+    let room = raw.limits().max_compute_workgroup_storage_size >= COOPERATIVE_WORKGROUP_BYTES;
+    let able = raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+    if !able || !room || adapter.limits.f16 != F16::Native || lanes != largest {
+        return None;
+    }
+    let sides = raw.cooperative_matrix_properties().into_iter().filter_map(|p| {
+        let square = p.m_size == p.n_size && p.n_size == p.k_size;
+        let typed = (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32);
+        // A workgroup has 256 threads at most, and each brings eight fours of a tile at most.
+        let fits = matches!(p.m_size, 8 | 16) && (p.m_size..=64).contains(&lanes);
+        (square && typed && fits).then_some(p.m_size)
+    });
+    sides.max().map(|side| Cooperative { side, lanes })
+}
+
+/// Workgroup memory of the largest kernel that uses cooperative matrices.
+const COOPERATIVE_WORKGROUP_BYTES: u32 = 28_672;
+
 /// Every adapter, best first.
 pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
@@ -152,7 +180,8 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     let describe = |raw: wgpu::Adapter| {
         let compute = raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
         let adapter = Adapter::new(&raw.get_info(), &raw.limits(), raw.features(), compute);
-        (raw, adapter)
+        let cooperative = offered(&raw, &adapter);
+        (raw, Adapter { cooperative, ..adapter })
     };
     let mut all: Vec<_> = found.into_iter().map(describe).collect();
     all.sort_by_key(|(_, adapter)| adapter.preference());

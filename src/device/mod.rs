@@ -6,7 +6,9 @@ mod buffers;
 mod cache;
 mod driver;
 mod mapping;
+mod notes;
 mod pipelines;
+mod sealed;
 mod submit;
 
 use std::fmt;
@@ -25,6 +27,7 @@ pub use pipelines::PipelineSource;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use budget::Budget;
+use notes::Notes;
 use pipelines::Pipelines;
 use submit::Rehearsal;
 
@@ -44,20 +47,30 @@ struct Shared {
     pipelines: Pipelines,
     budget: Budget,
     rehearsal: Rehearsal,
+    notes: Notes,
     /// What wgpu reported outside of any call: validation failures, device loss.
     failure: Arc<Mutex<Option<Error>>>,
 }
 
 /// How a device is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DeviceOptions {
     /// Which adapter.
     pub select: Select,
     /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
     pub checked: bool,
-    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`]. Only some backends
-    /// can; with the others it changes nothing. Nobody else should be able to write there: drivers trust what they find.
+    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`], where the backend can;
+    /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else should be able to write there: drivers trust what they find.
     pub cache: Option<PathBuf>,
+    /// Let matrix products use the adapter's cooperative matrices where they proved right and faster, by wgpu's experimental
+    /// feature. On unless it is switched off.
+    pub cooperative: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        Self { select: Select::Best, checked: false, cache: None, cooperative: true }
+    }
 }
 
 impl Device {
@@ -95,7 +108,8 @@ impl Device {
     /// # Errors
     /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
     pub fn open(options: &DeviceOptions) -> Result<Self> {
-        let (raw, adapter) = adapter::choose(&options.select)?;
+        let (raw, mut adapter) = adapter::choose(&options.select)?;
+        adapter.cooperative = adapter.cooperative.filter(|_| options.cooperative);
         let refused = |e: &dyn fmt::Display| Error::Device {
             what: format!("to open `{}`", adapter.name),
             message: e.to_string(),
@@ -104,11 +118,20 @@ impl Device {
         if options.cache.is_some() {
             features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
         }
+        let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
+        if adapter.cooperative.is_some() {
+            features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+            // SAFETY: wgpu asks callers to expect undefined behaviour where such a feature has faults. Only kernels of this
+            // crate use it: they keep to the rules of SPIR-V for addresses, strides and uniform control flow, the known
+            // faults are stepped around, and plans use them after a self-test on the same adapter and driver.
+            experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+        }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wgrad"),
             required_features: features,
             required_limits: raw.limits(),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
+            experimental_features,
             ..Default::default()
         };
         let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
@@ -134,6 +157,7 @@ impl Device {
         }));
         let cache = options.cache.as_deref().and_then(|folder| cache::Cache::open(&device, folder));
         let pipelines = Pipelines::new(options.checked, cache);
+        let notes = Notes::new(&raw.get_info(), options.cache.as_deref());
         Ok(Self {
             shared: Arc::new(Shared {
                 device,
@@ -142,6 +166,7 @@ impl Device {
                 pipelines,
                 budget,
                 rehearsal: Rehearsal::default(),
+                notes,
                 failure,
             }),
         })
@@ -153,6 +178,7 @@ impl Device {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
         let pipelines = Pipelines::new(false, None);
+        let notes = Notes::new(&device.adapter_info(), None);
         Self {
             shared: Arc::new(Shared {
                 device,
@@ -161,6 +187,7 @@ impl Device {
                 pipelines,
                 budget: Budget::unlimited(),
                 rehearsal: Rehearsal::default(),
+                notes,
                 failure,
             }),
         }

@@ -79,6 +79,15 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
             planned.name, planned.min_subgroup, has.name, has.min_subgroup
         )));
     }
+    let offered = device.adapter().cooperative;
+    if let Some(cooperative) = planned.cooperative.filter(|_| planned.cooperative != offered) {
+        let offered = offered.map_or_else(|| "none".to_owned(), |offered| offered.to_string());
+        return Err(Error::Option(format!(
+            "the plan for `{}` counts on cooperative matrices of {cooperative}, `{}` has {offered}; plan with \
+             `exec::limits_for`",
+            planned.name, has.name
+        )));
+    }
     Ok(())
 }
 

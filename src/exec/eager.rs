@@ -135,7 +135,8 @@ impl Eager {
             }
         }
         for (i, storage) in storages.iter().enumerate() {
-            if storage.class_at(storage.first) == Class::Input {
+            // The first operation may already write over it.
+            if storage.tenants.first().is_some_and(|(_, class)| *class == Class::Input) {
                 self.take(i)?;
             }
         }

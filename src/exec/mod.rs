@@ -8,6 +8,7 @@ mod check;
 mod clock;
 mod commands;
 mod compatible;
+mod cooperative;
 mod eager;
 mod feed;
 mod held;
@@ -25,14 +26,17 @@ mod session;
 mod statistics;
 mod timers;
 mod transfer;
+mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;
 
+pub use cooperative::{Race, limits_for, race_cooperative, test_cooperative};
 pub use eager::Eager;
 pub use feed::Element;
 pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};
 pub use statistics::RunStats;
+pub use tune::{Tuning, tune};
 #[cfg(feature = "safetensors")]
 pub use weights::read_notes;

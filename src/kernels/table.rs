@@ -209,6 +209,9 @@ macro_rules! halves {
 halves!(PACK_F16, "pack_f16", UNPACK_F16, "unpack_f16", HALF_F16);
 halves!(PACK_BF16, "pack_bf16", UNPACK_BF16, "unpack_bf16", HALF_BF16);
 
+#[path = "cooperative.rs"]
+mod cooperative;
+pub use cooperative::*;
 #[path = "conv.rs"]
 mod conv;
 pub use conv::*;
@@ -228,7 +231,8 @@ pub static ALL: &[&Kernel] = {
     static MORE: [&Kernel; OTHERS.len() + updates::KERNELS.len()] = join(OTHERS, &updates::KERNELS);
     static MOST: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
     static NEARLY: [&Kernel; MOST.len() + matmul::KERNELS.len()] = join(&MOST, &matmul::KERNELS);
-    static JOINED: [&Kernel; NEARLY.len() + matmul::CPU_KERNELS.len()] = join(&NEARLY, &matmul::CPU_KERNELS);
+    static LESS: [&Kernel; NEARLY.len() + matmul::CPU_KERNELS.len()] = join(&NEARLY, &matmul::CPU_KERNELS);
+    static JOINED: [&Kernel; LESS.len() + cooperative::KERNELS.len()] = join(&LESS, &cooperative::KERNELS);
     &JOINED
 };
 

@@ -2,7 +2,7 @@
 
 use super::grid::fold;
 use super::products::{Case, Sizes, choose};
-use super::{Lowered, Operand, Site, chain, reduce};
+use super::{Lowered, Operand, Site, chain, cooperative, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernels::{Held, Launch, reading};
@@ -57,8 +57,14 @@ struct Product {
 impl Product {
     fn launch(&self, site: &Site, to: Operand) -> Launch<Operand> {
         let Sizes { batch, m, n, k } = self.case.sizes;
-        let row = choose(&self.case, site.limits);
-        let (tiles_m, tiles_n) = (m.div_ceil(row.tile.0), n.div_ceil(row.tile.1));
+        let (kernel, tile, constants) = match cooperative::choose(&self.case, self.held, site.limits) {
+            Some(cooperative::Choice { kernel, tile, constants }) => (kernel, tile, constants),
+            None => {
+                let row = choose(&self.case, site.limits);
+                (reading(row.kernel(&self.case), self.held), row.tile, row.constants(&self.case))
+            }
+        };
+        let (tiles_m, tiles_n) = (m.div_ceil(tile.0), n.div_ceil(tile.1));
         let grid = fold(tiles_m * tiles_n * batch, site.limits.max_workgroups);
         let words = [
             m,
@@ -77,8 +83,8 @@ impl Product {
             self.b_strides.1,
         ];
         Launch {
-            kernel: reading(row.kernel(&self.case), self.held),
-            constants: row.constants(&self.case),
+            kernel,
+            constants,
             memory: vec![Operand::Input(0), Operand::Input(1), to],
             params: words.map(|word| word as u32).to_vec(),
             grid,

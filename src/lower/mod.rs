@@ -4,6 +4,7 @@ mod attention;
 mod chain;
 mod chain_text;
 mod conv;
+pub mod cooperative;
 mod elementwise;
 mod embedding;
 mod grid;

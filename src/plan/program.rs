@@ -137,8 +137,9 @@ impl Program {
         for id in inputs {
             program.new_storage(id, 0, last_use[id.index()], limits)?;
         }
+        let rounding = Rounding::of(&program.graph, limits);
         for position in 0..program.order.len() {
-            program.add_node(position, &last_use, limits, in_place)?;
+            program.add_node(position, &last_use, &rounding, in_place)?;
         }
         Ok(program)
     }
@@ -257,10 +258,11 @@ impl Program {
         &mut self,
         position: usize,
         last_use: &[usize],
-        limits: &Limits,
+        rounding: &Rounding,
         in_place: bool,
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
+        let limits = rounding.limits(node.outputs.first().map(|id| self.graph.value(*id).class));
         let offloaded: Vec<ValueId> =
             node.inputs.iter().copied().filter(|id| self.graph.value(*id).offloaded).collect();
         for &id in &offloaded {
@@ -372,6 +374,25 @@ impl Program {
             let elsewhere = |j: usize| j != i && self.storage_of[inputs[j].index()] == Some(id);
             !storage.persistent && storage.last == position && !(0..inputs.len()).any(elsewhere)
         })
+    }
+}
+
+/// What operations may round their operands to.
+struct Rounding {
+    limits: Limits,
+    gradients: Limits,
+}
+
+impl Rounding {
+    /// Without a loss scale small gradients would vanish in `f16`. What is computed again is an activation and rounded alike.
+    fn of(graph: &Graph, limits: &Limits) -> Self {
+        let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
+        let cooperative = limits.cooperative.filter(|_| scaled);
+        Self { limits: limits.clone(), gradients: Limits { cooperative, ..limits.clone() } }
+    }
+
+    fn limits(&self, result: Option<Class>) -> &Limits {
+        if result == Some(Class::Gradient) { &self.gradients } else { &self.limits }
     }
 }
 

@@ -40,6 +40,7 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
+        let limits = &limits.within(options.precision);
         let (task, mut known) = (progress::task("savings", 6), 0);
         let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
             task.done(known);
@@ -104,6 +105,7 @@ impl TrainStep {
     }
 
     fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
+        let limits = &limits.within(options.precision);
         let settings = self.settings(options);
         // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
@@ -150,6 +152,7 @@ impl TrainStep {
             PlanOptions { rebuild: false, fuse: false, reuse: false, precision, offload, ..*options };
         let options = PlanOptions { bit_masks: false, weights: WeightStorage::F32, ..options };
         let settings = Settings { in_place: false, reorder: false, ..self.settings(&options) };
+        let limits = &limits.within(precision);
         Plan::compile(self.training_graph(&options, limits)?, limits, settings)
     }
 
@@ -257,6 +260,16 @@ impl Forward {
     /// # Errors
     /// As there.
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.plan_in(Precision::F32, weights, limits)
+    }
+
+    /// [`Forward::plan_with`] in a precision. Nothing waits for a backward pass here: in [`Precision::F16`] products may round
+    /// their factors to use cooperative matrices, if `limits` has any.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan_in(&self, precision: Precision, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        let limits = &limits.within(precision);
         self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights), limits))
     }
 
@@ -265,7 +278,7 @@ impl Forward {
     /// # Errors
     /// As [`Forward::plan`].
     pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(limits, |graph| graph)
+        self.compile(&limits.within(Precision::F32), |graph| graph)
     }
 
     fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {

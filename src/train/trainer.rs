@@ -7,7 +7,7 @@ use super::{Callback, Epoch, StepProgress};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exec::{Debug, OnOom, ProgramId, Refit, Session};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, limits_for, tune};
 use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
@@ -43,6 +43,8 @@ pub struct TrainOptions {
     pub schedule: Schedule,
     /// What to do when the device has too little memory, at the start or later.
     pub on_oom: OnOom,
+    /// How long to look for the fastest kernels first; `None` for those of the table.
+    pub tune: Option<Tuning>,
 }
 
 const TRAIN: ProgramId = ProgramId(0);
@@ -117,8 +119,12 @@ impl Trainer {
         let forward = Forward::trace(network.params(), "logits", |trace| {
             network.logits(&trace.input("x", [loader.batch(), len]))
         })?;
-        let TrainOptions { plan, schedule, on_oom } = *options;
-        let limits = device.limits();
+        let TrainOptions { plan, schedule, on_oom, tune: tuning } = *options;
+        let limits = limits_for(device, plan.precision);
+        let limits = &match tuning {
+            Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
+            None => limits,
+        };
         let sizes = [loader.batch(), loader.tail()];
         let evaluation = forward.plan_with(plan.weights, limits)?;
         let recipe = Recipe::new(trace, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;

@@ -1,7 +1,8 @@
 //! What the tests share: every adapter of the machine as data, comparisons that name the worst element, and graphs that
 //! are run on a device and on the `f64` twin side by side.
 //!
-//! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there.
+//! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there. With
+//! `WGRAD_REQUIRE_COOPERATIVE=1` one of them must have cooperative matrices.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod attention_cases;
@@ -60,6 +61,21 @@ fn open_all(checked: bool) -> Vec<Device> {
         Device::open(&options).expect("an adapter that is listed as usable opens")
     };
     usable.into_iter().map(|adapter| open(adapter.name)).collect()
+}
+
+/// Devices with cooperative matrices, and the limits of each with them, whether they are fast or not.
+pub fn cooperative() -> Vec<(&'static Device, Limits)> {
+    let with = |device: &'static Device| {
+        let cooperative = device.adapter().cooperative;
+        cooperative.map(|_| (device, Limits { cooperative, ..device.limits().clone() }))
+    };
+    let all: Vec<_> = devices().iter().filter_map(with).collect();
+    if all.is_empty() {
+        let required = std::env::var_os("WGRAD_REQUIRE_COOPERATIVE").is_some_and(|value| value == "1");
+        assert!(!required, "WGRAD_REQUIRE_COOPERATIVE: no adapter here has cooperative matrices");
+        eprintln!("SKIPPED: no adapter here has cooperative matrices (scripts/recent_mesa.sh builds one)");
+    }
+    all
 }
 
 /// Runs `body` on each device; a failure says on which.

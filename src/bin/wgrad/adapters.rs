@@ -38,6 +38,8 @@ pub fn run(options: &Options) -> Result<()> {
             (a, b) => format!("{a} to {b}"),
         };
         println!("  subgroups  {subgroups}");
+        let cooperative = adapter.cooperative.map_or_else(|| "none".to_owned(), |c| c.to_string());
+        println!("  matrices   {cooperative}");
         println!("  {}", adapter.reason());
     }
     Ok(())
@@ -58,6 +60,7 @@ fn to_json(adapter: &Adapter) -> serde_json::Value {
         "f16": limits.f16.name(),
         "subgroup_min": adapter.subgroups.0,
         "subgroup_max": adapter.subgroups.1,
+        "cooperative_side": adapter.cooperative.map(|c| c.side),
         "usable": adapter.unusable.is_none(),
         "reason": adapter.reason(),
     })

@@ -99,6 +99,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         other => return Err(Error::Option(format!("--on-oom {other}: expected fail or refit"))),
     };
     let precision = options.network.precision()?;
+    let limits = &options.device.limits(&device, precision)?;
     let budget = options.fitting.budget()?;
     let fuse = !options.network.unfused;
     let weights = options.network.weights()?;
@@ -109,15 +110,13 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
         let trace = |samples: usize| model.train_step(samples);
         Ok(match within {
-            None => step.plan(&settings, device.limits())?.into(),
-            Some(bytes) => {
-                plan::fit(trace, options.network.batch / parts, &settings, bytes, device.limits())?.into()
-            }
+            None => step.plan(&settings, limits)?.into(),
+            Some(bytes) => plan::fit(trace, options.network.batch / parts, &settings, bytes, limits)?.into(),
         })
     };
     let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
     let (mut session, refit) =
-        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, device.limits()) {
+        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, limits) {
             Ok(plan) => failure.with_plan(&plan).with_device(&device),
             Err(_) => failure.with_device(&device),
         })?;
@@ -210,6 +209,9 @@ fn print(
             "planned_bytes": planned_bytes,
             "recompute": options.fitting.recompute,
             "bit_masks": options.fitting.bit_masks,
+            "loss_scale": options.fitting.loss_scale,
+            "cooperative": plan.limits.cooperative.map(|matrices| matrices.side),
+            "product": plan.limits.product,
             "accumulate": options.fitting.accumulate,
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,

@@ -1,6 +1,6 @@
 //! Budgets and recomputation on the command line: what `plan` and `bench` have in common.
 
-use wgrad::graph::Roofline;
+use wgrad::graph::{LossScale, Roofline};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer};
@@ -27,6 +27,9 @@ pub struct Options {
     /// Scale all gradients so that their norm is at most this.
     #[arg(long, value_name = "NORM")]
     pub clip_norm: Option<f32>,
+    /// Scale the loss's gradient and skip steps that overflow, as PyTorch's GradScaler does.
+    #[arg(long)]
+    pub loss_scale: bool,
     /// What lies in the host's memory while the device does not need it: off, or a list of optimizer and one of activations,
     /// activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
@@ -53,8 +56,9 @@ impl Options {
         let offload = offload(&self.offload)?;
         let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
         let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
+        let loss_scale = self.loss_scale.then(LossScale::default);
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { clip, offload, roofline, bit_masks, ..options })
+        Ok(PlanOptions { clip, offload, roofline, bit_masks, loss_scale, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.

@@ -1,7 +1,7 @@
 //! Operations that can be measured alone: a plan each, with the work it does.
 
 use wgrad::autodiff::Gradients;
-use wgrad::dtype::{DType, WeightStorage};
+use wgrad::dtype::{DType, Precision, WeightStorage};
 use wgrad::graph::{Attention, Class, Init, Mode, Params, Tensor, Trace, Value, Window};
 use wgrad::limits::Limits;
 use wgrad::optim::{Clip, Optimizer};
@@ -96,6 +96,14 @@ impl Kind {
     }
 }
 
+/// Operands in `f16` lose nothing by cooperative matrices.
+pub fn precision(dtype: WeightStorage) -> Precision {
+    match dtype {
+        WeightStorage::F16(_) => Precision::F16,
+        WeightStorage::F32 | WeightStorage::Bf16(_) => Precision::F32,
+    }
+}
+
 /// One operation, planned.
 pub struct Job {
     pub plan: Plan,
@@ -113,7 +121,7 @@ impl Job {
         let forward = |model: &dyn Fn(&Operands) -> Tensor| {
             let params = Params::new(0);
             let forward = Forward::trace(&params, "y", |trace| model(&Operands { params: &params, trace }))?;
-            let plan = forward.plan_with(dtype, limits)?;
+            let plan = forward.plan_in(precision(dtype), dtype, limits)?;
             held(&plan, dtype)?;
             Ok::<Plan, Error>(plan)
         };

@@ -9,6 +9,7 @@ use wgrad::device::Device;
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::limits::Limits;
+use wgrad::lower::cooperative::{BLOCKS, Block};
 use wgrad::lower::products::{ROWS, Row};
 use wgrad::reference::Twin;
 use wgrad::{Error, Result};
@@ -46,7 +47,7 @@ pub fn run(options: &Options) -> Result<()> {
     let device = options.device.open()?;
     let large = !device.limits().class.is_cpu();
     let size = options.kind.size(options.size, large)?;
-    let limits = limits(options, device.limits())?;
+    let limits = limits(options, &options.device.limits(&device, jobs::precision(options.dtype))?)?;
     let job = Job::new(options.kind, &size, options.dtype, &limits)?;
     let mut session = Session::new(&device, &job.plan)?;
     session.run(ProgramId(0))?;
@@ -64,10 +65,21 @@ fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     if options.kind != Kind::Matmul {
         return wrong(format!("it names a way to compute matrix products, not `{}`", options.kind.name()));
     }
-    match Row::named(name) {
-        Some(row) if row.runs_on(own) => Ok(Limits { product: Some(row.name), ..own.clone() }),
-        Some(_) => wrong(format!("`{}` cannot run it", own.name)),
-        None => wrong(format!("expected {}", ROWS.iter().map(|row| row.name).collect::<Vec<_>>().join(", "))),
+    let runs = match (Row::named(name), Block::named(name)) {
+        (Some(row), _) => row.runs_on(own).then_some(row.name),
+        (_, Some(block)) => block.runs_on(own).then_some(block.name),
+        _ => {
+            let names = ROWS.iter().map(|row| row.name).chain(BLOCKS.iter().map(|block| block.name));
+            return wrong(format!("expected {}", names.collect::<Vec<_>>().join(", ")));
+        }
+    };
+    match runs {
+        Some(name) => Ok(Limits { product: Some(name), ..own.clone() }),
+        None if Block::named(name).is_some() => wrong(format!(
+            "`{}` has no cooperative matrices, or they did not win: --dtype f16 --cooperative always takes them",
+            own.name
+        )),
+        None => wrong(format!("`{}` cannot run it", own.name)),
     }
 }
 

@@ -1,0 +1,190 @@
+//! Tuning: which way of computing matrix products is fastest on an adapter, by trying them. Nothing here runs unless it is
+//! asked for; without it the choice is the table's, the same on every day.
+
+use std::time::{Duration, Instant};
+
+use super::{ProgramId, Session};
+use crate::device::Device;
+use crate::dtype::{Precision, Rounding, WeightStorage};
+use crate::error::Result;
+use crate::graph::{Init, Params};
+use crate::limits::Limits;
+use crate::lower::cooperative::{BLOCKS, Block};
+use crate::lower::products::{ROWS, Row};
+use crate::plan::Forward;
+use crate::progress;
+use crate::units::Bytes;
+
+/// How much tuning may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Time by the clock. No way of computing is tried that would probably not be done by then, going by those before it.
+    pub time: Duration,
+    /// Bytes on the device at once. Products that need more are not tried.
+    pub max_workspace: Bytes,
+}
+
+impl Default for Tuning {
+    /// Five seconds, 256 MiB.
+    fn default() -> Self {
+        Self { time: Duration::from_secs(5), max_workspace: Bytes(256 << 20) }
+    }
+}
+
+/// A product that is tried: m, n, k, and which operand is transposed.
+type Shape = ([usize; 3], [bool; 2]);
+
+/// A square product, the gradient of an activation, the gradient of a weight.
+const ON_CPUS: [Shape; 3] =
+    [([192; 3], [false, false]), ([64, 256, 96], [false, true]), ([96, 128, 256], [true, false])];
+const ON_GPUS: [Shape; 3] =
+    [([2048; 3], [false, false]), ([1024, 512, 768], [false, true]), ([768, 1024, 2048], [true, false])];
+
+/// Seconds of a way over those of the table's choice that count as faster: less is chance.
+const FASTER: f64 = 0.95;
+
+/// `limits` with the fastest way of computing products in `precision`, as [`Limits::product`]: plans for the same choice are
+/// the same plans. It is [`None`], the table's choice, unless another is faster by a twentieth over a few products taken
+/// together. When every way was tried, the choice is noted for the device and, with [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for
+/// later processes with the same adapter, driver and version, which then try nothing.
+///
+/// # Errors
+/// What compiling and running return. Too little memory is no error: what does not fit is not tried.
+pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning) -> Result<Limits> {
+    let matrices = if limits.cooperative.is_some() { "_cooperative" } else { "" };
+    let note = format!("products_{}{matrices}", precision.name());
+    if let Some(product) = device.note(&note).and_then(|text| product_of(&text, limits)) {
+        return Ok(Limits { product, ..limits.clone() });
+    }
+    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let names = candidates(limits);
+    let task = progress::task("tuning", names.len() as u64);
+    let mut table: Option<Times> = None;
+    let mut best = (FASTER, None);
+    let mut tried = 0;
+    for &name in &names {
+        let begun = Instant::now();
+        if start.elapsed() + longest > tuning.time {
+            break;
+        }
+        let times = times(device, &Limits { product: name, ..limits.clone() }, precision, tuning)?;
+        longest = longest.max(begun.elapsed());
+        tried += 1;
+        task.done(tried);
+        match &table {
+            None => table = Some(times),
+            Some(table) => {
+                let share = share(&times, table);
+                log::debug!(
+                    "{}: {} takes {share:.3} of the table's time",
+                    limits.name,
+                    name.unwrap_or_default()
+                );
+                best = if share < best.0 { (share, name) } else { best };
+            }
+        }
+    }
+    log::info!("{}: tuned with {tried} of {} ways: {}", limits.name, names.len(), best.1.unwrap_or(BY_TABLE));
+    let measured = table.is_some_and(|times| times.iter().any(Option::is_some));
+    if measured && tried == names.len() as u64 {
+        device.set_note(&note, best.1.unwrap_or(BY_TABLE));
+    }
+    Ok(Limits { product: best.1, ..limits.clone() })
+}
+
+/// The words for the table's own choice.
+const BY_TABLE: &str = "by the table";
+
+/// What a note chose; `None` if this adapter cannot run it, or nobody knows it.
+fn product_of(text: &str, limits: &Limits) -> Option<Option<&'static str>> {
+    let known = candidates(limits).into_iter().find(|name| name.unwrap_or(BY_TABLE) == text);
+    if known.is_none() {
+        log::info!("{}: no way to compute products is called `{text}` here; tuning again", limits.name);
+    }
+    known
+}
+
+/// The table's choice first.
+fn candidates(limits: &Limits) -> Vec<Option<&'static str>> {
+    let rows = ROWS.iter().filter(|row: &&Row| row.runs_on(limits)).map(|row| Some(row.name));
+    let blocks = BLOCKS.iter().filter(|block: &&Block| block.runs_on(limits)).map(|block| Some(block.name));
+    std::iter::once(None).chain(rows).chain(blocks).collect()
+}
+
+/// Seconds of each product; `None` for those that there was no memory for.
+type Times = Vec<Option<f64>>;
+
+/// Seconds as a share of others: the geometric mean over products, so that each counts alike.
+fn share(times: &Times, others: &Times) -> f64 {
+    let both: Vec<f64> = times.iter().zip(others).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
+    if both.is_empty() { 1.0 } else { (both.iter().sum::<f64>() / both.len() as f64).exp() }
+}
+
+fn times(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning) -> Result<Times> {
+    let shapes = if limits.class.is_cpu() { ON_CPUS } else { ON_GPUS };
+    shapes.iter().map(|shape| time(device, limits, precision, (*shape, tuning.max_workspace))).collect()
+}
+
+/// Runs of which the fastest counts.
+const RUNS: u32 = 5;
+
+fn time(
+    device: &Device,
+    limits: &Limits,
+    precision: Precision,
+    (([m, n, k], [ta, tb]), most): (Shape, Bytes),
+) -> Result<Option<f64>> {
+    let weights = match precision {
+        Precision::F32 => WeightStorage::F32,
+        Precision::F16 => WeightStorage::F16(Rounding::Nearest),
+        Precision::Bf16 => WeightStorage::Bf16(Rounding::Nearest),
+    };
+    let params = Params::new(0);
+    let product = Forward::trace(&params, "c", |trace| {
+        let operand = |name: &str, [rows, columns]: [usize; 2], transposed: bool| {
+            let shape = if transposed { [columns, rows] } else { [rows, columns] };
+            trace.param(&params.add(name, shape, Init::fan_in(4)))
+        };
+        operand("a", [m, k], ta).matmul_transposed(&operand("b", [k, n], tb), ta, tb)
+    })?;
+    let plan = product.plan_in(precision, weights, limits)?;
+    if plan.footprint().total() > most.0 {
+        return Ok(None);
+    }
+    let mut session = match Session::new(device, &plan) {
+        Err(error) if error.is_out_of_memory() => return Ok(None),
+        session => session?,
+    };
+    let mut best = f64::INFINITY;
+    for run in 0..=RUNS {
+        let start = Instant::now();
+        session.run(ProgramId(0))?;
+        session.wait()?;
+        // The first compiles.
+        best = if run > 0 { best.min(start.elapsed().as_secs_f64()) } else { best };
+    }
+    Ok(Some(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_product_counts_alike() {
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
+        close(share(&vec![Some(2.0), Some(0.01)], &vec![Some(1.0), Some(0.02)]), 1.0);
+        close(share(&vec![Some(0.5), None], &vec![Some(1.0), Some(7.0)]), 0.5);
+        close(share(&vec![None], &vec![Some(1.0)]), 1.0);
+    }
+
+    #[test]
+    fn notes_name_what_runs_here() {
+        let limits = Limits::named("swiftshader").expect("a preset");
+        assert_eq!(product_of(BY_TABLE, &limits), Some(None));
+        assert_eq!(product_of("cpu8", &limits), Some(Some("cpu8")));
+        for unknown in ["cpu32", "cooperative", "nonsense", ""] {
+            assert_eq!(product_of(unknown, &limits), None, "{unknown}");
+        }
+    }
+}

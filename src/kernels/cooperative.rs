@@ -1,0 +1,89 @@
+//! Matrix products by cooperative matrices: for matrices of 8 × 8 and of 16 × 16, and operands in 32 and in 16 bits.
+
+use super::{Held, Kernel, STORE_LANES};
+
+/// Subgroups of all sizes, blocks of all shapes, each transpose, lines of any length and of fours.
+const VARIANTS: &[&[(&str, f64)]] = &[
+    &[("LANES", 32.0), ("FOURS_A", 1.0), ("FOURS_B", 1.0)],
+    &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_B", 1.0), ("FOURS_A", 1.0)],
+    &[("LANES", 32.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("FOURS_B", 1.0)],
+    &[("LANES", 32.0), ("GROUPS_N", 2.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
+    &[("LANES", 64.0), ("GROUPS_N", 2.0)],
+    &[("LANES", 16.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_A", 1.0)],
+];
+
+macro_rules! cooperative {
+    ($name:expr, $side:literal, $a:literal, $b:literal) => {
+        Kernel {
+            name: $name,
+            parts: &[
+                wgsl!($side),
+                wgsl!("prelude/matmul_params"),
+                wgsl!($a),
+                wgsl!($b),
+                wgsl!("prelude/cooperative_tiles"),
+                STORE_LANES,
+                wgsl!("matmul_cooperative"),
+            ],
+            slots: &[1, 2, 3],
+            workgroup: 256,
+            variants: VARIANTS,
+        }
+    };
+    ($name:literal, $side:literal) => {
+        [
+            [
+                cooperative!($name, $side, "prelude/cooperative_a_f32", "prelude/cooperative_b_f32"),
+                cooperative!(
+                    concat!($name, "_f32_f16"),
+                    $side,
+                    "prelude/cooperative_a_f32",
+                    "prelude/cooperative_b_f16"
+                ),
+            ],
+            [
+                cooperative!(
+                    concat!($name, "_f16_f32"),
+                    $side,
+                    "prelude/cooperative_a_f16",
+                    "prelude/cooperative_b_f32"
+                ),
+                cooperative!(
+                    concat!($name, "_f16"),
+                    $side,
+                    "prelude/cooperative_a_f16",
+                    "prelude/cooperative_b_f16"
+                ),
+            ],
+        ]
+    };
+}
+
+/// The kernel for matrices of `side` × `side`; `None` for operands in bfloat16, whose range `f16` has not.
+pub fn matmul_cooperative(side: u32, held: [Held; 2]) -> Option<&'static Kernel> {
+    let place = |held| match held {
+        Held::F32 => Some(0),
+        Held::F16 => Some(1),
+        Held::Bf16 => None,
+    };
+    let kernels = if side == 8 { &MATMUL_COOPERATIVE8 } else { &MATMUL_COOPERATIVE16 };
+    Some(&kernels[place(held[0])?][place(held[1])?])
+}
+
+/// For matrices of 8 × 8, by whether A, and whether B, is in 16 bits.
+pub static MATMUL_COOPERATIVE8: [[Kernel; 2]; 2] =
+    cooperative!("matmul_cooperative8", "prelude/cooperative8");
+/// The same for matrices of 16 × 16.
+pub static MATMUL_COOPERATIVE16: [[Kernel; 2]; 2] =
+    cooperative!("matmul_cooperative16", "prelude/cooperative16");
+
+pub(super) static KERNELS: [&Kernel; 8] = [
+    &MATMUL_COOPERATIVE8[0][0],
+    &MATMUL_COOPERATIVE8[0][1],
+    &MATMUL_COOPERATIVE8[1][0],
+    &MATMUL_COOPERATIVE8[1][1],
+    &MATMUL_COOPERATIVE16[0][0],
+    &MATMUL_COOPERATIVE16[0][1],
+    &MATMUL_COOPERATIVE16[1][0],
+    &MATMUL_COOPERATIVE16[1][1],
+];
