@@ -221,7 +221,11 @@ fn every_file_is_used_and_short() {
     let (products, written) = (products(), written());
     for path in files {
         let text = std::fs::read_to_string(&path).expect("text");
-        let used = table::ALL.iter().chain(&products).chain(&written).any(|kernel| kernel.parts.contains(&text.as_str()));
+        let used = table::ALL
+            .iter()
+            .chain(&products)
+            .chain(&written)
+            .any(|kernel| kernel.parts.contains(&text.as_str()));
         assert!(used, "{}: no kernel is made from it", path.display());
         assert!(text.lines().count() <= 200, "{}: more than 200 lines", path.display());
         assert!(text.starts_with("// "), "{}: no line that says what it computes", path.display());

@@ -19,10 +19,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
-# Kernel, size, format, and the least that is asked of it: operations, bytes, or a share of the adapter's own copies.
+# Kernel, size, format with further options, and the least that is asked of it: operations, bytes, or a share of the adapter's own copies.
 GPU_KERNELS = [
     ("matmul", "4096", "f32", ("gflops", 28e3)),
     ("matmul", "4096", "f16", ("gflops", 120e3)),
+    ("matmul", "4096", "f16 --cooperative always", ("gflops", 120e3)),
+    ("matmul", "4096", "f16 --cooperative always --variant cooperative_wide", None),
+    ("matmul", "4096", "f16 --cooperative off", None),
     ("matmul", "4096", "bf16", None),
     ("matmul", "1024", "f32", None),
     ("matmul", "8192x768x3072", "f32", None),
@@ -92,7 +95,7 @@ def table(header, rows):
 
 def kernel_row(runner, bench, software, job):
     kernel, size, dtype, asked = job
-    out = runner.run([*bench(kernel), "--size", size, "--dtype", dtype])
+    out = runner.run([*bench(kernel), "--size", size, "--dtype", *dtype.split()])
     if "error" in out:
         return [kernel, size, dtype, out["error"], *["–"] * 6]
     suffix = "_per_cpu_s" if software else ""
@@ -117,7 +120,8 @@ def step_rows(runner, bench, software, job):
     model, common, own, formats, most = job
     work = " ".join([model, *common])
     for dtype in formats:
-        ours = runner.run([*bench(model), *common, *own, "--precision", dtype])
+        scale = ["--loss-scale"] if dtype == "f16" and not software else []
+        ours = runner.run([*bench(model), *common, *own, "--precision", dtype, *scale])
         theirs = None
         if not software and has_pytorch():
             program = str(HERE / "pytorch_step.py")
@@ -191,7 +195,7 @@ def main():
     print("that wgrad created on the device.", end="")
     if not software:
         print(" For PyTorch's eager mode they are the most of tensors alive (`max_memory_allocated`);")
-        print("its f32 is strict (no TF32), its f16 is autocast with a GradScaler.", end="")
+        print("its f32 is strict (no TF32), its f16 is autocast with a GradScaler, as wgrad's has a loss scale.", end="")
     print("\n")
     header = ["work", "format", "library", "ms", "CPU ms", "MB", "s to the first loss", "first loss", "last loss", "asked"]
     steps = CPU_STEPS if software else GPU_STEPS

@@ -16,7 +16,8 @@ use crate::random;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
 /// matrices that passed [`test_cooperative`] and won [`race_cooperative`]. That takes a fraction of a second, once for a
-/// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. Software adapters have no hardware for them: there they are not even tried.
+/// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder.
+/// Software adapters have no hardware for them: there they are not even tried.
 pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     let limits = device.limits();
     if precision != Precision::F16 || limits.class.is_cpu() {
