@@ -6,7 +6,7 @@ use burn::module::Param;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Relu};
-use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::optim::{AdamConfig, GradientsParams};
 use burn::prelude::*;
 use compare_shared::{BATCH, CLASSES, PIXELS, RATE, Who, Work};
 
@@ -82,7 +82,7 @@ fn main() {
     let y = Tensor::<1, Int>::from_data(TensorData::new(labels, [BATCH]), &device);
     let loss = CrossEntropyLossConfig::new().init(&device);
     let who =
-        Who { library: "burn".to_owned(), version: "0.22.1".to_owned(), adapter: format!("{device:?}") };
+        Who { library: "burn".to_owned(), version: "0.22.1".to_owned(), adapter: "the CPU adapter, by wgpu".to_owned() };
     let bytes = || device.memory_pool_usage().map_or(0, |usage| usage.bytes_reserved);
     macro_rules! train {
         ($model:expr, $x:expr) => {{
