@@ -81,8 +81,11 @@ fn main() {
     let labels: Vec<i64> = work.y.iter().map(|&class| i64::from(class)).collect();
     let y = Tensor::<1, Int>::from_data(TensorData::new(labels, [BATCH]), &device);
     let loss = CrossEntropyLossConfig::new().init(&device);
-    let who =
-        Who { library: "burn".to_owned(), version: "0.22.1".to_owned(), adapter: "the CPU adapter, by wgpu".to_owned() };
+    let who = Who {
+        library: "burn".to_owned(),
+        version: "0.22.1".to_owned(),
+        adapter: "the CPU adapter, by wgpu".to_owned(),
+    };
     let bytes = || device.memory_pool_usage().map_or(0, |usage| usage.bytes_reserved);
     macro_rules! train {
         ($model:expr, $x:expr) => {{
