@@ -34,8 +34,8 @@ impl DType {
         }
     }
 
-    /// Held as pairs in words of 32 bits: only casts, views, copies, chains of
-    /// functions, matrix products, embeddings and updates take it.
+    /// Held as pairs in words of 32 bits: only casts, views, copies, chains of functions, matrix products, images of
+    /// convolutions, embeddings and updates take it.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)
     }

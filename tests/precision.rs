@@ -172,9 +172,9 @@ fn activations_are_kept_in_half_the_bytes() {
             let plan = step.plan(&options(precision), &limits).expect("planned");
             let share = kept_bytes(&plan) as f64 / kept_bytes(&wide) as f64;
             assert!(share <= 0.51, "{name} keeps {share:.3} of its bytes as {}", precision.name());
-            // Of so small a network one gradient decides, which in 32 bits lies over what waited for it.
-            let least = name == "cnn" || plan.peak_bytes() <= wide.peak_bytes();
-            assert!(least, "{name}: {}", precision.name());
+            // Of so small a network one gradient decides, which in 32 bits lies over what waited for it, in 16 beside it.
+            let beside = if name == "cnn" { kept_bytes(&plan) } else { 0 };
+            assert!(plan.peak_bytes() <= wide.peak_bytes() + beside, "{name}: {}", precision.name());
             let ops = |plan: &Plan| {
                 // Whether a scalar waits at the fullest moment is a matter of order.
                 let large = |kept: &&Kept| kept.bytes > 8192;

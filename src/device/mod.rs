@@ -60,7 +60,8 @@ pub struct DeviceOptions {
     /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
     pub checked: bool,
     /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`], where the backend can;
-    /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else should be able to write there: drivers trust what they find.
+    /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else
+    /// should be able to write there: drivers trust what they find.
     pub cache: Option<PathBuf>,
     /// Let matrix products use the adapter's cooperative matrices where they proved right and faster, by wgpu's experimental
     /// feature. On unless it is switched off.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use super::{Device, sealed};
 
@@ -20,6 +20,10 @@ impl Notes {
     pub(super) fn new(info: &wgpu::AdapterInfo, folder: Option<&Path>) -> Self {
         let folder = folder.map(Path::to_owned);
         Self { folder, maker: sealed::maker(info), known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
@@ -44,7 +48,7 @@ impl Device {
     /// What was noted under a name made for files, if anything was.
     pub(crate) fn note(&self, name: &str) -> Option<String> {
         let notes = &self.shared.notes;
-        let mut known = notes.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut known = notes.known();
         if let Some(text) = known.get(name) {
             return Some(text.clone());
         }
@@ -56,11 +60,7 @@ impl Device {
     /// Notes something. What cannot be written to the folder is told in the log.
     pub(crate) fn set_note(&self, name: &str, text: &str) {
         let notes = &self.shared.notes;
-        notes
-            .known
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .insert(name.to_owned(), text.to_owned());
+        notes.known().insert(name.to_owned(), text.to_owned());
         let Some(path) = notes.path(name) else { return };
         if let Err(error) = sealed::write(&path, &sealed::pack(MAGIC, text.as_bytes(), &notes.maker)) {
             log::warn!("{}: not kept: {error}", path.display());

@@ -1,17 +1,17 @@
 //! Cooperative matrices on trial: what an adapter offers is used when it has shown here that it is right, and faster than the
 //! kernels that would run otherwise. Drivers have offered them with wrong results, and slower.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use half::f16;
 
-use super::{ProgramId, Session};
+use super::{ProgramId, Session, trial};
 use crate::device::Device;
-use crate::dtype::{DType, Precision, Rounding, WeightStorage};
+use crate::dtype::{DType, Precision};
 use crate::error::{Error, Result};
-use crate::graph::{Init, Mode, Params, Tensor, Trace};
+use crate::graph::{Mode, Params, Tensor, Trace};
 use crate::limits::Limits;
-use crate::plan::{Forward, Plan};
+use crate::plan::Plan;
 use crate::random;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
@@ -261,9 +261,6 @@ impl std::fmt::Display for Race {
     }
 }
 
-/// Rounds of a race; the best of each side counts.
-const ROUNDS: usize = 5;
-
 /// Multiplies square matrices held in `f16` with cooperative matrices and without, in turns: 2,048³ on a GPU, 256³ on a CPU.
 ///
 /// # Errors
@@ -271,29 +268,11 @@ const ROUNDS: usize = 5;
 pub fn race_cooperative(device: &Device) -> Result<Race> {
     let with = untried(device)?;
     let size = if with.class.is_cpu() { 256 } else { 2048 };
-    let runner = |limits: &Limits| -> Result<Session> {
-        let params = Params::new(0);
-        let product = Forward::trace(&params, "c", |trace| {
-            let operand = |name: &str| trace.param(&params.add(name, [size, size], Init::fan_in(4)));
-            operand("a").matmul(&operand("b"))
-        })?;
-        let weights = WeightStorage::F16(Rounding::Nearest);
-        Session::new(device, &product.plan_in(Precision::F16, weights, limits)?)
+    let runner = |limits: &Limits| {
+        Session::new(device, &trial::product([size; 3], [false; 2], Precision::F16, limits)?)
     };
-    let mut sides = [runner(&with)?, runner(device.limits())?];
-    let mut best = [Duration::MAX; 2];
-    for round in 0..=ROUNDS {
-        for (session, best) in sides.iter_mut().zip(&mut best) {
-            let start = Instant::now();
-            session.run(ProgramId(0))?;
-            session.wait()?;
-            // The first compiles.
-            if round > 0 {
-                *best = start.elapsed().min(*best);
-            }
-        }
-    }
-    Ok(Race { size, cooperative: best[0], otherwise: best[1] })
+    let [cooperative, otherwise] = trial::shortest(&mut [runner(&with)?, runner(device.limits())?])?;
+    Ok(Race { size, cooperative, otherwise })
 }
 
 #[cfg(test)]

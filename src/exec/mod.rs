@@ -26,6 +26,7 @@ mod session;
 mod statistics;
 mod timers;
 mod transfer;
+mod trial;
 mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;

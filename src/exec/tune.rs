@@ -3,15 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ProgramId, Session};
+use super::{Session, trial};
 use crate::device::Device;
-use crate::dtype::{Precision, Rounding, WeightStorage};
+use crate::dtype::Precision;
 use crate::error::Result;
-use crate::graph::{Init, Params};
 use crate::limits::Limits;
 use crate::lower::cooperative::{BLOCKS, Block};
 use crate::lower::products::{ROWS, Row};
-use crate::plan::Forward;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -45,8 +43,9 @@ const FASTER: f64 = 0.95;
 
 /// `limits` with the fastest way of computing products in `precision`, as [`Limits::product`]: plans for the same choice are
 /// the same plans. It is [`None`], the table's choice, unless another is faster by a twentieth over a few products taken
-/// together. When every way was tried, the choice is noted for the device and, with [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for
-/// later processes with the same adapter, driver and version, which then try nothing.
+/// together. When every way was tried, the choice is noted for the device and, with
+/// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with the same adapter, driver and
+/// version, which then try nothing.
 ///
 /// # Errors
 /// What compiling and running return. Too little memory is no error: what does not fit is not tried.
@@ -125,45 +124,22 @@ fn times(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning
     shapes.iter().map(|shape| time(device, limits, precision, (*shape, tuning.max_workspace))).collect()
 }
 
-/// Runs of which the fastest counts.
-const RUNS: u32 = 5;
-
 fn time(
     device: &Device,
     limits: &Limits,
     precision: Precision,
-    (([m, n, k], [ta, tb]), most): (Shape, Bytes),
+    ((sizes, transposed), most): (Shape, Bytes),
 ) -> Result<Option<f64>> {
-    let weights = match precision {
-        Precision::F32 => WeightStorage::F32,
-        Precision::F16 => WeightStorage::F16(Rounding::Nearest),
-        Precision::Bf16 => WeightStorage::Bf16(Rounding::Nearest),
-    };
-    let params = Params::new(0);
-    let product = Forward::trace(&params, "c", |trace| {
-        let operand = |name: &str, [rows, columns]: [usize; 2], transposed: bool| {
-            let shape = if transposed { [columns, rows] } else { [rows, columns] };
-            trace.param(&params.add(name, shape, Init::fan_in(4)))
-        };
-        operand("a", [m, k], ta).matmul_transposed(&operand("b", [k, n], tb), ta, tb)
-    })?;
-    let plan = product.plan_in(precision, weights, limits)?;
+    let plan = trial::product(sizes, transposed, precision, limits)?;
     if plan.footprint().total() > most.0 {
         return Ok(None);
     }
-    let mut session = match Session::new(device, &plan) {
+    let session = match Session::new(device, &plan) {
         Err(error) if error.is_out_of_memory() => return Ok(None),
         session => session?,
     };
-    let mut best = f64::INFINITY;
-    for run in 0..=RUNS {
-        let start = Instant::now();
-        session.run(ProgramId(0))?;
-        session.wait()?;
-        // The first compiles.
-        best = if run > 0 { best.min(start.elapsed().as_secs_f64()) } else { best };
-    }
-    Ok(Some(best))
+    let [best] = trial::shortest(&mut [session])?;
+    Ok(Some(best.as_secs_f64()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Matrix products by cooperative matrices: how much of the result a workgroup computes.
 
+use super::flag;
 use super::products::{Case, Row, Sizes};
 use crate::kernels::table::matmul_cooperative;
 use crate::kernels::{Held, Kernel};
@@ -79,7 +80,6 @@ pub(super) fn choose(case: &Case, held: [Held; 2], limits: &Limits) -> Option<Ch
     let by_size = || large.or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
     let named = limits.product.and_then(Block::named).and_then(|block| block.of(matrices));
     let block = named.or_else(by_size)?;
-    let flag = |on: bool| f64::from(u8::from(on));
     let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
     let fours = lines.map(|line| flag(line.is_multiple_of(4)));
     Some(Choice {

@@ -1,7 +1,7 @@
 //! Functions of single elements: in fours where the layout allows, with general strides elsewhere.
 
 use super::grid::{per_thread, quads};
-use super::{Operand, Site};
+use super::{Operand, Site, flag};
 use crate::dtype::DType;
 use crate::graph::{Binary, Unary};
 use crate::kernels::{Kernel, Launch, table};
@@ -89,7 +89,6 @@ pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
         Some((b_quads, scalar)) => {
             let kernels = [&table::BINARY, &table::BINARY_IN_PLACE];
             let mut launch = in_fours(site, kernels, memory, &[b_quads]);
-            let flag = |on: bool| f64::from(u8::from(on));
             launch.constants.push(("B_SCALAR", flag(scalar)));
             launch.constants.push(("B_REPEATS", flag(b_quads != quads(output.numel()))));
             launch

@@ -69,6 +69,11 @@ impl From<Launch<Operand>> for Lowered {
     }
 }
 
+/// A condition as the value of a constant.
+fn flag(on: bool) -> f64 {
+    f64::from(u8::from(on))
+}
+
 /// Inputs whose memory the first output may take over, the preferred one first.
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {

@@ -1,5 +1,6 @@
 //! The table of kernels for matrix products: what each needs of an adapter and of a product, and where it is preferred.
 
+use super::flag;
 use crate::kernels::{Kernel, table};
 use crate::limits::{AdapterClass, Limits};
 
@@ -208,7 +209,6 @@ impl Row {
     }
 
     pub(super) fn constants(&self, case: &Case) -> Vec<(&'static str, f64)> {
-        let flag = |on: bool| f64::from(u8::from(on));
         let told = [("TRANSPOSE_A", flag(case.ta)), ("TRANSPOSE_B", flag(case.tb))];
         let told = told.into_iter().filter(|_| self.told);
         self.constants.iter().copied().chain(told).collect()

@@ -1,7 +1,7 @@
 //! Optimizer updates: one dispatch for each parameter, over its elements in fours or in blocks.
 
 use super::grid::{per_thread, quads};
-use super::{Operand, Site};
+use super::{Operand, Site, flag};
 use crate::dtype::DType;
 use crate::graph::{Stored, Update};
 use crate::kernels::{Kernel, Launch, table};
@@ -10,7 +10,6 @@ use crate::limits::AdapterClass;
 pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
-    let flag = |on: bool| f64::from(u8::from(on));
     let (kernel, constants, settings) = match *update {
         Update::Sgd { weight_decay } => (&table::SGD, vec![], vec![weight_decay, 0.0]),
         Update::Momentum { momentum, weight_decay, nesterov } => {
