@@ -1,0 +1,193 @@
+//! Convolutions as matrix products over gathered operands: no column buffer exists. The image's gradient is the same
+//! kernel with other numbers, one launch for each phase of the stride.
+
+mod axis;
+mod weight;
+
+use axis::Axis;
+pub(super) use axis::Direction;
+pub(super) use weight::weight;
+
+use super::grid::{fold, per_thread};
+use super::{Lowered, Operand, Site, chain};
+use crate::dtype::DType;
+use crate::graph::{Activation, Source, Window};
+use crate::kernels::{Kernel, Launch, Prelude, of_half_image, table};
+use crate::limits::AdapterClass;
+use crate::shape::Shape;
+
+/// What all launches of one convolution have in common.
+struct Sizes {
+    batch: usize,
+    groups: usize,
+    m: usize,
+    kc: usize,
+    first: usize,
+    taps: usize,
+    kernel_w: usize,
+    weight_m: usize,
+    weight_c: usize,
+}
+
+/// Below this many channels in a group a tile would be mostly empty.
+const FEW_CHANNELS: usize = 8;
+/// Subgroups of this size or more share the weights that one lane has read.
+const SHARING_SUBGROUP: u32 = 8;
+
+/// What a batch norm that its reader applies has for each channel: the operands behind the first two.
+const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
+
+fn activation_code(activation: Activation) -> Vec<(&'static str, f64)> {
+    vec![("ACTIVATION", f64::from(super::images::code(activation)))]
+}
+
+/// What a convolution reads beside its source and weight: by position, and the variant of its kernel.
+struct Operands {
+    variant: usize,
+    bias: Option<Operand>,
+    rest: Vec<Operand>,
+    constants: Vec<(&'static str, f64)>,
+    /// Channels of the source, and of the first of two.
+    channels: [usize; 2],
+}
+
+impl Operands {
+    fn of(site: &Site, source: Source) -> Self {
+        let [_, first, ..] = image(site.inputs[0].0);
+        let count = site.op.own(site.inputs.len());
+        let bias = |at: usize, end: usize| (at < end).then_some(Operand::Input(at));
+        let plain =
+            Self { variant: 0, bias: bias(2, count), rest: vec![], constants: vec![], channels: [first; 2] };
+        match source {
+            Source::Tensor => plain,
+            Source::Normed(activation) => Self {
+                variant: 1,
+                bias: bias(2 + TERMS.len(), count),
+                rest: TERMS.to_vec(),
+                constants: activation_code(activation),
+                ..plain
+            },
+            Source::Joined => {
+                let [_, second, ..] = image(site.inputs[count - 1].0);
+                Self {
+                    variant: 2,
+                    bias: bias(2, count - 1),
+                    rest: vec![Operand::Input(count - 1)],
+                    channels: [first + second, first],
+                    ..plain
+                }
+            }
+        }
+    }
+}
+
+/// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
+pub(super) fn conv(
+    site: &Site,
+    window: Window,
+    groups: usize,
+    source: Source,
+    direction: Direction,
+) -> Lowered {
+    let operands = Operands::of(site, source);
+    let ([batch, _, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
+        (image(site.inputs[0].0), image(site.output()));
+    let [src_c, first] = operands.channels;
+    let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
+    let (weight_m, weight_c) = match direction {
+        Direction::Forward => (kc * taps, taps),
+        Direction::Back => (taps, m * taps),
+    };
+    let sizes = Sizes { batch, groups, m, kc, first, taps, kernel_w: window.kernel[1], weight_m, weight_c };
+    let rows = Axis::phases(direction, window, 0, src_h, dst_h);
+    let columns = Axis::phases(direction, window, 1, src_w, dst_w);
+    let mut lowered = Lowered::default();
+    let wide = site.limits.min_subgroup >= SHARING_SUBGROUP;
+    let way = match site.limits.class {
+        _ if groups > 1 && m.min(kc) < FEW_CHANNELS => Way::Direct,
+        AdapterClass::Cpu if wide => Way::Packed,
+        AdapterClass::Cpu => Way::Direct,
+        AdapterClass::Integrated | AdapterClass::Discrete => Way::Tiled,
+    };
+    if way == Way::Packed {
+        let (launch, bytes) = pack(site, &sizes, operands.bias);
+        lowered.workspace.push(bytes);
+        lowered.launches.push(launch);
+    }
+    for y in &rows {
+        for x in &columns {
+            let launch = phase(site, &sizes, way, &operands, [y, x]);
+            lowered.launches.push(chain::behind(site, launch));
+        }
+    }
+    lowered
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// CPU adapters: packed weights, register tiles.
+    Packed,
+    /// One thread for each element.
+    Direct,
+    /// GPUs: tiles in workgroup memory.
+    Tiled,
+}
+
+/// The weights in the order in which `conv_cpu` reads them, in scratch.
+fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, u64) {
+    let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
+    let tiles_m = m.div_ceil(16);
+    let weights = groups * tiles_m * taps * kc.div_ceil(4) * 16;
+    let total = weights + groups * tiles_m * 16;
+    let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c].map(|n| n as u32);
+    let mut memory = vec![Operand::Input(1), Operand::Workspace(0)];
+    memory.extend(bias);
+    let kernel = &table::CONV_PACK[usize::from(bias.is_some())];
+    (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
+}
+
+fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Axis; 2]) -> Launch<Operand> {
+    let pixels = (sizes.batch * y.count * x.count) as u64;
+    let (tile_m, tile_n) = if way == Way::Tiled { (64, 64) } else { (16, 64) };
+    let (tiles_m, tiles_n) = (sizes.m.div_ceil(tile_m) as u64, pixels.div_ceil(tile_n));
+    let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
+    let Operands { variant, bias, rest, constants, .. } = operands;
+    let biased = usize::from(bias.is_some());
+    let kernel: &'static Kernel = match way {
+        Way::Packed => &table::CONV_CPU[*variant],
+        Way::Direct => &table::CONV_DIRECT[biased][*variant],
+        Way::Tiled => &table::CONV_TILED[biased][*variant],
+    };
+    let kernel = for_image(site, kernel);
+    match way {
+        Way::Packed => memory[1] = Operand::Workspace(0),
+        _ => memory.extend(*bias),
+    }
+    memory.extend(rest);
+    let workgroups = match way {
+        Way::Direct => (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(kernel.workgroup)),
+        _ => tiles_m * tiles_n * sizes.groups as u64,
+    };
+    let grid = fold(workgroups, site.limits.max_workgroups);
+    let along_x = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
+    let mut params = vec![grid[0], along_x as u32, tiles_n as u32];
+    let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
+    params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
+    params.extend(y.words());
+    params.extend(x.words());
+    Launch { kernel, constants: constants.clone(), memory, params, grid }
+}
+
+/// The kernel for the image's type.
+fn for_image(site: &Site, kernel: &'static Kernel) -> &'static Kernel {
+    match site.inputs[0].1 {
+        DType::F16 => of_half_image(kernel, Prelude::F16),
+        DType::BF16 => of_half_image(kernel, Prelude::Bf16),
+        _ => kernel,
+    }
+}
+
+pub(super) fn image(shape: Shape) -> [usize; 4] {
+    let dims = shape.dims();
+    [dims[0], dims[1], dims[2], dims[3]]
+}
