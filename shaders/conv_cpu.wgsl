@@ -2,9 +2,23 @@
 // src [batch, groups * kc, h, w], packed by conv_pack -> c [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: none      requires: subgroups of at least 8; taps * kc / 4 below 65,000
+// overrides: none      requires: subgroups of at least LANES; taps * kc / 4 below 65,000
 @group(0) @binding(2) var<storage, read_write> a: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
+
+// Sixteen rows of weights, of four source channels each.
+alias Row = vec4<f32>;
+fn read_rows(at: u32, lane: u32) -> Shared {
+    let own = at + lane % LANES;
+    var all: Shared;
+    all.v0 = a[own];
+    all.v1 = a[own + LANES];
+    if (LANES < 8u) {
+        all.v2 = a[own + 2u * LANES];
+        all.v3 = a[own + 3u * LANES];
+    }
+    return all;
+}
 
 // Four source channels for one result channel.
 fn step4(
@@ -13,8 +27,7 @@ fn step4(
     return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
 }
 
-// As in matmul_cpu_nn, each lane fetches other weights and subgroupBroadcast hands them round. A lane owns eight
-// pixels, a lane's width apart. Pixels past the edge repeat the last one and are not stored; taps outside of the
+// As in matmul_cpu_nn, each lane fetches other weights and hands them round. A lane owns eight pixels, eight apart. Pixels past the edge repeat the last one and are not stored; taps outside of the
 // image read element 0 of their image and count as zero. No branch surrounds a broadcast.
 @compute @workgroup_size(8)
 fn main(
@@ -40,7 +53,7 @@ fn main(
     let far_y = vec4<i32>(far.y * p.y.step) + p.y.off;
     let far_x = vec4<i32>(far.x * p.x.step) + p.x.off;
     let kc4 = (p.kc + 3u) / 4u;
-    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * kc4 * 16u + lane % 8u;
+    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * kc4 * 16u;
     var c0 = vec4<f32>(); var d0 = vec4<f32>(); var c1 = vec4<f32>(); var d1 = vec4<f32>();
     var c2 = vec4<f32>(); var d2 = vec4<f32>(); var c3 = vec4<f32>(); var d3 = vec4<f32>();
     var c4 = vec4<f32>(); var d4 = vec4<f32>(); var c5 = vec4<f32>(); var d5 = vec4<f32>();
@@ -63,8 +76,7 @@ fn main(
             let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
             for (var k = 0u; k < kc4; k++) {
                 let a_at = a_tile + (tap * kc4 + k) * 16u;
-                let a0 = a[a_at];
-                let a1 = a[a_at + 8u];
+                let rows = read_rows(a_at, lane);
                 // Weights of channels past the last one are zero.
                 let k0 = k * 4u;
                 let k1 = min(k * 4u + 1u, p.kc - 1u);
@@ -82,52 +94,52 @@ fn main(
                 let e1 = select(vec4<f32>(), source(far_bases, k1, far_at, t1), far_in);
                 let e2 = select(vec4<f32>(), source(far_bases, k2, far_at, t2), far_in);
                 let e3 = select(vec4<f32>(), source(far_bases, k3, far_at, t3), far_in);
-                let s0 = subgroupBroadcast(a0, 0u);
+                let s0 = shared0(rows);
                 c0 = step4(s0, b0, b1, b2, b3, c0);
                 d0 = step4(s0, e0, e1, e2, e3, d0);
-                let s1 = subgroupBroadcast(a0, 1u);
+                let s1 = shared1(rows);
                 c1 = step4(s1, b0, b1, b2, b3, c1);
                 d1 = step4(s1, e0, e1, e2, e3, d1);
-                let s2 = subgroupBroadcast(a0, 2u);
+                let s2 = shared2(rows);
                 c2 = step4(s2, b0, b1, b2, b3, c2);
                 d2 = step4(s2, e0, e1, e2, e3, d2);
-                let s3 = subgroupBroadcast(a0, 3u);
+                let s3 = shared3(rows);
                 c3 = step4(s3, b0, b1, b2, b3, c3);
                 d3 = step4(s3, e0, e1, e2, e3, d3);
-                let s4 = subgroupBroadcast(a0, 4u);
+                let s4 = shared4(rows);
                 c4 = step4(s4, b0, b1, b2, b3, c4);
                 d4 = step4(s4, e0, e1, e2, e3, d4);
-                let s5 = subgroupBroadcast(a0, 5u);
+                let s5 = shared5(rows);
                 c5 = step4(s5, b0, b1, b2, b3, c5);
                 d5 = step4(s5, e0, e1, e2, e3, d5);
-                let s6 = subgroupBroadcast(a0, 6u);
+                let s6 = shared6(rows);
                 c6 = step4(s6, b0, b1, b2, b3, c6);
                 d6 = step4(s6, e0, e1, e2, e3, d6);
-                let s7 = subgroupBroadcast(a0, 7u);
+                let s7 = shared7(rows);
                 c7 = step4(s7, b0, b1, b2, b3, c7);
                 d7 = step4(s7, e0, e1, e2, e3, d7);
-                let s8 = subgroupBroadcast(a1, 0u);
+                let s8 = shared8(rows);
                 c8 = step4(s8, b0, b1, b2, b3, c8);
                 d8 = step4(s8, e0, e1, e2, e3, d8);
-                let s9 = subgroupBroadcast(a1, 1u);
+                let s9 = shared9(rows);
                 c9 = step4(s9, b0, b1, b2, b3, c9);
                 d9 = step4(s9, e0, e1, e2, e3, d9);
-                let s10 = subgroupBroadcast(a1, 2u);
+                let s10 = shared10(rows);
                 c10 = step4(s10, b0, b1, b2, b3, c10);
                 d10 = step4(s10, e0, e1, e2, e3, d10);
-                let s11 = subgroupBroadcast(a1, 3u);
+                let s11 = shared11(rows);
                 c11 = step4(s11, b0, b1, b2, b3, c11);
                 d11 = step4(s11, e0, e1, e2, e3, d11);
-                let s12 = subgroupBroadcast(a1, 4u);
+                let s12 = shared12(rows);
                 c12 = step4(s12, b0, b1, b2, b3, c12);
                 d12 = step4(s12, e0, e1, e2, e3, d12);
-                let s13 = subgroupBroadcast(a1, 5u);
+                let s13 = shared13(rows);
                 c13 = step4(s13, b0, b1, b2, b3, c13);
                 d13 = step4(s13, e0, e1, e2, e3, d13);
-                let s14 = subgroupBroadcast(a1, 6u);
+                let s14 = shared14(rows);
                 c14 = step4(s14, b0, b1, b2, b3, c14);
                 d14 = step4(s14, e0, e1, e2, e3, d14);
-                let s15 = subgroupBroadcast(a1, 7u);
+                let s15 = shared15(rows);
                 c15 = step4(s15, b0, b1, b2, b3, c15);
                 d15 = step4(s15, e0, e1, e2, e3, d15);
             }

@@ -3,12 +3,17 @@
 //   dw[o, c, r, s] = Σ over images and pixels of dy[o, pixel] x[c, pixel's r, s]; the pixels are cut into parts
 // grid: tiles_m * tiles_n * groups * parts workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 32), tiles_n = ceil(kc * taps / 32)
-// overrides: none      requires: subgroups of at least 8; fewer than 65,000 pixels in a part
+// overrides: none      requires: subgroups of at least LANES; fewer than 65,000 pixels in a part
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> parts: array<f32>;
 
-// As in matmul_cpu_nn, each lane fetches other channels of dy and subgroupBroadcast hands them round. A lane owns
-// four columns, a lane's width apart.
+alias Row = f32;
+// Where the i-th channel that a lane reads lies in an image. Channels past the last one repeat it and are never stored.
+fn channel_at(row0: u32, lane: u32, i: u32, plane: u32) -> u32 {
+    return min(row0 + i * LANES + lane % LANES, p.m - 1u) * plane;
+}
+
+// As in matmul_cpu_nn, each lane fetches other channels of dy and hands them round. A lane owns four columns, eight apart.
 @compute @workgroup_size(8)
 fn main(
     @builtin(workgroup_id) wg: vec3<u32>,
@@ -28,10 +33,15 @@ fn main(
     let column = taps_of(min(own, vec4(columns - 1u)), group);
     let row0 = tile_m * 32u;
     let dy_plane = p.result.x * p.result.y;
-    let a0_at = min(row0 + lane % 8u, p.m - 1u) * dy_plane;
-    let a1_at = min(row0 + 8u + lane % 8u, p.m - 1u) * dy_plane;
-    let a2_at = min(row0 + 16u + lane % 8u, p.m - 1u) * dy_plane;
-    let a3_at = min(row0 + 24u + lane % 8u, p.m - 1u) * dy_plane;
+    let at0 = channel_at(row0, lane, 0u, dy_plane);
+    let at1 = channel_at(row0, lane, 1u, dy_plane);
+    let at2 = channel_at(row0, lane, 2u, dy_plane);
+    let at3 = channel_at(row0, lane, 3u, dy_plane);
+    // For lanes of which there are four.
+    let at4 = channel_at(row0, lane, 4u, dy_plane);
+    let at5 = channel_at(row0, lane, 5u, dy_plane);
+    let at6 = channel_at(row0, lane, 6u, dy_plane);
+    let at7 = channel_at(row0, lane, 7u, dy_plane);
     let first = part * p.part_len;
     let end = min(first + p.part_len, p.batch * dy_plane);
     var image = first / dy_plane;
@@ -48,43 +58,50 @@ fn main(
     var c28 = vec4<f32>(); var c29 = vec4<f32>(); var c30 = vec4<f32>(); var c31 = vec4<f32>();
     for (var k = first; k < end; k++) {
         let a_base = (image * p.groups + group) * p.m * dy_plane + pixel;
-        let a0 = dy[a_base + a0_at];
-        let a1 = dy[a_base + a1_at];
-        let a2 = dy[a_base + a2_at];
-        let a3 = dy[a_base + a3_at];
+        var rows: Shared;
+        rows.v0 = dy[a_base + at0];
+        rows.v1 = dy[a_base + at1];
+        rows.v2 = dy[a_base + at2];
+        rows.v3 = dy[a_base + at3];
+        if (LANES < 8u) {
+            rows.v4 = dy[a_base + at4];
+            rows.v5 = dy[a_base + at5];
+            rows.v6 = dy[a_base + at6];
+            rows.v7 = dy[a_base + at7];
+        }
         let b = taken(column, (image * p.groups + group) * p.kc * p.image.x * p.image.y, oy, ox);
-        c0 = fma(vec4(subgroupBroadcast(a0, 0u)), b, c0);
-        c1 = fma(vec4(subgroupBroadcast(a0, 1u)), b, c1);
-        c2 = fma(vec4(subgroupBroadcast(a0, 2u)), b, c2);
-        c3 = fma(vec4(subgroupBroadcast(a0, 3u)), b, c3);
-        c4 = fma(vec4(subgroupBroadcast(a0, 4u)), b, c4);
-        c5 = fma(vec4(subgroupBroadcast(a0, 5u)), b, c5);
-        c6 = fma(vec4(subgroupBroadcast(a0, 6u)), b, c6);
-        c7 = fma(vec4(subgroupBroadcast(a0, 7u)), b, c7);
-        c8 = fma(vec4(subgroupBroadcast(a1, 0u)), b, c8);
-        c9 = fma(vec4(subgroupBroadcast(a1, 1u)), b, c9);
-        c10 = fma(vec4(subgroupBroadcast(a1, 2u)), b, c10);
-        c11 = fma(vec4(subgroupBroadcast(a1, 3u)), b, c11);
-        c12 = fma(vec4(subgroupBroadcast(a1, 4u)), b, c12);
-        c13 = fma(vec4(subgroupBroadcast(a1, 5u)), b, c13);
-        c14 = fma(vec4(subgroupBroadcast(a1, 6u)), b, c14);
-        c15 = fma(vec4(subgroupBroadcast(a1, 7u)), b, c15);
-        c16 = fma(vec4(subgroupBroadcast(a2, 0u)), b, c16);
-        c17 = fma(vec4(subgroupBroadcast(a2, 1u)), b, c17);
-        c18 = fma(vec4(subgroupBroadcast(a2, 2u)), b, c18);
-        c19 = fma(vec4(subgroupBroadcast(a2, 3u)), b, c19);
-        c20 = fma(vec4(subgroupBroadcast(a2, 4u)), b, c20);
-        c21 = fma(vec4(subgroupBroadcast(a2, 5u)), b, c21);
-        c22 = fma(vec4(subgroupBroadcast(a2, 6u)), b, c22);
-        c23 = fma(vec4(subgroupBroadcast(a2, 7u)), b, c23);
-        c24 = fma(vec4(subgroupBroadcast(a3, 0u)), b, c24);
-        c25 = fma(vec4(subgroupBroadcast(a3, 1u)), b, c25);
-        c26 = fma(vec4(subgroupBroadcast(a3, 2u)), b, c26);
-        c27 = fma(vec4(subgroupBroadcast(a3, 3u)), b, c27);
-        c28 = fma(vec4(subgroupBroadcast(a3, 4u)), b, c28);
-        c29 = fma(vec4(subgroupBroadcast(a3, 5u)), b, c29);
-        c30 = fma(vec4(subgroupBroadcast(a3, 6u)), b, c30);
-        c31 = fma(vec4(subgroupBroadcast(a3, 7u)), b, c31);
+        c0 = fma(vec4(shared0(rows)), b, c0);
+        c1 = fma(vec4(shared1(rows)), b, c1);
+        c2 = fma(vec4(shared2(rows)), b, c2);
+        c3 = fma(vec4(shared3(rows)), b, c3);
+        c4 = fma(vec4(shared4(rows)), b, c4);
+        c5 = fma(vec4(shared5(rows)), b, c5);
+        c6 = fma(vec4(shared6(rows)), b, c6);
+        c7 = fma(vec4(shared7(rows)), b, c7);
+        c8 = fma(vec4(shared8(rows)), b, c8);
+        c9 = fma(vec4(shared9(rows)), b, c9);
+        c10 = fma(vec4(shared10(rows)), b, c10);
+        c11 = fma(vec4(shared11(rows)), b, c11);
+        c12 = fma(vec4(shared12(rows)), b, c12);
+        c13 = fma(vec4(shared13(rows)), b, c13);
+        c14 = fma(vec4(shared14(rows)), b, c14);
+        c15 = fma(vec4(shared15(rows)), b, c15);
+        c16 = fma(vec4(shared16(rows)), b, c16);
+        c17 = fma(vec4(shared17(rows)), b, c17);
+        c18 = fma(vec4(shared18(rows)), b, c18);
+        c19 = fma(vec4(shared19(rows)), b, c19);
+        c20 = fma(vec4(shared20(rows)), b, c20);
+        c21 = fma(vec4(shared21(rows)), b, c21);
+        c22 = fma(vec4(shared22(rows)), b, c22);
+        c23 = fma(vec4(shared23(rows)), b, c23);
+        c24 = fma(vec4(shared24(rows)), b, c24);
+        c25 = fma(vec4(shared25(rows)), b, c25);
+        c26 = fma(vec4(shared26(rows)), b, c26);
+        c27 = fma(vec4(shared27(rows)), b, c27);
+        c28 = fma(vec4(shared28(rows)), b, c28);
+        c29 = fma(vec4(shared29(rows)), b, c29);
+        c30 = fma(vec4(shared30(rows)), b, c30);
+        c31 = fma(vec4(shared31(rows)), b, c31);
         // Counting on costs less than dividing.
         pixel += 1u;
         ox += 1u;

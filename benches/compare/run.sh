@@ -4,7 +4,7 @@
 #
 #   run.sh [--rounds N] [--steps N] [--build] [LIBRARY...]    libraries: wgrad meganeura burn (the first two)
 #
-# --build also builds each library in an empty folder and counts the CPU seconds: minutes each, for burn half an hour.
+# --build builds each library in an empty folder and counts the CPU seconds: minutes each, for burn half an hour.
 # Which adapter: VK_DRIVER_FILES names one driver. Nothing is cached by Mesa, so the first step is that of a new machine;
 # burn's own tuning cache is left as it is.
 set -euo pipefail
@@ -21,24 +21,31 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#libraries[@]} -gt 0 ] || libraries=(wgrad meganeura)
-lines=$(mktemp)
-trap 'rm -f "$lines"' EXIT
-packages=(-p compare-shared)
-for library in "${libraries[@]}"; do packages+=(-p "compare-$library"); done
-cargo build --release "${packages[@]}"
-if [ "$build" = yes ]; then
-    for library in "${libraries[@]}"; do
-        folder=$(mktemp -d)
+lines=$(mktemp) folders=$(mktemp -d)
+trap 'rm -rf "$lines" "$folders"' EXIT
+cargo build --release -p compare-shared
+
+# A command, silent unless it fails.
+quietly() {
+    "$@" 2>"$folders/log" || { cat "$folders/log" >&2 && return 1; }
+}
+
+declare -A program
+for library in "${libraries[@]}"; do
+    if [ "$build" = yes ]; then
         TIMEFORMAT="{\"built\":\"$library\",\"build_cpu_s\":%U}"
-        { time cargo build --quiet --release -p "compare-$library" --target-dir "$folder" 2>/dev/null; } 2>>"$lines"
-        rm -rf "$folder"
-    done
-fi
+        { time quietly cargo build --release -p "compare-$library" --target-dir "$folders/$library"; } 2>>"$lines"
+        program[$library]=$folders/$library/release/compare-$library
+    else
+        cargo build --release -p "compare-$library"
+        program[$library]=../../target/compare/release/compare-$library
+    fi
+done
 export MESA_SHADER_CACHE_DISABLE=true NODEVICE_SELECT=1
 for _ in $(seq "$rounds"); do
     for model in mlp cnn; do
         for library in "${libraries[@]}"; do
-            "../../target/compare/release/compare-$library" "$model" "$steps" 2>/dev/null >>"$lines"
+            quietly "${program[$library]}" "$model" "$steps" >>"$lines"
         done
     done
 done

@@ -9,6 +9,9 @@ const WITH_BIAS: &str = wgsl!("prelude/with_bias");
 const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
 const PLAIN: &str = wgsl!("prelude/source_plain");
 const NORMED: &str = wgsl!("prelude/source_normed");
+const SHARED: &str = wgsl!("prelude/shared");
+const SHARE8: &str = wgsl!("prelude/share8");
+const SHARE4: &str = wgsl!("prelude/share4");
 const ONE: &str = wgsl!("prelude/one_source");
 const TWO: &str = wgsl!("prelude/two_sources");
 
@@ -43,18 +46,18 @@ macro_rules! sources {
 
 /// The variants of a weight's gradient: `[plain, normed]`.
 macro_rules! weight_sources {
-    ($name:literal, [$($part:expr),*], $workgroup:literal) => {
+    ($name:literal, $file:literal, [$($part:expr),*], $workgroup:literal) => {
         [
             Kernel {
                 name: $name,
-                parts: &[PLAIN, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[PLAIN, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($file)],
                 slots: &[1, 2, 3],
                 workgroup: $workgroup,
                 variants: NONE,
             },
             Kernel {
                 name: concat!($name, "_normed"),
-                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($file)],
                 slots: &[1, 2, 3, 5, 6, 7, 8],
                 workgroup: $workgroup,
                 variants: ACTIVATIONS,
@@ -74,13 +77,22 @@ pub static CONV_TILED: [[Kernel; 3]; 2] = [
     sources!("conv_tiled_bias", [CONV, STORE_LANES, WITH_BIAS, wgsl!("conv_tiled")], [4], 64),
 ];
 /// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
-pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, STORE_LANES, wgsl!("conv_cpu")], [], 8);
+pub static CONV_CPU: [Kernel; 3] =
+    sources!("conv_cpu", [CONV, STORE_LANES, SHARED, SHARE8, wgsl!("conv_cpu")], [], 8);
+/// The same for subgroups of four.
+pub static CONV_CPU4: [Kernel; 3] =
+    sources!("conv_cpu4", [CONV, STORE_LANES, SHARED, SHARE4, wgsl!("conv_cpu")], [], 8);
 /// `shaders/conv_weight_cpu.wgsl`
-pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [], 8);
+pub static CONV_WEIGHT_CPU: [Kernel; 2] =
+    weight_sources!("conv_weight_cpu", "conv_weight_cpu", [SHARED, SHARE8], 8);
+/// The same for subgroups of four.
+pub static CONV_WEIGHT_CPU4: [Kernel; 2] =
+    weight_sources!("conv_weight_cpu4", "conv_weight_cpu", [SHARED, SHARE4], 8);
 /// `shaders/conv_weight_direct.wgsl`
-pub static CONV_WEIGHT_DIRECT: [Kernel; 2] = weight_sources!("conv_weight_direct", [GRID], 64);
+pub static CONV_WEIGHT_DIRECT: [Kernel; 2] =
+    weight_sources!("conv_weight_direct", "conv_weight_direct", [GRID], 64);
 /// `shaders/conv_weight_tiled.wgsl`
-pub static CONV_WEIGHT_TILED: [Kernel; 2] = weight_sources!("conv_weight_tiled", [], 64);
+pub static CONV_WEIGHT_TILED: [Kernel; 2] = weight_sources!("conv_weight_tiled", "conv_weight_tiled", [], 64);
 
 /// `shaders/conv_pack.wgsl`: without a bias for each channel, and with one.
 pub static CONV_PACK: [Kernel; 2] = [

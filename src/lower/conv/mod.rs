@@ -102,10 +102,9 @@ pub(super) fn conv(
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
-    let wide = site.limits.min_subgroup >= SHARING_SUBGROUP;
     let way = match site.limits.class {
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => Way::Direct,
-        AdapterClass::Cpu if wide => Way::Packed,
+        AdapterClass::Cpu if site.limits.min_subgroup >= 4 => Way::Packed,
         AdapterClass::Cpu => Way::Direct,
         AdapterClass::Integrated | AdapterClass::Discrete => Way::Tiled,
     };
@@ -154,7 +153,8 @@ fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Ax
     let Operands { variant, bias, rest, constants, .. } = operands;
     let biased = usize::from(bias.is_some());
     let kernel: &'static Kernel = match way {
-        Way::Packed => &table::CONV_CPU[*variant],
+        Way::Packed if site.limits.min_subgroup >= SHARING_SUBGROUP => &table::CONV_CPU[*variant],
+        Way::Packed => &table::CONV_CPU4[*variant],
         Way::Direct => &table::CONV_DIRECT[biased][*variant],
         Way::Tiled => &table::CONV_TILED[biased][*variant],
     };

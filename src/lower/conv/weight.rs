@@ -25,6 +25,7 @@ pub(in crate::lower) fn weight(
     let (kernels, tile, wanted, smallest): (&'static [Kernel; 2], usize, u64, u64) = match site.limits.class {
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 14, 64),
         AdapterClass::Cpu if wide => (&table::CONV_WEIGHT_CPU, 32, 32, 512),
+        AdapterClass::Cpu if site.limits.min_subgroup >= 4 => (&table::CONV_WEIGHT_CPU4, 32, 32, 512),
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
         AdapterClass::Integrated | AdapterClass::Discrete => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
     };
