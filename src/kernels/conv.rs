@@ -1,10 +1,12 @@
 //! Kernels for convolutions. Each exists in variants from one text: its source read as it is, through a batch norm, or as
 //! the join of two; and, where it adds a bias, without and with one.
 
-use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE};
+use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE, TILE64};
 
 const CONV: &str = wgsl!("prelude/conv");
+const CONV_OPERANDS: &str = wgsl!("prelude/conv_operands");
 const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
+const CONV_WEIGHT_OPERANDS: &str = wgsl!("prelude/conv_weight_operands");
 const WITH_BIAS: &str = wgsl!("prelude/with_bias");
 const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
 const PLAIN: &str = wgsl!("prelude/source_plain");
@@ -47,14 +49,14 @@ macro_rules! weight_sources {
         [
             Kernel {
                 name: $name,
-                parts: &[PLAIN, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[PLAIN, IMAGE, CONV_WEIGHT, $($part),*],
                 slots: &[1, 2, 3],
                 workgroup: $workgroup,
                 variants: NONE,
             },
             Kernel {
                 name: concat!($name, "_normed"),
-                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, $($part,)* CONV_WEIGHT, wgsl!($name)],
+                parts: &[ELEM4, ACTIVATION, NORMED, IMAGE, CONV_WEIGHT, $($part),*],
                 slots: &[1, 2, 3, 5, 6, 7, 8],
                 workgroup: $workgroup,
                 variants: ACTIVATIONS,
@@ -68,19 +70,21 @@ pub static CONV_DIRECT: [[Kernel; 3]; 2] = [
     sources!("conv_direct", [GRID, CONV, STORE_ONE, WITHOUT_BIAS, wgsl!("conv_direct")], [], 64),
     sources!("conv_direct_bias", [GRID, CONV, STORE_ONE, WITH_BIAS, wgsl!("conv_direct")], [4], 64),
 ];
-/// `shaders/conv_tiled.wgsl`, without a bias and with one.
+/// `shaders/tile64.wgsl` of a convolution's operands, without a bias and with one.
 pub static CONV_TILED: [[Kernel; 3]; 2] = [
-    sources!("conv_tiled", [CONV, STORE_LANES, WITHOUT_BIAS, wgsl!("conv_tiled")], [], 64),
-    sources!("conv_tiled_bias", [CONV, STORE_LANES, WITH_BIAS, wgsl!("conv_tiled")], [4], 64),
+    sources!("conv_tiled", [CONV, STORE_LANES, WITHOUT_BIAS, CONV_OPERANDS, TILE64], [], 64),
+    sources!("conv_tiled_bias", [CONV, STORE_LANES, WITH_BIAS, CONV_OPERANDS, TILE64], [4], 64),
 ];
 /// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
 pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, STORE_LANES, wgsl!("conv_cpu")], [], 8);
 /// `shaders/conv_weight_cpu.wgsl`
-pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [], 8);
+pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [wgsl!("conv_weight_cpu")], 8);
 /// `shaders/conv_weight_direct.wgsl`
-pub static CONV_WEIGHT_DIRECT: [Kernel; 2] = weight_sources!("conv_weight_direct", [GRID], 64);
-/// `shaders/conv_weight_tiled.wgsl`
-pub static CONV_WEIGHT_TILED: [Kernel; 2] = weight_sources!("conv_weight_tiled", [], 64);
+pub static CONV_WEIGHT_DIRECT: [Kernel; 2] =
+    weight_sources!("conv_weight_direct", [GRID, wgsl!("conv_weight_direct")], 64);
+/// `shaders/tile64.wgsl` of the operands of a weight's gradient.
+pub static CONV_WEIGHT_TILED: [Kernel; 2] =
+    weight_sources!("conv_weight_tiled", [CONV_WEIGHT_OPERANDS, TILE64], 64);
 
 /// `shaders/conv_pack.wgsl`: without a bias for each channel, and with one.
 pub static CONV_PACK: [Kernel; 2] = [

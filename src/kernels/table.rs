@@ -41,6 +41,7 @@ pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
 pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
+pub(super) const TILE64: &str = wgsl!("tile64");
 pub(super) const IMAGE: &str = wgsl!("prelude/image_f32");
 pub(super) const IMAGE_HALF: &str = wgsl!("prelude/image_half");
 const ONLINE: &str = wgsl!("prelude/online");
