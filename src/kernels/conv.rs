@@ -1,12 +1,15 @@
 //! Kernels for convolutions. Each exists in variants from one text: its source read as it is, through a batch norm, or as
 //! the join of two; and, where it adds a bias, without and with one.
 
-use super::{ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE, TILE64};
+use super::{
+    ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE, TILE64, TILE128,
+};
 
 const CONV: &str = wgsl!("prelude/conv");
 const CONV_OPERANDS: &str = wgsl!("prelude/conv_operands");
 const CONV_WEIGHT: &str = wgsl!("prelude/conv_weight");
 const CONV_WEIGHT_OPERANDS: &str = wgsl!("prelude/conv_weight_operands");
+const BLOCKS_OF_QUADS: &str = wgsl!("prelude/blocks_of_quads");
 const WITH_BIAS: &str = wgsl!("prelude/with_bias");
 const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
 const PLAIN: &str = wgsl!("prelude/source_plain");
@@ -71,9 +74,24 @@ pub static CONV_DIRECT: [[Kernel; 3]; 2] = [
     sources!("conv_direct_bias", [GRID, CONV, STORE_ONE, WITH_BIAS, wgsl!("conv_direct")], [4], 64),
 ];
 /// `shaders/tile64.wgsl` of a convolution's operands, without a bias and with one.
-pub static CONV_TILED: [[Kernel; 3]; 2] = [
-    sources!("conv_tiled", [CONV, STORE_LANES, WITHOUT_BIAS, CONV_OPERANDS, TILE64], [], 64),
-    sources!("conv_tiled_bias", [CONV, STORE_LANES, WITH_BIAS, CONV_OPERANDS, TILE64], [4], 64),
+pub static CONV_TILED64: [[Kernel; 3]; 2] = [
+    sources!("conv_tiled64", [CONV, STORE_LANES, WITHOUT_BIAS, CONV_OPERANDS, TILE64], [], 64),
+    sources!("conv_tiled64_bias", [CONV, STORE_LANES, WITH_BIAS, CONV_OPERANDS, TILE64], [4], 64),
+];
+/// `shaders/tile128.wgsl` of the same.
+pub static CONV_TILED128: [[Kernel; 3]; 2] = [
+    sources!(
+        "conv_tiled128",
+        [CONV, STORE_LANES, WITHOUT_BIAS, CONV_OPERANDS, BLOCKS_OF_QUADS, TILE128],
+        [],
+        256
+    ),
+    sources!(
+        "conv_tiled128_bias",
+        [CONV, STORE_LANES, WITH_BIAS, CONV_OPERANDS, BLOCKS_OF_QUADS, TILE128],
+        [4],
+        256
+    ),
 ];
 /// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
 pub static CONV_CPU: [Kernel; 3] = sources!("conv_cpu", [CONV, STORE_LANES, wgsl!("conv_cpu")], [], 8);
@@ -83,8 +101,11 @@ pub static CONV_WEIGHT_CPU: [Kernel; 2] = weight_sources!("conv_weight_cpu", [wg
 pub static CONV_WEIGHT_DIRECT: [Kernel; 2] =
     weight_sources!("conv_weight_direct", [GRID, wgsl!("conv_weight_direct")], 64);
 /// `shaders/tile64.wgsl` of the operands of a weight's gradient.
-pub static CONV_WEIGHT_TILED: [Kernel; 2] =
-    weight_sources!("conv_weight_tiled", [CONV_WEIGHT_OPERANDS, TILE64], 64);
+pub static CONV_WEIGHT_TILED64: [Kernel; 2] =
+    weight_sources!("conv_weight_tiled64", [CONV_WEIGHT_OPERANDS, TILE64], 64);
+/// `shaders/tile128.wgsl` of the same.
+pub static CONV_WEIGHT_TILED128: [Kernel; 2] =
+    weight_sources!("conv_weight_tiled128", [CONV_WEIGHT_OPERANDS, BLOCKS_OF_QUADS, TILE128], 256);
 
 /// `shaders/conv_pack.wgsl`: without a bias for each channel, and with one.
 pub static CONV_PACK: [Kernel; 2] = [
@@ -102,4 +123,38 @@ pub static CONV_PACK: [Kernel; 2] = [
         workgroup: 64,
         variants: NONE,
     },
+];
+
+pub(super) const KERNELS: [&Kernel; 31] = [
+    &CONV_DIRECT[0][0],
+    &CONV_DIRECT[0][1],
+    &CONV_DIRECT[0][2],
+    &CONV_DIRECT[1][0],
+    &CONV_DIRECT[1][1],
+    &CONV_DIRECT[1][2],
+    &CONV_TILED64[0][0],
+    &CONV_TILED64[0][1],
+    &CONV_TILED64[0][2],
+    &CONV_TILED64[1][0],
+    &CONV_TILED64[1][1],
+    &CONV_TILED64[1][2],
+    &CONV_TILED128[0][0],
+    &CONV_TILED128[0][1],
+    &CONV_TILED128[0][2],
+    &CONV_TILED128[1][0],
+    &CONV_TILED128[1][1],
+    &CONV_TILED128[1][2],
+    &CONV_CPU[0],
+    &CONV_CPU[1],
+    &CONV_CPU[2],
+    &CONV_PACK[0],
+    &CONV_PACK[1],
+    &CONV_WEIGHT_CPU[0],
+    &CONV_WEIGHT_CPU[1],
+    &CONV_WEIGHT_DIRECT[0],
+    &CONV_WEIGHT_DIRECT[1],
+    &CONV_WEIGHT_TILED64[0],
+    &CONV_WEIGHT_TILED64[1],
+    &CONV_WEIGHT_TILED128[0],
+    &CONV_WEIGHT_TILED128[1],
 ];

@@ -154,7 +154,7 @@ pub static ROWS: [Row; 7] = [
     // Tiles of 64 x 64 in workgroup memory.
     Row {
         name: "tiled64",
-        kernels: all(&table::MATMUL_TILED),
+        kernels: all(&table::MATMUL_TILED64),
         tile: (64, 64),
         constants: &[],
         told: true,

@@ -156,7 +156,7 @@ fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Ax
     let kernel: &'static Kernel = match way {
         Way::Packed => &table::CONV_CPU[*variant],
         Way::Direct => &table::CONV_DIRECT[biased][*variant],
-        Way::Tiled => &table::CONV_TILED[biased][*variant],
+        Way::Tiled => &table::CONV_TILED64[biased][*variant],
     };
     let kernel = for_image(site, kernel);
     match way {

@@ -26,7 +26,7 @@ pub(in crate::lower) fn weight(
         _ if groups > 1 && m.min(kc) < FEW_CHANNELS => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 14, 64),
         AdapterClass::Cpu if wide => (&table::CONV_WEIGHT_CPU, 32, 32, 512),
         AdapterClass::Cpu => (&table::CONV_WEIGHT_DIRECT, 1, 1 << 10, 64),
-        AdapterClass::Integrated | AdapterClass::Discrete => (&table::CONV_WEIGHT_TILED, 64, 1 << 10, 256),
+        AdapterClass::Integrated | AdapterClass::Discrete => (&table::CONV_WEIGHT_TILED64, 64, 1 << 10, 256),
     };
     let kernel = for_image(site, &kernels[usize::from(normed.is_some())]);
     let (tiles_m, tiles_n) = (m.div_ceil(tile) as u64, columns.div_ceil(tile) as u64);
