@@ -31,6 +31,23 @@ fn step_of(k: u32, end: u32) -> Step {
     let r = tap / p.x.taps;
     return Step(at - tap * p.kc, r, tap - r * p.x.taps, k < end);
 }
+// The step behind one, without a division; a step past the end, which nothing reads, stays where it is.
+fn step_after(step: Step, live: bool) -> Step {
+    var next = step;
+    next.live = live;
+    if (live) {
+        next.channel += 1u;
+        if (next.channel == p.kc) {
+            next.channel = 0u;
+            next.s += 1u;
+        }
+        if (next.s == p.x.taps) {
+            next.s = 0u;
+            next.r += 1u;
+        }
+    }
+    return next;
+}
 
 // Weights of four neighbouring result channels. Channels past the last one repeat it and are never stored.
 struct Rows {

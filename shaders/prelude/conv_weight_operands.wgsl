@@ -35,6 +35,25 @@ fn step_of(k: u32, end: u32) -> Step {
     let y = pixel / p.result.y;
     return Step(image, pixel, y, pixel - y * p.result.y, k < end);
 }
+// The step behind one, without a division; a step past the end, which nothing reads, stays where it is.
+fn step_after(step: Step, live: bool) -> Step {
+    var next = step;
+    next.live = live;
+    if (live) {
+        next.pixel += 1u;
+        next.x += 1u;
+        if (next.x == p.result.y) {
+            next.x = 0u;
+            next.y += 1u;
+        }
+        if (next.y == p.result.x) {
+            next.y = 0u;
+            next.pixel = 0u;
+            next.image += 1u;
+        }
+    }
+    return next;
+}
 
 // Four neighbouring result channels. Those past the last one repeat it and are never stored.
 struct Rows {
