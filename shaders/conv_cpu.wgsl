@@ -27,8 +27,9 @@ fn step4(
     return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
 }
 
-// As in matmul_cpu_nn, each lane fetches other weights and hands them round. A lane owns eight pixels, eight apart. Pixels past the edge repeat the last one and are not stored; taps outside of the
-// image read element 0 of their image and count as zero. No branch surrounds a broadcast.
+// As in matmul_cpu_nn, each lane fetches other weights and hands them round. A lane owns eight pixels, eight apart.
+// Pixels past the edge repeat the last one and are not stored; taps outside of the image read element 0 of their image
+// and count as zero. No branch surrounds a broadcast.
 @compute @workgroup_size(8)
 fn main(
     @builtin(workgroup_id) wg: vec3<u32>,

@@ -93,8 +93,10 @@ pub struct Limits {
     /// [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
     /// [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
-    /// The way to compute matrix products wherever it can: the name of one of [`products::ROWS`](crate::lower::products::ROWS)
-    /// or [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS). `None` for the choice by class and sizes.
+    /// The way to compute matrix products and convolutions wherever it can: the name of one of
+    /// [`products::ROWS`](crate::lower::products::ROWS), [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS) or, for
+    /// convolutions, [`conv::ROWS`](crate::lower::conv::ROWS), where names that two tables have mean the same tiles. A table
+    /// that does not know the name, as with `None`, chooses by class and sizes.
     pub product: Option<&'static str>,
 }
 

@@ -97,16 +97,23 @@ fn kernels_are_measured_with_operands_in_16_bits() {
 }
 
 #[test]
-fn a_way_to_compute_products_can_be_asked_for() {
+fn a_way_to_compute_can_be_asked_for() {
     for device in devices() {
         let name = &device.adapter().name;
-        let bench = ["bench", "matmul", "--size", "64", "--variant", "tiled128", "--adapter", name, "--json"];
-        let result = json(&bench);
-        assert_eq!(result["variant"], "matmul_tiled128");
-        assert!(result["max_error"].as_f64() < Some(1e-5), "{result}");
+        for (kernel, size, variant) in
+            [("matmul", "64", "matmul_tiled128"), ("conv", "2x5x3x7x3x1", "conv_tiled128")]
+        {
+            let bench =
+                ["bench", kernel, "--size", size, "--variant", "tiled128", "--adapter", name, "--json"];
+            let result = json(&bench);
+            assert_eq!(result["variant"], variant);
+            assert!(result["max_error"].as_f64() < Some(1e-5), "{result}");
+        }
     }
     let text = refusal(&["bench", "matmul", "--variant", "tiled"]);
     assert!(text.contains("--variant tiled") && text.contains("tiled64, any32"), "{text}");
+    let text = refusal(&["bench", "conv", "--variant", "any32"]);
+    assert!(text.contains("packed, tiled128, tiled64, direct for `conv`"), "{text}");
     let text = refusal(&["bench", "softmax", "--variant", "any32"]);
     assert!(text.contains("`softmax`"), "{text}");
 }

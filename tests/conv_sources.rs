@@ -1,15 +1,18 @@
 //! What convolutions do beside their products: a batch norm, or a join, made while operands are read, and a gradient added
-//! where another is made, give the bits of separate operations, forward and backward, and the values of the f64 twin.
+//! where another is made, give the bits of separate operations, forward and backward, and the values of the f64 twin: by every
+//! row of the table of convolutions.
 
 mod support;
 
 use support::close::{Near, assert_close, assert_same_bits};
-use support::image_cases::shapes_of_convolutions as convolutions;
-use support::{both_classes, devices, noise, on_each};
+use support::compare::kernels;
+use support::image_cases::{Convolution, larger_convolutions, shapes_of_convolutions as convolutions};
+use support::{devices, noise, on_each, rows_of_convolutions};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{Init, Op, Params, Source, Tensor};
 use wgrad::limits::Limits;
+use wgrad::lower::conv::{Pass, Row};
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
@@ -39,8 +42,8 @@ const NORMS: [Before; 3] =
     [Before::Norm(Tensor::clone), Before::Norm(Tensor::relu), Before::Norm(|x| x.clamp(0.0, 6.0))];
 
 /// A step with a convolution, whose operands are parameters: their momentum is their gradient.
-fn step(params: &Params, case: usize, bias: bool, before: Before) -> TrainStep {
-    let (_, image, weight, groups, window) = convolutions()[case];
+fn step(params: &Params, case: Convolution, bias: bool, before: Before) -> TrainStep {
+    let (_, image, weight, groups, window) = case;
     let add = |name: &str, shape: &[usize], from: f32, to: f32| {
         let n = shape.iter().product();
         let init = Init::Data(noise(params.list().len() as u64 + 1, n, from, to).into());
@@ -81,9 +84,18 @@ fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
     results
 }
 
+/// A case, whether it has a bias, what stands before the convolution, and how many convolutions and gradients see to that.
+struct Wanted {
+    case: Convolution,
+    bias: bool,
+    before: Before,
+    reads: usize,
+}
+
 /// Runs a case with what the convolution reads made before it and while it reads.
-fn compare(device: &Device, limits: &Limits, case: usize, bias: bool, before: Before, reads: usize) {
-    let (name, ..) = convolutions()[case];
+fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
+    let Wanted { case, bias, before, reads } = wanted;
+    let (name, _, weight, groups, _) = case;
     let what = format!("{name}, {before:?}, on {}", limits.name);
     let params = Params::new(1);
     let step = step(&params, case, bias, before);
@@ -93,6 +105,13 @@ fn compare(device: &Device, limits: &Limits, case: usize, bias: bool, before: Be
     };
     let (apart, fused) = (plan(false), plan(true));
     assert_eq!((through(&apart, before), through(&fused, before)), (0, reads), "{what}");
+    // Tiles would be mostly empty.
+    let few = groups > 1 && weight[1].min(weight[0] / groups) < 8;
+    let row = if few { Row::named("direct").expect("a row") } else { row };
+    for pass in [Pass::Image, Pass::Weight] {
+        let ran = |name: &str| row.kernels(pass).iter().any(|kernel| name.starts_with(kernel.name));
+        assert!(kernels(&fused).into_iter().any(ran), "{what}: {:?}", kernels(&fused));
+    }
     let graph = fused.graph();
     let y = graph.outputs.iter().find(|(name, _)| name == "y").expect("an output").1;
     let dy = noise(9, graph.value(y).shape.numel() as usize, -1.0, 1.0);
@@ -112,43 +131,57 @@ fn compare(device: &Device, limits: &Limits, case: usize, bias: bool, before: Be
     }
 }
 
+/// Every row of every device.
+fn each_row(body: impl Fn(&Device, &(&Row, Limits))) {
+    on_each(devices(), |device| rows_of_convolutions(device).iter().for_each(|row| body(device, row)));
+}
+
 #[test]
 fn norms_applied_while_reading_give_the_same_bits() {
-    on_each(devices(), |device| {
-        for limits in both_classes(device) {
-            // The forward convolution too where arithmetic is cheap.
-            let reads = if limits.class.is_cpu() { 1 } else { 2 };
-            for case in 0..convolutions().len() {
-                for (which, before) in NORMS.into_iter().enumerate() {
-                    compare(device, &limits, case, which == 1, before, reads);
-                }
-            }
+    each_row(|device, row| {
+        // The forward convolution too where arithmetic is cheap.
+        let reads = if row.1.class.is_cpu() { 1 } else { 2 };
+        // The norms take turns.
+        for (i, case) in convolutions().into_iter().enumerate() {
+            compare(device, row, Wanted { case, bias: i % 2 == 0, before: NORMS[i % 3], reads });
         }
     });
 }
 
 #[test]
 fn gradients_added_where_they_are_made_give_the_same_bits() {
-    on_each(devices(), |device| {
-        for limits in both_classes(device) {
-            for case in 0..convolutions().len() {
-                compare(device, &limits, case, case % 2 == 0, Before::Branch, 1);
-            }
+    each_row(|device, row| {
+        for (i, case) in convolutions().into_iter().enumerate() {
+            compare(device, row, Wanted { case, bias: i % 2 == 0, before: Before::Branch, reads: 1 });
         }
     });
 }
 
 #[test]
 fn joins_read_in_their_parts_give_the_same_bits() {
-    on_each(devices(), |device| {
-        for limits in both_classes(device) {
-            for (case, (_, image, _, groups, _)) in convolutions().into_iter().enumerate() {
-                for first in [1, image[1] / 2] {
-                    // Groups of channels lie across the parts.
-                    let reads = usize::from(groups == 1);
-                    compare(device, &limits, case, first == 1, Before::Join(first), reads);
-                }
-            }
+    each_row(|device, row| {
+        for (i, case) in convolutions().into_iter().enumerate() {
+            let (_, image, _, groups, _) = case;
+            let first = if i % 2 == 0 { 1 } else { image[1] / 2 };
+            // Groups of channels lie across the parts.
+            let reads = usize::from(groups == 1);
+            compare(device, row, Wanted { case, bias: i % 4 < 2, before: Before::Join(first), reads });
         }
+    });
+}
+
+#[test]
+fn larger_tiles_are_filled_and_cut() {
+    each_row(|device, row| {
+        if row.0.name == "direct" {
+            return;
+        }
+        for case in larger_convolutions() {
+            compare(device, row, Wanted { case, bias: true, before: Before::Branch, reads: 1 });
+        }
+        let case = larger_convolutions()[2];
+        let reads = if row.1.class.is_cpu() { 1 } else { 2 };
+        compare(device, row, Wanted { case, bias: false, before: NORMS[1], reads });
+        compare(device, row, Wanted { case, bias: true, before: Before::Join(65), reads: 1 });
     });
 }

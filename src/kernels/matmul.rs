@@ -1,11 +1,14 @@
 //! Kernels for matrix products. Each exists for every way in which its two operands can be held.
 
-use super::{Kernel, NONE, STORE_FOURS, STORE_LANES};
+use super::{Kernel, NONE, STORE_FOURS, STORE_LANES, TILE64, TILE128};
 
 const PARAMS: &str = wgsl!("prelude/matmul_params");
 const FOURS: &str = wgsl!("prelude/matmul_fours");
 const ONES: &str = wgsl!("prelude/matmul_ones");
 const STEP4: &str = wgsl!("prelude/matmul_step4");
+const TILES: &str = wgsl!("prelude/matmul_tiles");
+const QUADS: &str = wgsl!("prelude/matmul_quads");
+const BLOCKS: &str = wgsl!("prelude/matmul_blocks");
 
 /// How the elements of a product's operand are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,8 +86,8 @@ product!(
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)]]
 );
 product!(MATMUL_CPU_ANY, "matmul_cpu_any", ONES, STORE_LANES, [wgsl!("matmul_cpu_any")], 8, NONE);
-product!(MATMUL_TILED, "matmul_tiled", ONES, STORE_LANES, [wgsl!("matmul_tiled")], 64, TRANSPOSES);
-product!(MATMUL_TILED128, "matmul_tiled128", FOURS, STORE_FOURS, [wgsl!("matmul_tiled128")], 256, TRANSPOSES);
+product!(MATMUL_TILED64, "matmul_tiled64", ONES, STORE_LANES, [TILES, QUADS, TILE64], 64, TRANSPOSES);
+product!(MATMUL_TILED128, "matmul_tiled128", FOURS, STORE_FOURS, [TILES, BLOCKS, TILE128], 256, TRANSPOSES);
 
 /// A product in which the lanes of a subgroup share what they read of A; the last parts say how B lies.
 macro_rules! sharing {
@@ -103,7 +106,7 @@ sharing!(MATMUL_CPU8_NN, "matmul_cpu8_nn", [B_ROWS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_NT, "matmul_cpu8_nt", [B_COLUMNS, wgsl!("matmul_cpu8")]);
 sharing!(MATMUL_CPU8_TN, "matmul_cpu8_tn", [wgsl!("matmul_cpu8_tn")]);
 
-pub(super) const KERNELS: [&Kernel; 3] = [&MATMUL_ANY, &MATMUL_TILED, &MATMUL_TILED128];
+pub(super) const KERNELS: [&Kernel; 3] = [&MATMUL_ANY, &MATMUL_TILED64, &MATMUL_TILED128];
 
 /// Those that only CPU adapters run.
 pub(super) const CPU_KERNELS: [&Kernel; 7] = [

@@ -41,6 +41,8 @@ pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
 pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
 pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
+pub(super) const TILE64: &str = wgsl!("tile64");
+pub(super) const TILE128: &str = wgsl!("tile128");
 pub(super) const IMAGE: &str = wgsl!("prelude/image_f32");
 pub(super) const IMAGE_HALF: &str = wgsl!("prelude/image_half");
 const ONLINE: &str = wgsl!("prelude/online");
@@ -230,7 +232,8 @@ pub use rows::*;
 pub static ALL: &[&Kernel] = {
     static MORE: [&Kernel; OTHERS.len() + updates::KERNELS.len()] = join(OTHERS, &updates::KERNELS);
     static MOST: [&Kernel; MORE.len() + attention::KERNELS.len()] = join(&MORE, &attention::KERNELS);
-    static NEARLY: [&Kernel; MOST.len() + matmul::KERNELS.len()] = join(&MOST, &matmul::KERNELS);
+    static IMAGES: [&Kernel; MOST.len() + conv::KERNELS.len()] = join(&MOST, &conv::KERNELS);
+    static NEARLY: [&Kernel; IMAGES.len() + matmul::KERNELS.len()] = join(&IMAGES, &matmul::KERNELS);
     static LESS: [&Kernel; NEARLY.len() + matmul::CPU_KERNELS.len()] = join(&NEARLY, &matmul::CPU_KERNELS);
     static JOINED: [&Kernel; LESS.len() + cooperative::KERNELS.len()] = join(&LESS, &cooperative::KERNELS);
     &JOINED
@@ -249,36 +252,8 @@ const fn join<const N: usize>(
     all
 }
 
-/// All but those of attention, matrix products and updates.
+/// All but those of attention, convolutions, matrix products and updates.
 static OTHERS: &[&Kernel] = &[
-    &CONV_PACK[0],
-    &CONV_PACK[1],
-    &CONV_DIRECT[0][0],
-    &CONV_DIRECT[0][1],
-    &CONV_DIRECT[0][2],
-    &CONV_DIRECT[1][0],
-    &CONV_DIRECT[1][1],
-    &CONV_DIRECT[1][2],
-    &CONV_TILED[0][0],
-    &CONV_TILED[0][1],
-    &CONV_TILED[0][2],
-    &CONV_TILED[1][0],
-    &CONV_TILED[1][1],
-    &CONV_TILED[1][2],
-    &CONV_CPU[0],
-    &CONV_CPU[1],
-    &CONV_CPU[2],
-    &CONV_CPU4[0],
-    &CONV_CPU4[1],
-    &CONV_CPU4[2],
-    &CONV_WEIGHT_CPU[0],
-    &CONV_WEIGHT_CPU[1],
-    &CONV_WEIGHT_CPU4[0],
-    &CONV_WEIGHT_CPU4[1],
-    &CONV_WEIGHT_DIRECT[0],
-    &CONV_WEIGHT_DIRECT[1],
-    &CONV_WEIGHT_TILED[0],
-    &CONV_WEIGHT_TILED[1],
     &MAX_POOL,
     &MAX_POOL_GRAD,
     &AVG_POOL,

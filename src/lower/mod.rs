@@ -3,7 +3,7 @@
 mod attention;
 mod chain;
 mod chain_text;
-mod conv;
+pub mod conv;
 pub mod cooperative;
 mod elementwise;
 mod embedding;
@@ -14,6 +14,7 @@ mod loss_scale;
 mod mask;
 mod matmul;
 mod movement;
+mod needs;
 mod norm;
 pub mod products;
 mod reduce;

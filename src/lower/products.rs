@@ -1,6 +1,7 @@
 //! The table of kernels for matrix products: what each needs of an adapter and of a product, and where it is preferred.
 
 use super::flag;
+use super::needs::Needs;
 use crate::kernels::{Kernel, table};
 use crate::limits::{AdapterClass, Limits};
 
@@ -39,21 +40,6 @@ impl Case {
     }
 }
 
-/// What a kernel needs.
-#[derive(Clone, Copy, Debug)]
-struct Needs {
-    /// Rows in memory that are multiples of four long.
-    fours: bool,
-    /// Rows in memory that follow each other.
-    together: bool,
-    /// Threads of the smallest subgroup; 0 for none.
-    subgroup: u32,
-    /// Threads of a workgroup.
-    threads: u32,
-    /// Bytes of workgroup memory.
-    workgroup_bytes: u32,
-}
-
 /// One way to compute products. All ways read operands in 16 and 32 bits, and take what follows the product.
 pub struct Row {
     /// Its name, for [`Limits::product`] and for reports.
@@ -65,6 +51,10 @@ pub struct Row {
     constants: &'static [(&'static str, f64)],
     /// Whether its kernel is told what is transposed by constants.
     told: bool,
+    /// Whether it computes products alone whose rows in memory, and the result's, are multiples of four long.
+    fours: bool,
+    /// Whether it computes products alone whose rows in memory follow each other.
+    together: bool,
     needs: Needs,
     /// Where it is preferred to the rows behind it.
     suits: fn(AdapterClass, &Sizes) -> bool,
@@ -77,10 +67,7 @@ const LOW: u64 = 8;
 /// Results that are smaller in one direction waste most of a tile of 64.
 const SMALL: u64 = 16;
 /// So many workgroups of 256 threads are work for all of a large card.
-const FILLED: u64 = 96;
-
-const ANYTHING: Needs = Needs { fours: false, together: false, subgroup: 0, threads: 64, workgroup_bytes: 0 };
-const SHARING: Needs = Needs { fours: true, together: true, subgroup: 8, threads: 8, workgroup_bytes: 0 };
+pub(super) const FILLED: u64 = 96;
 
 const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
     [Some(kernel); 4]
@@ -100,7 +87,9 @@ pub static ROWS: [Row; 7] = [
         tile: (32, 32),
         constants: &[],
         told: false,
-        needs: SHARING,
+        fours: true,
+        together: true,
+        needs: Needs::SHARING,
         suits: |class, sizes| class.is_cpu() && sizes.n >= NARROW && sizes.m > LOW,
     },
     // The same with 8 rows, for results with few rows and for smaller subgroups.
@@ -115,7 +104,9 @@ pub static ROWS: [Row; 7] = [
         tile: (8, 32),
         constants: &[],
         told: false,
-        needs: Needs { subgroup: 4, ..SHARING },
+        fours: true,
+        together: true,
+        needs: Needs { subgroup: 4, ..Needs::SHARING },
         suits: |class, sizes| class.is_cpu() && sizes.n >= NARROW,
     },
     // The same for any sizes and strides.
@@ -125,7 +116,9 @@ pub static ROWS: [Row; 7] = [
         tile: (32, 16),
         constants: &[],
         told: false,
-        needs: Needs { fours: false, together: false, ..SHARING },
+        fours: false,
+        together: false,
+        needs: Needs::SHARING,
         suits: |class, _| class.is_cpu(),
     },
     // Nothing shared, few threads.
@@ -135,7 +128,9 @@ pub static ROWS: [Row; 7] = [
         tile: (8, 16),
         constants: &[("LANES_N", 4.0), ("LANES_M", 2.0)],
         told: false,
-        needs: ANYTHING,
+        fours: false,
+        together: false,
+        needs: Needs::NOTHING,
         suits: |class, _| class.is_cpu(),
     },
     // Tiles of 128 x 128 in workgroup memory.
@@ -145,7 +140,9 @@ pub static ROWS: [Row; 7] = [
         tile: (128, 128),
         constants: &[],
         told: true,
-        needs: Needs { fours: true, together: true, subgroup: 0, threads: 256, workgroup_bytes: 16_384 },
+        fours: true,
+        together: true,
+        needs: Needs::TILE128,
         suits: |class, sizes| {
             let tiles = sizes.m.div_ceil(128) * sizes.n.div_ceil(128) * sizes.batch;
             class == AdapterClass::Discrete && sizes.m.min(sizes.n) >= 128 && tiles >= FILLED
@@ -154,11 +151,13 @@ pub static ROWS: [Row; 7] = [
     // Tiles of 64 x 64 in workgroup memory.
     Row {
         name: "tiled64",
-        kernels: all(&table::MATMUL_TILED),
+        kernels: all(&table::MATMUL_TILED64),
         tile: (64, 64),
         constants: &[],
         told: true,
-        needs: Needs { together: true, workgroup_bytes: 8704, ..ANYTHING },
+        fours: false,
+        together: true,
+        needs: Needs::TILE64,
         suits: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
     // Nothing shared.
@@ -168,7 +167,9 @@ pub static ROWS: [Row; 7] = [
         tile: (32, 32),
         constants: &[("LANES_N", 8.0), ("LANES_M", 8.0)],
         told: false,
-        needs: ANYTHING,
+        fours: false,
+        together: false,
+        needs: Needs::NOTHING,
         suits: |_, _| true,
     },
 ];
@@ -181,16 +182,13 @@ impl Row {
 
     /// Whether an adapter can run it, whether its class prefers it or not.
     pub fn runs_on(&self, limits: &Limits) -> bool {
-        let Needs { subgroup, threads, workgroup_bytes, .. } = self.needs;
-        limits.min_subgroup >= subgroup
-            && limits.max_invocations >= threads
-            && limits.max_workgroup_bytes >= workgroup_bytes
+        self.needs.met_by(limits)
     }
 
     /// Whether it computes such a product, on an adapter that can run it.
     pub fn computes(&self, case: &Case) -> bool {
-        let fours = !self.needs.fours || case.in_fours();
-        let together = !self.needs.together || !case.apart;
+        let fours = !self.fours || case.in_fours();
+        let together = !self.together || !case.apart;
         self.of(case).is_some() && fours && together
     }
 

@@ -14,6 +14,7 @@ mod products;
 mod randomness;
 mod reductions;
 mod rows;
+mod rows_of_convolutions;
 mod rows_of_products;
 mod updates;
 

@@ -64,7 +64,7 @@ fn sizes_around_the_tiles() {
             }
         });
         let names = kernels(&plan);
-        let tiled = names.contains(&"matmul_tiled");
+        let tiled = names.contains(&"matmul_tiled64");
         assert_eq!(tiled, is_gpu(limits), "{}: {names:?}", limits.name);
     });
 }

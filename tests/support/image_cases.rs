@@ -22,6 +22,23 @@ pub fn shapes_of_convolutions() -> [Convolution; 8] {
     ]
 }
 
+/// The same for tiles of 128: a whole one and the edges of others, in each pass.
+pub fn larger_convolutions() -> [Convolution; 4] {
+    let sq = Window::square;
+    [
+        ("many results", [1, 15, 12, 11], [131, 15, 3, 3], 1, sq(3).padding(1)),
+        ("many sources", [1, 131, 13, 12], [13, 131, 3, 3], 1, sq(3).padding(1).stride(2)),
+        ("1x1, many of both", [3, 130, 7, 7], [129, 130, 1, 1], 1, sq(1)),
+        (
+            "large groups",
+            [1, 18, 13, 11],
+            [262, 9, 2, 3],
+            2,
+            Window { kernel: [2, 3], ..sq(2).dilation(2).padding(1) },
+        ),
+    ]
+}
+
 pub fn all() -> Vec<Case> {
     let mut list = convolutions();
     list.extend(others());

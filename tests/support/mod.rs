@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::limits::{AdapterClass, Limits};
+use wgrad::lower::conv::{ROWS, Row};
 use wgrad::random;
 
 /// Every usable adapter, opened once for each test program: its pipelines are compiled once. With `WGRAD_CHECKED=1` its
@@ -96,6 +97,22 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
         return vec![own];
     }
     vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: AdapterClass::Discrete, ..own }]
+}
+
+/// Every row of the table of convolutions that the device can run, with limits that name it: those with tiles in workgroup
+/// memory as a GPU.
+pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
+    let own = device.limits();
+    let with = |row: &'static Row| {
+        let class = if row.name.starts_with("tiled") { AdapterClass::Discrete } else { own.class };
+        let name = format!("{} with {}", own.name, row.name);
+        (row, Limits { name, class, product: Some(row.name), ..own.clone() })
+    };
+    let (rows, others): (Vec<_>, Vec<_>) = ROWS.iter().partition(|row| row.runs_on(own));
+    for row in others {
+        println!("{}: {} does not run", own.name, row.name);
+    }
+    rows.into_iter().map(with).collect()
 }
 
 /// `n` numbers in [low, high), always the same for a seed.

@@ -37,7 +37,8 @@ pub struct Options {
     /// would put there.
     #[arg(long)]
     dtype: Option<String>,
-    /// The way to compute matrix products, such as tiled64, instead of the one that suits the adapter and the size.
+    /// The way to compute matrix products or convolutions, such as tiled64, instead of the one that suits the adapter and the
+    /// size.
     #[arg(long)]
     variant: Option<String>,
     /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.

@@ -2,18 +2,19 @@
 //! kernel with other numbers, one launch for each phase of the stride.
 
 mod axis;
+mod rows;
 mod weight;
 
 use axis::Axis;
 pub(super) use axis::Direction;
+pub use rows::{Case, Pass, ROWS, Row, choose};
 pub(super) use weight::weight;
 
-use super::grid::{fold, per_thread};
+use super::grid::per_thread;
 use super::{Lowered, Operand, Site, chain};
 use crate::dtype::DType;
 use crate::graph::{Activation, Source, Window};
 use crate::kernels::{Kernel, Launch, Prelude, of_half_image, table};
-use crate::limits::AdapterClass;
 use crate::shape::Shape;
 
 /// What all launches of one convolution have in common.
@@ -28,11 +29,6 @@ struct Sizes {
     weight_m: usize,
     weight_c: usize,
 }
-
-/// Below this many channels in a group a tile would be mostly empty.
-const FEW_CHANNELS: usize = 8;
-/// Subgroups of this size or more share the weights that one lane has read.
-const SHARING_SUBGROUP: u32 = 8;
 
 /// What a batch norm that its reader applies has for each channel: the operands behind the first two.
 const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
@@ -102,34 +98,32 @@ pub(super) fn conv(
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
-    let way = match site.limits.class {
-        _ if groups > 1 && m.min(kc) < FEW_CHANNELS => Way::Direct,
-        AdapterClass::Cpu if site.limits.min_subgroup >= 4 => Way::Packed,
-        AdapterClass::Cpu => Way::Direct,
-        AdapterClass::Integrated | AdapterClass::Discrete => Way::Tiled,
-    };
-    if way == Way::Packed {
+    let row = choose(&sizes.case(pixels(&sizes, [&rows[0], &columns[0]])), site.limits);
+    if row.packs {
         let (launch, bytes) = pack(site, &sizes, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
     for y in &rows {
         for x in &columns {
-            let launch = phase(site, &sizes, way, &operands, [y, x]);
+            let launch = phase(site, &sizes, row, &operands, [y, x]);
             lowered.launches.push(chain::behind(site, launch));
         }
     }
     lowered
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// CPU adapters: packed weights, register tiles.
-    Packed,
-    /// One thread for each element.
-    Direct,
-    /// GPUs: tiles in workgroup memory.
-    Tiled,
+impl Sizes {
+    /// What is computed, with so many pixels.
+    fn case(&self, pixels: usize) -> Case {
+        let [groups, m, kc, columns] = [self.groups, self.m, self.kc, pixels].map(|n| n as u64);
+        Case { pass: Pass::Image, groups, m, kc, columns, steps: kc * self.taps as u64 }
+    }
+}
+
+/// Pixels of a phase in all images.
+fn pixels(sizes: &Sizes, [y, x]: [&Axis; 2]) -> usize {
+    sizes.batch * y.count * x.count
 }
 
 /// The weights in the order in which `conv_cpu` reads them, in scratch.
@@ -145,36 +139,21 @@ fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, 
     (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
 }
 
-fn phase(site: &Site, sizes: &Sizes, way: Way, operands: &Operands, [y, x]: [&Axis; 2]) -> Launch<Operand> {
-    let pixels = (sizes.batch * y.count * x.count) as u64;
-    let (tile_m, tile_n) = if way == Way::Tiled { (64, 64) } else { (16, 64) };
-    let (tiles_m, tiles_n) = (sizes.m.div_ceil(tile_m) as u64, pixels.div_ceil(tile_n));
+fn phase(site: &Site, sizes: &Sizes, row: &Row, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
     let Operands { variant, bias, rest, constants, .. } = operands;
-    let biased = usize::from(bias.is_some());
-    let kernel: &'static Kernel = match way {
-        Way::Packed if site.limits.min_subgroup >= SHARING_SUBGROUP => &table::CONV_CPU[*variant],
-        Way::Packed => &table::CONV_CPU4[*variant],
-        Way::Direct => &table::CONV_DIRECT[biased][*variant],
-        Way::Tiled => &table::CONV_TILED[biased][*variant],
-    };
-    let kernel = for_image(site, kernel);
-    match way {
-        Way::Packed => memory[1] = Operand::Workspace(0),
-        _ => memory.extend(*bias),
+    let kernel = for_image(site, row.image(bias.is_some(), *variant));
+    if row.packs {
+        memory[1] = Operand::Workspace(0);
+    } else {
+        memory.extend(*bias);
     }
     memory.extend(rest);
-    let workgroups = match way {
-        Way::Direct => (pixels * (sizes.groups * sizes.m) as u64).div_ceil(u64::from(kernel.workgroup)),
-        _ => tiles_m * tiles_n * sizes.groups as u64,
-    };
-    let grid = fold(workgroups, site.limits.max_workgroups);
-    let along_x = if way == Way::Direct { u64::from(grid[0] * kernel.workgroup) } else { tiles_m };
-    let mut params = vec![grid[0], along_x as u32, tiles_n as u32];
+    let (grid, tiles) = row.grid(&sizes.case(pixels(sizes, axes)), kernel, site.limits);
+    let mut params = vec![grid[0], tiles[0], tiles[1]];
     let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
     params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
-    params.extend(y.words());
-    params.extend(x.words());
+    params.extend(axes.iter().flat_map(|axis| axis.words()));
     Launch { kernel, constants: constants.clone(), memory, params, grid }
 }
 

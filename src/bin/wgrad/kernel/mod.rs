@@ -9,8 +9,9 @@ use wgrad::device::Device;
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::limits::Limits;
+use wgrad::lower::conv;
 use wgrad::lower::cooperative::{BLOCKS, Block};
-use wgrad::lower::products::{ROWS, Row};
+use wgrad::lower::products::ROWS;
 use wgrad::reference::Twin;
 use wgrad::{Error, Result};
 
@@ -26,7 +27,7 @@ pub struct Options<'a> {
     pub size: Option<&'a str>,
     /// How operands are held.
     pub dtype: WeightStorage,
-    /// A row of the table of products, by name.
+    /// A row of the table of products, or of convolutions, by name.
     pub variant: Option<&'a str>,
     /// Which adapter, opened how.
     pub device: &'a crate::device::Options,
@@ -61,25 +62,31 @@ pub fn run(options: &Options) -> Result<()> {
 /// The adapter's limits, with the variant that was asked for.
 fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     let Some(name) = options.variant else { return Ok(own.clone()) };
-    let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));
-    if options.kind != Kind::Matmul {
-        return wrong(format!("it names a way to compute matrix products, not `{}`", options.kind.name()));
-    }
-    let runs = match (Row::named(name), Block::named(name)) {
-        (Some(row), _) => row.runs_on(own).then_some(row.name),
-        (_, Some(block)) => block.runs_on(own).then_some(block.name),
-        _ => {
-            let names = ROWS.iter().map(|row| row.name).chain(BLOCKS.iter().map(|block| block.name));
-            return wrong(format!("expected {}", names.collect::<Vec<_>>().join(", ")));
+    // Every way, and whether the adapter can run it.
+    let ways: Vec<(&'static str, bool)> = match options.kind {
+        Kind::Matmul => {
+            let rows = ROWS.iter().map(|row| (row.name, row.runs_on(own)));
+            rows.chain(BLOCKS.iter().map(|block| (block.name, block.runs_on(own)))).collect()
         }
+        Kind::Conv => conv::ROWS.iter().map(|row| (row.name, row.runs_on(own))).collect(),
+        _ => Vec::new(),
     };
-    match runs {
-        Some(name) => Ok(Limits { product: Some(name), ..own.clone() }),
-        None if Block::named(name).is_some() => wrong(format!(
+    let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));
+    match ways.iter().find(|(way, _)| *way == name) {
+        Some((way, true)) => Ok(Limits { product: Some(way), ..own.clone() }),
+        Some(_) if Block::named(name).is_some() => wrong(format!(
             "`{}` has no cooperative matrices, or they did not win: --dtype f16 --cooperative always takes them",
             own.name
         )),
-        None => wrong(format!("`{}` cannot run it", own.name)),
+        Some(_) => wrong(format!("`{}` cannot run it", own.name)),
+        None if ways.is_empty() => wrong(format!(
+            "it names a way to compute matrix products or convolutions, not `{}`",
+            options.kind.name()
+        )),
+        None => {
+            let names: Vec<_> = ways.iter().map(|(way, _)| *way).collect();
+            wrong(format!("expected one of {} for `{}`", names.join(", "), options.kind.name()))
+        }
     }
 }
 
