@@ -2,7 +2,8 @@
 //! the join of two; and, where it adds a bias, without and with one.
 
 use super::{
-    ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, STORE_LANES, STORE_ONE, TILE64, TILE128,
+    ACTIVATION, ACTIVATIONS, ELEM4, GRID, IMAGE, Kernel, NONE, SHARE4, SHARE8, SHARED, STORE_LANES,
+    STORE_ONE, TILE64, TILE128,
 };
 
 const CONV: &str = wgsl!("prelude/conv");
@@ -14,9 +15,6 @@ const WITH_BIAS: &str = wgsl!("prelude/with_bias");
 const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
 const PLAIN: &str = wgsl!("prelude/source_plain");
 const NORMED: &str = wgsl!("prelude/source_normed");
-const SHARED: &str = wgsl!("prelude/shared");
-const SHARE8: &str = wgsl!("prelude/share8");
-const SHARE4: &str = wgsl!("prelude/share4");
 const ONE: &str = wgsl!("prelude/one_source");
 const TWO: &str = wgsl!("prelude/two_sources");
 

@@ -1,6 +1,6 @@
 //! Kernels for matrix products. Each exists for every way in which its two operands can be held.
 
-use super::{Kernel, NONE, STORE_FOURS, STORE_LANES, TILE64, TILE128};
+use super::{Kernel, NONE, SHARE8, SHARED, STORE_FOURS, STORE_LANES, TILE64, TILE128};
 
 const PARAMS: &str = wgsl!("prelude/matmul_params");
 const FOURS: &str = wgsl!("prelude/matmul_fours");
@@ -85,7 +85,15 @@ product!(
     64,
     &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)]]
 );
-product!(MATMUL_CPU_ANY, "matmul_cpu_any", ONES, STORE_LANES, [wgsl!("matmul_cpu_any")], 8, NONE);
+product!(
+    MATMUL_CPU_ANY,
+    "matmul_cpu_any",
+    ONES,
+    STORE_LANES,
+    [SHARED, SHARE8, wgsl!("matmul_cpu_any")],
+    8,
+    NONE
+);
 product!(MATMUL_TILED64, "matmul_tiled64", ONES, STORE_LANES, [TILES, QUADS, TILE64], 64, TRANSPOSES);
 product!(MATMUL_TILED128, "matmul_tiled128", FOURS, STORE_FOURS, [TILES, BLOCKS, TILE128], 256, TRANSPOSES);
 

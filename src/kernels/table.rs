@@ -40,6 +40,10 @@ pub(super) const PCG4D: &str = wgsl!("prelude/pcg4d");
 
 pub(super) const STORE_FOURS: &str = wgsl!("prelude/store_fours");
 pub(super) const STORE_LANES: &str = wgsl!("prelude/store_lanes");
+/// What the lanes of a subgroup read for each other; `SHARE8` or, for smaller subgroups, `SHARE4` follows.
+pub(super) const SHARED: &str = wgsl!("prelude/shared");
+pub(super) const SHARE8: &str = wgsl!("prelude/share8");
+pub(super) const SHARE4: &str = wgsl!("prelude/share4");
 pub(super) const STORE_ONE: &str = wgsl!("prelude/store_one");
 pub(super) const TILE64: &str = wgsl!("tile64");
 pub(super) const TILE128: &str = wgsl!("tile128");
