@@ -9,6 +9,7 @@ use support::compare::kernels;
 use support::image_cases::{Convolution, larger_convolutions, shapes_of_convolutions as convolutions};
 use support::{devices, noise, on_each, rows_of_convolutions};
 use wgrad::device::Device;
+use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{Init, Op, Params, Source, Tensor};
 use wgrad::limits::Limits;
@@ -175,5 +176,37 @@ fn joins_read_in_their_parts_give_the_same_bits() {
 fn larger_tiles_are_filled_and_cut() {
     each_row(&larger_convolutions(), |device, row, (_, case)| {
         compare(device, row, Wanted { case, bias: true, before: Before::Branch, reads: 1 });
+    });
+}
+
+/// What waits in 16 bits for the backward pass is widened where the gradient of a weight reads it.
+#[test]
+fn images_in_16_bits_give_the_same_bits() {
+    let case = larger_convolutions()[2];
+    each_row(&[case], |device, (row, limits), _| {
+        // Software adapters widen once, before.
+        if limits.class.is_cpu() {
+            return;
+        }
+        let params = Params::new(1);
+        let step = step(&params, case, false, Before::Branch);
+        // The formats take turns.
+        let precision = if row.name == "tiled64" { Precision::F16 } else { Precision::Bf16 };
+        let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
+        let plan = |fuse: bool| {
+            let options = PlanOptions { optimizer, fuse, precision, ..PlanOptions::default() };
+            step.plan(&options, limits).expect("it fits")
+        };
+        let (apart, fused) = (plan(false), plan(true));
+        let narrow = |plan: &Plan| {
+            let own = row.kernels(Pass::Weight);
+            let ran = |name: &&&str| own.iter().any(|kernel| name.starts_with(kernel.name));
+            kernels(plan).iter().filter(ran).filter(|name| name.contains("f16")).count()
+        };
+        assert_eq!((narrow(&apart), narrow(&fused)), (0, 1), "{:?}", kernels(&fused));
+        let dy = noise(9, 3 * 129 * 49, -1.0, 1.0);
+        for ((name, wanted), (_, got)) in run(device, &apart, &dy).iter().zip(run(device, &fused, &dy)) {
+            assert_same_bits(&format!("{precision:?} on {}: {name}", limits.name), wanted, &got);
+        }
     });
 }
