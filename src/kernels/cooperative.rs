@@ -12,25 +12,31 @@ const VARIANTS: &[&[(&str, f64)]] = &[
     &[("LANES", 16.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_A", 1.0)],
 ];
 
+const SIDE8: &str = wgsl!("prelude/cooperative8");
+const SIDE16: &str = wgsl!("prelude/cooperative16");
+const COOPERATIVE_TILES: &str = wgsl!("prelude/cooperative_tiles");
+const COOPERATIVE: &str = wgsl!("cooperative");
+
 macro_rules! cooperative {
-    ($name:expr, $side:literal, $a:literal, $b:literal) => {
+    ($name:expr, $side:expr, $a:literal, $b:literal) => {
         Kernel {
             name: $name,
             parts: &[
-                wgsl!($side),
+                $side,
                 wgsl!("prelude/matmul_params"),
                 wgsl!($a),
                 wgsl!($b),
-                wgsl!("prelude/cooperative_tiles"),
+                COOPERATIVE_TILES,
                 STORE_LANES,
-                wgsl!("matmul_cooperative"),
+                wgsl!("prelude/cooperative_product"),
+                COOPERATIVE,
             ],
             slots: &[1, 2, 3],
             workgroup: 256,
             variants: VARIANTS,
         }
     };
-    ($name:literal, $side:literal) => {
+    ($name:literal, $side:expr) => {
         [
             [
                 cooperative!($name, $side, "prelude/cooperative_a_f32", "prelude/cooperative_b_f32"),
@@ -71,11 +77,9 @@ pub fn matmul_cooperative(side: u32, held: [Held; 2]) -> Option<&'static Kernel>
 }
 
 /// For matrices of 8 × 8, by whether A, and whether B, is in 16 bits.
-pub static MATMUL_COOPERATIVE8: [[Kernel; 2]; 2] =
-    cooperative!("matmul_cooperative8", "prelude/cooperative8");
+pub static MATMUL_COOPERATIVE8: [[Kernel; 2]; 2] = cooperative!("matmul_cooperative8", SIDE8);
 /// The same for matrices of 16 × 16.
-pub static MATMUL_COOPERATIVE16: [[Kernel; 2]; 2] =
-    cooperative!("matmul_cooperative16", "prelude/cooperative16");
+pub static MATMUL_COOPERATIVE16: [[Kernel; 2]; 2] = cooperative!("matmul_cooperative16", SIDE16);
 
 pub(super) static KERNELS: [&Kernel; 8] = [
     &MATMUL_COOPERATIVE8[0][0],
