@@ -1,6 +1,6 @@
 // What a workgroup reads of its operands, DEPTH steps of the inner dimension at a time: tiles in workgroup memory, in f16, zero
 // beyond the last step. A's has 2 ROWS SIDE rows, B's GROUPS_N COLUMNS SIDE columns. What they hold, a text says that is
-// joined with this one, such as prelude/cooperative_product:
+// joined with this one, prelude/cooperative_product or prelude/cooperative_quads:
 //   TRANSPOSE_A, TRANSPOSE_B: lines of A's tile are steps, not rows; lines of B's are columns, not steps
 //   DOWN_A, DOWN_B: neighbouring threads fill lines under each other, not the same line; those lines are steps
 //   workgroups(), how many there are; Work and work_of(workgroup), which begins at `row` and `column` and sums the steps
