@@ -1,11 +1,11 @@
-//! A matrix product alone on the device, to see how long it takes.
+//! A matrix product or a convolution alone on the device, to see how long it takes.
 
 use std::time::{Duration, Instant};
 
 use super::{ProgramId, Session};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
-use crate::graph::{Init, Params};
+use crate::graph::{Init, Params, Window};
 use crate::limits::Limits;
 use crate::plan::{Forward, Plan};
 
@@ -16,11 +16,6 @@ pub(super) fn product(
     precision: Precision,
     limits: &Limits,
 ) -> Result<Plan> {
-    let held = match precision {
-        Precision::F32 => WeightStorage::F32,
-        Precision::F16 => WeightStorage::F16(Rounding::Nearest),
-        Precision::Bf16 => WeightStorage::Bf16(Rounding::Nearest),
-    };
     let params = Params::new(0);
     let product = Forward::trace(&params, "c", |trace| {
         let operand = |name: &str, [rows, columns]: [usize; 2], transposed: bool| {
@@ -29,7 +24,30 @@ pub(super) fn product(
         };
         operand("a", [m, k], ta).matmul_transposed(&operand("b", [k, n], tb), ta, tb)
     })?;
-    product.plan_in(precision, held, limits)
+    product.plan_in(precision, held(precision), limits)
+}
+
+/// A convolution of `[samples, channels, result channels, side]` by 3 × 3, padded, its operands held in `precision`.
+pub(super) fn convolution(
+    [n, c, o, side]: [usize; 4],
+    precision: Precision,
+    limits: &Limits,
+) -> Result<Plan> {
+    let params = Params::new(0);
+    let convolution = Forward::trace(&params, "y", |trace| {
+        let operand = |name: &str, shape: [usize; 4]| trace.param(&params.add(name, shape, Init::fan_in(4)));
+        let weight = operand("w", [o, c, 3, 3]);
+        operand("x", [n, c, side, side]).conv2d(&weight, None, Window::square(3).padding(1), 1)
+    })?;
+    convolution.plan_in(precision, held(precision), limits)
+}
+
+fn held(precision: Precision) -> WeightStorage {
+    match precision {
+        Precision::F32 => WeightStorage::F32,
+        Precision::F16 => WeightStorage::F16(Rounding::Nearest),
+        Precision::Bf16 => WeightStorage::Bf16(Rounding::Nearest),
+    }
 }
 
 /// Runs of each side; the best counts.
@@ -49,4 +67,19 @@ pub(super) fn shortest<const N: usize>(sessions: &mut [Session; N]) -> Result<[D
         }
     }
     Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_convolution_takes_the_tiles_that_are_named() {
+        for (product, kernel) in [(None, "conv_tiled64"), (Some("tiled128"), "conv_tiled128")] {
+            let limits = Limits { product, ..Limits::named("nvidia").expect("a preset") };
+            let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");
+            let names: Vec<_> = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name).collect();
+            assert_eq!(names, [kernel]);
+        }
+    }
 }

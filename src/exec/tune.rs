@@ -1,4 +1,4 @@
-//! Tuning: which way of computing matrix products is fastest on an adapter, by trying them. Nothing here runs unless it is
+//! Tuning: which way of computing matrix products and convolutions is fastest on an adapter, by trying them. Nothing here runs unless it is
 //! asked for; without it the choice is the table's, the same on every day.
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::units::Bytes;
 pub struct Tuning {
     /// Time by the clock. No way of computing is tried that would probably not be done by then, going by those before it.
     pub time: Duration,
-    /// Bytes on the device at once. Products that need more are not tried.
+    /// Bytes on the device at once. What needs more is not tried.
     pub max_workspace: Bytes,
 }
 
@@ -29,21 +29,36 @@ impl Default for Tuning {
     }
 }
 
-/// A product that is tried: m, n, k, and which operand is transposed.
-type Shape = ([usize; 3], [bool; 2]);
+/// What is tried.
+#[derive(Clone, Copy)]
+enum Work {
+    /// m, n, k, and which operand is transposed.
+    Product([usize; 3], [bool; 2]),
+    /// Samples, channels, result channels, side.
+    Convolution([usize; 4]),
+}
 
-/// A square product, the gradient of an activation, the gradient of a weight.
-const ON_CPUS: [Shape; 3] =
-    [([192; 3], [false, false]), ([64, 256, 96], [false, true]), ([96, 128, 256], [true, false])];
-const ON_GPUS: [Shape; 3] =
-    [([2048; 3], [false, false]), ([1024, 512, 768], [false, true]), ([768, 1024, 2048], [true, false])];
+/// A square product, the gradient of an activation, the gradient of a weight. No row of products that could be fastest is one
+/// of convolutions.
+const ON_CPUS: &[Work] = &[
+    Work::Product([192; 3], [false, false]),
+    Work::Product([64, 256, 96], [false, true]),
+    Work::Product([96, 128, 256], [true, false]),
+];
+/// The same, and a convolution, which takes the same tiles.
+const ON_GPUS: &[Work] = &[
+    Work::Product([2048; 3], [false, false]),
+    Work::Product([1024, 512, 768], [false, true]),
+    Work::Product([768, 1024, 2048], [true, false]),
+    Work::Convolution([8, 64, 64, 56]),
+];
 
 /// Seconds of a way over those of the table's choice that count as faster: less is chance.
 const FASTER: f64 = 0.95;
 
-/// `limits` with the fastest way of computing products in `precision`, as [`Limits::product`]: plans for the same choice are
-/// the same plans. It is [`None`], the table's choice, unless another is faster by a twentieth over a few products taken
-/// together. When every way was tried, the choice is noted for the device and, with
+/// `limits` with the fastest way of computing products, and with the same tiles convolutions, in `precision`, as
+/// [`Limits::product`]: plans for the same choice are the same plans. It is [`None`], the tables' choice, unless another is faster
+/// by a twentieth over a few products and, on GPUs, a convolution taken together. When every way was tried, the choice is noted for the device and, with
 /// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with the same adapter, driver and
 /// version, which then try nothing.
 ///
@@ -110,27 +125,30 @@ fn candidates(limits: &Limits) -> Vec<Option<&'static str>> {
     std::iter::once(None).chain(rows).chain(blocks).collect()
 }
 
-/// Seconds of each product; `None` for those that there was no memory for.
+/// Seconds of each work; `None` for those that there was no memory for.
 type Times = Vec<Option<f64>>;
 
-/// Seconds as a share of others: the geometric mean over products, so that each counts alike.
+/// Seconds as a share of others: the geometric mean, so that each work counts alike.
 fn share(times: &Times, others: &Times) -> f64 {
     let both: Vec<f64> = times.iter().zip(others).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
     if both.is_empty() { 1.0 } else { (both.iter().sum::<f64>() / both.len() as f64).exp() }
 }
 
 fn times(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning) -> Result<Times> {
-    let shapes = if limits.class.is_cpu() { ON_CPUS } else { ON_GPUS };
-    shapes.iter().map(|shape| time(device, limits, precision, (*shape, tuning.max_workspace))).collect()
+    let works = if limits.class.is_cpu() { ON_CPUS } else { ON_GPUS };
+    works.iter().map(|work| time(device, limits, precision, (*work, tuning.max_workspace))).collect()
 }
 
 fn time(
     device: &Device,
     limits: &Limits,
     precision: Precision,
-    ((sizes, transposed), most): (Shape, Bytes),
+    (work, most): (Work, Bytes),
 ) -> Result<Option<f64>> {
-    let plan = trial::product(sizes, transposed, precision, limits)?;
+    let plan = match work {
+        Work::Product(sizes, transposed) => trial::product(sizes, transposed, precision, limits)?,
+        Work::Convolution(sizes) => trial::convolution(sizes, precision, limits)?,
+    };
     if plan.footprint().total() > most.0 {
         return Ok(None);
     }
@@ -147,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_product_counts_alike() {
+    fn each_work_counts_alike() {
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
         close(share(&vec![Some(2.0), Some(0.01)], &vec![Some(1.0), Some(0.02)]), 1.0);
         close(share(&vec![Some(0.5), None], &vec![Some(1.0), Some(7.0)]), 0.5);

@@ -99,12 +99,12 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
     vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: AdapterClass::Discrete, ..own }]
 }
 
-/// Every row of the table of convolutions that the device can run, with limits that name it: those with tiles in workgroup
-/// memory as a GPU.
+/// Every row of the table of convolutions that the device can run, with limits that name it: as a GPU, whose convolutions read
+/// more, but for the row that is made for CPUs.
 pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
     let own = device.limits();
     let with = |row: &'static Row| {
-        let class = if row.name.starts_with("tiled") { AdapterClass::Discrete } else { own.class };
+        let class = if row.name == "packed" { own.class } else { AdapterClass::Discrete };
         let name = format!("{} with {}", own.name, row.name);
         (row, Limits { name, class, product: Some(row.name), ..own.clone() })
     };
