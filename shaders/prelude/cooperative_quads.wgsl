@@ -19,7 +19,7 @@ fn work_of(number: u32) -> Work {
     return Work(product, first.x, first.y, steps.x, steps.y);
 }
 
-// Its product, the tile's first row, the end of its steps, and the step of a tile at which the thread reads quads under each other.
+// Its product, the first row, the end of the steps; the step of a tile at which the thread reads, where threads follow them.
 struct OfA {
     product: u32, row: u32, end: u32, down: u32,
 }
