@@ -89,8 +89,8 @@ pub struct Limits {
     pub min_subgroup: u32,
     /// How 16-bit floats can be held.
     pub f16: F16,
-    /// Cooperative matrices that matrix products may use. It rounds their factors to `f16`, so that steps do with
-    /// [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
+    /// Cooperative matrices that matrix products and convolutions may use. It rounds their factors to `f16`, so that steps do
+    /// with [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
     /// [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
     /// The way to compute matrix products and convolutions wherever it can: the name of one of

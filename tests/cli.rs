@@ -113,7 +113,12 @@ fn a_way_to_compute_can_be_asked_for() {
     let text = refusal(&["bench", "matmul", "--variant", "tiled"]);
     assert!(text.contains("--variant tiled") && text.contains("tiled64, any32"), "{text}");
     let text = refusal(&["bench", "conv", "--variant", "any32"]);
-    assert!(text.contains("packed, tiled128, tiled64, direct for `conv`"), "{text}");
+    assert!(
+        text.contains(
+            "packed, tiled128, tiled64, direct, cooperative, cooperative_wide, cooperative_small for `conv`"
+        ),
+        "{text}"
+    );
     let text = refusal(&["bench", "softmax", "--variant", "any32"]);
     assert!(text.contains("`softmax`"), "{text}");
 }

@@ -8,8 +8,8 @@ use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use wgrad::dtype::Precision;
-use wgrad::kernels::{Held, Kernel, MAX_PARAMS, reading, table};
-use wgrad::limits::Limits;
+use wgrad::kernels::{Held, Kernel, MAX_PARAMS, cooperating, reading, table};
+use wgrad::limits::{Cooperative, Limits};
 use wgrad::lower::products::{ROWS, Row};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::plan::PlanOptions;
@@ -40,14 +40,17 @@ fn check(kernel: &Kernel, module: &Module, capabilities: Capabilities) -> Module
 
 /// Kernels that are written for the chains of some networks.
 fn written() -> Vec<&'static Kernel> {
-    let limits = Limits::default();
     let mut kernels: Vec<&'static Kernel> = Vec::new();
-    for (name, precision) in [
-        ("resnet18", Precision::F32),
-        ("mobilenet-v2", Precision::F16),
-        ("gpt-nano", Precision::Bf16),
-        ("llama-tiny", Precision::F32),
+    for (name, precision, side) in [
+        ("resnet18", Precision::F32, None),
+        ("resnet18", Precision::F16, Some(8)),
+        ("resnet18", Precision::F16, Some(16)),
+        ("mobilenet-v2", Precision::F16, None),
+        ("gpt-nano", Precision::Bf16, None),
+        ("llama-tiny", Precision::F32, None),
     ] {
+        let cooperative = side.map(|side| Cooperative { side, lanes: 32 });
+        let limits = Limits { cooperative, ..Limits::default() };
         for image in [32, 40] {
             let image = matches!(name, "resnet18" | "mobilenet-v2").then_some([image; 2]);
             let options = ModelOptions { image, ..ModelOptions::default() };
@@ -79,9 +82,19 @@ fn products() -> Vec<&'static Kernel> {
     kernels
 }
 
+/// Convolutions and the gradients of their weights by cooperative matrices, of images in 32 and in 16 bits.
+fn cooperating_convolutions() -> Vec<&'static Kernel> {
+    let bases = table::CONV_TILED64.as_flattened().iter().chain(&table::CONV_WEIGHT_TILED64);
+    let of = |base| {
+        [8, 16].into_iter().flat_map(move |side| [false, true].map(|half| cooperating(base, side, half)))
+    };
+    bases.flat_map(of).collect()
+}
+
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {
     assert!(table::ALL.len() >= 30);
-    for kernel in table::ALL.iter().copied().chain(products()).chain(written()) {
+    let made = products().into_iter().chain(cooperating_convolutions()).chain(written());
+    for kernel in table::ALL.iter().copied().chain(made) {
         body(kernel, &parse(kernel));
     }
 }
@@ -218,14 +231,10 @@ fn every_file_is_used_and_short() {
         }
     }
     assert!(files.len() > 30);
-    let (products, written) = (products(), written());
+    let made: Vec<_> = products().into_iter().chain(cooperating_convolutions()).chain(written()).collect();
     for path in files {
         let text = std::fs::read_to_string(&path).expect("text");
-        let used = table::ALL
-            .iter()
-            .chain(&products)
-            .chain(&written)
-            .any(|kernel| kernel.parts.contains(&text.as_str()));
+        let used = table::ALL.iter().chain(&made).any(|kernel| kernel.parts.contains(&text.as_str()));
         assert!(used, "{}: no kernel is made from it", path.display());
         assert!(text.lines().count() <= 200, "{}: more than 200 lines", path.display());
         assert!(text.starts_with("// "), "{}: no line that says what it computes", path.display());

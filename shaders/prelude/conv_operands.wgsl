@@ -99,9 +99,10 @@ fn results_at(group: u32, column: u32) -> Results {
     let live = vec4(column) + vec4(0u, 1u, 2u, 3u) < vec4(p.batch * p.y.count * p.x.count);
     return Results(result_at(pixels_at(column), group), live, group * p.m);
 }
+fn store_four(to: Results, row: u32, v: vec4<f32>) {
+    store(to.at + row * p.y.dst * p.x.dst, to.live, v + bias_of(to.channel0 + row));
+}
 fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
-    let bias = bias_of(near.channel0 + row);
-    let up = row * p.y.dst * p.x.dst;
-    store(near.at + up, near.live, left + bias);
-    store(far.at + up, far.live, right + bias);
+    store_four(near, row, left);
+    store_four(far, row, right);
 }

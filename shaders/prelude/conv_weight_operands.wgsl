@@ -93,8 +93,11 @@ struct Results {
 fn results_at(product: u32, column: u32) -> Results {
     return Results(product * p.m * p.kc * p.kernel.x * p.kernel.y, vec4(column) + vec4(0u, 1u, 2u, 3u));
 }
-fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
+fn store_four(to: Results, row: u32, v: vec4<f32>) {
     let columns = p.kc * p.kernel.x * p.kernel.y;
-    store(near.at + row * columns, near.column, columns, left);
-    store(far.at + row * columns, far.column, columns, right);
+    store(to.at + row * columns, to.column, columns, v);
+}
+fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
+    store_four(near, row, left);
+    store_four(far, row, right);
 }

@@ -171,7 +171,7 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
 }
 
 /// Workgroup memory of the largest kernel that uses cooperative matrices.
-const COOPERATIVE_WORKGROUP_BYTES: u32 = 28_672;
+const COOPERATIVE_WORKGROUP_BYTES: u32 = 32_256;
 
 /// Every adapter, best first.
 pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {

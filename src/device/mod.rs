@@ -63,8 +63,8 @@ pub struct DeviceOptions {
     /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else
     /// should be able to write there: drivers trust what they find.
     pub cache: Option<PathBuf>,
-    /// Let matrix products use the adapter's cooperative matrices where they proved right and faster, by wgpu's experimental
-    /// feature. On unless it is switched off.
+    /// Let products and convolutions use the adapter's cooperative matrices where they proved right and faster, by wgpu's
+    /// experimental feature. On unless it is switched off.
     pub cooperative: bool,
 }
 

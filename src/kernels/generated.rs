@@ -153,6 +153,17 @@ pub fn of_half_image(base: &Kernel, format: Prelude) -> &'static Kernel {
     Draft { name, preludes: [format].into(), text, slots: base.slots.to_vec() }.instead(base, table::IMAGE)
 }
 
+/// A convolution in tiles, or the gradient of its weight, by cooperative matrices of `side` × `side`, 8 or 16; `half`: its image is
+/// in `f16`. What the kernel reads and stores stays as it is.
+pub fn cooperating(base: &'static Kernel, side: u32, half: bool) -> &'static Kernel {
+    let mut parts = table::cooperating_parts(base, side, half);
+    let text = parts.pop().unwrap_or_default().to_owned();
+    let name = base.name.replacen("tiled64", &format!("cooperative{side}"), 1);
+    let ending = if half { "_f16" } else { "" }.to_owned();
+    let (preludes, slots) = (BTreeSet::new(), base.slots.to_vec());
+    Draft { name: [name, ending], preludes, text, slots }.known(parts, 256, table::cooperating_variants(base))
+}
+
 #[derive(Default)]
 struct Known {
     kernels: BTreeMap<(Vec<&'static str>, String), &'static Kernel>,

@@ -1,9 +1,10 @@
-//! Matrix products by cooperative matrices: how much of the result a workgroup computes.
+//! Matrix products and convolutions by cooperative matrices: how much of the result a workgroup computes.
 
 use super::flag;
-use super::products::{Case, Row, Sizes};
+use super::products::{Case, Sizes};
+use crate::dtype::DType;
 use crate::kernels::table::matmul_cooperative;
-use crate::kernels::{Held, Kernel};
+use crate::kernels::{Held, Kernel, cooperating};
 use crate::limits::{Cooperative, Limits};
 
 /// Subgroups of a workgroup, two of them along M, with the matrices of sums that each holds.
@@ -54,6 +55,21 @@ impl Block {
         (u64::from(2 * self.rows * side), u64::from(self.groups_n * self.columns * side))
     }
 
+    /// Elements of all blocks of a result.
+    fn padded(&self, side: u32, Sizes { m, n, .. }: Sizes) -> u64 {
+        let tile = self.tile(side);
+        m.next_multiple_of(tile.0) * n.next_multiple_of(tile.1)
+    }
+
+    fn constants(&self, Cooperative { lanes, .. }: Cooperative) -> Vec<(&'static str, f64)> {
+        vec![
+            ("LANES", f64::from(lanes)),
+            ("GROUPS_N", f64::from(self.groups_n)),
+            ("ROWS", f64::from(self.rows)),
+            ("COLUMNS", f64::from(self.columns)),
+        ]
+    }
+
     fn blocks(&self, side: u32, Sizes { batch, m, n, .. }: Sizes) -> u64 {
         let tile = self.tile(side);
         m.div_ceil(tile.0) * n.div_ceil(tile.1) * batch
@@ -70,37 +86,75 @@ pub(super) struct Choice {
 /// The kernel for a product; `None` without matrices, where the limits name another way, for operands that `f16` cannot hold,
 /// and for results that are lower or narrower than a matrix, which would be mostly zeros.
 pub(super) fn choose(case: &Case, held: [Held; 2], limits: &Limits) -> Option<Choice> {
-    let matrices = limits.cooperative?;
-    let (side, Sizes { m, n, k, .. }) = (matrices.side, case.sizes);
-    let otherwise = limits.product.is_some_and(|name| Row::named(name).is_some());
-    if otherwise || case.apart || m.min(n) < u64::from(side) {
+    if case.apart {
         return None;
     }
-    let large = BLOCKS[0].of(matrices).filter(|block| block.blocks(side, case.sizes) >= ENOUGH);
-    let by_size = || large.or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
-    let named = limits.product.and_then(Block::named).and_then(|block| block.of(matrices));
-    let block = named.or_else(by_size)?;
+    let (matrices, block) = blocks(case.sizes, limits, |_, _| true)?;
+    let Sizes { m, n, k, .. } = case.sizes;
     let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
     let fours = lines.map(|line| flag(line.is_multiple_of(4)));
+    let told = [
+        ("TRANSPOSE_A", flag(case.ta)),
+        ("TRANSPOSE_B", flag(case.tb)),
+        ("FOURS_A", fours[0]),
+        ("FOURS_B", fours[1]),
+    ];
     Some(Choice {
-        kernel: matmul_cooperative(side, held)?,
-        tile: block.tile(side),
-        constants: vec![
-            ("LANES", f64::from(matrices.lanes)),
-            ("GROUPS_N", f64::from(block.groups_n)),
-            ("ROWS", f64::from(block.rows)),
-            ("COLUMNS", f64::from(block.columns)),
-            ("TRANSPOSE_A", flag(case.ta)),
-            ("TRANSPOSE_B", flag(case.tb)),
-            ("FOURS_A", fours[0]),
-            ("FOURS_B", fours[1]),
-        ],
+        kernel: matmul_cooperative(matrices.side, held)?,
+        tile: block.tile(matrices.side),
+        constants: block.constants(matrices).into_iter().chain(told).collect(),
     })
+}
+
+/// The kernel for a convolution of an image of this type, or for the gradient of its weight, that `tiled` would compute in
+/// tiles: one product of these sizes for each group. `None` as for products, and where the inner dimension is shorter than a
+/// matrix.
+pub(super) fn convolution(
+    tiled: &'static Kernel,
+    image: DType,
+    sizes: Sizes,
+    limits: &Limits,
+) -> Option<Choice> {
+    let half = match image {
+        DType::F32 => false,
+        DType::F16 => true,
+        DType::BF16 | DType::U32 => return None,
+    };
+    // Networks have few channels where they have many pixels: an empty half of a block takes as long as a full one.
+    let filled = |large: &Block, Cooperative { side, .. }| {
+        let small = BLOCKS[BLOCKS.len() - 1];
+        2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
+    };
+    let (matrices, block) = blocks(sizes, limits, filled)?;
+    (sizes.k >= u64::from(matrices.side)).then(|| Choice {
+        kernel: cooperating(tiled, matrices.side, half),
+        tile: block.tile(matrices.side),
+        constants: block.constants(matrices),
+    })
+}
+
+/// The matrices, and the block for results of these sizes; `large` says whether large ones may be used.
+fn blocks(
+    sizes: Sizes,
+    limits: &Limits,
+    large: impl Fn(&Block, Cooperative) -> bool,
+) -> Option<(Cooperative, Block)> {
+    let matrices = limits.cooperative?;
+    let side = matrices.side;
+    let otherwise = limits.product.is_some_and(|name| Block::named(name).is_none());
+    if otherwise || sizes.m.min(sizes.n) < u64::from(side) {
+        return None;
+    }
+    let enough = |block: &Block| block.blocks(side, sizes) >= ENOUGH && large(block, matrices);
+    let by_size = || BLOCKS[0].of(matrices).filter(enough).or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
+    let named = limits.product.and_then(Block::named).and_then(|block| block.of(matrices));
+    Some((matrices, named.or_else(by_size)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::table::CONV_TILED64;
 
     fn chosen(limits: &Limits, [m, n, k]: [u64; 3], held: [Held; 2]) -> Option<(u64, u64)> {
         let case = Case { sizes: Sizes { batch: 1, m, n, k }, ta: false, tb: false, apart: false };
@@ -123,6 +177,41 @@ mod tests {
         }
         let other = Limits { product: Some("tiled64"), ..limits.clone() };
         assert_eq!(chosen(&other, [4096; 3], [Held::F16; 2]), None);
+    }
+
+    #[test]
+    fn convolutions_take_the_block_that_is_less_empty() {
+        let cooperative = Some(Cooperative { side: 16, lanes: 32 });
+        let limits = Limits { cooperative, ..Limits::default() };
+        let with = |limits: &Limits, image, [batch, m, n, k]: [u64; 4]| {
+            let choice = convolution(&CONV_TILED64[0][0], image, Sizes { batch, m, n, k }, limits)
+                .map(|c| (c.kernel.name, c.tile));
+            choice.map(|(name, tile)| (name.to_owned(), tile))
+        };
+        let tile = |sizes| with(&limits, DType::F32, sizes).map(|(_, tile)| tile);
+        assert_eq!(
+            tile([1, 64, 1 << 16, 576]),
+            Some((64, 64)),
+            "half of a large block's rows would be empty"
+        );
+        assert_eq!(tile([1, 128, 1 << 16, 576]), Some((128, 128)));
+        assert_eq!(tile([1, 192, 1 << 16, 576]), Some((128, 128)), "a quarter");
+        assert_eq!(tile([1, 512, 512, 4608]), Some((64, 64)), "too few large blocks");
+        assert_eq!(tile([8, 512, 512, 4608]), Some((128, 128)), "groups make more");
+        for few in [[1, 15, 4096, 576], [1, 64, 15, 576], [1, 64, 4096, 15]] {
+            assert_eq!(tile(few), None, "matrices of mostly zeros: {few:?}");
+        }
+        let names =
+            [DType::F32, DType::F16].map(|image| with(&limits, image, [1, 64, 4096, 576]).expect("one").0);
+        assert_eq!(names, ["conv_cooperative16", "conv_cooperative16_f16"]);
+        assert_eq!(with(&limits, DType::BF16, [1, 64, 4096, 576]), None);
+        assert_eq!(with(&Limits::default(), DType::F32, [1, 64, 4096, 576]), None);
+        for block in &BLOCKS {
+            let named = Limits { product: Some(block.name), ..limits.clone() };
+            assert_eq!(with(&named, DType::F32, [1, 16, 16, 16]).map(|(_, tile)| tile), Some(block.tile(16)));
+        }
+        let other = Limits { product: Some("tiled64"), ..limits.clone() };
+        assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);
     }
 
     #[test]

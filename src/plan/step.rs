@@ -263,8 +263,8 @@ impl Forward {
         self.plan_in(Precision::F32, weights, limits)
     }
 
-    /// [`Forward::plan_with`] in a precision. Nothing waits for a backward pass here: in [`Precision::F16`] products may round
-    /// their factors to use cooperative matrices, if `limits` has any.
+    /// [`Forward::plan_with`] in a precision. Nothing waits for a backward pass here: in [`Precision::F16`] products and
+    /// convolutions may round their factors to use cooperative matrices, if `limits` has any.
     ///
     /// # Errors
     /// As there.

@@ -20,8 +20,8 @@ pub struct Options {
     /// Keep compiled pipelines in this folder, by default the user's for caches, where the driver can.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
     cache: Option<Option<PathBuf>>,
-    /// Whether matrix products in f16 precision use the adapter's cooperative matrices: auto, where they proved right and
-    /// faster; always, where they proved right; off.
+    /// Whether products and convolutions in f16 precision use the adapter's cooperative matrices: auto, where they proved right
+    /// and faster; always, where they proved right; off.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     cooperative: Cooperative,
     /// Look for the fastest way to compute matrix products first, for so long; with --cache once for an adapter and driver.

@@ -3,18 +3,19 @@
 
 mod axis;
 mod rows;
+mod way;
 mod weight;
 
 use axis::Axis;
 pub(super) use axis::Direction;
 pub use rows::{Case, Pass, ROWS, Row, choose};
+use way::Way;
 pub(super) use weight::weight;
 
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site, chain};
-use crate::dtype::DType;
 use crate::graph::{Activation, Source, Window};
-use crate::kernels::{Kernel, Launch, Prelude, of_half_image, table};
+use crate::kernels::{Launch, table};
 use crate::shape::Shape;
 
 /// What all launches of one convolution have in common.
@@ -98,15 +99,19 @@ pub(super) fn conv(
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
-    let row = choose(&sizes.case(pixels(&sizes, [&rows[0], &columns[0]])), site.limits);
-    if row.packs {
+    // By the first phase, which no other exceeds.
+    let case = sizes.case(pixels(&sizes, [&rows[0], &columns[0]]));
+    let (biased, variant) = (operands.bias.is_some(), operands.variant);
+    let tiled = &table::CONV_TILED64[usize::from(biased)][variant];
+    let way = Way::of(site, &case, tiled, |row| row.image(biased, variant));
+    if way.packs {
         let (launch, bytes) = pack(site, &sizes, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
     for y in &rows {
         for x in &columns {
-            let launch = phase(site, &sizes, row, &operands, [y, x]);
+            let launch = phase(site, &sizes, &way, &operands, [y, x]);
             lowered.launches.push(chain::behind(site, launch));
         }
     }
@@ -139,31 +144,21 @@ fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, 
     (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
 }
 
-fn phase(site: &Site, sizes: &Sizes, row: &Row, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
+fn phase(site: &Site, sizes: &Sizes, way: &Way, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
-    let Operands { variant, bias, rest, constants, .. } = operands;
-    let kernel = for_image(site, row.image(bias.is_some(), *variant));
-    if row.packs {
+    let Operands { bias, rest, constants, .. } = operands;
+    if way.packs {
         memory[1] = Operand::Workspace(0);
     } else {
         memory.extend(*bias);
     }
     memory.extend(rest);
-    let (grid, tiles) = row.grid(&sizes.case(pixels(sizes, axes)), kernel, site.limits);
+    let (grid, tiles) = way.tiling.grid(&sizes.case(pixels(sizes, axes)), way.kernel, site.limits);
     let mut params = vec![grid[0], tiles[0], tiles[1]];
     let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
     params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
     params.extend(axes.iter().flat_map(|axis| axis.words()));
-    Launch { kernel, constants: constants.clone(), memory, params, grid }
-}
-
-/// The kernel for the image's type.
-fn for_image(site: &Site, kernel: &'static Kernel) -> &'static Kernel {
-    match site.inputs[0].1 {
-        DType::F16 => of_half_image(kernel, Prelude::F16),
-        DType::BF16 => of_half_image(kernel, Prelude::Bf16),
-        _ => kernel,
-    }
+    Launch { kernel: way.kernel, constants: [&constants[..], &way.constants].concat(), memory, params, grid }
 }
 
 pub(super) fn image(shape: Shape) -> [usize; 4] {

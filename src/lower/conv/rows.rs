@@ -42,19 +42,27 @@ impl Case {
     }
 }
 
+/// How a result is cut among workgroups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    /// Rows and columns of a workgroup; 1 × 1: a thread for each element.
+    pub(super) tile: (u64, u64),
+    pub(super) parts: Parts,
+}
+
 /// How a weight's gradient, a long sum over all pixels, is cut into parts: workspace of one gradient each.
 #[derive(Clone, Copy, Debug)]
-struct Parts {
+pub(super) struct Parts {
     /// Tiles that are work for an adapter.
-    wanted: u64,
+    pub(super) wanted: u64,
     /// The fewest pixels that are worth a part.
-    smallest: u64,
+    pub(super) smallest: u64,
 }
 
 /// Most pixels that one thread sums over: below the 65,535 turns at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
 /// Most parts, unless each would be too long: their sum is one pass.
-const MAX_PARTS: u64 = 256;
+pub(super) const MAX_PARTS: u64 = 256;
 
 /// One way to compute convolutions. All ways read images in 16 and 32 bits, apply a batch norm or join two images while they
 /// read, add a bias, and take what follows the convolution.
@@ -177,13 +185,15 @@ impl Row {
         &self.weight[usize::from(normed)]
     }
 
-    fn tile(&self, pass: Pass) -> (u64, u64) {
-        self.tiles[usize::from(pass == Pass::Weight)]
+    pub(super) fn tiling(&self, pass: Pass) -> Tiling {
+        Tiling { tile: self.tiles[usize::from(pass == Pass::Weight)], parts: self.parts }
     }
+}
 
+impl Tiling {
     /// Tiles along rows and columns.
     fn tiles(&self, case: &Case) -> [u64; 2] {
-        let (rows, columns) = self.tile(case.pass);
+        let (rows, columns) = self.tile;
         [case.m.div_ceil(rows), case.columns.div_ceil(columns)]
     }
 
@@ -214,7 +224,7 @@ impl Row {
     /// along rows; tiles along columns.
     pub(super) fn grid(&self, case: &Case, kernel: &Kernel, limits: &Limits) -> ([u32; 3], [u32; 2]) {
         let [rows, columns] = self.tiles(case).map(|n| n as u32);
-        if self.tile(case.pass) != (1, 1) {
+        if self.tile != (1, 1) {
             return (fold(self.work(case), limits.max_workgroups), [rows, columns]);
         }
         let grid = fold(self.work(case).div_ceil(u64::from(kernel.workgroup)), limits.max_workgroups);
@@ -226,7 +236,9 @@ impl Row {
 pub fn choose(case: &Case, limits: &Limits) -> &'static Row {
     let can = |row: &&Row| row.runs_on(limits) && row.computes(case);
     let named = limits.product.and_then(Row::named).filter(can);
-    let suits = || ROWS.iter().filter(can).find(|row| (row.suits)(limits.class, case, row.work(case)));
+    let suits = || {
+        ROWS.iter().filter(can).find(|row| (row.suits)(limits.class, case, row.tiling(case.pass).work(case)))
+    };
     // The last row computes everything everywhere.
     named.or_else(suits).unwrap_or(&ROWS[ROWS.len() - 1])
 }
@@ -276,7 +288,8 @@ mod tests {
         for row in &ROWS {
             for pixels in [1, 63, 4096, 100_000, 40_000_000] {
                 let case = weight(24, 3, pixels);
-                let (part, parts) = (row.part(&case), row.parts(&case));
+                let tiling = row.tiling(Pass::Weight);
+                let (part, parts) = (tiling.part(&case), tiling.parts(&case));
                 assert!(
                     part <= MAX_PART && part * parts >= pixels && part * (parts - 1) < pixels,
                     "{}",

@@ -1,9 +1,10 @@
 //! The gradient of a convolution's weight: a long sum over all pixels, in parts.
 
 use super::super::{Lowered, Operand, Site, reduce};
-use super::{Case, Pass, TERMS, activation_code, choose, for_image, image};
+use super::way::Way;
+use super::{Case, Pass, TERMS, activation_code, image};
 use crate::graph::{Activation, Window};
-use crate::kernels::Launch;
+use crate::kernels::{Launch, table};
 
 /// `x, dy, terms? → dw`: parts of the long sum over all pixels, then their sum in order.
 pub(in crate::lower) fn weight(
@@ -18,10 +19,10 @@ pub(in crate::lower) fn weight(
     let total = (o * columns) as u64;
     let [groups, m, kc, columns, steps] = [groups, m, kc, columns, batch * out_h * out_w].map(|n| n as u64);
     let case = Case { pass: Pass::Weight, groups, m, kc, columns, steps };
-    let row = choose(&case, site.limits);
-    let kernel = for_image(site, row.weight(normed.is_some()));
-    let (parts, part_len) = (row.parts(&case), row.part(&case));
-    let (grid, tiles) = row.grid(&case, kernel, site.limits);
+    let tiled = &table::CONV_WEIGHT_TILED64[usize::from(normed.is_some())];
+    let way = Way::of(site, &case, tiled, |row| row.weight(normed.is_some()));
+    let (parts, part_len) = (way.tiling.parts(&case), way.tiling.part(&case));
+    let (grid, tiles) = way.tiling.grid(&case, way.kernel, site.limits);
     let Window { kernel: size, stride, padding, dilation } = window;
     let mut params = vec![grid[0], tiles[0], tiles[1]];
     params.extend([groups, parts, part_len, m, kc, batch as u64, total].map(|n| n as u32));
@@ -31,8 +32,9 @@ pub(in crate::lower) fn weight(
     let to = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
     let mut memory = vec![Operand::Input(0), Operand::Input(1), to];
     let constants = normed.map(activation_code).unwrap_or_default();
+    let constants = [constants, way.constants].concat();
     memory.extend(normed.iter().flat_map(|_| TERMS));
-    let launch = Launch { kernel, constants, memory, params, grid };
+    let launch = Launch { kernel: way.kernel, constants, memory, params, grid };
     if parts == 1 {
         return launch.into();
     }

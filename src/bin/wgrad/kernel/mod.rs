@@ -62,13 +62,11 @@ pub fn run(options: &Options) -> Result<()> {
 /// The adapter's limits, with the variant that was asked for.
 fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     let Some(name) = options.variant else { return Ok(own.clone()) };
+    let blocks = BLOCKS.iter().map(|block| (block.name, block.runs_on(own)));
     // Every way, and whether the adapter can run it.
     let ways: Vec<(&'static str, bool)> = match options.kind {
-        Kind::Matmul => {
-            let rows = ROWS.iter().map(|row| (row.name, row.runs_on(own)));
-            rows.chain(BLOCKS.iter().map(|block| (block.name, block.runs_on(own)))).collect()
-        }
-        Kind::Conv => conv::ROWS.iter().map(|row| (row.name, row.runs_on(own))).collect(),
+        Kind::Matmul => ROWS.iter().map(|row| (row.name, row.runs_on(own))).chain(blocks).collect(),
+        Kind::Conv => conv::ROWS.iter().map(|row| (row.name, row.runs_on(own))).chain(blocks).collect(),
         _ => Vec::new(),
     };
     let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));
