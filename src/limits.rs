@@ -93,6 +93,8 @@ pub struct Limits {
     /// with [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
     /// [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
+    /// Whether convolutions use them too, where there are any: `false` where only products proved faster by them.
+    pub cooperative_convolutions: bool,
     /// The way to compute matrix products and convolutions wherever it can: the name of one of
     /// [`products::ROWS`](crate::lower::products::ROWS), [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS) or, for
     /// convolutions, [`conv::ROWS`](crate::lower::conv::ROWS), where names that two tables have mean the same tiles. A table
@@ -125,6 +127,7 @@ impl Limits {
             min_subgroup: 0,
             f16: F16::Native,
             cooperative: None,
+            cooperative_convolutions: true,
             product: None,
         };
         let (mib_128, mib_256) = (128 << 20, 256 << 20);

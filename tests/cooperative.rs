@@ -15,7 +15,7 @@ use wgrad::Error;
 use wgrad::data::{LastBatch, Loader};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
-use wgrad::exec::{Eager, Session, limits_for, race_cooperative, test_cooperative};
+use wgrad::exec::{Eager, Races, Session, limits_for, race_cooperative, test_cooperative};
 use wgrad::graph::{Class, LossScale, Params, Window};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::memory::PoolOptions;
@@ -76,7 +76,8 @@ fn plan(step: &TrainStep, precision: Precision, limits: &Limits) -> Plan {
 fn the_self_test_passes_and_the_race_is_run() {
     for (device, limits) in cooperative() {
         assert_eq!(test_cooperative(device).expect("it is right"), limits);
-        println!("{}: {}", limits.name, race_cooperative(device).expect("it runs"));
+        let Races { products, convolutions } = race_cooperative(device).expect("it runs");
+        println!("{}: {products}; {convolutions}", limits.name);
     }
     let without = devices().iter().filter(|device| device.adapter().cooperative.is_none());
     for device in without {

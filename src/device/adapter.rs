@@ -89,6 +89,7 @@ impl Adapter {
             min_subgroup: subgroups.0,
             f16,
             cooperative: None,
+            cooperative_convolutions: true,
             product: None,
         };
         let too_small = [

@@ -107,8 +107,8 @@ pub(super) fn choose(case: &Case, held: [Held; 2], limits: &Limits) -> Option<Ch
 }
 
 /// The kernel for a convolution of an image of this type, or for the gradient of its weight, that `tiled` would compute in
-/// tiles: one product of these sizes for each group. `None` as for products, and where the inner dimension is shorter than a
-/// matrix.
+/// tiles: one product of these sizes for each group. `None` as for products, where the inner dimension is shorter than a
+/// matrix, and where products alone proved faster.
 pub(super) fn convolution(
     tiled: &'static Kernel,
     image: DType,
@@ -126,7 +126,7 @@ pub(super) fn convolution(
         2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
     };
     let (matrices, block) = blocks(sizes, limits, filled)?;
-    (sizes.k >= u64::from(matrices.side)).then(|| Choice {
+    (limits.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
         kernel: cooperating(tiled, matrices.side, half),
         tile: block.tile(matrices.side),
         constants: block.constants(matrices),
@@ -210,8 +210,11 @@ mod tests {
             let named = Limits { product: Some(block.name), ..limits.clone() };
             assert_eq!(with(&named, DType::F32, [1, 16, 16, 16]).map(|(_, tile)| tile), Some(block.tile(16)));
         }
-        let other = Limits { product: Some("tiled64"), ..limits.clone() };
-        assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);
+        let named = Limits { product: Some("tiled64"), ..limits.clone() };
+        let slower = Limits { cooperative_convolutions: false, ..limits.clone() };
+        for other in [named, slower] {
+            assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);
+        }
     }
 
     #[test]

@@ -13,9 +13,11 @@ use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::lower::cooperative::BLOCKS;
+use crate::plan::Plan;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
-/// matrices that passed [`test_cooperative`] and won [`race_cooperative`]. That takes a fraction of a second, once for a
+/// matrices that passed [`test_cooperative`] and won the race of products, and with convolutions if they won theirs
+/// ([`race_cooperative`]). That takes a fraction of a second, once for a
 /// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder.
 /// Software adapters have no hardware for them: there they are not even tried.
 pub fn limits_for(device: &Device, precision: Precision) -> Limits {
@@ -23,37 +25,48 @@ pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     if precision != Precision::F16 || limits.class.is_cpu() {
         return limits.clone();
     }
-    let cooperative = device.adapter().cooperative.filter(|_| proven(device));
-    Limits { cooperative, ..limits.clone() }
+    let verdict = verdict(device);
+    let cooperative = device.adapter().cooperative.filter(|_| is_favourable(&verdict));
+    Limits { cooperative, cooperative_convolutions: verdict == WON, ..limits.clone() }
 }
 
-/// Under which name the verdict is noted, and its words.
-const NOTE: &str = "cooperative_products_and_convolutions";
+/// Under which name the verdict is noted, and the words of those in favour.
+const NOTE: &str = "cooperative_by_races";
 const WON: &str = "right and faster";
+const PRODUCTS: &str = "right and faster in products alone";
 
-fn proven(device: &Device) -> bool {
+fn is_favourable(verdict: &str) -> bool {
+    verdict == WON || verdict == PRODUCTS
+}
+
+/// What was noted, or what trials say now.
+fn verdict(device: &Device) -> String {
     if let Some(verdict) = device.note(NOTE) {
-        return verdict == WON;
+        return verdict;
     }
     let name = &device.adapter().name;
     let verdict = match test_cooperative(device).and_then(|_| race_cooperative(device)) {
-        Ok(race) if race.is_won() => {
-            log::info!("{name}: cooperative matrices are right and faster: {race}");
+        Ok(Races { products, convolutions }) if products.is_won() && convolutions.is_won() => {
+            log::info!("{name}: cooperative matrices are right and faster: {products}; {convolutions}");
             WON.to_owned()
         }
-        Ok(race) => format!("right and not faster: {race}"),
+        Ok(Races { products, convolutions }) if products.is_won() => {
+            log::warn!("{name}: convolutions do not use cooperative matrices, products do: {convolutions}");
+            PRODUCTS.to_owned()
+        }
+        Ok(Races { products, .. }) => format!("right and not faster: {products}"),
         // That may be otherwise the next time.
         Err(error) if error.is_out_of_memory() => {
             log::warn!("{name}: cooperative matrices are not tried: {error}");
-            return false;
+            return error.to_string();
         }
         Err(error) => error.to_string(),
     };
-    if verdict != WON {
+    if !is_favourable(&verdict) {
         log::warn!("{name}: cooperative matrices are not used: {verdict}");
     }
     device.set_note(NOTE, &verdict);
-    verdict == WON
+    verdict
 }
 
 /// The device's limits with what it offers, tried or not.
@@ -88,15 +101,24 @@ pub fn test_cooperative(device: &Device) -> Result<Limits> {
     Ok(limits)
 }
 
-/// Times of the same product, by cooperative matrices and by what would run otherwise.
+/// Times of the same work, by cooperative matrices and by what would run otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Race {
-    /// Rows and columns of both factors.
-    pub size: usize,
+    /// What was computed.
+    pub work: &'static str,
     /// With cooperative matrices.
     pub cooperative: Duration,
     /// Without.
     pub otherwise: Duration,
+}
+
+/// What [`race_cooperative`] found out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Races {
+    /// A product of matrices.
+    pub products: Race,
+    /// A convolution.
+    pub convolutions: Race,
 }
 
 impl Race {
@@ -108,23 +130,32 @@ impl Race {
 
 impl std::fmt::Display for Race {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { size, cooperative, otherwise } = self;
-        write!(f, "{size}³ takes {cooperative:.2?} with and {otherwise:.2?} without them")
+        let Self { work, cooperative, otherwise } = self;
+        write!(f, "{work} takes {cooperative:.2?} with and {otherwise:.2?} without them")
     }
 }
 
-/// Multiplies square matrices held in `f16` with cooperative matrices and without, in turns: 2,048³ on a GPU, 256³ on a CPU.
+/// Computes with cooperative matrices and without, in turns, operands held in `f16`: a product of square matrices, 2,048³ on a
+/// GPU and 256³ on a CPU, and a convolution by 3 × 3 forward, of 32 images of 128 channels of 56 × 56 or one of 32 of 16 × 16.
 ///
 /// # Errors
 /// [`Error::Option`] if the device offers no cooperative matrices; what running returns, such as too little memory.
-pub fn race_cooperative(device: &Device) -> Result<Race> {
+pub fn race_cooperative(device: &Device) -> Result<Races> {
     let with = untried(device)?;
-    let size = if with.class.is_cpu() { 256 } else { 2048 };
-    let runner = |limits: &Limits| {
-        Session::new(device, &trial::product([size; 3], [false; 2], Precision::F16, limits)?)
+    let race = |work, plan: &dyn Fn(&Limits) -> Result<Plan>| -> Result<Race> {
+        let session = |limits: &Limits| Session::new(device, &plan(limits)?);
+        let [cooperative, otherwise] = trial::shortest(&mut [session(&with)?, session(device.limits())?])?;
+        Ok(Race { work, cooperative, otherwise })
     };
-    let [cooperative, otherwise] = trial::shortest(&mut [runner(&with)?, runner(device.limits())?])?;
-    Ok(Race { size, cooperative, otherwise })
+    let (product, size, convolution, sizes) = if with.class.is_cpu() {
+        ("a product of 256³", 256, "a convolution of 32 channels of 16 × 16", [1, 32, 32, 16])
+    } else {
+        ("a product of 2,048³", 2048, "a convolution of 32 times 128 channels of 56 × 56", [32, 128, 128, 56])
+    };
+    Ok(Races {
+        products: race(product, &|limits| trial::product([size; 3], [false; 2], Precision::F16, limits))?,
+        convolutions: race(convolution, &|limits| trial::convolution(sizes, Precision::F16, limits))?,
+    })
 }
 
 #[cfg(test)]
@@ -135,7 +166,7 @@ mod tests {
     fn chance_wins_no_race() {
         let race = |cooperative: u64, otherwise: u64| {
             let [cooperative, otherwise] = [cooperative, otherwise].map(Duration::from_micros);
-            Race { size: 2048, cooperative, otherwise }.is_won()
+            Race { work: "work", cooperative, otherwise }.is_won()
         };
         assert!(race(100, 200) && race(100, 111));
         assert!(!race(100, 109) && !race(200, 100));
