@@ -115,7 +115,7 @@ fn a_way_to_compute_can_be_asked_for() {
     let text = refusal(&["bench", "conv", "--variant", "any32"]);
     assert!(
         text.contains(
-            "packed, tiled128, tiled64, direct, cooperative, cooperative_wide, cooperative_small for `conv`"
+            "packed, packed4, tiled128, tiled64, direct, cooperative, cooperative_wide, cooperative_small for `conv`"
         ),
         "{text}"
     );
