@@ -33,8 +33,11 @@ quietly() {
 declare -A program
 for library in "${libraries[@]}"; do
     if [ "$build" = yes ]; then
+        into=(--release --target-dir "$folders/$library")
+        # What all programs have in common, wgrad's half without a GPU in it, is not the library's.
+        quietly cargo build "${into[@]}" -p compare-shared
         TIMEFORMAT="{\"built\":\"$library\",\"build_cpu_s\":%U}"
-        { time quietly cargo build --release -p "compare-$library" --target-dir "$folders/$library"; } 2>>"$lines"
+        { time quietly cargo build "${into[@]}" -p "compare-$library"; } 2>>"$lines"
         program[$library]=$folders/$library/release/compare-$library
     else
         cargo build --release -p "compare-$library"
