@@ -1,5 +1,5 @@
-//! Tuning: which way of computing matrix products and convolutions is fastest on an adapter, by trying them. Nothing here runs unless it is
-//! asked for; without it the choice is the table's, the same on every day.
+//! Tuning: which way of computing matrix products and convolutions is fastest on an adapter, by trying them. Nothing here
+//! runs unless it is asked for; without it the choice is the tables', the same on every day.
 
 use std::time::{Duration, Instant};
 
@@ -58,9 +58,9 @@ const FASTER: f64 = 0.95;
 
 /// `limits` with the fastest way of computing products, and with the same tiles convolutions, in `precision`, as
 /// [`Limits::product`]: plans for the same choice are the same plans. It is [`None`], the tables' choice, unless another is faster
-/// by a twentieth over a few products and, on GPUs, a convolution taken together. When every way was tried, the choice is noted for the device and, with
-/// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with the same adapter, driver and
-/// version, which then try nothing.
+/// by a twentieth over a few products and, on GPUs, a convolution taken together. When every way was tried, the choice is noted
+/// for the device and, with [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with the same
+/// adapter, driver and version, which then try nothing.
 ///
 /// # Errors
 /// What compiling and running return. Too little memory is no error: what does not fit is not tried.

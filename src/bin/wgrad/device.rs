@@ -24,7 +24,7 @@ pub struct Options {
     /// and faster; always, where they proved right; off.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     cooperative: Cooperative,
-    /// Look for the fastest way to compute matrix products first, for so long; with --cache once for an adapter and driver.
+    /// Look for the fastest way to compute products and convolutions first, for so long; with --cache once for an adapter and driver.
     #[arg(long, value_name = "SECONDS")]
     tune: Option<f64>,
 }

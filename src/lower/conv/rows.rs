@@ -85,31 +85,29 @@ pub struct Row {
     suits: fn(AdapterClass, &Case, u64) -> bool,
 }
 
+/// Lanes of a subgroup read weights, or gradients, and hand them round.
+const PACKED: Row = Row {
+    name: "packed",
+    image: [&table::CONV_CPU, &table::CONV_CPU],
+    weight: &table::CONV_WEIGHT_CPU,
+    tiles: [(16, 64), (32, 32)],
+    parts: Parts { wanted: 32, smallest: 512 },
+    packs: true,
+    few: false,
+    needs: Needs::SHARING,
+    suits: |class, _, _| class.is_cpu(),
+};
+
 /// Every way there is. The first that suits a class, and can compute a convolution there, does.
 pub static ROWS: [Row; 5] = [
-    // Lanes of a subgroup read weights and hand them round.
-    Row {
-        name: "packed",
-        image: [&table::CONV_CPU, &table::CONV_CPU],
-        weight: &table::CONV_WEIGHT_CPU,
-        tiles: [(16, 64), (32, 32)],
-        parts: Parts { wanted: 32, smallest: 512 },
-        packs: true,
-        few: false,
-        needs: Needs::SHARING,
-        suits: |class, _, _| class.is_cpu(),
-    },
+    PACKED,
     // The same for smaller subgroups.
     Row {
         name: "packed4",
         image: [&table::CONV_CPU4, &table::CONV_CPU4],
         weight: &table::CONV_WEIGHT_CPU4,
-        tiles: [(16, 64), (32, 32)],
-        parts: Parts { wanted: 32, smallest: 512 },
-        packs: true,
-        few: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
-        suits: |class, _, _| class.is_cpu(),
+        ..PACKED
     },
     // Tiles of 128 x 128 in workgroup memory.
     Row {
