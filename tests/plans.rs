@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use support::cases;
 use support::random_graph::random_step;
-use wgrad::graph::{Class, Init, Op, Params, ValueId};
+use wgrad::graph::{Class, Init, Node, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Clip, Optimizer, Sgd};
-use wgrad::plan::{Arena, Forward, Plan, PlanOptions, TrainStep};
+use wgrad::plan::{Arena, Forward, Plan, PlanOptions, Segment, Span, StorageId, TrainStep};
 
 fn named(name: &str) -> Limits {
     Limits::named(name).expect("a preset")
@@ -140,12 +140,13 @@ fn hashes_repeat_and_tell_plans_apart() {
     assert!(seen.len() > first.len() / 2, "{} hashes for {} plans", seen.len(), first.len());
 }
 
-/// Bytes of parameters' gradients alive at each position.
+/// Bytes of parameters' gradients alive at each position, but for those that wait for each other to be updated as one.
 fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let graph = plan.graph();
     let mut gradients = BTreeSet::new();
-    for node in &graph.nodes {
-        if matches!(node.op, Op::Update(..)) {
+    let waits = |n: &usize| plan.program.segments.iter().any(|segment| segment.updates.contains(n));
+    for (n, node) in graph.nodes.iter().enumerate() {
+        if matches!(node.op, Op::Update(..)) && !waits(&n) {
             gradients.insert(node.inputs[1]);
         }
     }
@@ -299,11 +300,29 @@ impl Replay<'_> {
         self.bytes.get(&arena).is_some_and(|bytes| bytes.owned_by(from, to, self.owner(id)))
     }
 
+    /// Whether everything in these bytes belongs to one of these values, or to nobody.
+    fn only(&self, arena: Arena, from: u64, to: u64, ids: &[ValueId]) -> bool {
+        let of: Vec<Owner> = ids.iter().map(|id| self.owner(*id)).collect();
+        let ranges = self.bytes.get(&arena).into_iter().flat_map(|bytes| &bytes.0);
+        ranges.filter(|(a, b, _)| *a < to && from < *b).all(|(_, _, owner)| of.contains(owner))
+    }
+
     fn write(&mut self, id: ValueId) {
         let (arena, from, to) = self.range(id).expect("what is written has memory");
         let owner = self.owner(id);
         self.bytes.entry(arena).or_default().write(from, to, owner);
     }
+}
+
+/// Bytes from the start of a binding's storage to the end of what lies behind that in one piece.
+fn row_bytes(plan: &Plan, span: &Span) -> u64 {
+    let of = |storage: StorageId| &plan.program.storages[storage.0 as usize];
+    let (first, start) = of(span.storage).behind.unwrap_or((span.storage, 0));
+    let end = |i: usize| {
+        let storage = &plan.program.storages[i];
+        storage.behind.map_or(0, |(_, start)| start) + storage.bytes
+    };
+    plan.program.row(first).map(end).max().unwrap_or(0) - start
 }
 
 /// Runs a plan on paper. Every operand must still be in its bytes when it is read, every result must be written, nothing
@@ -322,9 +341,15 @@ fn replay(name: &str, plan: &Plan) {
         }
     }
     for (position, &n) in plan.program.order.iter().enumerate() {
+        let waits = |segment: &Segment| segment.updates.contains(&n) && segment.position != position;
+        if plan.program.segments.iter().any(waits) {
+            continue;
+        }
+        let nodes: Vec<&Node> = plan.program.nodes_at(position).collect();
+        let inputs: Vec<ValueId> = nodes.iter().flat_map(|node| node.inputs.clone()).collect();
         let node = &graph.nodes[n];
         let what = format!("{name}: {} at {position}", node.op.name());
-        for id in &node.inputs {
+        for id in &inputs {
             assert!(
                 state.holds(*id),
                 "{what} reads `{}`, which was overwritten or not written yet",
@@ -333,7 +358,7 @@ fn replay(name: &str, plan: &Plan) {
         }
         let launches: Vec<_> = plan.program.launches.iter().filter(|(_, at)| *at == position).collect();
         let storage = |id: &ValueId| plan.program.storage_of[id.index()].expect("operands have memory");
-        let reads: BTreeSet<_> = node.inputs.iter().map(storage).collect();
+        let reads: BTreeSet<_> = inputs.iter().map(storage).collect();
         let writes: BTreeSet<_> = node.outputs.iter().map(storage).collect();
         let mut written = BTreeSet::new();
         for (launch, _) in &launches {
@@ -345,8 +370,12 @@ fn replay(name: &str, plan: &Plan) {
                 let from = region.offset + span.offset;
                 let to = from + span.bytes;
                 assert!(
-                    span.offset + span.bytes <= memory.bytes && from.is_multiple_of(ALIGNMENT),
+                    span.offset + span.bytes <= row_bytes(plan, span) && from.is_multiple_of(ALIGNMENT),
                     "{what}: a binding beyond its tensor"
+                );
+                assert!(
+                    !region.arena.persistent || state.only(region.arena, from, to, &inputs),
+                    "{what} updates what is not its own"
                 );
                 let arenas =
                     if region.arena.persistent { &plan.layout.persistent } else { &plan.layout.step };
@@ -368,7 +397,7 @@ fn replay(name: &str, plan: &Plan) {
             }
         }
         // Scratch may not lie on what the operation reads.
-        for id in &node.inputs {
+        for id in &inputs {
             assert!(state.holds(*id), "{what}: its scratch lies on its operand `{}`", graph.value(*id).name);
         }
         if plan.program.views.is_free(node) {
@@ -383,15 +412,16 @@ fn replay(name: &str, plan: &Plan) {
         }
         let in_place = launches.iter().any(|(launch, _)| launch.kernel.name.ends_with("_in_place"));
         if !in_place {
-            for id in &node.inputs {
+            for id in &inputs {
                 assert!(state.holds(*id), "{what} writes over `{}` while it reads it", graph.value(*id).name);
             }
         }
-        for &mutated in node.op.mutates() {
-            let root = state.root[node.inputs[mutated].index()];
+        let mutated = |node: &Node| node.op.mutates().iter().map(|&i| node.inputs[i]).collect::<Vec<_>>();
+        for id in nodes.iter().flat_map(|node| mutated(node)) {
+            let root = state.root[id.index()];
             state.version[root.index()] += 1;
             assert_eq!(state.version[root.index()], 1, "{what} changes `{}` again", graph.value(root).name);
-            state.write(node.inputs[mutated]);
+            state.write(id);
         }
         // A view written above belongs to its root.
         for id in &node.outputs {

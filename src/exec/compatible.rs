@@ -91,12 +91,12 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// On the device state lies behind the parameters, in the order of its first use: one list must begin with the other. In the
+/// On the device state lies behind the parameters in the order of the plan: one list must begin with the other. In the
 /// host's memory it is found by name.
 fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    let list = |plan: &Plan, offloaded: bool| -> Vec<(String, u64)> {
-        let mut list: Vec<_> =
-            lasting(plan).filter(|s| s.offloaded == offloaded).map(|s| (s.name.clone(), s.bytes)).collect();
+    let list = |plan: &Plan, offloaded: bool| -> Vec<(String, (u64, _))> {
+        let of = |s: &Storage| (s.name.clone(), (s.bytes, s.behind));
+        let mut list: Vec<_> = lasting(plan).filter(|s| s.offloaded == offloaded).map(of).collect();
         if offloaded {
             list.sort();
         }
@@ -123,7 +123,7 @@ fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
 /// Programs place parameters alike only if they have the same.
 fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
-        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
+        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape(), p.trained())).collect()
     };
     if list(first) != list(other) {
         let message = "the plans of a session must be traced over the same parameters";

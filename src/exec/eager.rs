@@ -17,7 +17,7 @@ use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Op, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
-use crate::plan::{Plan, Span, StorageId, TRANSFER_BYTES};
+use crate::plan::{Plan, Program, Span, StorageId, TRANSFER_BYTES};
 
 /// Pages of a pool as buffers on a device.
 pub(super) struct Pages {
@@ -320,10 +320,17 @@ impl Eager {
     }
 
     fn take(&mut self, storage: usize) -> Result<()> {
-        if self.blocks[storage].is_none() {
-            let wanted = &self.plan.program.storages[storage];
+        let program = &self.plan.program;
+        let wanted = &program.storages[storage];
+        if self.blocks[storage].is_none() && wanted.behind.is_none() {
             let class = wanted.class_at(wanted.first).name();
-            let block = self.pool.alloc(Request::new(wanted.bytes, &wanted.name, class))?;
+            let row: Vec<usize> = program.row(StorageId(storage as u32)).collect();
+            let bytes = row.iter().map(|&i| program.storages[i].bytes).sum();
+            let name = match row.len() {
+                1 => wanted.name.clone(),
+                n => format!("{} and {} more", wanted.name, n - 1),
+            };
+            let block = self.pool.alloc(Request::new(bytes, &name, class))?;
             self.count_in(storage, block.size);
             self.blocks[storage] = Some(block);
         }
@@ -331,15 +338,17 @@ impl Eager {
     }
 
     fn count_in(&mut self, storage: usize, bytes: u64) {
-        let of = &self.plan.program.storages[storage];
-        self.by_class.of(of.class_at(of.first).name()).add(bytes);
-        self.by_layer.of(self.plan.program.layer_of(storage)).add(bytes);
+        for (class, layer, bytes) in shares(&self.plan.program, storage, bytes) {
+            self.by_class.of(class).add(bytes);
+            self.by_layer.of(layer).add(bytes);
+        }
     }
 
     fn count_out(&mut self, storage: usize, bytes: u64) {
-        let of = &self.plan.program.storages[storage];
-        self.by_class.of(of.class_at(of.first).name()).sub(bytes);
-        self.by_layer.of(self.plan.program.layer_of(storage)).sub(bytes);
+        for (class, layer, bytes) in shares(&self.plan.program, storage, bytes) {
+            self.by_class.of(class).sub(bytes);
+            self.by_layer.of(layer).sub(bytes);
+        }
     }
 
     fn give_back(&mut self, storage: usize) -> Result<()> {
@@ -367,6 +376,17 @@ fn dispatch(encoder: &mut wgpu::CommandEncoder, ready: &[Ready]) {
     record::encode(&mut pass, ready);
 }
 
+/// Class and layer of all that a block holds, with the bytes of each; the first has what the pool adds as well.
+fn shares(program: &Program, first: usize, bytes: u64) -> impl Iterator<Item = (&'static str, &str, u64)> {
+    let row: Vec<usize> = program.row(StorageId(first as u32)).collect();
+    let added = bytes - row.iter().map(|&i| program.storages[i].bytes).sum::<u64>();
+    row.into_iter().map(move |i| {
+        let of = &program.storages[i];
+        let bytes = of.bytes + if i == first { added } else { 0 };
+        (of.class_at(of.first).name(), program.layer_of(i), bytes)
+    })
+}
+
 /// Where the elements of a live storage are.
 fn elements<'a>(
     pool: &'a Pool<Pages>,
@@ -375,10 +395,13 @@ fn elements<'a>(
     storage: StorageId,
 ) -> Result<Place<'a>> {
     let wanted = &plan.program.storages[storage.0 as usize];
-    let block = blocks[storage.0 as usize];
+    let (first, start) = wanted.behind.unwrap_or((storage, 0));
+    let block = blocks[first.0 as usize];
     let buffer = block.and_then(|block| pool.page(block.page));
     match (block, buffer) {
-        (Some(block), Some(buffer)) => Ok(Place { buffer, offset: block.offset, bytes: wanted.used_bytes }),
+        (Some(block), Some(buffer)) => {
+            Ok(Place { buffer, offset: block.offset + start, bytes: wanted.used_bytes })
+        }
         _ => Err(Error::Option(format!("`{}` is not in memory: run a step first", wanted.name))),
     }
 }

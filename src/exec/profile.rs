@@ -76,10 +76,11 @@ impl Profile {
         let mut spans: Vec<KernelSpan> = Vec::new();
         for ((launch, position), (start, end)) in program.launches.iter().zip(times) {
             let node = &program.graph.nodes[program.order[*position]];
+            let layer = if program.nodes_at(*position).nth(1).is_some() { "" } else { &*node.layer };
             spans.push(KernelSpan {
                 kernel: launch.kernel.name,
                 op: node.op.name(),
-                layer: node.layer.to_string(),
+                layer: layer.to_owned(),
                 phase: node.phase.name(),
                 position: *position,
                 start_ns: *start,
@@ -89,9 +90,10 @@ impl Profile {
             });
         }
         for group in spans.chunk_by_mut(|a, b| a.position == b.position) {
-            let node = &program.graph.nodes[program.order[group[0].position]];
+            let nodes = program.nodes_at(group[0].position);
+            let flops = nodes.map(|node| program.graph.cost(node).flops).sum();
             if let Some(longest) = group.iter_mut().max_by(|a, b| a.ns.total_cmp(&b.ns)) {
-                longest.flops = program.graph.cost(node).flops;
+                longest.flops = flops;
             }
         }
         Self { spans, alive: alive(plan) }

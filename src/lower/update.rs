@@ -1,4 +1,4 @@
-//! Optimizer updates: one dispatch for each parameter, over its elements in fours or in blocks.
+//! Optimizer updates: one dispatch for each parameter, or for a segment of small ones, over elements in fours or in blocks.
 
 use super::grid::{per_thread, quads};
 use super::{Operand, Site, flag};

@@ -81,17 +81,29 @@ impl Layout {
         Ok((layout, packing.certificate))
     }
 
-    /// One behind the other, on to the next buffer where one is full: programs over the same parameters agree.
+    /// One behind the other, on to the next buffer where one is full: programs over the same parameters agree. What lies
+    /// behind another is placed with it.
     fn place_persistent(&mut self, storages: &[Storage], limits: &Limits) {
+        let mut bytes: Vec<u64> = storages.iter().map(|s| s.bytes).collect();
+        for storage in storages {
+            if let Some((first, start)) = storage.behind {
+                bytes[first.0 as usize] = start + storage.bytes;
+            }
+        }
         for (i, storage) in storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+            if let Some((first, start)) = storage.behind {
+                let Region { arena, offset } = self.regions[first.0 as usize];
+                self.regions[i] = Region { arena, offset: offset + start };
+                continue;
+            }
             match self.persistent.last() {
-                Some(used) if used + storage.bytes <= limits.max_buffer => {}
+                Some(used) if used + bytes[i] <= limits.max_buffer => {}
                 _ => self.persistent.push(0),
             }
             let index = self.persistent.len() - 1;
             let arena = Arena { persistent: true, index: index as u32 };
             self.regions[i] = Region { arena, offset: self.persistent[index] };
-            self.persistent[index] += storage.bytes;
+            self.persistent[index] += bytes[i];
         }
     }
 

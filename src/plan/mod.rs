@@ -9,9 +9,11 @@ mod layout;
 mod offload;
 mod options;
 mod peak;
+mod persistent;
 mod program;
 mod recompute;
 mod schedule;
+mod segments;
 mod separate;
 mod step;
 mod views;
@@ -27,6 +29,7 @@ pub use options::PlanOptions;
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId, Transfer};
 pub use recompute::{Recompute, Work};
+pub use segments::Segment;
 pub use step::{Forward, Savings, TrainStep};
 pub use views::Views;
 
@@ -69,6 +72,9 @@ struct Settings {
     /// Slices and joins are places in the memory of the whole, where that needs less.
     parts: bool,
     reuse: bool,
+    /// Updates of small parameters run as one, while that keeps to the budget.
+    segments: bool,
+    budget: Option<u64>,
     guard_bytes: u64,
 }
 
@@ -86,34 +92,49 @@ impl Plan {
             in_place: true,
             parts: true,
             reuse: true,
+            segments: true,
             ..Settings::default()
         };
         Self::compile(graph, limits, settings)
     }
 
-    /// The pipeline: separate operands, schedule, assign storages and lower, pack, check.
+    /// The pipeline: separate operands, schedule, assign storages and lower, join updates, pack, check.
     fn compile(graph: Graph, limits: &Limits, settings: Settings) -> Result<Self> {
         let program = Self::program(graph, limits, &settings)?;
         Self::lay_out(program, limits, settings)
     }
 
-    /// The pipeline from packing on.
+    /// The pipeline from segments on.
     fn lay_out(program: Program, limits: &Limits, settings: Settings) -> Result<Self> {
+        let joined =
+            if settings.segments { segments::joined(&program, limits, settings.in_place)? } else { None };
+        let Some(joined) = joined else { return Self::pack(program, limits, &settings) };
+        let joined = Self::pack(joined, limits, &settings)?;
+        let total = joined.footprint().total();
+        if settings.budget.is_none_or(|budget| total <= budget) {
+            return Ok(joined);
+        }
+        let apart = Self::pack(program, limits, &settings)?;
+        Ok(if apart.footprint().total() < total { apart } else { joined })
+    }
+
+    /// The pipeline from packing on.
+    fn pack(program: Program, limits: &Limits, settings: &Settings) -> Result<Self> {
         let (layout, certificate) =
             layout::Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
-        let Settings { optimizer, seed, .. } = settings;
+        let Settings { optimizer, seed, .. } = *settings;
         let work = Work::default();
         Ok(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak, work })
     }
 
-    /// The pipeline up to packing.
+    /// The pipeline up to segments.
     fn program(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
         let with = |graph: Graph, parts: bool| {
             let graph = separate::separate(graph, parts)?;
             let views = Views::of(&graph, parts);
             let order = schedule::schedule(&graph, &views, settings.reorder);
-            Program::build(graph, views, order, limits, settings.in_place)
+            Program::build(graph, views, (order, Vec::new()), limits, settings.in_place)
         };
         let candidate = Views::of(&graph, settings.parts);
         let moves = |node: &&Node| matches!(node.op, Op::Slice { .. } | Op::Concat { .. });

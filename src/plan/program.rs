@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::layout::step_problem;
+use super::segments::Segment;
 use super::views::Views;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Op, ValueId};
+use crate::graph::{Class, Graph, Node, Op, ValueId};
 use crate::kernels::{Launch, MAX_PARAMS};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower::{self, Operand};
 use crate::memory::planner;
 use crate::rewrite::BACK;
+use crate::shape::Shape;
 use crate::units::align_up;
 
 /// Index of a storage in [`Program::storages`].
@@ -28,6 +31,8 @@ pub struct Storage {
     pub first: usize,
     /// Position at which it is last needed.
     pub last: usize,
+    /// Where it lies behind another, in one piece: that one, and how far behind its start.
+    pub behind: Option<(StorageId, u64)>,
     /// Lives on the device from step to step.
     pub persistent: bool,
     /// Lives in the host's memory from step to step: it is brought before the operation at `first`, its update, and taken
@@ -64,8 +69,14 @@ pub struct Span {
     pub storage: StorageId,
     /// The first byte in it, a multiple of [`ALIGNMENT`].
     pub offset: u64,
-    /// How many bytes, a multiple of 16.
+    /// How many bytes, a multiple of 16; for a [`Segment`] with those of the storages right behind it.
     pub bytes: u64,
+}
+
+impl Span {
+    pub(super) fn new(storage: StorageId, offset: u64, bytes: u64) -> Self {
+        Self { storage, offset, bytes: bytes.next_multiple_of(16).max(16) }
+    }
 }
 
 /// Bytes on their way between the device and the host's memory.
@@ -102,6 +113,8 @@ pub struct Program {
     pub offset_of: Vec<u64>,
     /// Which values are parts of others.
     pub views: Views,
+    /// Which updates run as one.
+    pub segments: Vec<Segment>,
     /// Dispatches with the position in `order` that each belongs to.
     pub launches: Vec<(Launch<Span>, usize)>,
     /// What moves between the device and the host's memory within the step, in order.
@@ -116,7 +129,7 @@ impl Program {
     pub(super) fn build(
         graph: Graph,
         views: Views,
-        order: Vec<usize>,
+        (order, segments): (Vec<usize>, Vec<Segment>),
         limits: &Limits,
         in_place: bool,
     ) -> Result<Self> {
@@ -127,6 +140,7 @@ impl Program {
             graph,
             order,
             views,
+            segments,
             storages: Vec::new(),
             launches: Vec::new(),
             transfers: Vec::new(),
@@ -177,43 +191,29 @@ impl Program {
     pub fn layer_of(&self, storage: usize) -> &str {
         let of = &self.storages[storage];
         let class = of.class_at(of.first);
+        let shared =
+            |segment: &Segment| self.storage_of[segment.gradients.index()] == Some(StorageId(storage as u32));
         match self.order.get(of.first) {
+            _ if self.segments.iter().any(shared) => "",
             Some(&node) if !of.persistent && class != Class::Input => &self.graph.nodes[node].layer,
             _ => class.owner(&of.name),
         }
     }
 
-    /// Parameters first, used or not, so that every program over the same parameters places them alike.
-    fn add_persistent(&mut self, limits: &Limits) -> Result<()> {
-        let mut by_name: BTreeMap<String, ValueId> = BTreeMap::new();
-        for (id, value) in self.graph.ids() {
-            if value.class == Class::Parameter {
-                by_name.insert(value.name.clone(), id);
-            }
-        }
-        for param in self.graph.parameters.clone() {
-            match by_name.get(param.name()) {
-                Some(id) => drop(self.new_storage(*id, 0, usize::MAX, limits)?),
-                None => {
-                    let bytes = param.shape().numel().saturating_mul(4);
-                    let name = param.name().to_owned();
-                    self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
-                }
-            }
-        }
-        let states: Vec<ValueId> = self
-            .graph
-            .ids()
-            .filter(|(_, v)| v.class == Class::Optimizer && !v.offloaded)
-            .map(|(id, _)| id)
-            .collect();
-        for id in states {
-            self.new_storage(id, 0, usize::MAX, limits)?;
-        }
-        Ok(())
+    /// The nodes that the dispatches at a position compute: one, or all updates of a segment.
+    pub fn nodes_at(&self, position: usize) -> impl Iterator<Item = &Node> {
+        let segment = self.segments.iter().find(|segment| segment.position == position);
+        let nodes = segment.map_or(&self.order[position..=position], |segment| &segment.updates);
+        nodes.iter().map(|&n| &self.graph.nodes[n])
     }
 
-    fn new_storage(&mut self, id: ValueId, first: usize, last: usize, limits: &Limits) -> Result<StorageId> {
+    pub(super) fn new_storage(
+        &mut self,
+        id: ValueId,
+        first: usize,
+        last: usize,
+        limits: &Limits,
+    ) -> Result<StorageId> {
         let value = self.graph.value(id);
         let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
         if bytes > limits.max_binding {
@@ -233,7 +233,7 @@ impl Program {
         Ok(storage)
     }
 
-    fn push_storage(
+    pub(super) fn push_storage(
         &mut self,
         name: String,
         used_bytes: u64,
@@ -249,7 +249,8 @@ impl Program {
             self.naive_bytes = self.naive_bytes.saturating_add(bytes);
         }
         let tenants = vec![(first, class)];
-        let storage = Storage { name, bytes, first, last, persistent, offloaded, tenants, used_bytes };
+        let storage =
+            Storage { name, bytes, first, last, behind: None, persistent, offloaded, tenants, used_bytes };
         self.storages.push(storage);
         Ok(id)
     }
@@ -293,13 +294,32 @@ impl Program {
             Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
             _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
-        if self.views.is_free(&node) {
-            return Ok(());
+        let run = |segment: &&Segment| segment.updates.contains(&self.order[position]);
+        match self.segments.iter().find(run).filter(|_| matches!(node.op, Op::Update(..))) {
+            _ if self.views.is_free(&node) => Ok(()),
+            Some(segment) if segment.position > position => Ok(()),
+            Some(segment) => {
+                let rows = self.rows(segment);
+                self.add_launches(&node, &rows, (position, in_place), limits)
+            }
+            None => {
+                let operands: Vec<_> = node.inputs.iter().map(|id| self.operand(*id)).collect();
+                self.add_launches(&node, &operands, (position, in_place), limits)
+            }
         }
-        let types = |ids: &[ValueId]| -> Vec<_> {
-            ids.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect()
-        };
-        let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+    }
+
+    /// The dispatches of a node with operands of these types in these places.
+    fn add_launches(
+        &mut self,
+        node: &Node,
+        operands: &[((Shape, DType), Span)],
+        (position, in_place): (usize, Option<usize>),
+        limits: &Limits,
+    ) -> Result<()> {
+        let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
+        let types = |places: &[((Shape, DType), Span)]| places.iter().map(|(of, _)| *of).collect::<Vec<_>>();
+        let (inputs, outputs) = (types(operands), types(&results));
         let site = lower::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits };
         let lowered = lower::lower(&site)?;
         let scratch = lowered
@@ -308,25 +328,31 @@ impl Program {
             .enumerate()
             .map(|(i, &bytes)| {
                 let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
-                self.push_storage(name, bytes, (position, position), Class::Workspace, false)
+                let storage =
+                    self.push_storage(name, bytes, (position, position), Class::Workspace, false)?;
+                Ok(Span::new(storage, 0, bytes))
             })
             .collect::<Result<Vec<_>>>()?;
         for launch in lowered.launches {
             if launch.params.len() > MAX_PARAMS {
                 return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
             }
-            let launch = launch.map(|operand| {
-                let (storage, offset, bytes) = match operand {
-                    Operand::Input(i) => self.place_of(node.inputs[i]),
-                    Operand::Output(i) => self.place_of(node.outputs[i]),
-                    Operand::Workspace(i) => (Some(scratch[i]), 0, lowered.workspace[i]),
-                };
-                let storage = storage.expect("operands get their storage before they are used");
-                Span { storage, offset, bytes: bytes.next_multiple_of(16).max(16) }
+            let launch = launch.map(|operand| match operand {
+                Operand::Input(i) => operands[i].1,
+                Operand::Output(i) => results[i].1,
+                Operand::Workspace(i) => scratch[i],
             });
             self.launches.push((launch, position));
         }
         Ok(())
+    }
+
+    /// Type and place of an operand.
+    pub(super) fn operand(&self, id: ValueId) -> ((Shape, DType), Span) {
+        let value = self.graph.value(id);
+        let (storage, offset, bytes) = self.place_of(id);
+        let storage = storage.expect("operands get their storage before they are used");
+        ((value.shape, value.dtype), Span::new(storage, offset, bytes))
     }
 
     /// Notes that a value moves.
@@ -365,7 +391,7 @@ impl Program {
 
     /// The input that the node's first result may overwrite: nothing reads it afterwards, through any view.
     fn in_place(&self, op: &Op, inputs: &[ValueId], outputs: &[ValueId], position: usize) -> Option<usize> {
-        let output = self.graph.value(*outputs.first()?);
+        let output = self.graph.value(*outputs.first().filter(|id| !self.views.is_view(**id))?);
         let types: Vec<_> =
             inputs.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect();
         lower::in_place_inputs(op, &types, output.shape).into_iter().find(|&i| {

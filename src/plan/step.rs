@@ -187,6 +187,8 @@ impl TrainStep {
             in_place: true,
             parts: options.reuse && !options.guard,
             reuse: options.reuse && !options.guard,
+            segments: options.fuse && options.reuse && !options.guard,
+            budget: options.budget.map(|Bytes(most)| most),
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
@@ -283,13 +285,12 @@ impl Forward {
 
     fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
         let settings = Settings {
-            optimizer: None,
             seed: self.seed,
             reorder: true,
             in_place: true,
             parts: true,
             reuse: true,
-            guard_bytes: 0,
+            ..Settings::default()
         };
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         Plan::compile(merge(rewrite::prune(graph)), limits, settings)

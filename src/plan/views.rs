@@ -68,6 +68,12 @@ impl Views {
         self.inside[id.index()]
     }
 
+    /// Makes values parts of a new one, from these bytes on.
+    pub(super) fn gather(&mut self, whole: ValueId, parts: &[(ValueId, u64)]) {
+        self.inside.resize(self.inside.len().max(whole.index() + 1), None);
+        parts.iter().for_each(|&(part, offset)| self.inside[part.index()] = Some((whole, offset)));
+    }
+
     /// Slices whose elements follow each other. Where the whole would not stay for as long anyway, they must make use
     /// of all of it: else it would stay for the sake of a part.
     fn add_slices(&mut self, graph: &Graph) {

@@ -69,6 +69,8 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     for (id, value) in program.graph.ids().filter(|(id, _)| !program.views.is_view(*id)) {
         let Some((storage, memory)) = program.storage(id) else { continue };
         let made = maker[id.index()];
+        // What is made in parts is there from the first of them on.
+        let first = made.map_or(memory.first, |_| born[id.index()]);
         list.push(TensorReport {
             name: value.name.clone(),
             shape: value.shape,
@@ -78,8 +80,8 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             op: made.map_or("", |node| node.op.name()),
             again: value.again,
             bytes: own_bytes(plan, id, memory),
-            first: if memory.offloaded { memory.first } else { born[id.index()] },
-            last: if memory.persistent { end } else { until(memory, born[id.index()], read[id.index()]) },
+            first,
+            last: if memory.persistent { end } else { until(memory, first, read[id.index()]) },
             region: region(plan, id, storage),
         });
     }

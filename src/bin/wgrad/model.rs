@@ -29,7 +29,7 @@ pub struct Options {
     /// Round weights of 16 bits up or down by chance, so that small steps add up.
     #[arg(long)]
     pub stochastic_rounding: bool,
-    /// Run functions of single elements one by one instead of joining those that follow each other.
+    /// Run functions of single elements, and updates of norms and biases, one by one instead of joining them.
     #[arg(long)]
     pub unfused: bool,
 }

@@ -151,7 +151,7 @@ impl Bench {
         let graph = rewrite::again(self.graph.clone(), &script);
         let order = (0..graph.nodes.len()).collect();
         let views = Views::of(&graph, false);
-        Program::build(graph, views, order, limits, true)
+        Program::build(graph, views, (order, Vec::new()), limits, true)
     }
 
     /// The plan with the least recomputed time that fits `budget`; if none does, the smallest there is.
