@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use support::close::{Near, assert_close, assert_same_bits};
 use support::networks::{BATCH, network, run};
 use support::{both_classes, devices, noise, on_each};
+use wgrad::autodiff::Gradients;
 use wgrad::device::Device;
+use wgrad::error::Error;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{Class, Init, LossScale, Op, Params, Tensor, Trace};
+use wgrad::graph::{Class, Init, LossScale, Mode, Op, Params, Tensor, Trace, ValueId};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::{Model, ModelOptions};
@@ -235,6 +237,32 @@ fn a_session_has_plans_with_and_without_segments() {
     });
 }
 
+/// A row of small parameters ends where a binding would: the next begins, and with it a segment.
+#[test]
+fn a_segment_is_no_longer_than_a_binding() {
+    let params = Params::new(3);
+    let vectors: Vec<_> = (0..12_u64)
+        .map(|i| params.add(&format!("v{i}"), [60], Init::Data(noise(i, 60, -1.0, 1.0).into())))
+        .collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let squares = vectors.iter().map(|v| trace.param(v).square().sum(&[]));
+        squares.reduce(|sum, one| sum.add(&one)).expect("some").add(&trace.input("x", [1]).sum(&[]))
+    });
+    let step = step.expect("valid");
+    on_each(devices(), |device| {
+        let limits = Limits { max_binding: 1024, ..device.limits().clone() };
+        let plan = |fuse| step.plan(&PlanOptions { fuse, ..named("adamw") }, &limits).expect("planned");
+        let (single, one) = (plan(false), plan(true));
+        assert_eq!(joined(&one), [4, 4, 4]);
+        let bound = one.program.launches.iter().flat_map(|(launch, _)| &launch.memory).map(|span| span.bytes);
+        assert!(bound.max().expect("some") <= limits.max_binding);
+        let (wanted, found) = (trained(device, &single), trained(device, &one));
+        for (name, wanted) in &wanted {
+            assert_same_bits(name, wanted, &found[name]);
+        }
+    });
+}
+
 /// All norms and biases of well-known networks in one dispatch, for at most one in five hundred bytes.
 #[test]
 fn one_dispatch_updates_all_norms_and_biases() {
@@ -274,5 +302,75 @@ fn a_budget_comes_before_fewer_dispatches() {
     let apart = plan(Some(Bytes(total(&one) - 1))).expect("it fits without segments");
     assert_eq!(joined(&apart), [0; 0]);
     assert!(total(&apart) < total(&one));
-    plan(Some(Bytes(total(&apart) - 1))).expect_err("nothing is smaller");
+    let error = plan(Some(Bytes(total(&apart) - 1))).expect_err("nothing is smaller");
+    let Error::OverBudget { needed, .. } = error else { panic!("{error:?}") };
+    assert_eq!(needed, total(&apart));
+    // Nor is anything else changed for their sake.
+    let fitted = step.fit(&named("momentum"), Bytes(total(&one) - 1), &limits).expect("it fits");
+    assert_eq!((fitted.changes.len(), fitted.plan.hash()), (0, apart.hash()));
+}
+
+/// Vectors that would double what a step needs, if their gradients waited for each other.
+#[test]
+fn gradients_that_are_too_large_do_not_wait() {
+    let params = Params::new(0);
+    let vectors: Vec<_> =
+        (0..40).map(|i| params.add(&format!("v{i}"), [4000], Init::Constant(f32::from(i as u8)))).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let squares = vectors.iter().map(|v| trace.param(v).square().sum(&[]));
+        squares.reduce(|sum, one| sum.add(&one)).expect("some")
+    });
+    let plan = step.expect("valid").plan(&named("sgd"), &Limits::default()).expect("planned");
+    assert_eq!((joined(&plan), updates(&plan)), (vec![], 40));
+}
+
+/// Gradients that are joins, parts of others, read by the host, or nobody's result.
+#[test]
+fn gradients_go_together_only_where_they_have_memory_of_their_own() {
+    let params = Params::new(1);
+    let weights: Vec<_> = (0..8_u64)
+        .map(|i| params.add(&format!("w{i}"), [64], Init::Data(noise(i, 64, -1.0, 1.0).into())))
+        .collect();
+    let mut ids = Vec::new();
+    let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+        let (x, y) = (trace.input("x", [64]), trace.input("y", [32]));
+        let joined = y.exp().concat(&[&y.scale(3.0)], 0);
+        let whole = x.concat(&[&x.tanh()], 0).scale(0.5);
+        let [low, high] = [0..64, 64..128].map(|part| whole.slice(0, part));
+        let seen = x.tanh();
+        trace.output("seen", &seen);
+        let gradients = [x.scale(2.0), joined, high, seen, x.reshape([64]), x.square(), x.sigmoid(), low];
+        ids = weights.iter().zip(gradients).map(|(w, g)| (trace.param(w).id(), g.id())).collect();
+        x.sum(&[])
+    });
+    let trace = Trace::over(graph.expect("valid"), Mode::Train);
+    let id = |id: Option<ValueId>| id.expect("no mistakes");
+    let pairs = ids.iter().map(|(w, g)| (id(*w), trace.tensor(id(*g)))).collect();
+    let optimizer: Optimizer = Sgd { lr: 0.5, momentum: 0.9, ..Sgd::default() }.into();
+    optimizer.append(&trace, Gradients { pairs, scaled: None }, Clip::Off).expect("valid");
+    let graph = trace.finish().expect("valid");
+    on_each(devices(), |device| {
+        let plan = Plan::of_graph(graph.clone(), Some(optimizer), device.limits()).expect("planned");
+        // Those of w2 and w7, parts of something longer, w3, which the host reads, and w4, an input, are left out.
+        assert_eq!(joined(&plan), [2, 2]);
+        let mut session = Session::with_plans(device, &[&plan], Debug { poison: true }).expect("it opens");
+        let mut twin = Twin::new(plan.graph());
+        for step in 0..3 {
+            twin.set_step(&optimizer.scalars(step, optimizer.learning_rate(), plan.seed));
+            for (name, n) in [("x", 64), ("y", 32)] {
+                let data = noise(step, n, -1.0, 1.0);
+                twin.set_f32(name, &data).expect("valid");
+                session.feed(name, &data).expect("valid");
+            }
+            twin.run().expect("the twin runs");
+            session.step().expect("it runs");
+            let near = Near { rel: 1e-5, abs: 1e-6 };
+            let seen: Vec<f32> = session.output(ProgramId(0), "seen").expect("an output");
+            assert_close("seen", &seen, twin.output("seen").expect("an output"), near);
+            for param in &weights {
+                let found = session.parameter(param.name()).expect("there");
+                assert_close(param.name(), &found, twin.parameter(param.name()).expect("there"), near);
+            }
+        }
+    });
 }

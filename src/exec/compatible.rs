@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::held::Held;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Storage, StorageId};
+use crate::plan::{Plan, Region, Storage, StorageId};
 
 /// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
 pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
@@ -33,15 +33,17 @@ pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
         lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
     };
     let (before, after) = (all(before), all(after));
-    let in_one = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
-        a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
-    };
     match in_one(&before, &after).or_else(|| in_one(&after, &before)) {
         None => Ok(()),
         Some(name) => Err(Error::Option(format!(
             "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
         ))),
     }
+}
+
+/// What one list has and the other has not.
+fn in_one(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<String> {
+    a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
 }
 
 /// Everything that lives from step to step, in the order of the plan.
@@ -91,39 +93,35 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// On the device state lies behind the parameters in the order of the plan: one list must begin with the other. In the
-/// host's memory it is found by name.
+/// What lies on the device from step to step: names, bytes and places.
+pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&str, (u64, Region))> {
+    let storages = plan.program.storages.iter().zip(&plan.layout.regions);
+    storages.filter(|(s, _)| s.persistent).map(|(s, region)| (s.name.as_str(), (s.bytes, *region)))
+}
+
+/// What a plan keeps on the device must lie where the keeper has it; what is in the host's memory is found by name.
 fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    let list = |plan: &Plan, offloaded: bool| -> Vec<(String, (u64, _))> {
-        let of = |s: &Storage| (s.name.clone(), (s.bytes, s.behind));
-        let mut list: Vec<_> = lasting(plan).filter(|s| s.offloaded == offloaded).map(of).collect();
-        if offloaded {
-            list.sort();
-        }
-        list
+    let known: BTreeMap<_, _> = places(keeper).collect();
+    let elsewhere = places(other).find(|(name, place)| known.get(name) != Some(place));
+    let away = |plan: &Plan| -> BTreeMap<String, u64> {
+        lasting(plan).filter(|s| s.offloaded).map(|s| (s.name.clone(), s.bytes)).collect()
     };
-    let wrong = |a: &str, b: &str| {
-        Err(Error::Option(format!(
-            "the plans of a session must keep the same optimizer state; one keeps `{a}` where another keeps `{b}`"
-        )))
-    };
-    for offloaded in [false, true] {
-        let (all, some) = (list(keeper, offloaded), list(other, offloaded));
-        if let Some(((a, _), (b, _))) = some.iter().zip(&all).find(|(a, b)| a != b) {
-            return wrong(a, b);
-        }
-        // A plan that keeps less keeps none: then it is an evaluation.
-        if offloaded && !some.is_empty() && some.len() != all.len() {
-            return wrong("state in the host's memory", "it on the device");
-        }
+    let (all, some) = (away(keeper), away(other));
+    // A plan that keeps none is an evaluation.
+    let missing = if some.is_empty() { None } else { in_one(&all, &some).or_else(|| in_one(&some, &all)) };
+    match elsewhere.map(|(name, _)| name.to_owned()).or(missing) {
+        None => Ok(()),
+        Some(name) => Err(Error::Option(format!(
+            "the plans of a session must keep the same optimizer state in the same places, and `{name}` is not where another \
+             plan has it; they must train the same parameters with the same optimizer, for the same limits"
+        ))),
     }
-    Ok(())
 }
 
 /// Programs place parameters alike only if they have the same.
 fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
-        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape(), p.trained())).collect()
+        plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
     };
     if list(first) != list(other) {
         let message = "the plans of a session must be traced over the same parameters";

@@ -17,7 +17,7 @@ pub struct KernelSpan {
     pub kernel: &'static str,
     /// Name of the operation.
     pub op: &'static str,
-    /// Path of the layer, empty outside of any.
+    /// Path of the layer, empty outside of any and for updates of several.
     pub layer: String,
     /// Part of the step.
     pub phase: &'static str,

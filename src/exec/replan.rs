@@ -34,7 +34,7 @@ impl Session {
         let lies_alike = |s: &crate::plan::Storage| s.offloaded == self.host.has(&s.name);
         let stays = self.arenas.persistent.iter().map(|arena| arena.size()).eq(arenas.iter().copied())
             && keeper.program.storages.iter().filter(|s| s.lasts()).all(lies_alike)
-            && places(&self.keeper).eq(places(keeper));
+            && compatible::places(&self.keeper).eq(compatible::places(keeper));
         if !stays {
             self.evacuate()?;
         }
@@ -122,10 +122,4 @@ impl Session {
         // The driver frees what was dropped when it is asked next.
         self.device().poll()
     }
-}
-
-/// What lies on the device from step to step, and where.
-fn places(plan: &Plan) -> impl Iterator<Item = (&str, crate::plan::Region)> {
-    let storages = plan.program.storages.iter().zip(&plan.layout.regions);
-    storages.filter(|(s, _)| s.persistent).map(|(s, region)| (s.name.as_str(), *region))
 }

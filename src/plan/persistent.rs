@@ -74,7 +74,9 @@ impl Program {
     /// A storage and those that lie behind it in one piece.
     pub fn row(&self, first: StorageId) -> impl Iterator<Item = usize> {
         let behind = move |(_, s): &(usize, &Storage)| s.behind.is_some_and(|(of, _)| of == first);
-        let others = self.storages.iter().enumerate().filter(behind).map(|(i, _)| i);
+        // What lives from step to step comes first.
+        let lasting = self.storages.iter().take_while(|s| s.lasts()).enumerate();
+        let others = lasting.filter(behind).map(|(i, _)| i);
         std::iter::once(first.0 as usize).chain(others)
     }
 }

@@ -295,7 +295,7 @@ impl Program {
             _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
         let run = |segment: &&Segment| segment.updates.contains(&self.order[position]);
-        match self.segments.iter().find(run).filter(|_| matches!(node.op, Op::Update(..))) {
+        match self.segments.iter().find(run) {
             _ if self.views.is_free(&node) => Ok(()),
             Some(segment) if segment.position > position => Ok(()),
             Some(segment) => {

@@ -3,17 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::PARAMS_SLOT;
 use super::program::{Program, Span};
 use super::views::Views;
+use super::{Offload, PARAMS_SLOT};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Class, Graph, Node, Op, Param, Update, Value, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::shape::Shape;
 
-/// Norms and biases: vectors of fewer elements than this, whose state is neither in the host's memory nor in eight bits.
-const LARGE: u64 = 4096;
+/// Norms and biases: vectors of fewer elements than this, whose state never lies in the host's memory.
+const LARGE: u64 = Offload::SMALLEST / 4;
 
 /// What may be spent on gradients that wait for each other: one in so many of a plan's bytes, or so many bytes.
 const SPENT: (u64, u64) = (500, 4 << 10);
@@ -39,14 +39,18 @@ pub(super) fn is_small(param: &Param) -> bool {
     param.trained() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
 }
 
-/// The nodes that update small parameters, in the order in which those lie. What they do to an element depends on nothing but
-/// that element.
+/// The nodes that update small parameters in 32 bits, in the order in which those lie. What they do to an element depends on
+/// nothing but that element.
 fn updates(graph: &Graph) -> Vec<usize> {
     let small: BTreeMap<&str, usize> =
         graph.parameters.iter().filter(|p| is_small(p)).map(|p| (p.name(), p.index())).collect();
+    let wide = |node: &Node| {
+        let types = node.inputs.iter().map(|id| graph.value(*id).dtype).enumerate();
+        types.filter(|(i, _)| *i != SCALARS).all(|(_, dtype)| dtype == DType::F32)
+    };
     let place = |node: &Node| match node.op {
         Op::Update(Update::Adafactor { .. } | Update::Adam8bit { .. }, _) => None,
-        Op::Update(..) => small.get(graph.value(node.inputs[0]).name.as_str()),
+        Op::Update(..) if wide(node) => small.get(graph.value(node.inputs[0]).name.as_str()),
         _ => None,
     };
     let nodes = graph.nodes.iter().enumerate();

@@ -208,7 +208,8 @@ fn fused(graph: Graph, limits: &Limits) -> Graph {
     rewrite::through_joins(graph)
 }
 
-/// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds.
+/// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds. What a
+/// [`Segment`](super::Segment) of updates spends is not in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savings {
     /// Every tensor has memory of its own for the whole step.

@@ -19,7 +19,7 @@ pub struct TensorReport {
     pub class: Class,
     /// Path of the layer that computes it, or that a parameter belongs to; empty outside of any.
     pub layer: String,
-    /// Name of the operation that computes it; empty for parameters, state and inputs.
+    /// Name of the operation that computes it; empty for parameters, state, inputs and gradients that wait together.
     pub op: &'static str,
     /// Whether it is computed a second time in the backward pass, instead of being kept.
     pub again: bool,

@@ -98,14 +98,14 @@ impl Recipe {
         let step = self.step(samples)?;
         // It is not cut into parts, but keeps its state where the other does.
         let (offload, precision) = (options.offload, options.precision);
-        let options = PlanOptions { budget: None, offload, precision, ..self.options };
+        let options = PlanOptions { budget: Some(Bytes(own)), offload, precision, ..self.options };
         if options.recompute != Recompute::Auto {
-            let plan = step.plan(&options, &self.limits)?;
+            let plan = step.plan_over_budget(&options, &self.limits)?;
             if plan.footprint().total() <= own {
                 return Ok(plan);
             }
         }
-        let options = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(own)), ..options };
+        let options = PlanOptions { recompute: Recompute::Auto, ..options };
         step.plan_over_budget(&options, &self.limits)
     }
 

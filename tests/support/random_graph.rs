@@ -3,6 +3,7 @@
 use wgrad::graph::{Init, Params, Reduction, Tensor, Trace};
 use wgrad::plan::TrainStep;
 use wgrad::random;
+use wgrad::shape::Shape;
 
 /// Rows and columns of every tensor between two operations.
 const ROWS: usize = 6;
@@ -29,10 +30,11 @@ pub fn random_step(seed: u64, nodes: usize) -> TrainStep {
 
 fn build(params: &Params, trace: &Trace, seed: u64, nodes: usize) -> Tensor {
     let mut dice = Dice { key: random::key(seed, "graph"), thrown: 0 };
-    let weight = |shape: [usize; 2]| {
+    let added = |shape: Shape| {
         let name = format!("w{}", params.list().len());
         trace.param(&params.add(&name, shape, Init::Uniform(0.5)))
     };
+    let weight = |shape: [usize; 2]| added(shape.into());
     let mut pool = vec![weight([ROWS, COLS])];
     for _ in 0..nodes {
         // Recent values more often than old ones, as in networks.
@@ -50,7 +52,7 @@ fn build(params: &Params, trace: &Trace, seed: u64, nodes: usize) -> Tensor {
             3 => x.matmul_transposed(other, false, true).matmul(x),
             4 => x.add(other),
             5 => x.mul(other),
-            6 => x.sub(&weight([1, COLS])),
+            6 => x.sub(&added([COLS].into())),
             7 => x.maximum(other),
             8 => x.gelu(),
             9 => x.relu(),

@@ -76,8 +76,8 @@ impl TrainStep {
 
     /// [`TrainStep::fit`]; `None` if nothing fits.
     fn try_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Option<Fitted>> {
-        let open = as_it_is(options);
-        let asked = self.plan(&open, limits)?;
+        let open = PlanOptions { budget: Some(budget), ..as_it_is(options) };
+        let asked = self.plan_over_budget(&open, limits)?;
         let fitted = |plan: Plan, options: PlanOptions, changes: &[&str]| {
             let time_fraction = slowdown(&plan, &asked);
             let changes = changes.iter().map(|&change| change.to_owned()).collect();
@@ -85,7 +85,7 @@ impl TrainStep {
         };
         let fits = |plan: &Plan| plan.footprint().total() <= budget.0;
         if fits(&asked) {
-            return Ok(Some(fitted(asked.clone(), PlanOptions { budget: Some(budget), ..open }, &[])));
+            return Ok(Some(fitted(asked.clone(), open, &[])));
         }
         let mut found = Vec::new();
         if let Some((plan, options)) = self.recomputed(options, budget, limits)? {
@@ -95,15 +95,11 @@ impl TrainStep {
         if !options.offload.optimizer {
             let offload = Offload { optimizer: true, ..options.offload };
             let away = PlanOptions { offload, ..open };
-            let plan = self.plan(&away, limits)?;
+            let plan = self.plan_over_budget(&away, limits)?;
             // Beside moving, nothing is free.
             if slowdown(&plan, &asked) < best(&found) && plan.work.moved > 0 {
                 if fits(&plan) {
-                    found.push(fitted(
-                        plan,
-                        PlanOptions { budget: Some(budget), ..away },
-                        &["offload optimizer"],
-                    ));
+                    found.push(fitted(plan, away, &["offload optimizer"]));
                 } else if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
                     found.push(fitted(plan, options, &["offload optimizer", "recompute auto"]));
                 }
