@@ -29,6 +29,7 @@ pub use options::PlanOptions;
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId, Transfer};
 pub use recompute::{Recompute, Work};
+use segments::Joined;
 pub use segments::Segment;
 pub use step::{Forward, Savings, TrainStep};
 pub use views::Views;
@@ -104,18 +105,20 @@ impl Plan {
         Self::lay_out(program, limits, settings)
     }
 
-    /// The pipeline from segments on.
+    /// The pipeline from segments on: where a budget does not hold both, it comes first.
     fn lay_out(program: Program, limits: &Limits, settings: Settings) -> Result<Self> {
         let joined =
             if settings.segments { segments::joined(&program, limits, settings.in_place)? } else { None };
-        let Some(joined) = joined else { return Self::pack(program, limits, &settings) };
-        let joined = Self::pack(joined, limits, &settings)?;
-        let total = joined.footprint().total();
-        if settings.budget.is_none_or(|budget| total <= budget) {
-            return Ok(joined);
+        let within = |bytes: u64| settings.budget.is_none_or(|budget| bytes <= budget);
+        if let Some(Joined { program, needs, more }) = joined
+            && (!more || within(needs))
+        {
+            let plan = Self::pack(program, limits, &settings)?;
+            if !more || within(plan.footprint().total()) {
+                return Ok(plan);
+            }
         }
-        let apart = Self::pack(program, limits, &settings)?;
-        Ok(if apart.footprint().total() < total { apart } else { joined })
+        Self::pack(program, limits, &settings)
     }
 
     /// The pipeline from packing on.

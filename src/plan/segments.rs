@@ -34,6 +34,15 @@ pub struct Segment {
     pub position: usize,
 }
 
+/// A program with segments beside the same without.
+pub(super) struct Joined {
+    pub program: Program,
+    /// The least that it needs: arenas and uniforms.
+    pub needs: u64,
+    /// Whether that is more than without.
+    pub more: bool,
+}
+
 /// Whether a parameter lies with the other small ones.
 pub(super) fn is_small(param: &Param) -> bool {
     param.trained() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
@@ -76,7 +85,7 @@ pub(super) fn states(graph: &Graph) -> Vec<Vec<ValueId>> {
 
 /// The same program with the updates of small parameters in segments; `None` where there is nothing to join, or where the
 /// gradients that wait would cost more than [`SPENT`].
-pub(super) fn joined(program: &Program, limits: &Limits, in_place: bool) -> Result<Option<Program>> {
+pub(super) fn joined(program: &Program, limits: &Limits, in_place: bool) -> Result<Option<Joined>> {
     let runs = runs(program);
     if runs.is_empty() {
         return Ok(None);
@@ -95,9 +104,10 @@ pub(super) fn joined(program: &Program, limits: &Limits, in_place: bool) -> Resu
     let needs = |program: &Program| -> Result<u64> {
         Ok(program.lower_bound(limits)? + program.launches.len() as u64 * PARAMS_SLOT)
     };
-    let (apart, together) = (needs(program)?, needs(&joined)?);
+    let (before, after) = (needs(program)?, needs(&joined)?);
     let (share, least) = SPENT;
-    Ok((together <= apart + least.max(apart / share)).then_some(joined))
+    let joined = Joined { program: joined, needs: after, more: after > before };
+    Ok((after <= before + least.max(before / share)).then_some(joined))
 }
 
 /// Updates that can be one, with the values whose memory their gradients are.
