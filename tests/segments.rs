@@ -12,7 +12,7 @@ use wgrad::autodiff::Gradients;
 use wgrad::device::Device;
 use wgrad::error::Error;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{Class, Init, LossScale, Mode, Op, Params, Tensor, Trace, ValueId};
+use wgrad::graph::{Class, Init, LossScale, Mode, Op, Param, Params, Tensor, Trace, ValueId};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::{Model, ModelOptions};
@@ -34,6 +34,17 @@ fn updates(plan: &Plan) -> usize {
 
 fn joined(plan: &Plan) -> Vec<usize> {
     plan.program.segments.iter().map(|segment| segment.updates.len()).collect()
+}
+
+/// So many vectors of `n` elements.
+fn vectors(params: &Params, count: u64, n: usize) -> Vec<Param> {
+    let one = |i| params.add(&format!("v{i}"), [n], Init::Data(noise(i, n, -1.0, 1.0).into()));
+    (0..count).map(one).collect()
+}
+
+fn squares(trace: &Trace, vectors: &[Param]) -> Tensor {
+    let squares = vectors.iter().map(|v| trace.param(v).square().sum(&[]));
+    squares.reduce(|sum, one| sum.add(&one)).expect("some")
 }
 
 /// Vectors of odd lengths among which some are never updated, share a gradient, or are too long.
@@ -241,13 +252,9 @@ fn a_session_has_plans_with_and_without_segments() {
 #[test]
 fn a_segment_is_no_longer_than_a_binding() {
     let params = Params::new(3);
-    let vectors: Vec<_> = (0..12_u64)
-        .map(|i| params.add(&format!("v{i}"), [60], Init::Data(noise(i, 60, -1.0, 1.0).into())))
-        .collect();
-    let step = TrainStep::trace(&params, |trace| {
-        let squares = vectors.iter().map(|v| trace.param(v).square().sum(&[]));
-        squares.reduce(|sum, one| sum.add(&one)).expect("some").add(&trace.input("x", [1]).sum(&[]))
-    });
+    let vectors = vectors(&params, 12, 60);
+    let step =
+        TrainStep::trace(&params, |trace| squares(trace, &vectors).add(&trace.input("x", [1]).sum(&[])));
     let step = step.expect("valid");
     on_each(devices(), |device| {
         let limits = Limits { max_binding: 1024, ..device.limits().clone() };
@@ -273,13 +280,12 @@ fn one_dispatch_updates_all_norms_and_biases() {
     {
         let model = Model::with_options(name, 0, &sized(image)).expect("known");
         let step = model.train_step(batch).expect("valid");
-        let small = |class: Class, rank: usize| class == Class::Parameter && rank == 1;
         for optimizer in ["momentum", "adamw"] {
-            let plan = |fuse| step.plan(&PlanOptions { fuse, ..named(optimizer) }, &limits).expect("planned");
-            let one = plan(true);
+            let one = step.plan(&named(optimizer), &limits).expect("planned");
             let updated = one.graph().nodes.iter().filter(|node| matches!(node.op, Op::Update(..)));
             let values: Vec<_> = updated.map(|node| one.graph().value(node.inputs[0])).collect();
-            let vectors = values.iter().filter(|v| small(v.class, v.shape.rank())).count();
+            let vectors =
+                values.iter().filter(|v| v.class == Class::Parameter && v.shape.rank() == 1).count();
             assert_eq!(joined(&one), [vectors], "{name} {optimizer}");
             assert_eq!(updates(&one), values.len() - vectors + 1, "{name} {optimizer}");
             let waits = one.graph().value(one.program.segments[0].gradients).bytes();
@@ -314,12 +320,8 @@ fn a_budget_comes_before_fewer_dispatches() {
 #[test]
 fn gradients_that_are_too_large_do_not_wait() {
     let params = Params::new(0);
-    let vectors: Vec<_> =
-        (0..40).map(|i| params.add(&format!("v{i}"), [4000], Init::Constant(f32::from(i as u8)))).collect();
-    let step = TrainStep::trace(&params, |trace| {
-        let squares = vectors.iter().map(|v| trace.param(v).square().sum(&[]));
-        squares.reduce(|sum, one| sum.add(&one)).expect("some")
-    });
+    let vectors = vectors(&params, 40, 4000);
+    let step = TrainStep::trace(&params, |trace| squares(trace, &vectors));
     let plan = step.expect("valid").plan(&named("sgd"), &Limits::default()).expect("planned");
     assert_eq!((joined(&plan), updates(&plan)), (vec![], 40));
 }
@@ -328,9 +330,7 @@ fn gradients_that_are_too_large_do_not_wait() {
 #[test]
 fn gradients_go_together_only_where_they_have_memory_of_their_own() {
     let params = Params::new(1);
-    let weights: Vec<_> = (0..8_u64)
-        .map(|i| params.add(&format!("w{i}"), [64], Init::Data(noise(i, 64, -1.0, 1.0).into())))
-        .collect();
+    let weights = vectors(&params, 8, 64);
     let mut ids = Vec::new();
     let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
         let (x, y) = (trace.input("x", [64]), trace.input("y", [32]));
@@ -351,7 +351,7 @@ fn gradients_go_together_only_where_they_have_memory_of_their_own() {
     let graph = trace.finish().expect("valid");
     on_each(devices(), |device| {
         let plan = Plan::of_graph(graph.clone(), Some(optimizer), device.limits()).expect("planned");
-        // Those of w2 and w7, parts of something longer, w3, which the host reads, and w4, an input, are left out.
+        // Those of v2 and v7, parts of something longer, v3, which the host reads, and v4, an input, are left out.
         assert_eq!(joined(&plan), [2, 2]);
         let mut session = Session::with_plans(device, &[&plan], Debug { poison: true }).expect("it opens");
         let mut twin = Twin::new(plan.graph());

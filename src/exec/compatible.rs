@@ -32,8 +32,7 @@ pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
     let all = |plan: &Plan| -> BTreeMap<String, u64> {
         lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
     };
-    let (before, after) = (all(before), all(after));
-    match in_one(&before, &after).or_else(|| in_one(&after, &before)) {
+    match difference(&all(before), &all(after)) {
         None => Ok(()),
         Some(name) => Err(Error::Option(format!(
             "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
@@ -41,9 +40,12 @@ pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
     }
 }
 
-/// What one list has and the other has not.
-fn in_one(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<String> {
-    a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
+/// What only one of two lists has.
+fn difference(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<String> {
+    let of = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
+        a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
+    };
+    of(a, b).or_else(|| of(b, a))
 }
 
 /// Everything that lives from step to step, in the order of the plan.
@@ -108,7 +110,7 @@ fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
     };
     let (all, some) = (away(keeper), away(other));
     // A plan that keeps none is an evaluation.
-    let missing = if some.is_empty() { None } else { in_one(&all, &some).or_else(|| in_one(&some, &all)) };
+    let missing = if some.is_empty() { None } else { difference(&all, &some) };
     match elsewhere.map(|(name, _)| name.to_owned()).or(missing) {
         None => Ok(()),
         Some(name) => Err(Error::Option(format!(

@@ -74,8 +74,9 @@ impl Program {
     /// A storage and those that lie behind it in one piece.
     pub fn row(&self, first: StorageId) -> impl Iterator<Item = usize> {
         let behind = move |(_, s): &(usize, &Storage)| s.behind.is_some_and(|(of, _)| of == first);
-        // What lives from step to step comes first.
-        let lasting = self.storages.iter().take_while(|s| s.lasts()).enumerate();
+        // Rows are of what lives from step to step, and that comes first.
+        let rows = self.storages[first.0 as usize].persistent;
+        let lasting = self.storages.iter().take_while(move |s| rows && s.persistent).enumerate();
         let others = lasting.filter(behind).map(|(i, _)| i);
         std::iter::once(first.0 as usize).chain(others)
     }

@@ -294,19 +294,16 @@ impl Program {
             Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
             _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
-        let run = |segment: &&Segment| segment.updates.contains(&self.order[position]);
-        match self.segments.iter().find(run) {
-            _ if self.views.is_free(&node) => Ok(()),
-            Some(segment) if segment.position > position => Ok(()),
-            Some(segment) => {
-                let rows = self.rows(segment);
-                self.add_launches(&node, &rows, (position, in_place), limits)
-            }
-            None => {
-                let operands: Vec<_> = node.inputs.iter().map(|id| self.operand(*id)).collect();
-                self.add_launches(&node, &operands, (position, in_place), limits)
-            }
+        if self.views.is_free(&node) {
+            return Ok(());
         }
+        let run = |segment: &&Segment| segment.updates.contains(&self.order[position]);
+        let operands = match self.segments.iter().find(run) {
+            Some(segment) if segment.position > position => return Ok(()),
+            Some(segment) => self.rows(segment),
+            None => node.inputs.iter().map(|id| self.operand(*id)).collect(),
+        };
+        self.add_launches(&node, &operands, (position, in_place), limits)
     }
 
     /// The dispatches of a node with operands of these types in these places.

@@ -101,11 +101,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let precision = options.network.precision()?;
     let limits = &options.device.limits(&device, precision)?;
-    let budget = options.fitting.budget()?;
     let fuse = !options.network.unfused;
     let weights = options.network.weights()?;
-    let settings =
-        PlanOptions { budget, precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
+    let settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
     device.set_budget(options.device_budget);
     let parts = options.fitting.accumulate.max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {

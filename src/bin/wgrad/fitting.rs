@@ -51,7 +51,7 @@ impl Options {
 
     pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
         let recompute = recompute(&self.recompute)?;
-        let budget = self.budget()?.filter(|_| recompute == Recompute::Auto);
+        let budget = self.budget()?;
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
         let offload = offload(&self.offload)?;
         let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);

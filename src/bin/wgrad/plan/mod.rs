@@ -113,10 +113,7 @@ fn answer(options: &Options) -> Result<Answer> {
     let fitted = if options.fit { fit()? } else { None };
     let (plan, changes) = match fitted {
         Some(fitted) => (fitted.plan, fitted.changes),
-        None => {
-            let settings = PlanOptions { budget: Some(budget), ..settings };
-            (step.plan_over_budget(&settings, &limits)?, Vec::new())
-        }
+        None => (step.plan_over_budget(&settings, &limits)?, Vec::new()),
     };
     draw(options, &title, &step, &settings, &plan)?;
     let fits = plan.footprint().total() <= budget.0;
