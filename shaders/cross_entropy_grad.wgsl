@@ -1,5 +1,5 @@
 // cross_entropy_grad: dx = (e^(x - lse.x - lse.y) - [column = label]) dloss, 0 where the label is IGNORE (2^32 - 1)
-// x [rows, cols], labels [rows] u32, lse [rows, 2], dloss [rows] -> dx as y [rows, cols], or in place of x
+// x [rows, cols], labels [rows] u32, lse [rows, 2], dloss [rows] or one for all -> dx as y [rows, cols], or in place of x
 // grid: one thread for each `run` fours of elements, folded      overrides: none
 struct Params {
     threads_x: u32,
@@ -7,6 +7,7 @@ struct Params {
     rows: u32,
     cols: u32,
     run: u32,
+    dloss_step: u32, // 0: one for all rows
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(3) var<storage, read_write> labels: array<u32>;
@@ -27,7 +28,7 @@ fn row_at(number: u32) -> Row {
     // Behind the last row is padding.
     let own = min(number, p.rows - 1u);
     let label = labels[own];
-    return Row(number, start, start + label, lse[own], select(dloss[own], 0.0, label == 0xffffffffu));
+    return Row(number, start, start + label, lse[own], select(dloss[own * p.dloss_step], 0.0, label == 0xffffffffu));
 }
 
 fn slope(v: vec4<f32>, q: u32, row: Row) -> vec4<f32> {
@@ -48,16 +49,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     while (q < end) {
         // Fours that lie in one row.
         let inside = min((row.start + p.cols) / 4u, end);
-        for (; q + 4u <= inside; q += 4u) {
-            let v0 = x_at(q);
-            let v1 = x_at(q + 1u);
-            let v2 = x_at(q + 2u);
-            let v3 = x_at(q + 3u);
-            y[q] = slope(v0, q, row);
-            y[q + 1u] = slope(v1, q + 1u, row);
-            y[q + 2u] = slope(v2, q + 2u, row);
-            y[q + 3u] = slope(v3, q + 3u, row);
-        }
         for (; q < inside; q++) {
             y[q] = slope(x_at(q), q, row);
         }

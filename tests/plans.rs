@@ -410,7 +410,8 @@ fn replay(name: &str, plan: &Plan) {
             }
             state.write(*id);
         }
-        let in_place = launches.iter().any(|(launch, _)| launch.kernel.name.ends_with("_in_place"));
+        let over = |name: &str| ["_in_place", "_both_ways"].iter().any(|ending| name.ends_with(ending));
+        let in_place = launches.iter().any(|(launch, _)| over(launch.kernel.name));
         if !in_place {
             for id in &inputs {
                 assert!(state.holds(*id), "{what} writes over `{}` while it reads it", graph.value(*id).name);

@@ -165,8 +165,7 @@ kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128,
 const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
 kernel!(MASK, "mask", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(MASK_WG, "mask_wg", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
-kernel!(LABEL_COUNT, "label_count", [GRID], [1, 2], 8, NONE);
-kernel!(LABEL_SHARE, "label_share", [], [1, 2], 1, NONE);
+kernel!(LABEL_SHARE, "label_share", [GRID], [1, 2], 8, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
 kernel!(FILL, "fill", [GRID], [1], 64, NONE);
 kernel!(CAST, "cast", [GRID], [1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0)]]);
@@ -309,7 +308,6 @@ static OTHERS: &[&Kernel] = &[
     &SOFTMAX_GRAD_WG_IN_PLACE,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_WG,
-    &LABEL_COUNT,
     &LABEL_SHARE,
     &COPY,
     &FILL,

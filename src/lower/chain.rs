@@ -4,7 +4,7 @@ use super::chain_text::{Layout, Writer};
 use super::grid::{per_thread, quads};
 use super::{Operand, Site};
 use crate::dtype::DType;
-use crate::graph::Chain;
+use crate::graph::{Arg, Chain, Op, Saves, Unary};
 use crate::kernels::{Draft, Kernel, Launch, Prelude, stores};
 use crate::shape::Shape;
 
@@ -59,15 +59,22 @@ pub(super) fn behind(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand
     let operands = behind_operands(site);
     let in_place = site.in_place.map(|input| input + 1 - own);
     let types: Vec<_> = operands.iter().map(|(_, given)| *given).collect();
-    let writer = Writer::new(layout, chain, &types, in_place);
+    let both = both_ways(chain, in_place).filter(|_| site.limits.class.is_cpu());
+    let writer = match both {
+        Some((f, back)) => Writer::both_ways(layout, f, back),
+        None => Writer::new(layout, chain, &types, in_place),
+    };
     let mut slots = base.slots.to_vec();
     for (k, (operand, _)) in operands.iter().enumerate().skip(1).filter(|(k, _)| in_place != Some(*k)) {
         slots.push(layout.slot(k));
         launch.memory.push(*operand);
     }
     let functions = chain.name().find('+').map_or("", |at| &chain.name()[at..]);
-    let ending = if in_place.is_some() { "_in_place" } else { "" };
-    let name = [format!("{}{functions}", base.name), ending.to_owned()];
+    let name = match (both, in_place) {
+        (Some((f, _)), _) => [format!("{}+{}", base.name, Op::Unary(f).name()), "_both_ways".to_owned()],
+        (None, Some(_)) => [format!("{}{functions}", base.name), "_in_place".to_owned()],
+        (None, None) => [format!("{}{functions}", base.name), String::new()],
+    };
     let text = writer.text();
     let Writer { words, preludes, .. } = writer;
     launch.kernel = Draft { name, preludes, text, slots }.behind(base);
@@ -75,4 +82,17 @@ pub(super) fn behind(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand
     launch.params.resize(launch.params.len().next_multiple_of(4), 0);
     launch.params.extend(words);
     launch
+}
+
+/// The function that is all of a chain, and whether the chain is its gradient over its own result: the same memory. On CPU
+/// adapters a text of its own costs more, when it is compiled, than a read that is not used.
+fn both_ways(chain: &Chain, in_place: Option<usize>) -> Option<(Unary, bool)> {
+    let [link] = chain.links() else { return None };
+    match (&link.op, &link.args[..], in_place) {
+        (Op::Unary(f), [Arg::Operand(0)], None) if f.saves() == Saves::Output => Some((*f, false)),
+        (Op::UnaryGrad(f), [Arg::Operand(1), Arg::Operand(0)], Some(1)) if f.saves() == Saves::Output => {
+            Some((*f, true))
+        }
+        _ => None,
+    }
 }

@@ -79,15 +79,7 @@ impl Writer {
         operands: &[(Shape, DType)],
         in_place: Option<usize>,
     ) -> Self {
-        let mut writer = Self {
-            layout,
-            bindings: String::new(),
-            fields: String::new(),
-            body: String::new(),
-            words: vec![0],
-            preludes: BTreeSet::new(),
-            strips: Vec::new(),
-        };
+        let mut writer = Self::empty(layout);
         let shapes: Vec<Shape> = operands.iter().map(|(shape, _)| *shape).collect();
         let reads = chain.reads(&shapes).expect("a chain is made of operands that it can read");
         let mut loaded = Vec::new();
@@ -112,6 +104,31 @@ impl Writer {
         let last = results.last().map(Four::vector).unwrap_or_default();
         writer.line(&format!("let result = {last};"));
         writer
+    }
+
+    /// A function behind an operation, or its gradient over its own result: both in one text, told apart by a word.
+    pub(super) fn both_ways(layout: Layout, f: Unary, back: bool) -> Self {
+        let mut writer = Self::empty(layout);
+        let product = writer.load(0, Read::Whole, DType::F32, false).vector();
+        let saved = writer.load(1, Read::Whole, DType::F32, true).vector();
+        let back = writer.field("back", "u32", u32::from(back));
+        let (constants, f) = (writer.unary(0, f), function(f));
+        writer.line(&format!("let there = unary_{f}({product}, {constants});"));
+        writer.line(&format!("let slope = slope_{f}({saved}, {constants});"));
+        writer.line(&format!("let result = select(there, {product} * slope, vec4({back} == 1u));"));
+        writer
+    }
+
+    fn empty(layout: Layout) -> Self {
+        Self {
+            layout,
+            bindings: String::new(),
+            fields: String::new(),
+            body: String::new(),
+            words: vec![0],
+            preludes: BTreeSet::new(),
+            strips: Vec::new(),
+        }
     }
 
     fn line(&mut self, text: &str) {

@@ -18,25 +18,32 @@ pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
         AdapterClass::Cpu => 256,
         AdapterClass::Integrated | AdapterClass::Discrete => 1,
     };
-    let params = [quads, rows, logits.last() as u64, run].map(|n| n as u32);
+    let dloss_step = u64::from(site.inputs[3].0.numel() > 1);
+    let params = [quads, rows, logits.last() as u64, run, dloss_step].map(|n| n as u32);
     per_thread(site, kernel, quads.div_ceil(run), memory, &params)
 }
 
-/// Labels that one thread counts.
-const CHUNK: u64 = 4096;
-
 pub(super) fn label_share(site: &Site) -> Lowered {
     let labels = site.inputs[0].0.numel();
-    let chunks = labels.div_ceil(CHUNK);
-    let counts = Operand::Workspace(0);
-    let params = [labels as u32, CHUNK as u32, chunks as u32];
-    let count = per_thread(site, &table::LABEL_COUNT, chunks, vec![Operand::Input(0), counts], &params);
-    let share = Launch {
-        kernel: &table::LABEL_SHARE,
-        constants: Vec::new(),
-        memory: vec![counts, Operand::Output(0)],
-        params: vec![chunks as u32],
-        grid: [1, 1, 1],
+    // A thread of a GPU waits long for each label.
+    let chunk = match site.limits.class {
+        AdapterClass::Cpu => 4096,
+        AdapterClass::Integrated | AdapterClass::Discrete => labels.isqrt().max(128),
     };
-    Lowered { launches: vec![count, share], workspace: vec![chunks * 4] }
+    let launch = |from, to, n: u64, chunk: u64, [counts, last]: [bool; 2]| {
+        // Of no labels one thread makes a share, too.
+        let threads = n.div_ceil(chunk).max(1);
+        let params = [n, chunk, threads, u64::from(counts), u64::from(last)].map(|n| n as u32);
+        per_thread(site, &table::LABEL_SHARE, threads, vec![from, to], &params)
+    };
+    let (from, share) = (Operand::Input(0), Operand::Output(0));
+    if labels <= chunk {
+        return launch(from, share, labels, chunk, [false, true]).into();
+    }
+    let (counts, chunks) = (Operand::Workspace(0), labels.div_ceil(chunk));
+    let launches = vec![
+        launch(from, counts, labels, chunk, [false, false]),
+        launch(counts, share, chunks, chunks, [true, true]),
+    ];
+    Lowered { launches, workspace: vec![chunks * 4] }
 }

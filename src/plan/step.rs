@@ -164,7 +164,9 @@ impl TrainStep {
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale)?;
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        let graph = rewrite::unjoin(rewrite::prune(trace.finish()?));
+        let graph = trace.finish()?;
+        let graph = if options.fuse { rewrite::scalars(graph) } else { graph };
+        let graph = rewrite::unjoin(rewrite::prune(graph));
         let graph = if options.fuse { fused(graph, limits) } else { graph };
         let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
         let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };

@@ -20,6 +20,7 @@ pub(super) fn cross_entropy(logits: Array, labels: Array) -> Vec<Vec<f64>> {
     vec![losses, sums]
 }
 
+/// `dloss` is one for each row, or one for all.
 pub(super) fn cross_entropy_grad(logits: Array, labels: Array, lse: Array, dloss: Array) -> Vec<f64> {
     let cols = logits.shape.last();
     let slope = |(i, &x): (usize, &f64)| {
@@ -28,7 +29,8 @@ pub(super) fn cross_entropy_grad(logits: Array, labels: Array, lse: Array, dloss
         if ignored(label) {
             0.0
         } else {
-            ((x - lse.data[2 * row] - lse.data[2 * row + 1]).exp() - target) * dloss.data[row]
+            ((x - lse.data[2 * row] - lse.data[2 * row + 1]).exp() - target)
+                * dloss.data[row % dloss.data.len()]
         }
     };
     logits.data.iter().enumerate().map(slope).collect()

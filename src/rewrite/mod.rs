@@ -1,4 +1,4 @@
-//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `prune`, `unjoin`,
+//! Rewrites of a graph that need fewer bytes: before differentiation `simplify` and `split`, after it `scalars`, `prune`, `unjoin`,
 //! `through_norms`, `through_joins`, `rebuild`, `masks`, `half`, `weights`, `widenings`, `fuse`, `into_producers` and `offload`.
 //! In 32 bits none of them changes a result.
 
@@ -10,6 +10,7 @@ mod into_producers;
 mod masks;
 mod offload;
 mod rebuild;
+mod scalars;
 mod simplify;
 mod split;
 mod through_joins;
@@ -27,6 +28,7 @@ pub(crate) use into_producers::{into_producers, pairs};
 pub(crate) use masks::masks;
 pub(crate) use offload::offload;
 pub(crate) use rebuild::rebuild;
+pub(crate) use scalars::scalars;
 pub(crate) use simplify::{prune, simplify};
 pub(crate) use split::split;
 pub(crate) use through_joins::through_joins;

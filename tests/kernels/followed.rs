@@ -1,12 +1,18 @@
 //! Convolutions that pass their results through a chain before they store them: every kernel, every way it comes by its
-//! source, odd sizes, in memory of their own and over an operand; the bits of separate operations.
+//! source, odd sizes, in memory of their own and over an operand; the bits of separate operations. Products too, where a
+//! function and its gradient share a text.
+
+use std::collections::BTreeMap;
 
 use wgrad::dtype::DType;
-use wgrad::graph::{Tensor, Window};
-use wgrad::plan::Plan;
+use wgrad::graph::{Init, Params, Tensor, Window};
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::shape::Shape;
 
-use super::support::close::{Near, ULP};
-use super::support::compare::{Batch, compare_fused, kernels};
+use super::support::close::{Near, ULP, assert_same_bits, assert_within};
+use super::support::compare::{
+    Batch, compare_fused, device_gradients, gradients_of, kernels, sum_squares, twin_gradients,
+};
 use super::support::image_cases::shapes_of_convolutions;
 use super::support::noise;
 use super::{everywhere, unchecked};
@@ -126,5 +132,59 @@ fn sources_of_all_kinds_are_followed() {
             batch.expect("joined", &joined, NEAR);
             batch.expect("normed", &norm(&norm(&x).relu().conv2d(&v, None, window, 1)).relu(), NEAR);
         });
+    });
+}
+
+/// On CPU adapters a function and its gradient over its own result are one kernel, where the same kernel is in front of both.
+#[test]
+fn a_function_and_its_gradient_share_a_kernel() {
+    type Function = fn(&Tensor) -> Tensor;
+    let functions: [(&str, Function); 4] = [
+        ("relu", |x| x.relu()),
+        ("leaky_relu", |x| x.leaky_relu(0.1)),
+        ("sigmoid", |x| x.sigmoid()),
+        ("recip", |x| x.recip()),
+    ];
+    unchecked(|device, limits| {
+        for (name, f) in functions {
+            let params = Params::new(0);
+            let add = |name, shape: Shape, seed| {
+                let data = noise(seed, shape.numel() as usize, 0.05, 0.25);
+                params.add(name, shape, Init::Data(data.into()))
+            };
+            let x = add("x", [2, 3, 6, 7].into(), 1);
+            let [w, v] = [add("w", [5, 3, 3, 3].into(), 2), add("v", [5, 5, 3, 3].into(), 3)];
+            let a = add("a", [9, 11].into(), 4);
+            let [b, c] = [add("b", [11, 11].into(), 5), add("c", [11, 11].into(), 6)];
+            let window = Window::square(3).padding(1);
+            let step = TrainStep::trace(&params, |trace| {
+                let [x, w, v, a, b, c] = [&x, &w, &v, &a, &b, &c].map(|param| trace.param(param));
+                let image = f(&x.conv2d(&w, None, window, 1)).conv2d(&v, None, window, 1);
+                let rows = f(&a.matmul(&b)).matmul(&c);
+                sum_squares(&image).add(&sum_squares(&rows))
+            });
+            let step = step.expect("valid");
+            let labels = BTreeMap::new();
+            let (plan, found) = device_gradients(device, &step, limits, &labels);
+            let all = kernels(&plan);
+            let shared = |of: &str| {
+                let ending = format!("+{name}_both_ways");
+                all.iter().filter(|kernel| kernel.starts_with(of) && kernel.contains(&ending)).count()
+            };
+            // The product's result is still wanted when its gradient runs.
+            let counts = if limits.class.is_cpu() { [2, 1] } else { [0, 0] };
+            assert_eq!([shared("conv_cpu"), shared("matmul")], counts, "{name}: {all:?}");
+            let options =
+                PlanOptions { optimizer: plan.optimizer.expect("trained"), ..PlanOptions::default() };
+            let apart = step.plan(&PlanOptions { fuse: false, ..options }, limits).expect("planned");
+            let wanted = twin_gradients(&plan, &labels);
+            for ((tensor, bits), (_, found)) in gradients_of(device, &apart, &labels).iter().zip(&found) {
+                let what = format!("{name}: {tensor} ({})", limits.name);
+                assert_same_bits(&what, bits, found);
+                let wanted = &wanted[tensor];
+                let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+                assert_within(&what, found, wanted, |i| 1e-5 * wanted[i].abs() + 1e-6 * largest);
+            }
+        }
     });
 }

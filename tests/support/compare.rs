@@ -176,7 +176,17 @@ pub fn device_gradients(
     let optimizer = Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into();
     let options = PlanOptions { optimizer, ..PlanOptions::default() };
     let plan = step.plan(&options, limits).expect("the test's graph can be planned");
-    let mut session = Session::new(device, &plan).expect("a session opens");
+    let gradients = gradients_of(device, &plan, labels);
+    (plan, gradients)
+}
+
+/// The gradients of a plan whose optimizer has momentum.
+pub fn gradients_of(
+    device: &Device,
+    plan: &Plan,
+    labels: &BTreeMap<&str, Vec<u32>>,
+) -> Vec<(String, Vec<f32>)> {
+    let mut session = Session::new(device, plan).expect("a session opens");
     for (name, data) in labels {
         session.feed(name, data).expect("valid labels");
     }
@@ -193,8 +203,7 @@ pub fn device_gradients(
         let data = session.parameter(&name).expect("optimizer state");
         (name, data)
     };
-    let gradients = states.into_iter().map(read).collect();
-    (plan, gradients)
+    states.into_iter().map(read).collect()
 }
 
 /// The twin's gradients of the same plan.

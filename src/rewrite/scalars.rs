@@ -1,0 +1,74 @@
+//! Gradients that begin as one number for all rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::{Binary, Graph, Op, ValueId};
+
+/// - A product with a fill of ones is its other factor: the gradient of a loss begins as 1.
+/// - The gradient of cross-entropy reads one number for all rows, instead of a copy of it for each.
+///
+/// What nobody reads any more is left for [`prune`](super::prune).
+pub(crate) fn scalars(mut graph: Graph) -> Graph {
+    let mut ones = BTreeSet::new();
+    let mut expanded: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let mut factors: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let Graph { values, nodes, outputs, .. } = &mut graph;
+    for node in nodes {
+        for id in &mut node.inputs {
+            *id = factors.get(id).copied().unwrap_or(*id);
+        }
+        let Some(&result) = node.outputs.first() else { continue };
+        match (&node.op, &mut node.inputs[..]) {
+            (Op::Fill { value: 1.0, .. }, []) => {
+                ones.insert(result);
+            }
+            (Op::Binary(Binary::Mul), &mut [a, b]) => {
+                let factor = if ones.contains(&a) { b } else { a };
+                let is_product = ones.contains(&a) || ones.contains(&b);
+                let same = values[factor.index()].shape == values[result.index()].shape;
+                if is_product && same && !values[factor.index()].class.is_persistent() {
+                    factors.insert(result, factor);
+                }
+            }
+            (Op::Expand(_), &mut [one]) if values[one.index()].shape.numel() == 1 => {
+                expanded.insert(result, one);
+            }
+            (Op::CrossEntropyGrad, [_, _, _, dloss]) => {
+                *dloss = expanded.get(dloss).copied().unwrap_or(*dloss);
+            }
+            _ => {}
+        }
+    }
+    for (_, id) in outputs {
+        *id = factors.get(id).copied().unwrap_or(*id);
+    }
+    graph
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prune;
+    use super::super::tests::differentiated;
+    use super::*;
+    use crate::graph::{Init, Mode, Params, Trace};
+
+    #[test]
+    fn the_gradient_of_a_mean_of_losses_begins_with_no_operation_of_its_own() {
+        let params = Params::new(0);
+        let x = params.add("x", [6, 5], Init::Constant(0.5));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let labels = trace.labels("y", [6], 5);
+            trace.param(&x).cross_entropy(&labels)
+        });
+        let graph = differentiated(graph.expect("valid"));
+        let names =
+            |graph: &Graph| -> Vec<_> { graph.nodes.iter().map(|n| n.op.name().to_owned()).collect() };
+        let backward = ["fill", "mul", "reshape", "expand", "cross_entropy_grad"];
+        assert!(names(&graph).ends_with(&backward.map(str::to_owned)));
+        let graph = prune(scalars(graph));
+        assert!(names(&graph).ends_with(&["mul", "reshape", "cross_entropy_grad"].map(str::to_owned)));
+        let [.., reshape, gradient] = &graph.nodes[..] else { panic!("two nodes at least") };
+        let share = graph.nodes.iter().find(|node| node.op == Op::LabelShare).expect("of a mean");
+        assert_eq!((&reshape.inputs, gradient.inputs[3]), (&share.outputs, reshape.outputs[0]));
+    }
+}
