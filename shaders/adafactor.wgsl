@@ -11,7 +11,7 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> u: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> u: array<Four>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> u2: array<f32>;
 @group(0) @binding(5) var<storage, read_write> w2: array<f32>;
@@ -26,5 +26,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let rho = bitcast<f32>(scalars[2]);
     let alpha = max(p.eps, sqrt(w2[0] / p.n)) * rho;
     let limit = max(1.0, sqrt(u2[0] / p.n) / p.d);
-    set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - alpha / limit * u[i]);
+    set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - alpha / limit * of_four(u[i]));
 }

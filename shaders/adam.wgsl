@@ -13,10 +13,10 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<Four>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read_write> v: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> m: array<Four>;
+@group(0) @binding(5) var<storage, read_write> v: array<Four>;
 
 // A workgroup owns 1024 quads in a row; what is the same for all of them is read once for four.
 @compute @workgroup_size(256)
@@ -32,16 +32,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let first_quad = thread / 256u * 1024u + thread % 256u;
     for (var i = first_quad; i < min(first_quad + 1024u, p.quads); i += 256u) {
         var weight = weight_at(i);
-        var gradient = unscale * g[i];
+        var gradient = unscale * of_four(g[i]);
         if (DECOUPLED) {
             weight *= 1.0 - rate * p.weight_decay;
         } else {
             gradient += p.weight_decay * weight;
         }
-        let first = mix(gradient, m[i], p.beta1);
-        let second = p.beta2 * v[i] + (1.0 - p.beta2) * gradient * gradient;
-        m[i] = first;
-        v[i] = second;
+        let first = mix(gradient, of_four(m[i]), p.beta1);
+        let second = p.beta2 * of_four(v[i]) + (1.0 - p.beta2) * gradient * gradient;
+        m[i] = four_of(first);
+        v[i] = four_of(second);
         set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
     }
 }

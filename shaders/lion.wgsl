@@ -10,9 +10,9 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<Four>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> m: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> m: array<Four>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -21,8 +21,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let rate = bitcast<f32>(scalars[0]);
-    let gradient = bitcast<f32>(scalars[6]) * g[i];
-    let towards = sign(mix(gradient, m[i], p.beta1));
+    let gradient = bitcast<f32>(scalars[6]) * of_four(g[i]);
+    let momentum = of_four(m[i]);
+    let towards = sign(mix(gradient, momentum, p.beta1));
     set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - rate * towards);
-    m[i] = mix(gradient, m[i], p.beta2);
+    m[i] = four_of(mix(gradient, momentum, p.beta2));
 }

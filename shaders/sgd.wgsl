@@ -10,7 +10,7 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> g: array<Four>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 
 @compute @workgroup_size(64)
@@ -19,6 +19,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i < p.quads && scalars[7] == 0u) {
         let rate = bitcast<f32>(scalars[0]);
         let weight = weight_at(i);
-        set_weight(i, weight - rate * velocity(i, bitcast<f32>(scalars[6]) * g[i] + p.weight_decay * weight));
+        set_weight(i, weight - rate * velocity(i, bitcast<f32>(scalars[6]) * of_four(g[i]) + p.weight_decay * weight));
     }
 }

@@ -89,6 +89,8 @@ pub struct Limits {
     pub min_subgroup: u32,
     /// How 16-bit floats can be held.
     pub f16: F16,
+    /// Whether updates go through memory in words of 64 bits, which costs software adapters less than words of 32.
+    pub long_words: bool,
     /// Cooperative matrices that matrix products and convolutions may use. It rounds their factors to `f16`, so that steps do
     /// with [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
     /// [`exec::limits_for`](crate::exec::limits_for).
@@ -126,6 +128,7 @@ impl Limits {
             max_workgroups: 65_535,
             min_subgroup: 0,
             f16: F16::Native,
+            long_words: false,
             cooperative: None,
             cooperative_convolutions: true,
             product: None,
@@ -146,6 +149,7 @@ impl Limits {
                 max_binding: mib_128,
                 max_storage_buffers: 32,
                 min_subgroup: 8,
+                long_words: true,
                 ..discrete
             },
             "swiftshader" => Self {

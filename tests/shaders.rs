@@ -8,7 +8,7 @@ use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use wgrad::dtype::Precision;
-use wgrad::kernels::{Held, Kernel, MAX_PARAMS, cooperating, reading, table};
+use wgrad::kernels::{Held, Kernel, MAX_PARAMS, cooperating, in_long_words, reading, table};
 use wgrad::limits::{Cooperative, Limits};
 use wgrad::lower::products::{ROWS, Row};
 use wgrad::models::{Model, ModelOptions};
@@ -20,7 +20,7 @@ fn parse(kernel: &Kernel) -> Module {
         .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&source)))
 }
 
-/// Subgroup operations, conversions, `f16` and cooperative matrices where the text has some; nothing else.
+/// Subgroup operations, conversions, `f16`, words of 64 bits and cooperative matrices where the text has some; nothing else.
 fn capabilities(kernel: &Kernel) -> Capabilities {
     let source = kernel.source();
     // Compute shaders of CPU adapters and browsers have the conversion; no kernel for a GPU counts on it.
@@ -29,6 +29,7 @@ fn capabilities(kernel: &Kernel) -> Capabilities {
         ("unpack2x16float", Capabilities::SHADER_FLOAT16_IN_FLOAT32),
         ("enable f16;", Capabilities::SHADER_FLOAT16),
         ("enable wgpu_cooperative_matrix;", Capabilities::COOPERATIVE_MATRIX),
+        ("u64", Capabilities::SHADER_INT64),
     ];
     needs.into_iter().filter(|(word, _)| source.contains(word)).map(|(_, capability)| capability).collect()
 }
@@ -91,10 +92,21 @@ fn cooperating_convolutions() -> Vec<&'static Kernel> {
     bases.flat_map(of).collect()
 }
 
+/// Updates that go through memory in words of 64 bits.
+fn long_updates() -> Vec<&'static Kernel> {
+    use table::{ADAFACTOR, ADAM, ADAM8, ADAM8_WG, LION, MOMENTUM, SGD};
+    let bases = [&SGD, &MOMENTUM, &ADAM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
+    bases.into_iter().flatten().map(in_long_words).collect()
+}
+
+/// Kernels that are made from those in the table.
+fn made() -> Vec<&'static Kernel> {
+    [products(), cooperating_convolutions(), long_updates(), written()].concat()
+}
+
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {
     assert!(table::ALL.len() >= 30);
-    let made = products().into_iter().chain(cooperating_convolutions()).chain(written());
-    for kernel in table::ALL.iter().copied().chain(made) {
+    for kernel in table::ALL.iter().copied().chain(made()) {
         body(kernel, &parse(kernel));
     }
 }
@@ -199,7 +211,9 @@ fn every_variant_translates_for_every_backend() {
                     .unwrap_or_else(|e| panic!("{what} as Metal: {e}"));
                 assert!(text.contains("kernel void"), "{what}: {text}");
             }
-            if capabilities(kernel).contains(Capabilities::COOPERATIVE_MATRIX) {
+            // DirectX knows no words of 64 bits in memory, and no plan for it has any.
+            let foreign = Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_INT64;
+            if capabilities(kernel).intersects(foreign) {
                 continue;
             }
             let options = hlsl::PipelineOptions { entry_point: entry() };
@@ -231,7 +245,7 @@ fn every_file_is_used_and_short() {
         }
     }
     assert!(files.len() > 30);
-    let made: Vec<_> = products().into_iter().chain(cooperating_convolutions()).chain(written()).collect();
+    let made = made();
     for path in files {
         let text = std::fs::read_to_string(&path).expect("text");
         let used = table::ALL.iter().chain(&made).any(|kernel| kernel.parts.contains(&text.as_str()));

@@ -1,10 +1,10 @@
 // Weights in 32 bits.
-@group(0) @binding(1) var<storage, read_write> w: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> w: array<Four>;
 
 fn weight_at(i: u32) -> vec4<f32> {
-    return w[i];
+    return of_four(w[i]);
 }
 
 fn set_weight(i: u32, to: vec4<f32>) {
-    w[i] = to;
+    w[i] = four_of(to);
 }

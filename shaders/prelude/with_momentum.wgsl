@@ -1,7 +1,7 @@
 // sgd with one state: the step is what the gradients have gathered.
-@group(0) @binding(4) var<storage, read_write> v: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> v: array<Four>;
 fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> {
-    let gathered = p.momentum * v[i] + gradient;
-    v[i] = gathered;
+    let gathered = p.momentum * of_four(v[i]) + gradient;
+    v[i] = four_of(gathered);
     return select(gathered, gradient + p.momentum * gathered, NESTEROV);
 }

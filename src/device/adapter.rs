@@ -77,9 +77,13 @@ impl Adapter {
             (true, true) => F16::Native,
             (true, false) => F16::Packed,
         };
+        // Not with WARP: DirectX has none in memory.
+        let vulkan = info.backend == wgpu::Backend::Vulkan;
+        let class = class(info.device_type);
+        let long_words = class.is_cpu() && vulkan && features.contains(wgpu::Features::SHADER_INT64);
         let own = Limits {
             name: info.name.clone(),
-            class: class(info.device_type),
+            class,
             max_buffer: limits.max_buffer_size,
             max_binding: limits.max_storage_buffer_binding_size / 16 * 16,
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
@@ -88,6 +92,7 @@ impl Adapter {
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             min_subgroup: subgroups.0,
             f16,
+            long_words,
             cooperative: None,
             cooperative_convolutions: true,
             product: None,

@@ -116,6 +116,9 @@ impl Device {
             message: e.to_string(),
         };
         let mut features = adapter::wanted_features(raw.features());
+        if adapter.limits.long_words {
+            features |= wgpu::Features::SHADER_INT64;
+        }
         if options.cache.is_some() {
             features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
         }

@@ -120,6 +120,16 @@ pub fn reading(base: &'static Kernel, held: [Held; 2]) -> &'static Kernel {
     draft.known(parts, base.workgroup, base.variants)
 }
 
+/// The update `base`, which goes through memory in words of 32 bits, with words of 64.
+pub fn in_long_words(base: &'static Kernel) -> &'static Kernel {
+    let exchanged = |part: &&'static str| if *part == table::FOURS_F32 { table::FOURS_U64 } else { *part };
+    let mut parts: Vec<&'static str> = base.parts.iter().map(exchanged).collect();
+    let text = parts.pop().unwrap_or_default().to_owned();
+    let name = [format!("{}_u64", base.name), String::new()];
+    let (preludes, slots) = (BTreeSet::new(), base.slots.to_vec());
+    Draft { name, preludes, text, slots }.known(parts, base.workgroup, base.variants)
+}
+
 /// How a kernel hands over what it stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {

@@ -4,7 +4,7 @@ mod generated;
 mod launch;
 pub mod table;
 
-pub use generated::{Draft, Prelude, Stores, cooperating, of_half_image, reading, stores};
+pub use generated::{Draft, Prelude, Stores, cooperating, in_long_words, of_half_image, reading, stores};
 pub use launch::{Launch, MAX_PARAMS};
 pub use table::{Held, Kernel};
 

@@ -24,6 +24,9 @@ macro_rules! wgsl {
 pub(super) const GRID: &str = wgsl!("prelude/grid");
 pub(super) const ELEM1: &str = wgsl!("prelude/elem1");
 pub(super) const ELEM4: &str = wgsl!("prelude/elem4");
+/// How updates go through memory: in words of 32 bits, or of 64.
+pub(super) const FOURS_F32: &str = wgsl!("prelude/fours_f32");
+pub(super) const FOURS_U64: &str = wgsl!("prelude/fours_u64");
 const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
 const IN_PLACE: &str = wgsl!("prelude/in_place");
 pub(super) const UNARY_FUNCTIONS: &str = wgsl!("prelude/unary_functions");

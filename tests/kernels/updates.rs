@@ -1,13 +1,17 @@
 //! Optimizer updates on parameters of odd sizes, over several steps.
 
+use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
+use wgrad::limits::Limits;
 use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Schedule, Sgd};
 use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
-use super::support::close::{Near, assert_close};
-use super::support::noise;
+use super::support::close::{Near, assert_close, assert_same_bits};
+use super::support::compare::kernels;
+use super::support::networks::{BATCH, network, run};
+use super::support::{devices, noise, on_each};
 use super::{SIZES, everywhere};
 
 fn optimizers() -> Vec<(Optimizer, Clip)> {
@@ -69,6 +73,34 @@ fn updates_agree_with_the_twin_step_by_step() {
                     let what = format!("{optimizer:?} {clip:?}: {} after step {step}", storage.name);
                     assert_close(&what, &found, twin.parameter(&storage.name).expect("there"), near);
                 }
+            }
+        }
+    });
+}
+
+/// How an update goes through memory is all that differs.
+#[test]
+fn words_of_64_bits_give_the_bits_of_words_of_32() {
+    on_each(devices(), |device| {
+        let own = device.limits();
+        // SwiftShader has none.
+        assert_eq!(own.long_words, own.name.contains("llvmpipe"), "{}", own.name);
+        if !own.long_words {
+            return;
+        }
+        let short = Limits { long_words: false, ..own.clone() };
+        let step = network("mlp", BATCH);
+        let formats = [WeightStorage::F32, WeightStorage::Bf16(Rounding::Stochastic)];
+        for ((optimizer, clip), weights) in optimizers().into_iter().flat_map(|o| formats.map(|f| (o, f))) {
+            let options = PlanOptions { optimizer, clip, weights, ..PlanOptions::default() };
+            let [found, wanted] = [own, &short].map(|limits| {
+                let plan = step.plan(&options, limits).expect("it can be planned");
+                let long = kernels(&plan).iter().filter(|name| name.ends_with("_u64")).count();
+                assert_eq!(long > 0, limits.long_words, "{:?}", kernels(&plan));
+                run(device, &plan)
+            });
+            for ((tensor, wanted), (_, found)) in wanted.iter().zip(&found) {
+                assert_same_bits(&format!("{optimizer:?} {weights:?}: {tensor}"), wanted, found);
             }
         }
     });

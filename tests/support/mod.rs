@@ -96,7 +96,8 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
         // Kernels for CPUs count on the subgroups of CPUs.
         return vec![own];
     }
-    vec![own.clone(), Limits { name: format!("{} as a GPU", own.name), class: AdapterClass::Discrete, ..own }]
+    let name = format!("{} as a GPU", own.name);
+    vec![own.clone(), Limits { name, class: AdapterClass::Discrete, long_words: false, ..own }]
 }
 
 /// Every row of the table of convolutions that the device can run, with limits that name it: as a GPU, whose convolutions read
