@@ -284,6 +284,12 @@ fn sessions_refuse_plans_that_do_not_fit() {
         let subgroups =
             model.train_step(4).expect("valid").plan(&PlanOptions::default(), &wide).expect("planned");
         says(&failed(Session::new(device, &subgroups)), &["subgroups of 64", "`device.limits()`"]);
+        if !own.long_words {
+            let long = Limits { long_words: true, ..own.clone() };
+            let step = model.train_step(4).expect("valid");
+            let long = step.plan(&PlanOptions::default(), &long).expect("planned");
+            says(&failed(Session::new(device, &long)), &["words of 64 bits", "`device.limits()`"]);
+        }
         let other = Model::named("mlp", 0).expect("known").train_step(4).expect("valid");
         let other = other.plan(&PlanOptions::default(), own).expect("planned");
         let error = failed(Session::with_plans(device, &[&plan, &other], Debug::default()));

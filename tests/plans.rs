@@ -410,8 +410,11 @@ fn replay(name: &str, plan: &Plan) {
             }
             state.write(*id);
         }
-        let over = |name: &str| ["_in_place", "_both_ways"].iter().any(|ending| name.ends_with(ending));
-        let in_place = launches.iter().any(|(launch, _)| over(launch.kernel.name));
+        let back = node.op.then().is_some_and(|chain| chain.name().ends_with("_grad"));
+        let in_place = launches.iter().any(|(launch, _)| {
+            let name = launch.kernel.name;
+            name.ends_with("_in_place") || (back && name.ends_with("_both_ways"))
+        });
         if !in_place {
             for id in &inputs {
                 assert!(state.holds(*id), "{what} writes over `{}` while it reads it", graph.value(*id).name);

@@ -77,7 +77,7 @@ impl Adapter {
             (true, true) => F16::Native,
             (true, false) => F16::Packed,
         };
-        // Not with WARP: DirectX has none in memory.
+        // Measured with lavapipe alone; DirectX has a software adapter, too.
         let vulkan = info.backend == wgpu::Backend::Vulkan;
         let class = class(info.device_type);
         let long_words = class.is_cpu() && vulkan && features.contains(wgpu::Features::SHADER_INT64);

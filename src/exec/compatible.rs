@@ -83,6 +83,12 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
             planned.name, planned.min_subgroup, has.name, has.min_subgroup
         )));
     }
+    if planned.long_words && !has.long_words {
+        return Err(Error::Option(format!(
+            "the plan for `{}` counts on words of 64 bits in shaders, `{}` has none; plan with `device.limits()`",
+            planned.name, has.name
+        )));
+    }
     let offered = device.adapter().cooperative;
     if let Some(cooperative) = planned.cooperative.filter(|_| planned.cooperative != offered) {
         let offered = offered.map_or_else(|| "none".to_owned(), |offered| offered.to_string());

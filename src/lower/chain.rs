@@ -69,12 +69,16 @@ pub(super) fn behind(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand
         slots.push(layout.slot(k));
         launch.memory.push(*operand);
     }
-    let functions = chain.name().find('+').map_or("", |at| &chain.name()[at..]);
-    let name = match (both, in_place) {
-        (Some((f, _)), _) => [format!("{}+{}", base.name, Op::Unary(f).name()), "_both_ways".to_owned()],
-        (None, Some(_)) => [format!("{}{functions}", base.name), "_in_place".to_owned()],
-        (None, None) => [format!("{}{functions}", base.name), String::new()],
+    let functions = match both {
+        Some((f, _)) => format!("+{}", Op::Unary(f).name()),
+        None => chain.name().find('+').map_or("", |at| &chain.name()[at..]).to_owned(),
     };
+    let ending = match (both, in_place) {
+        (Some(_), _) => "_both_ways",
+        (None, Some(_)) => "_in_place",
+        (None, None) => "",
+    };
+    let name = [format!("{}{functions}", base.name), ending.to_owned()];
     let text = writer.text();
     let Writer { words, preludes, .. } = writer;
     launch.kernel = Draft { name, preludes, text, slots }.behind(base);
@@ -85,7 +89,7 @@ pub(super) fn behind(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand
 }
 
 /// The function that is all of a chain, and whether the chain is its gradient over its own result: the same memory. On CPU
-/// adapters a text of its own costs more, when it is compiled, than a read that is not used.
+/// adapters a text of its own costs more, when it is compiled, than to read and compute both for each element.
 fn both_ways(chain: &Chain, in_place: Option<usize>) -> Option<(Unary, bool)> {
     let [link] = chain.links() else { return None };
     match (&link.op, &link.args[..], in_place) {

@@ -26,24 +26,20 @@ pub(super) fn cross_entropy_grad(site: &Site) -> Launch<Operand> {
 pub(super) fn label_share(site: &Site) -> Lowered {
     let labels = site.inputs[0].0.numel();
     // A thread of a GPU waits long for each label.
-    let chunk = match site.limits.class {
-        AdapterClass::Cpu => 4096,
-        AdapterClass::Integrated | AdapterClass::Discrete => labels.isqrt().max(128),
-    };
-    let launch = |from, to, n: u64, chunk: u64, [counts, last]: [bool; 2]| {
+    let least = if site.limits.class.is_cpu() { 4096 } else { 128 };
+    let chunk = labels.isqrt().max(least);
+    let launch = |from, to, n: u64, chunk: u64, counts: bool| {
         // Of no labels one thread makes a share, too.
         let threads = n.div_ceil(chunk).max(1);
-        let params = [n, chunk, threads, u64::from(counts), u64::from(last)].map(|n| n as u32);
+        let params = [n, chunk, threads, u64::from(counts)].map(|n| n as u32);
         per_thread(site, &table::LABEL_SHARE, threads, vec![from, to], &params)
     };
     let (from, share) = (Operand::Input(0), Operand::Output(0));
     if labels <= chunk {
-        return launch(from, share, labels, chunk, [false, true]).into();
+        return launch(from, share, labels, chunk, false).into();
     }
     let (counts, chunks) = (Operand::Workspace(0), labels.div_ceil(chunk));
-    let launches = vec![
-        launch(from, counts, labels, chunk, [false, false]),
-        launch(counts, share, chunks, chunks, [true, true]),
-    ];
+    let launches =
+        vec![launch(from, counts, labels, chunk, false), launch(counts, share, chunks, chunks, true)];
     Lowered { launches, workspace: vec![chunks * 4] }
 }

@@ -27,7 +27,8 @@ pub struct PlanOptions {
     pub rebuild: bool,
     /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
     /// join two tensors, while they read; functions of single elements that follow each other run as one, in a matrix
-    /// product or convolution if they follow one, sums of gradients among them. Updates of norms and biases run as one,
+    /// product or convolution if they follow one, sums of gradients among them; the gradient of a
+    /// mean cross-entropy begins as one number. Updates of norms and biases run as one,
     /// if that costs at most one in 500 of the plan's bytes, or 4 KiB, and keeps to the budget. The bits are the same, but
     /// with 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
     pub fuse: bool,

@@ -7,8 +7,12 @@ use crate::graph::{Binary, Graph, Op, ValueId};
 /// - A product with a fill of ones is its other factor: the gradient of a loss begins as 1.
 /// - The gradient of cross-entropy reads one number for all rows, instead of a copy of it for each.
 ///
-/// What nobody reads any more is left for [`prune`](super::prune).
+/// A factor that lives from step to step stays a product's: its update would change the product with it. What nobody reads any
+/// more is left for [`prune`](super::prune).
 pub(crate) fn scalars(mut graph: Graph) -> Graph {
+    let persistent = graph.ids().filter(|(_, value)| value.class.is_persistent());
+    // And views of it.
+    let mut lasting: BTreeSet<ValueId> = persistent.map(|(id, _)| id).collect();
     let mut ones = BTreeSet::new();
     let mut expanded: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut factors: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -22,13 +26,15 @@ pub(crate) fn scalars(mut graph: Graph) -> Graph {
             (Op::Fill { value: 1.0, .. }, []) => {
                 ones.insert(result);
             }
-            (Op::Binary(Binary::Mul), &mut [a, b]) => {
+            (Op::Binary(Binary::Mul), &mut [a, b]) if ones.contains(&a) || ones.contains(&b) => {
                 let factor = if ones.contains(&a) { b } else { a };
-                let is_product = ones.contains(&a) || ones.contains(&b);
                 let same = values[factor.index()].shape == values[result.index()].shape;
-                if is_product && same && !values[factor.index()].class.is_persistent() {
+                if same && !lasting.contains(&factor) {
                     factors.insert(result, factor);
                 }
+            }
+            (Op::Reshape(_) | Op::Slice { .. }, [whole]) if lasting.contains(whole) => {
+                lasting.insert(result);
             }
             (Op::Expand(_), &mut [one]) if values[one.index()].shape.numel() == 1 => {
                 expanded.insert(result, one);
@@ -70,5 +76,22 @@ mod tests {
         let [.., reshape, gradient] = &graph.nodes[..] else { panic!("two nodes at least") };
         let share = graph.nodes.iter().find(|node| node.op == Op::LabelShare).expect("of a mean");
         assert_eq!((&reshape.inputs, gradient.inputs[3]), (&share.outputs, reshape.outputs[0]));
+    }
+
+    /// Each would be updated by a view of the other.
+    #[test]
+    fn parameters_and_views_of_them_are_no_factors() {
+        for viewed in [false, true] {
+            let params = Params::new(0);
+            let [v, w] = ["v", "w"].map(|name| params.add(name, [1], Init::Constant(0.5)));
+            let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+                let [v, w] = [&v, &w].map(|param| trace.param(param));
+                if viewed { v.reshape([]).mul(&w.reshape([])) } else { v.mul(&w).reshape([]) }
+            });
+            let products =
+                |graph: &Graph| graph.nodes.iter().filter(|node| node.op == Op::Binary(Binary::Mul)).count();
+            let graph = prune(scalars(differentiated(graph.expect("valid"))));
+            assert_eq!(products(&graph), 3, "viewed {viewed}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub enum Op {
     /// `logits [n, c], labels [n] → loss [n], lse [n, 2]`: `loss = Σ lse - logits[label]`, 0 where the label is [`IGNORE`];
     /// `lse` holds the row's maximum and `ln Σ e^(logits - max)`, apart so that large logits keep their digits.
     CrossEntropy,
-    /// `logits [n, c], labels [n], lse [n, 2], dloss [n] or [] → (softmax(logits) - onehot) dloss`
+    /// `logits [n, c], labels [n], lse [n, 2], dloss [n], or one number → (softmax(logits) - onehot) dloss`
     CrossEntropyGrad,
     /// `labels [n] → 1 / max(1, number of labels that are not IGNORE)`, a scalar.
     LabelShare,
