@@ -112,20 +112,20 @@ pub fn reading(base: &'static Kernel, held: [Held; 2]) -> &'static Kernel {
         let operand = (0..2).find(|&i| Held::F32.operand(i) == *part);
         operand.map_or(*part, |i| held[i].operand(i))
     }));
-    let own = parts.pop().unwrap_or_default();
     let [a, b] = held.map(Held::name);
-    let ending = if a == b { a.to_owned() } else { format!("{a}_{b}") };
-    let name = [format!("{}_{ending}", base.name), String::new()];
-    let draft = Draft { name, preludes: BTreeSet::new(), text: own.to_owned(), slots: base.slots.to_vec() };
-    draft.known(parts, base.workgroup, base.variants)
+    of_parts(base, if a == b { a.to_owned() } else { format!("{a}_{b}") }, parts)
 }
 
 /// The update `base`, which goes through memory in words of 32 bits, with words of 64.
 pub fn in_long_words(base: &'static Kernel) -> &'static Kernel {
     let exchanged = |part: &&'static str| if *part == table::FOURS_F32 { table::FOURS_U64 } else { *part };
-    let mut parts: Vec<&'static str> = base.parts.iter().map(exchanged).collect();
+    of_parts(base, "u64".to_owned(), base.parts.iter().map(exchanged).collect())
+}
+
+/// The kernel `base`, some of whose texts were exchanged.
+fn of_parts(base: &Kernel, ending: String, mut parts: Vec<&'static str>) -> &'static Kernel {
     let text = parts.pop().unwrap_or_default().to_owned();
-    let name = [format!("{}_u64", base.name), String::new()];
+    let name = [format!("{}_{ending}", base.name), String::new()];
     let (preludes, slots) = (BTreeSet::new(), base.slots.to_vec());
     Draft { name, preludes, text, slots }.known(parts, base.workgroup, base.variants)
 }
