@@ -2,12 +2,11 @@
 // src [batch, groups * kc, h, w], packed by conv_pack -> c [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: none      requires: subgroups of at least LANES; taps * kc / 4 below 65,000
-@group(0) @binding(2) var<storage, read_write> a: array<vec4<f32>>;
+// overrides: none      requires: subgroups of at least LANES; taps * kc below 65,000
+@group(0) @binding(2) var<storage, read_write> a: array<Row>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
-// Sixteen rows of weights, of four source channels each.
-alias Row = vec4<f32>;
+// Sixteen rows of weights.
 fn read_rows(at: u32, lane: u32) -> Shared {
     let own = at + lane % LANES;
     var all: Shared;
@@ -18,13 +17,6 @@ fn read_rows(at: u32, lane: u32) -> Shared {
         all.v3 = a[own + 3u * LANES];
     }
     return all;
-}
-
-// Four source channels for one result channel.
-fn step4(
-    s: vec4<f32>, b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>, acc: vec4<f32>,
-) -> vec4<f32> {
-    return fma(vec4(s.w), b3, fma(vec4(s.z), b2, fma(vec4(s.y), b1, fma(vec4(s.x), b0, acc))));
 }
 
 // As in matmul_cpu_nn, each lane fetches other weights and hands them round. A lane owns eight pixels, eight apart.
@@ -53,8 +45,8 @@ fn main(
     let near_x = vec4<i32>(near.x * p.x.step) + p.x.off;
     let far_y = vec4<i32>(far.y * p.y.step) + p.y.off;
     let far_x = vec4<i32>(far.x * p.x.step) + p.x.off;
-    let kc4 = (p.kc + 3u) / 4u;
-    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * kc4 * 16u;
+    let turns = (p.kc + AT_ONCE - 1u) / AT_ONCE;
+    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * turns * 16u;
     var c0 = vec4<f32>(); var d0 = vec4<f32>(); var c1 = vec4<f32>(); var d1 = vec4<f32>();
     var c2 = vec4<f32>(); var d2 = vec4<f32>(); var c3 = vec4<f32>(); var d3 = vec4<f32>();
     var c4 = vec4<f32>(); var d4 = vec4<f32>(); var c5 = vec4<f32>(); var d5 = vec4<f32>();
@@ -75,74 +67,59 @@ fn main(
             let near_at = select(vec4<u32>(), ny * p.x.src + nx, near_in);
             let far_at = select(vec4<u32>(), fy * p.x.src + fx, far_in);
             let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
-            for (var k = 0u; k < kc4; k++) {
-                let a_at = a_tile + (tap * kc4 + k) * 16u;
-                let rows = read_rows(a_at, lane);
-                // Weights of channels past the last one are zero.
-                let k0 = k * 4u;
-                let k1 = min(k * 4u + 1u, p.kc - 1u);
-                let k2 = min(k * 4u + 2u, p.kc - 1u);
-                let k3 = min(k * 4u + 3u, p.kc - 1u);
-                let t0 = terms_of(group * p.kc + k0);
-                let t1 = terms_of(group * p.kc + k1);
-                let t2 = terms_of(group * p.kc + k2);
-                let t3 = terms_of(group * p.kc + k3);
-                let b0 = select(vec4<f32>(), source(near_bases, k0, near_at, t0), near_in);
-                let b1 = select(vec4<f32>(), source(near_bases, k1, near_at, t1), near_in);
-                let b2 = select(vec4<f32>(), source(near_bases, k2, near_at, t2), near_in);
-                let b3 = select(vec4<f32>(), source(near_bases, k3, near_at, t3), near_in);
-                let e0 = select(vec4<f32>(), source(far_bases, k0, far_at, t0), far_in);
-                let e1 = select(vec4<f32>(), source(far_bases, k1, far_at, t1), far_in);
-                let e2 = select(vec4<f32>(), source(far_bases, k2, far_at, t2), far_in);
-                let e3 = select(vec4<f32>(), source(far_bases, k3, far_at, t3), far_in);
+            for (var k = 0u; k < turns; k++) {
+                let rows = read_rows(a_tile + (tap * turns + k) * 16u, lane);
+                let turn = turn_of(group, k);
+                let near_steps = steps_at(turn, near_bases, near_at, near_in);
+                let far_steps = steps_at(turn, far_bases, far_at, far_in);
                 let s0 = shared0(rows);
-                c0 = step4(s0, b0, b1, b2, b3, c0);
-                d0 = step4(s0, e0, e1, e2, e3, d0);
+                c0 = step(s0, near_steps, c0);
+                d0 = step(s0, far_steps, d0);
                 let s1 = shared1(rows);
-                c1 = step4(s1, b0, b1, b2, b3, c1);
-                d1 = step4(s1, e0, e1, e2, e3, d1);
+                c1 = step(s1, near_steps, c1);
+                d1 = step(s1, far_steps, d1);
                 let s2 = shared2(rows);
-                c2 = step4(s2, b0, b1, b2, b3, c2);
-                d2 = step4(s2, e0, e1, e2, e3, d2);
+                c2 = step(s2, near_steps, c2);
+                d2 = step(s2, far_steps, d2);
                 let s3 = shared3(rows);
-                c3 = step4(s3, b0, b1, b2, b3, c3);
-                d3 = step4(s3, e0, e1, e2, e3, d3);
+                c3 = step(s3, near_steps, c3);
+                d3 = step(s3, far_steps, d3);
                 let s4 = shared4(rows);
-                c4 = step4(s4, b0, b1, b2, b3, c4);
-                d4 = step4(s4, e0, e1, e2, e3, d4);
+                c4 = step(s4, near_steps, c4);
+                d4 = step(s4, far_steps, d4);
                 let s5 = shared5(rows);
-                c5 = step4(s5, b0, b1, b2, b3, c5);
-                d5 = step4(s5, e0, e1, e2, e3, d5);
+                c5 = step(s5, near_steps, c5);
+                d5 = step(s5, far_steps, d5);
                 let s6 = shared6(rows);
-                c6 = step4(s6, b0, b1, b2, b3, c6);
-                d6 = step4(s6, e0, e1, e2, e3, d6);
+                c6 = step(s6, near_steps, c6);
+                d6 = step(s6, far_steps, d6);
                 let s7 = shared7(rows);
-                c7 = step4(s7, b0, b1, b2, b3, c7);
-                d7 = step4(s7, e0, e1, e2, e3, d7);
+                c7 = step(s7, near_steps, c7);
+                d7 = step(s7, far_steps, d7);
                 let s8 = shared8(rows);
-                c8 = step4(s8, b0, b1, b2, b3, c8);
-                d8 = step4(s8, e0, e1, e2, e3, d8);
+                c8 = step(s8, near_steps, c8);
+                d8 = step(s8, far_steps, d8);
                 let s9 = shared9(rows);
-                c9 = step4(s9, b0, b1, b2, b3, c9);
-                d9 = step4(s9, e0, e1, e2, e3, d9);
+                c9 = step(s9, near_steps, c9);
+                d9 = step(s9, far_steps, d9);
                 let s10 = shared10(rows);
-                c10 = step4(s10, b0, b1, b2, b3, c10);
-                d10 = step4(s10, e0, e1, e2, e3, d10);
+                c10 = step(s10, near_steps, c10);
+                d10 = step(s10, far_steps, d10);
                 let s11 = shared11(rows);
-                c11 = step4(s11, b0, b1, b2, b3, c11);
-                d11 = step4(s11, e0, e1, e2, e3, d11);
+                c11 = step(s11, near_steps, c11);
+                d11 = step(s11, far_steps, d11);
                 let s12 = shared12(rows);
-                c12 = step4(s12, b0, b1, b2, b3, c12);
-                d12 = step4(s12, e0, e1, e2, e3, d12);
+                c12 = step(s12, near_steps, c12);
+                d12 = step(s12, far_steps, d12);
                 let s13 = shared13(rows);
-                c13 = step4(s13, b0, b1, b2, b3, c13);
-                d13 = step4(s13, e0, e1, e2, e3, d13);
+                c13 = step(s13, near_steps, c13);
+                d13 = step(s13, far_steps, d13);
                 let s14 = shared14(rows);
-                c14 = step4(s14, b0, b1, b2, b3, c14);
-                d14 = step4(s14, e0, e1, e2, e3, d14);
+                c14 = step(s14, near_steps, c14);
+                d14 = step(s14, far_steps, d14);
                 let s15 = shared15(rows);
-                c15 = step4(s15, b0, b1, b2, b3, c15);
-                d15 = step4(s15, e0, e1, e2, e3, d15);
+                c15 = step(s15, near_steps, c15);
+                d15 = step(s15, far_steps, d15);
             }
         }
     }
@@ -150,14 +127,14 @@ fn main(
     // time. That there are two halves is hidden, or compilers would write the store out twice.
     let halves = 1u + min(p.m, 1u);
     let row0 = tile_m * 16u;
-    let bias_at = p.groups * p.tiles_m * p.weight_taps * kc4 * 16u + (group * p.tiles_m + tile_m) * 16u;
+    let bias_at = p.groups * p.tiles_m * p.weight_taps * turns * 16u + (group * p.tiles_m + tile_m) * 16u;
     let dst_plane = p.y.dst * p.x.dst;
     let near_to = result_at(near, group);
     let far_to = result_at(far, group);
     let near_stored = own < vec4(count);
     let far_stored = own + 32u < vec4(count);
     for (var row = 0u; row < min(16u, p.m - row0); row += 1u) {
-        let bias = a[bias_at + row].x;
+        let bias = first_of(a[bias_at + row]);
         for (var half = 0u; half < halves; half += 1u) {
             let second = half == 1u;
             let to = select(near_to, far_to, second) + (row0 + row) * dst_plane;

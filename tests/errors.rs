@@ -5,7 +5,7 @@ mod support;
 use support::{devices, noise, on_each, some_labels};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace};
+use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
@@ -214,6 +214,33 @@ fn tensors_larger_than_a_binding_say_which_batch_fits() {
     let step = TrainStep::trace(&params, |trace| trace.param(&weight).sum(&[])).expect("valid");
     let error = failed(step.plan(&PlanOptions::default(), &limits));
     says(&error, &["`big`", "160.0 MiB", "help: plan for limits with larger bindings"]);
+}
+
+/// lavapipe ends a thread's loops after 65,535 turns without a word: what would need more is refused.
+#[test]
+fn sums_too_long_for_a_software_adapter() {
+    let limits = Limits::named("lavapipe").expect("a preset");
+    let planned = |limits: &Limits, y: &dyn Fn(&Trace) -> Tensor| {
+        Forward::trace(&Params::new(0), "y", |trace| y(trace)).expect("valid").plan(limits)
+    };
+    let convolution = |channels: usize| {
+        move |trace: &Trace| {
+            let weight = trace.input("w", [1, channels, 3, 3]);
+            trace.input("x", [1, channels, 4, 4]).conv2d(&weight, None, Window::square(3), 1)
+        }
+    };
+    planned(&limits, &convolution(7220)).expect("just short enough");
+    let error = failed(planned(&limits, &convolution(7221)));
+    says(
+        &error,
+        &["7221 channels with 9 taps", "`lavapipe`", "7220 channels", "cut the channels into parts"],
+    );
+    planned(&Limits::named("nvidia").expect("a preset"), &convolution(7221)).expect("no such limit there");
+    // A prime number of steps, which no number of equal pieces divides.
+    let error = failed(planned(&limits, &|trace| {
+        trace.input("x", [2, 130_003]).matmul(&trace.input("w", [130_003, 2]))
+    }));
+    says(&error, &["inner dimension 130003", "`lavapipe`", "130000", "pad it with zeros"]);
 }
 
 #[test]

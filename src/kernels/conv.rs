@@ -13,6 +13,8 @@ const CONV_WEIGHT_OPERANDS: &str = wgsl!("prelude/conv_weight_operands");
 const BLOCKS_OF_QUADS: &str = wgsl!("prelude/blocks_of_quads");
 const WITH_BIAS: &str = wgsl!("prelude/with_bias");
 const WITHOUT_BIAS: &str = wgsl!("prelude/without_bias");
+const TURN1: &str = wgsl!("prelude/conv_turn1");
+const TURN2: &str = wgsl!("prelude/conv_turn2");
 const PLAIN: &str = wgsl!("prelude/source_plain");
 const NORMED: &str = wgsl!("prelude/source_normed");
 const ONE: &str = wgsl!("prelude/one_source");
@@ -96,10 +98,10 @@ pub static CONV_TILED128: [[Kernel; 3]; 2] = [
 ];
 /// `shaders/conv_cpu.wgsl`: `conv_pack` has put the bias behind the weights.
 pub static CONV_CPU: [Kernel; 3] =
-    sources!("conv_cpu", [CONV, STORE_LANES, SHARED, SHARE8, wgsl!("conv_cpu")], [], 8);
+    sources!("conv_cpu", [CONV, STORE_LANES, TURN2, SHARED, SHARE8, wgsl!("conv_cpu")], [], 8);
 /// The same for subgroups of four.
 pub static CONV_CPU4: [Kernel; 3] =
-    sources!("conv_cpu4", [CONV, STORE_LANES, SHARED, SHARE4, wgsl!("conv_cpu")], [], 8);
+    sources!("conv_cpu4", [CONV, STORE_LANES, TURN1, SHARED, SHARE4, wgsl!("conv_cpu")], [], 8);
 /// `shaders/conv_weight_cpu.wgsl`
 pub static CONV_WEIGHT_CPU: [Kernel; 2] =
     weight_sources!("conv_weight_cpu", [SHARED, SHARE8, wgsl!("conv_weight_cpu")], 8);

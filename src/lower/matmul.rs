@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::kernels::{Held, Launch, reading};
 use crate::shape::Shape;
 
-/// The longest inner dimension of one dispatch on CPU adapters: kernels take four steps a turn, and lavapipe ends a
+/// The longest inner dimension of one dispatch on CPU adapters: kernels take two steps a turn or more, and lavapipe ends a
 /// thread's loops after 65,535 turns.
-const MAX_INNER: u64 = 1 << 17;
+const MAX_INNER: u64 = 130_000;
 
 /// Whether a result may be written over what is added to it: it is not summed up from pieces first, which only products do
 /// that are longer in any direction.

@@ -150,10 +150,10 @@ pub fn lower(site: &Site) -> Result<Lowered> {
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
         Op::Conv2d { window, groups, source, .. } => {
-            conv::conv(site, *window, *groups, *source, conv::Direction::Forward)
+            conv::conv(site, *window, *groups, *source, conv::Direction::Forward)?
         }
         Op::Conv2dInput { window, groups, .. } => {
-            conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)
+            conv::conv(site, *window, *groups, Source::Tensor, conv::Direction::Back)?
         }
         Op::Conv2dWeight { window, groups, normed } => conv::weight(site, *window, *groups, *normed),
         Op::MaxPool2d(window) => images::max_pool(site, *window).into(),

@@ -52,3 +52,18 @@ fn what_follows_and_images_in_16_bits() {
         }
     });
 }
+
+/// As many turns of loops as any way takes on lavapipe, which ends them after 65,535 without a word.
+#[test]
+fn the_longest_sums() {
+    on_each(devices(), |device| {
+        for (_, limits) in rows_of_convolutions(device) {
+            compare_fused(device, &limits, |trace, batch| {
+                let x = batch.input(trace, [1, 7220, 1, 2], noise(1, 7220 * 2, -1.0, 1.0));
+                let w = batch.input(trace, [3, 7220, 3, 3], noise(2, 3 * 7220 * 9, -1.0, 1.0));
+                let y = x.conv2d(&w, None, Window::square(3).padding(1), 1);
+                batch.expect("7,220 channels", &y, Near { rel: 1e-5, abs: 5e-3 });
+            });
+        }
+    });
+}

@@ -14,6 +14,7 @@ pub(super) use weight::weight;
 
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site, chain};
+use crate::error::{Error, Result};
 use crate::graph::{Activation, Source, Window};
 use crate::kernels::{Launch, table};
 use crate::shape::Shape;
@@ -78,6 +79,10 @@ impl Operands {
     }
 }
 
+/// Most turns that a thread of a CPU adapter may take through the loops over taps and channels: lavapipe ends it after 65,535,
+/// without a word.
+const MAX_TURNS: usize = 65_000;
+
 /// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
 pub(super) fn conv(
     site: &Site,
@@ -85,12 +90,20 @@ pub(super) fn conv(
     groups: usize,
     source: Source,
     direction: Direction,
-) -> Lowered {
+) -> Result<Lowered> {
     let operands = Operands::of(site, source);
     let ([batch, _, src_h, src_w], [_, dst_c, dst_h, dst_w]) =
         (image(site.inputs[0].0), image(site.output()));
     let [src_c, first] = operands.channels;
     let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
+    if site.limits.class.is_cpu() && taps * (kc + 2) > MAX_TURNS {
+        return Err(Error::Option(format!(
+            "a convolution of {kc} channels with {taps} taps is too long a sum for the software adapter `{}`, which takes {} \
+             channels of so many taps; cut the channels into parts, and add what their convolutions give",
+            site.limits.name,
+            (MAX_TURNS / taps).saturating_sub(2)
+        )));
+    }
     let (weight_m, weight_c) = match direction {
         Direction::Forward => (kc * taps, taps),
         Direction::Back => (taps, m * taps),
@@ -104,8 +117,8 @@ pub(super) fn conv(
     let (biased, variant) = (operands.bias.is_some(), operands.variant);
     let tiled = &table::CONV_TILED64[usize::from(biased)][variant];
     let way = Way::of(site, &case, tiled, |row| row.image(biased, variant));
-    if way.packs {
-        let (launch, bytes) = pack(site, &sizes, operands.bias);
+    if let Some(at_once) = way.packs {
+        let (launch, bytes) = pack(site, &sizes, at_once, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
@@ -115,7 +128,7 @@ pub(super) fn conv(
             lowered.launches.push(chain::behind(site, launch));
         }
     }
-    lowered
+    Ok(lowered)
 }
 
 impl Sizes {
@@ -131,23 +144,24 @@ fn pixels(sizes: &Sizes, [y, x]: [&Axis; 2]) -> usize {
     sizes.batch * y.count * x.count
 }
 
-/// The weights in the order in which `conv_cpu` reads them, in scratch.
-fn pack(site: &Site, sizes: &Sizes, bias: Option<Operand>) -> (Launch<Operand>, u64) {
+/// The weights in the order in which `conv_cpu` reads them, `at_once` channels of the source in a turn, in scratch.
+fn pack(site: &Site, sizes: &Sizes, at_once: usize, bias: Option<Operand>) -> (Launch<Operand>, u64) {
     let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
     let tiles_m = m.div_ceil(16);
-    let weights = groups * tiles_m * taps * kc.div_ceil(4) * 16;
-    let total = weights + groups * tiles_m * 16;
-    let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c].map(|n| n as u32);
+    let biases = groups * tiles_m * 16 * at_once;
+    let weights = biases * taps * kc.div_ceil(at_once);
+    let total = weights + biases;
+    let params = [weights, total, tiles_m, m, kc, taps, weight_m, weight_c, at_once].map(|n| n as u32);
     let mut memory = vec![Operand::Input(1), Operand::Workspace(0)];
     memory.extend(bias);
     let kernel = &table::CONV_PACK[usize::from(bias.is_some())];
-    (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 16)
+    (per_thread(site, kernel, total as u64, memory, &params), total as u64 * 4)
 }
 
 fn phase(site: &Site, sizes: &Sizes, way: &Way, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
     let Operands { bias, rest, constants, .. } = operands;
-    if way.packs {
+    if way.packs.is_some() {
         memory[1] = Operand::Workspace(0);
     } else {
         memory.extend(*bias);

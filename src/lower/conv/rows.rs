@@ -76,8 +76,8 @@ pub struct Row {
     /// Rows and columns that a workgroup computes of an image, and of a weight's gradient; 1 × 1: a thread for each element.
     tiles: [(u64, u64); 2],
     parts: Parts,
-    /// Whether another kernel first brings weights in the order in which this reads them.
-    pub(super) packs: bool,
+    /// Of how many source channels a turn takes weights that another kernel first brings in the order in which this reads them.
+    pub(super) packs: Option<usize>,
     /// Whether it computes groups of few channels.
     few: bool,
     needs: Needs,
@@ -92,7 +92,7 @@ const PACKED: Row = Row {
     weight: &table::CONV_WEIGHT_CPU,
     tiles: [(16, 64), (32, 32)],
     parts: Parts { wanted: 32, smallest: 512 },
-    packs: true,
+    packs: Some(2),
     few: false,
     needs: Needs::SHARING,
     suits: |class, _, _| class.is_cpu(),
@@ -106,6 +106,7 @@ pub static ROWS: [Row; 5] = [
         name: "packed4",
         image: [&table::CONV_CPU4, &table::CONV_CPU4],
         weight: &table::CONV_WEIGHT_CPU4,
+        packs: Some(1),
         needs: Needs { subgroup: 4, ..Needs::SHARING },
         ..PACKED
     },
@@ -116,7 +117,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_TILED128,
         tiles: [(128, 128); 2],
         parts: Parts { wanted: 1 << 8, smallest: 256 },
-        packs: false,
+        packs: None,
         few: false,
         needs: Needs::TILE128,
         suits: |class, case, workgroups| {
@@ -130,7 +131,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_TILED64,
         tiles: [(64, 64); 2],
         parts: Parts { wanted: 1 << 10, smallest: 256 },
-        packs: false,
+        packs: None,
         few: false,
         needs: Needs::TILE64,
         suits: |class, _, _| !class.is_cpu(),
@@ -142,7 +143,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_DIRECT,
         tiles: [(1, 1); 2],
         parts: Parts { wanted: 1 << 14, smallest: 64 },
-        packs: false,
+        packs: None,
         few: true,
         needs: Needs::NOTHING,
         suits: |_, _, _| true,

@@ -12,8 +12,8 @@ pub(super) struct Way {
     /// Beside those that say what is read.
     pub(super) constants: Vec<(&'static str, f64)>,
     pub(super) tiling: Tiling,
-    /// Whether another kernel first brings weights in the order in which this reads them.
-    pub(super) packs: bool,
+    /// As in [`Row`].
+    pub(super) packs: Option<usize>,
 }
 
 /// Parts of a weight's gradient by cooperative matrices: half as many as in tiles of 64, whose sums take longer.
@@ -34,7 +34,7 @@ impl Way {
         let sizes = Sizes { batch: groups * parts, m, n, k };
         if let Some(choice) = cooperative::convolution(tiled, image, sizes, site.limits) {
             let cooperative::Choice { kernel, tile, constants } = choice;
-            return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packs: false };
+            return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packs: None };
         }
         let row = choose(case, site.limits);
         let kernel = match image {
