@@ -280,7 +280,7 @@ fn ours<'a>(
     place: &dyn Fn(Operand) -> &'a wgpu::Buffer,
 ) -> Result<Vec<Ready>> {
     let one = |launch: &Launch<Operand>| {
-        let wgsl = || launch.kernel.source();
+        let wgsl = || launch.kernel.source_for(device.limits().class);
         let source = PipelineSource {
             name: launch.kernel.name,
             wgsl: &wgsl,

@@ -19,12 +19,14 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i >= p.quads || scalars[7] != 0u) {
-        return;
-    }
+    // Behind a branch lavapipe would read these lane by lane.
+    let is_skipped = scalars[7] != 0u;
     let rate = bitcast<f32>(scalars[0]);
     let rho = bitcast<f32>(scalars[2]);
     let alpha = max(p.eps, sqrt(w2[0] / p.n)) * rho;
     let limit = max(1.0, sqrt(u2[0] / p.n) / p.d);
+    if (i >= p.quads || is_skipped) {
+        return;
+    }
     set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - alpha / limit * of_four(u[i]));
 }

@@ -22,15 +22,18 @@ struct Params {
 @compute @workgroup_size(256)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let thread = thread_number(id, p.threads_x);
-    if (scalars[7] != 0u) {
-        return;
-    }
+    // Behind a branch lavapipe would read these lane by lane.
+    let is_skipped = scalars[7] != 0u;
     let rate = bitcast<f32>(scalars[0]);
     let step = rate / bitcast<f32>(scalars[1]);
     let unscale = bitcast<f32>(scalars[6]);
     let root = 1.0 / bitcast<f32>(scalars[2]);
+    if (is_skipped) {
+        return;
+    }
     let first_quad = thread / 256u * 1024u + thread % 256u;
-    for (var i = first_quad; i < min(first_quad + 1024u, p.quads); i += 256u) {
+    let end = min(first_quad + 1024u, p.quads);
+    for (var i = first_quad; i < end; i += 256u) {
         var weight = weight_at(i);
         var gradient = unscale * of_four(g[i]);
         if (DECOUPLED) {

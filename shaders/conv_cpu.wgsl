@@ -2,7 +2,8 @@
 // src [batch, groups * kc, h, w], packed by conv_pack -> c [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
-// overrides: none      requires: subgroups of at least LANES; taps * kc below 65,000
+// in front: prelude/share8 or share4 for LANES, conv_turn2 or conv_turn1 for AT_ONCE source channels a turn
+// overrides: none      requires: subgroups of at least LANES; for lavapipe fewer than 65,000 turns of the loops over taps and channels
 @group(0) @binding(2) var<storage, read_write> a: array<Row>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
@@ -73,53 +74,53 @@ fn main(
                 let near_steps = steps_at(turn, near_bases, near_at, near_in);
                 let far_steps = steps_at(turn, far_bases, far_at, far_in);
                 let s0 = shared0(rows);
-                c0 = step(s0, near_steps, c0);
-                d0 = step(s0, far_steps, d0);
+                c0 = add_products(s0, near_steps, c0);
+                d0 = add_products(s0, far_steps, d0);
                 let s1 = shared1(rows);
-                c1 = step(s1, near_steps, c1);
-                d1 = step(s1, far_steps, d1);
+                c1 = add_products(s1, near_steps, c1);
+                d1 = add_products(s1, far_steps, d1);
                 let s2 = shared2(rows);
-                c2 = step(s2, near_steps, c2);
-                d2 = step(s2, far_steps, d2);
+                c2 = add_products(s2, near_steps, c2);
+                d2 = add_products(s2, far_steps, d2);
                 let s3 = shared3(rows);
-                c3 = step(s3, near_steps, c3);
-                d3 = step(s3, far_steps, d3);
+                c3 = add_products(s3, near_steps, c3);
+                d3 = add_products(s3, far_steps, d3);
                 let s4 = shared4(rows);
-                c4 = step(s4, near_steps, c4);
-                d4 = step(s4, far_steps, d4);
+                c4 = add_products(s4, near_steps, c4);
+                d4 = add_products(s4, far_steps, d4);
                 let s5 = shared5(rows);
-                c5 = step(s5, near_steps, c5);
-                d5 = step(s5, far_steps, d5);
+                c5 = add_products(s5, near_steps, c5);
+                d5 = add_products(s5, far_steps, d5);
                 let s6 = shared6(rows);
-                c6 = step(s6, near_steps, c6);
-                d6 = step(s6, far_steps, d6);
+                c6 = add_products(s6, near_steps, c6);
+                d6 = add_products(s6, far_steps, d6);
                 let s7 = shared7(rows);
-                c7 = step(s7, near_steps, c7);
-                d7 = step(s7, far_steps, d7);
+                c7 = add_products(s7, near_steps, c7);
+                d7 = add_products(s7, far_steps, d7);
                 let s8 = shared8(rows);
-                c8 = step(s8, near_steps, c8);
-                d8 = step(s8, far_steps, d8);
+                c8 = add_products(s8, near_steps, c8);
+                d8 = add_products(s8, far_steps, d8);
                 let s9 = shared9(rows);
-                c9 = step(s9, near_steps, c9);
-                d9 = step(s9, far_steps, d9);
+                c9 = add_products(s9, near_steps, c9);
+                d9 = add_products(s9, far_steps, d9);
                 let s10 = shared10(rows);
-                c10 = step(s10, near_steps, c10);
-                d10 = step(s10, far_steps, d10);
+                c10 = add_products(s10, near_steps, c10);
+                d10 = add_products(s10, far_steps, d10);
                 let s11 = shared11(rows);
-                c11 = step(s11, near_steps, c11);
-                d11 = step(s11, far_steps, d11);
+                c11 = add_products(s11, near_steps, c11);
+                d11 = add_products(s11, far_steps, d11);
                 let s12 = shared12(rows);
-                c12 = step(s12, near_steps, c12);
-                d12 = step(s12, far_steps, d12);
+                c12 = add_products(s12, near_steps, c12);
+                d12 = add_products(s12, far_steps, d12);
                 let s13 = shared13(rows);
-                c13 = step(s13, near_steps, c13);
-                d13 = step(s13, far_steps, d13);
+                c13 = add_products(s13, near_steps, c13);
+                d13 = add_products(s13, far_steps, d13);
                 let s14 = shared14(rows);
-                c14 = step(s14, near_steps, c14);
-                d14 = step(s14, far_steps, d14);
+                c14 = add_products(s14, near_steps, c14);
+                d14 = add_products(s14, far_steps, d14);
                 let s15 = shared15(rows);
-                c15 = step(s15, near_steps, c15);
-                d15 = step(s15, far_steps, d15);
+                c15 = add_products(s15, near_steps, c15);
+                d15 = add_products(s15, far_steps, d15);
             }
         }
     }

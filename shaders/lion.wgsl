@@ -17,11 +17,14 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i >= p.quads || scalars[7] != 0u) {
+    // Behind a branch lavapipe would read these lane by lane.
+    let is_skipped = scalars[7] != 0u;
+    let rate = bitcast<f32>(scalars[0]);
+    let unscale = bitcast<f32>(scalars[6]);
+    if (i >= p.quads || is_skipped) {
         return;
     }
-    let rate = bitcast<f32>(scalars[0]);
-    let gradient = bitcast<f32>(scalars[6]) * of_four(g[i]);
+    let gradient = unscale * of_four(g[i]);
     let momentum = of_four(m[i]);
     let towards = sign(mix(gradient, momentum, p.beta1));
     set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - rate * towards);

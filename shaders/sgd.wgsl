@@ -16,9 +16,13 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i < p.quads && scalars[7] == 0u) {
-        let rate = bitcast<f32>(scalars[0]);
-        let weight = weight_at(i);
-        set_weight(i, weight - rate * velocity(i, bitcast<f32>(scalars[6]) * of_four(g[i]) + p.weight_decay * weight));
+    // Behind a branch lavapipe would read these lane by lane.
+    let is_skipped = scalars[7] != 0u;
+    let rate = bitcast<f32>(scalars[0]);
+    let unscale = bitcast<f32>(scalars[6]);
+    if (i >= p.quads || is_skipped) {
+        return;
     }
+    let weight = weight_at(i);
+    set_weight(i, weight - rate * velocity(i, unscale * of_four(g[i]) + p.weight_decay * weight));
 }

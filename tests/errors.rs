@@ -229,13 +229,21 @@ fn sums_too_long_for_a_software_adapter() {
             trace.input("x", [1, channels, 4, 4]).conv2d(&weight, None, Window::square(3), 1)
         }
     };
-    planned(&limits, &convolution(7220)).expect("just short enough");
-    let error = failed(planned(&limits, &convolution(7221)));
+    planned(&limits, &convolution(14_440)).expect("just short enough");
+    let error = failed(planned(&limits, &convolution(14_441)));
     says(
         &error,
-        &["7221 channels with 9 taps", "`lavapipe`", "7220 channels", "cut the channels into parts"],
+        &["conv2d of [1, 14441, 4, 4] by [1, 14441, 3, 3]", "14441 channels and 9 taps", "`lavapipe`"],
     );
-    planned(&Limits::named("nvidia").expect("a preset"), &convolution(7221)).expect("no such limit there");
+    says(&error, &["convolve slices of the channels and add the results"]);
+    planned(&Limits::named("nvidia").expect("a preset"), &convolution(14_441)).expect("no such limit there");
+    // Of 64 × 64 taps four meet a pixel.
+    let spread = planned(&limits, &|trace| {
+        let weight = trace.input("w", [21, 21, 64, 64]);
+        let window = Window::square(64).stride(32).padding(16);
+        trace.input("x", [1, 21, 4, 4]).conv_transpose2d(&weight, None, window, [0, 0], 1)
+    });
+    spread.expect("few turns for each phase");
     // A prime number of steps, which no number of equal pieces divides.
     let error = failed(planned(&limits, &|trace| {
         trace.input("x", [2, 130_003]).matmul(&trace.input("w", [130_003, 2]))

@@ -9,7 +9,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use wgrad::dtype::Precision;
 use wgrad::kernels::{Held, Kernel, MAX_PARAMS, cooperating, in_long_words, reading, table};
-use wgrad::limits::{Cooperative, Limits};
+use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::lower::products::{ROWS, Row};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::plan::PlanOptions;
@@ -142,6 +142,25 @@ fn bindings_are_what_the_table_says() {
         assert!(slots.len() <= 8, "{}: more storage buffers than every adapter has", kernel.name);
         assert!(shared <= 16 << 10, "{}: {shared} bytes of workgroup memory", kernel.name);
     });
+}
+
+#[test]
+fn software_adapters_copy_parameters_first() {
+    let (mut copied, mut left) = (0, 0);
+    every_kernel(|kernel, _| {
+        let text = kernel.source_for(AdapterClass::Cpu);
+        let module = naga::front::wgsl::parse_str(&text)
+            .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&text)));
+        check(kernel, &module, capabilities(kernel));
+        assert_eq!(kernel.source_for(AdapterClass::Discrete), kernel.source(), "{}", kernel.name);
+    });
+    for kernel in table::ALL {
+        let text = kernel.source_for(AdapterClass::Cpu);
+        let (uses, copies) = (text.contains("var<uniform>"), text.contains(") {\n    p = params;\n"));
+        assert_eq!(copies, uses && !text.contains("Barrier();"), "{}: {text}", kernel.name);
+        *(if copies { &mut copied } else { &mut left }) += 1;
+    }
+    assert!(copied >= 100 && left >= 10, "{copied} copied, {left} left as they are");
 }
 
 #[test]

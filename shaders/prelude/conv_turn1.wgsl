@@ -19,6 +19,6 @@ struct Steps {
 fn steps_at(turn: Turn, bases: Bases, pixel: vec4<u32>, inside: vec4<bool>) -> Steps {
     return Steps(select(vec4<f32>(), source(bases, turn.channel, pixel, turn.terms), inside));
 }
-fn step(row: Row, steps: Steps, sum: vec4<f32>) -> vec4<f32> {
+fn add_products(row: Row, steps: Steps, sum: vec4<f32>) -> vec4<f32> {
     return fma(vec4(row), steps.b, sum);
 }

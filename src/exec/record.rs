@@ -29,7 +29,9 @@ pub(super) fn encode<'a>(pass: &mut wgpu::ComputePass<'_>, launches: impl IntoIt
 
 /// Compiles the pipelines of all launches.
 pub(super) fn prepare<M>(device: &Device, launches: &[(Launch<M>, usize)]) -> Result<()> {
-    let texts: Vec<_> = launches.iter().map(|(launch, _)| || launch.kernel.source()).collect();
+    let class = device.limits().class;
+    let kernels = launches.iter().map(|(launch, _)| launch.kernel);
+    let texts: Vec<_> = kernels.map(|kernel| move || kernel.source_for(class)).collect();
     let mut sources = Vec::new();
     for ((launch, _), wgsl) in launches.iter().zip(&texts) {
         let Launch { kernel, constants, .. } = launch;
@@ -43,7 +45,7 @@ pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::C
     let kernel = launch.kernel;
     device.pipeline(&PipelineSource {
         name: kernel.name,
-        wgsl: &|| kernel.source(),
+        wgsl: &|| kernel.source_for(device.limits().class),
         slots: kernel.slots,
         constants: &launch.constants,
     })

@@ -8,9 +8,29 @@ pub use generated::{Draft, Prelude, Stores, cooperating, in_long_words, of_half_
 pub use launch::{Launch, MAX_PARAMS};
 pub use table::{Held, Kernel};
 
+use crate::limits::AdapterClass;
+
 impl Kernel {
     /// The complete WGSL text.
     pub fn source(&self) -> String {
         self.parts.join("\n")
     }
+
+    /// The text as adapters of a class get it. On software adapters parameters are copied in front of everything: behind a branch
+    /// lavapipe reads them lane by lane, in a loop again in each turn. Kernels with barriers stay as they are, because control
+    /// flow around a barrier has to be uniform, which nothing that depends on a copy is known to be.
+    pub fn source_for(&self, class: AdapterClass) -> String {
+        let text = self.source();
+        if class.is_cpu() && !text.contains("Barrier();") { with_params_copied(&text) } else { text }
+    }
+}
+
+const PARAMS: &str = "var<uniform> p: Params;";
+
+fn with_params_copied(text: &str) -> String {
+    let in_main = |at: usize| text[at..].find(") {").map(|open| at + open + 3);
+    let Some(body) = text.find("fn main(").and_then(in_main) else { return text.to_owned() };
+    let (head, body) = text.split_at(body);
+    let head = head.replace(PARAMS, "var<uniform> params: Params;\nvar<private> p: Params;");
+    format!("{head}\n    p = params;{body}")
 }

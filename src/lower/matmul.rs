@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::kernels::{Held, Launch, reading};
 use crate::shape::Shape;
 
-/// The longest inner dimension of one dispatch on CPU adapters: kernels take two steps a turn or more, and lavapipe ends a
-/// thread's loops after 65,535 turns.
+/// The longest inner dimension of one dispatch on CPU adapters: lavapipe ends a thread's loops after 65,535 turns, and the kernel
+/// for any strides takes two steps a turn. The others take more, but one number is simpler to explain.
 const MAX_INNER: u64 = 130_000;
 
-/// Whether a result may be written over what is added to it: it is not summed up from pieces first, which only products do
-/// that are longer in any direction.
-pub(super) fn in_one_go(inputs: &[(Shape, DType)]) -> bool {
-    inputs[..2].iter().all(|(shape, _)| shape.dims().iter().all(|&dim| dim as u64 <= MAX_INNER))
+/// Whether a result may be written over what is added to it: it is not summed up from pieces first.
+pub(super) fn in_one_go(a: Shape, ta: bool) -> bool {
+    let (rows, columns) = rows_and_cols(a);
+    (if ta { rows } else { columns }) <= MAX_INNER
 }
 
 pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {

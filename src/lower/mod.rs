@@ -89,7 +89,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::Rotary { .. } => vec![0],
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         Op::Chain(chain) => whole_operands(chain, inputs),
-        Op::MatMul { .. } if !matmul::in_one_go(inputs) => Vec::new(),
+        Op::MatMul { ta, .. } if !matmul::in_one_go(inputs[0].0, *ta) => Vec::new(),
         _ => op.then().map_or_else(Vec::new, |chain| {
             let own = op.own(inputs.len());
             let behind = whole_operands(chain, &[&[(output, DType::F32)], &inputs[own..]].concat());
@@ -109,7 +109,7 @@ fn whole_operands(chain: &Chain, operands: &[(Shape, DType)]) -> Vec<usize> {
 /// The dispatches of one node. A view has none.
 ///
 /// # Errors
-/// [`Error::Option`] if a tensor has more elements than kernels count (2³² − 1).
+/// [`Error::Option`] if a tensor has more elements than kernels count (2³² − 1), or a sum is too long for a software adapter.
 pub fn lower(site: &Site) -> Result<Lowered> {
     for (shape, dtype) in site.inputs.iter().chain(site.outputs) {
         if shape.numel() > u64::from(u32::MAX) {

@@ -18,7 +18,7 @@ pub(super) struct Axis {
     step: usize,
     off: i64,
     tap_step: i64,
-    taps: usize,
+    pub(super) taps: usize,
     first: usize,
     every: usize,
     src: usize,

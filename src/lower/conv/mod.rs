@@ -79,8 +79,8 @@ impl Operands {
     }
 }
 
-/// Most turns that a thread of a CPU adapter may take through the loops over taps and channels: lavapipe ends it after 65,535,
-/// without a word.
+/// Most turns that a thread of a CPU adapter takes in the loops over taps and channels: lavapipe ends them after 65,535, those that
+/// store among them, without a word.
 const MAX_TURNS: usize = 65_000;
 
 /// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
@@ -96,14 +96,6 @@ pub(super) fn conv(
         (image(site.inputs[0].0), image(site.output()));
     let [src_c, first] = operands.channels;
     let (m, kc, taps) = (dst_c / groups, src_c / groups, window.taps());
-    if site.limits.class.is_cpu() && taps * (kc + 2) > MAX_TURNS {
-        return Err(Error::Option(format!(
-            "a convolution of {kc} channels with {taps} taps is too long a sum for the software adapter `{}`, which takes {} \
-             channels of so many taps; cut the channels into parts, and add what their convolutions give",
-            site.limits.name,
-            (MAX_TURNS / taps).saturating_sub(2)
-        )));
-    }
     let (weight_m, weight_c) = match direction {
         Direction::Forward => (kc * taps, taps),
         Direction::Back => (taps, m * taps),
@@ -117,7 +109,13 @@ pub(super) fn conv(
     let (biased, variant) = (operands.bias.is_some(), operands.variant);
     let tiled = &table::CONV_TILED64[usize::from(biased)][variant];
     let way = Way::of(site, &case, tiled, |row| row.image(biased, variant));
-    if let Some(at_once) = way.packs {
+    let turns = kc.div_ceil(way.packed_at_once.unwrap_or(1));
+    let of_phase = |y: &Axis, x: &Axis| y.taps * (1 + x.taps * (1 + turns));
+    let longest = rows.iter().flat_map(|y| columns.iter().map(move |x| of_phase(y, x))).max();
+    if site.limits.class.is_cpu() && longest > Some(MAX_TURNS) {
+        return Err(too_long(site, kc, taps));
+    }
+    if let Some(at_once) = way.packed_at_once {
         let (launch, bytes) = pack(site, &sizes, at_once, operands.bias);
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
@@ -129,6 +127,16 @@ pub(super) fn conv(
         }
     }
     Ok(lowered)
+}
+
+fn too_long(site: &Site, channels: usize, taps: usize) -> Error {
+    let (op, adapter) = (site.op.name(), &site.limits.name);
+    let [source, weight] = [0, 1].map(|i| site.inputs[i].0);
+    Error::Option(format!(
+        "{op} of {source} by {weight}: sums over {channels} channels and {taps} taps are too long for the software adapter `{adapter}`, \
+         which ends a thread's loops after 65,535 turns; convolve slices of the channels and add the results, or if this is \
+         a gradient, make fewer channels with each convolution and join them"
+    ))
 }
 
 impl Sizes {
@@ -161,7 +169,7 @@ fn pack(site: &Site, sizes: &Sizes, at_once: usize, bias: Option<Operand>) -> (L
 fn phase(site: &Site, sizes: &Sizes, way: &Way, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
     let Operands { bias, rest, constants, .. } = operands;
-    if way.packs.is_some() {
+    if way.packed_at_once.is_some() {
         memory[1] = Operand::Workspace(0);
     } else {
         memory.extend(*bias);

@@ -76,8 +76,9 @@ pub struct Row {
     /// Rows and columns that a workgroup computes of an image, and of a weight's gradient; 1 × 1: a thread for each element.
     tiles: [(u64, u64); 2],
     parts: Parts,
-    /// Of how many source channels a turn takes weights that another kernel first brings in the order in which this reads them.
-    pub(super) packs: Option<usize>,
+    /// Source channels that a turn of its loops takes, of weights that another kernel first brings in that order: `AT_ONCE` of
+    /// `conv_turn2.wgsl` or `conv_turn1.wgsl`. `None`: weights are read as they are.
+    pub(super) packed_at_once: Option<usize>,
     /// Whether it computes groups of few channels.
     few: bool,
     needs: Needs,
@@ -92,7 +93,7 @@ const PACKED: Row = Row {
     weight: &table::CONV_WEIGHT_CPU,
     tiles: [(16, 64), (32, 32)],
     parts: Parts { wanted: 32, smallest: 512 },
-    packs: Some(2),
+    packed_at_once: Some(2),
     few: false,
     needs: Needs::SHARING,
     suits: |class, _, _| class.is_cpu(),
@@ -106,7 +107,7 @@ pub static ROWS: [Row; 5] = [
         name: "packed4",
         image: [&table::CONV_CPU4, &table::CONV_CPU4],
         weight: &table::CONV_WEIGHT_CPU4,
-        packs: Some(1),
+        packed_at_once: Some(1),
         needs: Needs { subgroup: 4, ..Needs::SHARING },
         ..PACKED
     },
@@ -117,7 +118,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_TILED128,
         tiles: [(128, 128); 2],
         parts: Parts { wanted: 1 << 8, smallest: 256 },
-        packs: None,
+        packed_at_once: None,
         few: false,
         needs: Needs::TILE128,
         suits: |class, case, workgroups| {
@@ -131,7 +132,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_TILED64,
         tiles: [(64, 64); 2],
         parts: Parts { wanted: 1 << 10, smallest: 256 },
-        packs: None,
+        packed_at_once: None,
         few: false,
         needs: Needs::TILE64,
         suits: |class, _, _| !class.is_cpu(),
@@ -143,7 +144,7 @@ pub static ROWS: [Row; 5] = [
         weight: &table::CONV_WEIGHT_DIRECT,
         tiles: [(1, 1); 2],
         parts: Parts { wanted: 1 << 14, smallest: 64 },
-        packs: None,
+        packed_at_once: None,
         few: true,
         needs: Needs::NOTHING,
         suits: |_, _, _| true,
@@ -310,6 +311,21 @@ mod tests {
             assert_eq!(choose(&case, &small).name, "packed");
         }
         assert_eq!(choose(&Case { groups: 2, ..image(3, 3, 5) }, &limits("tiled64")).name, "direct");
+    }
+
+    #[test]
+    fn weights_are_packed_as_kernels_read_them() {
+        for row in &ROWS {
+            for kernel in row.kernels(Pass::Image) {
+                let text = kernel.source();
+                let told = row.packed_at_once.map(|n| format!("const AT_ONCE = {n}u;"));
+                assert!(
+                    told.map_or(!text.contains("AT_ONCE"), |told| text.contains(&told)),
+                    "{}",
+                    kernel.name
+                );
+            }
+        }
     }
 
     #[test]

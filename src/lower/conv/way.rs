@@ -13,7 +13,7 @@ pub(super) struct Way {
     pub(super) constants: Vec<(&'static str, f64)>,
     pub(super) tiling: Tiling,
     /// As in [`Row`].
-    pub(super) packs: Option<usize>,
+    pub(super) packed_at_once: Option<usize>,
 }
 
 /// Parts of a weight's gradient by cooperative matrices: half as many as in tiles of 64, whose sums take longer.
@@ -34,7 +34,7 @@ impl Way {
         let sizes = Sizes { batch: groups * parts, m, n, k };
         if let Some(choice) = cooperative::convolution(tiled, image, sizes, site.limits) {
             let cooperative::Choice { kernel, tile, constants } = choice;
-            return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packs: None };
+            return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packed_at_once: None };
         }
         let row = choose(case, site.limits);
         let kernel = match image {
@@ -42,6 +42,6 @@ impl Way {
             DType::BF16 => of_half_image(of_row(row), Prelude::Bf16),
             _ => of_row(row),
         };
-        Self { kernel, constants: Vec::new(), tiling: row.tiling(pass), packs: row.packs }
+        Self { kernel, constants: Vec::new(), tiling: row.tiling(pass), packed_at_once: row.packed_at_once }
     }
 }
