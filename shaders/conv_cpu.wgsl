@@ -3,7 +3,7 @@
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
 // in front: prelude/share8 or share4 for LANES, conv_turn2 or conv_turn1 for AT_ONCE source channels a turn
-// overrides: none      requires: subgroups of at least LANES; for lavapipe fewer than 65,000 turns of the loops over taps and channels
+// overrides: none      requires: subgroups of at least LANES; for lavapipe at most 65,000 turns of the loops over taps and channels
 @group(0) @binding(2) var<storage, read_write> a: array<Row>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 

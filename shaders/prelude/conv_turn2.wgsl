@@ -1,6 +1,6 @@
 // A turn of conv_cpu's inner loop takes two source channels: each sum is fetched and put back half as often.
 const AT_ONCE = 2u;
-// Weights of a turn for a result channel; of a channel past the last one zero.
+// Weights of a turn for a result channel; a channel past the last one has weight zero.
 alias Row = vec2<f32>;
 fn first_of(row: Row) -> f32 {
     return row.x;

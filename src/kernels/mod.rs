@@ -17,8 +17,9 @@ impl Kernel {
     }
 
     /// The text as adapters of a class get it. On software adapters parameters are copied in front of everything: behind a branch
-    /// lavapipe reads them lane by lane, in a loop again in each turn. Kernels with barriers stay as they are, because control
-    /// flow around a barrier has to be uniform, which nothing that depends on a copy is known to be.
+    /// lavapipe reads them lane by lane, in a loop again in each turn. Kernels with barriers stay as they are: a compiler demands
+    /// that all threads come to a barrier, and does not know that a copy is the same for all of them. Of subgroup operations
+    /// naga demands nothing.
     pub fn source_for(&self, class: AdapterClass) -> String {
         let text = self.source();
         if class.is_cpu() && !text.contains("Barrier();") { with_params_copied(&text) } else { text }
@@ -31,6 +32,9 @@ fn with_params_copied(text: &str) -> String {
     let in_main = |at: usize| text[at..].find(") {").map(|open| at + open + 3);
     let Some(body) = text.find("fn main(").and_then(in_main) else { return text.to_owned() };
     let (head, body) = text.split_at(body);
+    if !head.contains(PARAMS) {
+        return text.to_owned();
+    }
     let head = head.replace(PARAMS, "var<uniform> params: Params;\nvar<private> p: Params;");
     format!("{head}\n    p = params;{body}")
 }

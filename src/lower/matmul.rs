@@ -9,10 +9,10 @@ use crate::kernels::{Held, Launch, reading};
 use crate::shape::Shape;
 
 /// The longest inner dimension of one dispatch on CPU adapters: lavapipe ends a thread's loops after 65,535 turns, and the kernel
-/// for any strides takes two steps a turn. The others take more, but one number is simpler to explain.
+/// for any strides takes two steps a turn. Others for these adapters take more, but one number is simpler to explain.
 const MAX_INNER: u64 = 130_000;
 
-/// Whether a result may be written over what is added to it: it is not summed up from pieces first.
+/// Whether a result may be written over what is added to it: if no pieces of it are summed up first.
 pub(super) fn in_one_go(a: Shape, ta: bool) -> bool {
     let (rows, columns) = rows_and_cols(a);
     (if ta { rows } else { columns }) <= MAX_INNER

@@ -117,6 +117,21 @@ fn products_take_in_what_follows() {
 /// Sums of up to 20 products below 1 and what is made of them.
 const PRODUCT: Near = Near { rel: 64.0 * ULP, abs: 2e-5 };
 
+/// Only a long inner dimension is summed up from pieces.
+#[test]
+fn products_with_many_rows_go_over_what_is_added() {
+    everywhere(|device, limits| {
+        let plan = compare_fused(device, limits, |trace, batch| {
+            let a = batch.input(trace, [131_073, 2], noise(1, 2 * 131_073, -1.0, 1.0));
+            let b = batch.input(trace, [2, 3], noise(2, 6, -1.0, 1.0));
+            let skip = batch.input(trace, [131_073, 3], noise(3, 3 * 131_073, -1.0, 1.0));
+            batch.expect("many rows", &a.matmul(&b).add(&skip), PRODUCT);
+        });
+        let names = kernels(&plan);
+        assert!(names.iter().any(|name| name.contains("+add_in_place")), "{names:?}");
+    });
+}
+
 /// On software adapters such a product is summed up from pieces; what follows then has a dispatch of its own.
 #[test]
 fn long_products_take_in_what_follows() {

@@ -55,29 +55,48 @@ fn what_follows_and_images_in_16_bits() {
     });
 }
 
-/// As many turns as a way may take on lavapipe, which ends loops after 65,535 without a word: no plan exists for more.
+/// As many turns of loops as what software adapters prefer may take on lavapipe, which ends loops after 65,535 without a word:
+/// no plan exists for more.
 #[test]
 fn the_longest_sums() {
-    let convolved = |x: &Tensor, w: &Tensor| x.conv2d(w, None, Window::square(3), 1);
+    let case = |side: usize, channels: usize| ([1, channels, side, side + 1], [3, channels, side, side]);
+    let convolved = |x: &Tensor, w: &Tensor, side| x.conv2d(w, None, Window::square(side), 1);
     on_each(devices(), |device| {
-        for (row, limits) in rows_of_convolutions(device) {
-            if row.name.starts_with("tiled") {
-                continue;
-            }
+        let rows = rows_of_convolutions(device).into_iter().filter(|(row, _)| !row.name.starts_with("tiled"));
+        for ((row, limits), side) in rows.flat_map(|row| [3, 32].map(|side| (row.clone(), side))) {
             let limits = Limits { class: AdapterClass::Cpu, ..limits };
             let planned = |channels: usize| {
                 let run = |trace: &Trace| {
-                    let x = trace.input("x", [1, channels, 3, 4]);
-                    convolved(&x, &trace.input("w", [3, channels, 3, 3]))
+                    let (x, w) = case(side, channels);
+                    convolved(&trace.input("x", x), &trace.input("w", w), side)
                 };
                 Forward::trace(&Params::new(0), "y", run).expect("valid").plan(&limits).is_ok()
             };
-            let longest = (1..1 << 15).collect::<Vec<usize>>().partition_point(|&channels| planned(channels));
-            assert!((7220..15_000).contains(&longest), "{}: {longest}", row.name);
+            let all: Vec<usize> = (1..1 << 15).collect();
+            let longest = all.partition_point(|&channels| planned(channels));
+            let steps = longest * side * side;
+            assert!((60_000..131_000).contains(&steps), "{}: {longest} with {side}", row.name);
             compare_fused(device, &limits, |trace, batch| {
-                let x = batch.input(trace, [1, longest, 3, 4], noise(1, longest * 12, -1.0, 1.0));
-                let w = batch.input(trace, [3, longest, 3, 3], noise(2, longest * 27, -1.0, 1.0));
-                batch.expect(row.name, &convolved(&x, &w), Near { rel: 1e-5, abs: 5e-3 });
+                let (x, w) = case(side, longest);
+                let x = batch.input(trace, x, noise(1, x.iter().product(), -1.0, 1.0));
+                let w = batch.input(trace, w, noise(2, w.iter().product(), -1.0, 1.0));
+                batch.expect(row.name, &convolved(&x, &w, side), Near { rel: 1e-5, abs: 5e-3 });
+            });
+        }
+    });
+}
+
+/// What fills a turn, or a tile, up to a whole number of channels is nothing, and not 0 · ∞.
+#[test]
+fn an_infinity_stays_one() {
+    on_each(devices(), |device| {
+        for (row, limits) in rows_of_convolutions(device) {
+            compare_fused(device, &limits, |trace, batch| {
+                let mut x = noise(1, 3 * 5 * 5, 0.5, 1.0);
+                x[2 * 25 + 12] = f32::INFINITY;
+                let x = batch.input(trace, [1, 3, 5, 5], x);
+                let w = batch.input(trace, [2, 3, 3, 3], noise(2, 54, 0.5, 1.0));
+                batch.expect(row.name, &x.conv2d(&w, None, Window::square(3).padding(1), 1), NEAR);
             });
         }
     });

@@ -79,8 +79,8 @@ impl Operands {
     }
 }
 
-/// Most turns that a thread of a CPU adapter takes in the loops over taps and channels: lavapipe ends them after 65,535, those that
-/// store among them, without a word.
+/// Most turns of the loops over taps and channels on CPU adapters: lavapipe ends all loops of a thread after 65,535 turns together,
+/// without a word. The rest is for loops that store.
 const MAX_TURNS: usize = 65_000;
 
 /// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
@@ -110,10 +110,11 @@ pub(super) fn conv(
     let tiled = &table::CONV_TILED64[usize::from(biased)][variant];
     let way = Way::of(site, &case, tiled, |row| row.image(biased, variant));
     let turns = kc.div_ceil(way.packed_at_once.unwrap_or(1));
-    let of_phase = |y: &Axis, x: &Axis| y.taps * (1 + x.taps * (1 + turns));
-    let longest = rows.iter().flat_map(|y| columns.iter().map(move |x| of_phase(y, x))).max();
-    if site.limits.class.is_cpu() && longest > Some(MAX_TURNS) {
-        return Err(too_long(site, kc, taps));
+    let most = |axes: &[Axis]| axes.iter().map(|axis| axis.taps).max().unwrap_or(0);
+    let [y, x] = [most(&rows), most(&columns)];
+    // The turn in which a loop ends counts, too.
+    if site.limits.class.is_cpu() && y * (2 + x * (2 + turns)) > MAX_TURNS {
+        return Err(too_long(site, kc, [y, x]));
     }
     if let Some(at_once) = way.packed_at_once {
         let (launch, bytes) = pack(site, &sizes, at_once, operands.bias);
@@ -129,13 +130,14 @@ pub(super) fn conv(
     Ok(lowered)
 }
 
-fn too_long(site: &Site, channels: usize, taps: usize) -> Error {
+fn too_long(site: &Site, channels: usize, [y, x]: [usize; 2]) -> Error {
     let (op, adapter) = (site.op.name(), &site.limits.name);
     let [source, weight] = [0, 1].map(|i| site.inputs[i].0);
     Error::Option(format!(
-        "{op} of {source} by {weight}: sums over {channels} channels and {taps} taps are too long for the software adapter `{adapter}`, \
-         which ends a thread's loops after 65,535 turns; convolve slices of the channels and add the results, or if this is \
-         a gradient, make fewer channels with each convolution and join them"
+        "{op} of {source} by {weight}: a sum over {channels} channels of a group and {y}×{x} taps is too long for the software \
+         adapter `{adapter}`: its loops would turn more than {MAX_TURNS} times, and lavapipe ends them soon after; convolve slices \
+         of the channels and add the results, or in front of a gradient make fewer channels with each convolution and \
+         join them, or take a smaller window"
     ))
 }
 
