@@ -13,10 +13,10 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<Four>;
+@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> m: array<Four>;
-@group(0) @binding(5) var<storage, read_write> v: array<Four>;
+@group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
+@group(0) @binding(5) var<storage, read_write> v: array<InMemory>;
 
 // A workgroup owns 1024 quads in a row; what is the same for all of them is read once for four.
 @compute @workgroup_size(256)
@@ -35,16 +35,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let end = min(first_quad + 1024u, p.quads);
     for (var i = first_quad; i < end; i += 256u) {
         var weight = weight_at(i);
-        var gradient = unscale * of_four(g[i]);
+        var gradient = unscale * from_memory(g[i]);
         if (DECOUPLED) {
             weight *= 1.0 - rate * p.weight_decay;
         } else {
             gradient += p.weight_decay * weight;
         }
-        let first = mix(gradient, of_four(m[i]), p.beta1);
-        let second = p.beta2 * of_four(v[i]) + (1.0 - p.beta2) * gradient * gradient;
-        m[i] = four_of(first);
-        v[i] = four_of(second);
+        let first = mix(gradient, from_memory(m[i]), p.beta1);
+        let second = p.beta2 * from_memory(v[i]) + (1.0 - p.beta2) * gradient * gradient;
+        m[i] = to_memory(first);
+        v[i] = to_memory(second);
         set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
     }
 }

@@ -21,5 +21,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let c = i / p.plane % p.channels;
-    y[i] = activated(norm(x_at(i), Elem(mean[c]), Elem(deviation[c] * gamma[c]), Elem(beta[c])), ACTIVATION);
+    set_y(i, activated(norm(x_at(i), Elem(mean[c]), Elem(deviation[c] * gamma[c]), Elem(beta[c])), ACTIVATION));
 }

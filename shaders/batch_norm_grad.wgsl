@@ -9,7 +9,7 @@ struct Params {
     channels: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> input: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> input: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> both: array<vec4<f32>>;
 
 @compute @workgroup_size(64)
@@ -21,8 +21,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = i / p.plane % p.channels;
     let own = both[c * 2u];
     let means = both[c * 2u + 1u];
-    let v = input[i];
+    let v = from_memory(input[i]);
     let g = passed(norm(v, Elem(own.x), Elem(own.y * own.z), Elem(own.w)), x_at(i), ACTIVATION);
     let standard = (v - own.x) * own.y;
-    y[i] = own.y * own.z * (g - means.x - standard * means.y);
+    set_y(i, own.y * own.z * (g - means.x - standard * means.y));
 }

@@ -11,7 +11,7 @@ struct Params {
     b_quads: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> b: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> b: array<InMemory>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -22,10 +22,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         if (B_REPEATS) {
             at = i % p.b_quads;
         }
-        let read = b[at];
+        let read = from_memory(b[at]);
         let other = select(read, vec4(read.x), B_SCALAR);
         let l = select(own, other, SWAP);
         let r = select(other, own, SWAP);
-        y[i] = binary(l, r);
+        set_y(i, binary(l, r));
     }
 }

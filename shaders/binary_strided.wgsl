@@ -19,6 +19,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let at = coordinates(i, p.dims);
         let own = x_at(offset_of(at, p.x_strides));
         let other = b[offset_of(at, p.b_strides)];
-        y[i] = binary(vec4(select(own, other, SWAP)), vec4(select(other, own, SWAP))).x;
+        set_y(i, binary(vec4(select(own, other, SWAP)), vec4(select(other, own, SWAP))).x);
     }
 }

@@ -8,10 +8,14 @@ struct Params {
     cols: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
 @group(0) @binding(2) var<storage, read_write> labels: array<u32>;
 @group(0) @binding(3) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(4) var<storage, read_write> lse: array<vec2<f32>>;
+
+fn x_at(i: u32) -> Elem {
+    return from_memory(x[i]);
+}
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -26,19 +30,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var q = start / 4u;
     let last = (end - 1u) / 4u;
     var at = 4u * q + order;
-    var seen = see(Seen(LOWEST, vec4<f32>()), x[q], (at >= vec4(start)) & (at < vec4(end)));
+    var seen = see(Seen(LOWEST, vec4<f32>()), x_at(q), (at >= vec4(start)) & (at < vec4(end)));
     q++;
     for (; q + 4u <= last; q += 4u) {
-        seen = see16(seen, x[q], x[q + 1u], x[q + 2u], x[q + 3u]);
+        seen = see16(seen, x_at(q), x_at(q + 1u), x_at(q + 2u), x_at(q + 3u));
     }
     for (; q <= last; q++) {
         at = 4u * q + order;
-        seen = see(seen, x[q], at < vec4(end));
+        seen = see(seen, x_at(q), at < vec4(end));
     }
     let rest = log((seen.sums.x + seen.sums.y) + (seen.sums.z + seen.sums.w));
     lse[row] = vec2(seen.top, rest);
     let label = labels[row];
     // The host refuses labels out of range; the bound keeps a stray one inside the row.
     let place = start + min(label, p.cols - 1u);
-    loss[row] = select(seen.top - x[place / 4u][place % 4u] + rest, 0.0, label == 0xffffffffu);
+    loss[row] = select(seen.top - x_at(place / 4u)[place % 4u] + rest, 0.0, label == 0xffffffffu);
 }

@@ -50,7 +50,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         // Fours that lie in one row.
         let inside = min((row.start + p.cols) / 4u, end);
         for (; q < inside; q++) {
-            y[q] = slope(x_at(q), q, row);
+            set_y(q, slope(x_at(q), q, row));
         }
         // Four elements that begin in this row and end in others.
         if (q < end) {
@@ -62,7 +62,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
                 }
                 parts[k] = slope(v, q, row)[k];
             }
-            y[q] = parts;
+            set_y(q, parts);
             q++;
         }
     }

@@ -15,6 +15,6 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.quads) {
-        y[i] = dropout(x_at(i), i, p.key, p.threshold, p.scale);
+        set_y(i, dropout(x_at(i), i, p.key, p.threshold, p.scale));
     }
 }

@@ -9,8 +9,8 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> sorted: array<vec2<u32>>;
-@group(0) @binding(2) var<storage, read_write> dy: array<Elem>;
-@group(0) @binding(3) var<storage, read_write> table: array<Elem>;
+@group(0) @binding(2) var<storage, read_write> dy: array<InMemory>;
+@group(0) @binding(3) var<storage, read_write> table: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -33,11 +33,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         if (pair.x != key) {
             break;
         }
-        block += dy[pair.y * p.cols + c];
+        block += from_memory(dy[pair.y * p.cols + c]);
         if (((i - first) & 63u) == 63u) {
             sum += block;
             block = Elem();
         }
     }
-    table[key * p.cols + c] += sum + block;
+    let at = key * p.cols + c;
+    table[at] = to_memory(from_memory(table[at]) + (sum + block));
 }

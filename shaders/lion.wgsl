@@ -10,9 +10,9 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<Four>;
+@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> m: array<Four>;
+@group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -24,9 +24,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.quads || is_skipped) {
         return;
     }
-    let gradient = unscale * of_four(g[i]);
-    let momentum = of_four(m[i]);
+    let gradient = unscale * from_memory(g[i]);
+    let momentum = from_memory(m[i]);
     let towards = sign(mix(gradient, momentum, p.beta1));
     set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - rate * towards);
-    m[i] = four_of(mix(gradient, momentum, p.beta2));
+    m[i] = to_memory(mix(gradient, momentum, p.beta2));
 }

@@ -15,6 +15,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i < p.quads) {
         let mine = (vec4(bits[i / 8u] >> (i % 8u * 4u)) & vec4(1u, 2u, 4u, 8u)) != vec4(0u);
         // The product that unary_grad.wgsl makes: the same bits.
-        y[i] = x_at(i) * select(vec4(p.slope), vec4(1.0), mine);
+        set_y(i, x_at(i) * select(vec4(p.slope), vec4(1.0), mine));
     }
 }

@@ -7,10 +7,10 @@ struct Params {
     scale: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> s: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> s: array<InMemory>;
+@group(0) @binding(2) var<storage, read_write> x: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -18,10 +18,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.quads) {
         return;
     }
-    var moved = s[i];
+    var moved = from_memory(s[i]);
     if (scalars[7] == 0u) {
-        moved = mix(moved, p.scale * x[i], bitcast<f32>(scalars[1]));
-        s[i] = moved;
+        moved = mix(moved, p.scale * from_memory(x[i]), bitcast<f32>(scalars[1]));
+        s[i] = to_memory(moved);
     }
-    y[i] = moved;
+    y[i] = to_memory(moved);
 }

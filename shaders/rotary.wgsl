@@ -11,7 +11,7 @@ struct Params {
     positions: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> table: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> table: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -27,8 +27,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let a = x_at(at);
     let b = x_at(at + p.half);
     let angle = place % p.positions * 2u * p.half + c;
-    let cosine = table[angle];
-    let sine = table[angle + p.half];
-    y[at] = select(a, a * cosine - b * sine, head < p.heads);
-    y[at + p.half] = select(b, b * cosine + a * sine, head < p.heads);
+    let cosine = from_memory(table[angle]);
+    let sine = from_memory(table[angle + p.half]);
+    set_y(at, select(a, a * cosine - b * sine, head < p.heads));
+    set_y(at + p.half, select(b, b * cosine + a * sine, head < p.heads));
 }

@@ -9,9 +9,13 @@ struct Params {
     share: f32, // 1 / elements of a row
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<Elem>;
-@group(0) @binding(2) var<storage, read_write> gamma: array<Elem>;
-@group(0) @binding(3) var<storage, read_write> y: array<Elem>;
+@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
+@group(0) @binding(2) var<storage, read_write> gamma: array<InMemory>;
+@group(0) @binding(3) var<storage, read_write> y: array<InMemory>;
+
+fn x_at(i: u32) -> Elem {
+    return from_memory(x[i]);
+}
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -24,22 +28,23 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     var mean = 0.0;
     if (CENTRED) {
         // Counted from the first element: a row far from zero keeps its digits.
-        let first = one_of(x[start]);
+        let first = one_of(x_at(start));
         var sums = Elem();
         for (var c = lane; c < p.cols; c += GROUP) {
-            sums += x[start + c] - first;
+            sums += x_at(start + c) - first;
         }
         mean = first + group_sum(lane, total(sums)) * p.share;
     }
     // Of what is left after the mean: squares of the elements themselves would cancel.
     var squares = Elem();
     for (var c = lane; c < p.cols; c += GROUP) {
-        let v = centred(x[start + c], mean);
+        let v = centred(x_at(start + c), mean);
         squares += v * v;
     }
     let deviation = 1.0 / sqrt(group_sum(lane, total(squares)) * p.share + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
-        y[start + c] = gamma[c] * (centred(x[start + c], mean) * deviation) + beta_at(c);
+        let standard = centred(x_at(start + c), mean) * deviation;
+        y[start + c] = to_memory(from_memory(gamma[c]) * standard + beta_at(c));
     }
     if (lane == 0u) {
         keep(row, mean, deviation);

@@ -9,16 +9,16 @@ struct Params {
     share: f32, // 1 / elements of a row
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> input: array<Elem>;
-@group(0) @binding(5) var<storage, read_write> gamma: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> input: array<InMemory>;
+@group(0) @binding(5) var<storage, read_write> gamma: array<InMemory>;
 
 fn slope_at(i: u32, column: u32) -> Elem {
-    return x_at(i) * gamma[column];
+    return x_at(i) * from_memory(gamma[column]);
 }
 
 // Standardised first: powers of the deviation alone would leave the range of f32.
 fn normal_at(i: u32, mean: f32, deviation: f32) -> Elem {
-    return centred(input[i], mean) * deviation;
+    return centred(from_memory(input[i]), mean) * deviation;
 }
 
 @compute @workgroup_size(THREADS)
@@ -56,11 +56,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let i = start + c;
         let d0 = slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope;
         let d1 = slope_at(i + GROUP, c + GROUP) - mean_g - normal_at(i + GROUP, mean, deviation) * slope;
-        y[i] = deviation * d0;
-        y[i + GROUP] = deviation * d1;
+        set_y(i, deviation * d0);
+        set_y(i + GROUP, deviation * d1);
     }
     if (c < p.cols) {
         let i = start + c;
-        y[i] = deviation * (slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope);
+        set_y(i, deviation * (slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope));
     }
 }

@@ -9,12 +9,12 @@ struct Params {
     part_len: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<Elem>;
-@group(0) @binding(2) var<storage, read_write> dy: array<Elem>;
-@group(0) @binding(3) var<storage, read_write> parts: array<Elem>;
+@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
+@group(0) @binding(2) var<storage, read_write> dy: array<InMemory>;
+@group(0) @binding(3) var<storage, read_write> parts: array<InMemory>;
 
 fn normal_at(i: u32, row: u32) -> Elem {
-    return centred(x[i], mean_of(row)) * deviation_of(row);
+    return centred(from_memory(x[i]), mean_of(row)) * deviation_of(row);
 }
 
 @compute @workgroup_size(64)
@@ -36,21 +36,21 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         var row = first;
         for (; row + 2u <= last; row += 2u) {
             let i = row * p.cols + c;
-            let g0 = dy[i];
-            let g1 = dy[i + p.cols];
+            let g0 = from_memory(dy[i]);
+            let g1 = from_memory(dy[i + p.cols]);
             block_products += g0 * normal_at(i, row) + g1 * normal_at(i + p.cols, row + 1u);
             block_sums += g0 + g1;
         }
         if (row < last) {
-            let g = dy[row * p.cols + c];
+            let g = from_memory(dy[row * p.cols + c]);
             block_products += g * normal_at(row * p.cols + c, row);
             block_sums += g;
         }
         products += block_products;
         sums += block_sums;
     }
-    parts[part * 2u * p.cols + c] = products;
+    parts[part * 2u * p.cols + c] = to_memory(products);
     if (CENTRED) {
-        parts[(part * 2u + 1u) * p.cols + c] = sums;
+        parts[(part * 2u + 1u) * p.cols + c] = to_memory(sums);
     }
 }

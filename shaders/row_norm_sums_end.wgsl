@@ -7,8 +7,8 @@ struct Params {
     parts: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> parts: array<Elem>;
-@group(0) @binding(2) var<storage, read_write> dgamma: array<Elem>;
+@group(0) @binding(1) var<storage, read_write> parts: array<InMemory>;
+@group(0) @binding(2) var<storage, read_write> dgamma: array<InMemory>;
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -19,11 +19,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var products = Elem();
     var sums = Elem();
     for (var part = 0u; part < p.parts; part++) {
-        products += parts[part * 2u * p.cols + c];
+        products += from_memory(parts[part * 2u * p.cols + c]);
         if (CENTRED) {
-            sums += parts[(part * 2u + 1u) * p.cols + c];
+            sums += from_memory(parts[(part * 2u + 1u) * p.cols + c]);
         }
     }
-    dgamma[c] = products;
+    dgamma[c] = to_memory(products);
     keep_beta(c, sums);
 }

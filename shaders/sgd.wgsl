@@ -10,7 +10,7 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<Four>;
+@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 
 @compute @workgroup_size(64)
@@ -24,5 +24,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let weight = weight_at(i);
-    set_weight(i, weight - rate * velocity(i, unscale * of_four(g[i]) + p.weight_decay * weight));
+    set_weight(i, weight - rate * velocity(i, unscale * from_memory(g[i]) + p.weight_decay * weight));
 }

@@ -41,9 +41,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let at = min(order + i, vec4(end - 1u));
         let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w)) - top;
         let w = select(exp(v) * scale, v - rest, vec4(LOG));
-        y[at.x] = w.x;
-        y[at.y] = w.y;
-        y[at.z] = w.z;
-        y[at.w] = w.w;
+        set_y(at.x, w.x);
+        set_y(at.y, w.y);
+        set_y(at.z, w.z);
+        set_y(at.w, w.w);
     }
 }

@@ -44,12 +44,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let v1 = x_at(i + 1u) - seen.top;
         let v2 = x_at(i + 2u) - seen.top;
         let v3 = x_at(i + 3u) - seen.top;
-        y[i] = result(v0, scale, rest);
-        y[i + 1u] = result(v1, scale, rest);
-        y[i + 2u] = result(v2, scale, rest);
-        y[i + 3u] = result(v3, scale, rest);
+        set_y(i, result(v0, scale, rest));
+        set_y(i + 1u, result(v1, scale, rest));
+        set_y(i + 2u, result(v2, scale, rest));
+        set_y(i + 3u, result(v3, scale, rest));
     }
     for (; i < end; i++) {
-        y[i] = result(x_at(i) - seen.top, scale, rest);
+        set_y(i, result(x_at(i) - seen.top, scale, rest));
     }
 }

@@ -36,9 +36,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let dy = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
         let t = vec4(s[at.x], s[at.y], s[at.z], s[at.w]);
         let w = select(t * (dy - total), dy - exp(t) * total, vec4(LOG));
-        y[at.x] = w.x;
-        y[at.y] = w.y;
-        y[at.z] = w.z;
-        y[at.w] = w.w;
+        set_y(at.x, w.x);
+        set_y(at.y, w.y);
+        set_y(at.z, w.z);
+        set_y(at.w, w.w);
     }
 }

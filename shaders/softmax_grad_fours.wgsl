@@ -10,18 +10,18 @@ struct Params {
     cols: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> s: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> s: array<InMemory>;
 
 fn term(i: u32) -> vec4<f32> {
     if (LOG) {
         return x_at(i);
     }
-    return x_at(i) * s[i];
+    return x_at(i) * from_memory(s[i]);
 }
 
 fn result(i: u32, total: f32) -> vec4<f32> {
     let dy = x_at(i);
-    let own = s[i];
+    let own = from_memory(s[i]);
     if (LOG) {
         return dy - exp(own) * total;
     }
@@ -49,10 +49,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (; i + 2u <= end; i += 2u) {
         let g0 = result(i, total);
         let g1 = result(i + 1u, total);
-        y[i] = g0;
-        y[i + 1u] = g1;
+        set_y(i, g0);
+        set_y(i + 1u, g1);
     }
     for (; i < end; i++) {
-        y[i] = result(i, total);
+        set_y(i, result(i, total));
     }
 }

@@ -32,6 +32,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let scale = 1.0 / total;
     for (var i = start + lane; i < end; i += GROUP) {
         let v = x_at(i) - top;
-        y[i] = select(exp(v) * scale, v - rest, LOG);
+        set_y(i, select(exp(v) * scale, v - rest, LOG));
     }
 }

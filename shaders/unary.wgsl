@@ -13,6 +13,6 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.quads) {
-        y[i] = unary(x_at(i), p.a, p.b);
+        set_y(i, unary(x_at(i), p.a, p.b));
     }
 }

@@ -8,12 +8,12 @@ struct Params {
     b: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> s: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> s: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.quads) {
-        y[i] = x_at(i) * unary_slope(s[i], p.a, p.b);
+        set_y(i, x_at(i) * unary_slope(from_memory(s[i]), p.a, p.b));
     }
 }

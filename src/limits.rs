@@ -89,7 +89,8 @@ pub struct Limits {
     pub min_subgroup: u32,
     /// How 16-bit floats can be held.
     pub f16: F16,
-    /// Whether updates go through memory in words of 64 bits, which costs software adapters less than words of 32. Needs
+    /// Whether kernels in fours of `f32`, but for products, convolutions and attention, go through memory in words of 64 bits,
+    /// which costs software adapters less than words of 32. Needs
     /// [`SHADER_INT64`](https://docs.rs/wgpu/30/wgpu/struct.Features.html), on Vulkan.
     pub long_words: bool,
     /// Cooperative matrices that matrix products and convolutions may use. It rounds their factors to `f16`, so that steps do

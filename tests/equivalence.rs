@@ -1,11 +1,12 @@
 //! Runs that must give the same bits: planned and eager, whatever the pool; twice from one seed; with memory reused or
-//! not, poisoned or not; with the loss read often or seldom. And every byte created was planned.
+//! not, poisoned or not; with the loss read often or seldom; in words of 32 bits or of 64. And every byte created was planned.
 
 mod support;
 
 use support::close::{Near, assert_close, assert_same_bits};
+use support::compare::kernels;
 use support::random_graph::random_step;
-use support::{both_classes, devices, noise, on_each, some_labels};
+use support::{both_classes, devices, networks, noise, on_each, some_labels};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
@@ -360,6 +361,35 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
                             );
                         }
                     }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn kernels_in_words_of_64_bits_give_the_bits_of_words_of_32() {
+    let whole = PlanOptions { optimizer: networks::optimizer(), ..PlanOptions::default() };
+    // Functions by themselves, and masks.
+    let single = PlanOptions { fuse: false, rebuild: false, bit_masks: true, ..whole };
+    on_each(devices(), |device| {
+        let own = device.limits();
+        if !own.long_words {
+            return;
+        }
+        let short = Limits { long_words: false, ..own.clone() };
+        for name in ["mlp", "cnn", "resnet", "gpt"] {
+            for options in [whole, single] {
+                let step = networks::network(name, networks::BATCH);
+                let [found, wanted] = [own, &short].map(|limits| {
+                    let plan = step.plan(&options, limits).expect("planned");
+                    let long = kernels(&plan).iter().filter(|name| name.contains("_u64")).count();
+                    assert_eq!(long > 3, limits.long_words, "{:?}", kernels(&plan));
+                    networks::run(device, &plan)
+                });
+                assert_eq!(wanted.len(), found.len());
+                for ((tensor, wanted), (_, found)) in wanted.iter().zip(&found) {
+                    assert_same_bits(&format!("{name}: {tensor}"), wanted, found);
                 }
             }
         }

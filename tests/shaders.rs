@@ -100,16 +100,17 @@ fn cooperating_convolutions() -> Vec<&'static Kernel> {
     bases.flat_map(of).collect()
 }
 
-/// Updates that go through memory in words of 64 bits.
-fn long_updates() -> Vec<&'static Kernel> {
-    use table::{ADAFACTOR, ADAM, ADAM8, ADAM8_WG, LION, MOMENTUM, SGD};
-    let bases = [&SGD, &MOMENTUM, &ADAM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
-    bases.into_iter().flatten().map(in_long_words).collect()
+/// Kernels that go through memory in words of 64 bits.
+fn in_words_of_64_bits() -> Vec<&'static Kernel> {
+    let bases = table::ALL.iter().copied().chain(written());
+    let long: Vec<_> = bases.filter(|base| in_long_words(base) != *base).map(in_long_words).collect();
+    assert!(long.len() >= 50, "only {} kernels in words of 64 bits", long.len());
+    long
 }
 
 /// Kernels that are made from those in the table.
 fn made() -> Vec<&'static Kernel> {
-    [products(), cooperating_convolutions(), long_updates(), written()].concat()
+    [products(), cooperating_convolutions(), in_words_of_64_bits(), written()].concat()
 }
 
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {

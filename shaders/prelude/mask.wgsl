@@ -9,7 +9,7 @@ struct Params {
     b: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> s: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> s: array<InMemory>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 
 fn passes(v: vec4<f32>) -> vec4<bool> {
@@ -21,6 +21,6 @@ fn passes(v: vec4<f32>) -> vec4<bool> {
 
 // Bits of elements behind the tensor's end mean nothing.
 fn four(i: u32) -> u32 {
-    let bits = select(vec4(0u), vec4(1u, 2u, 4u, 8u), passes(s[min(i, p.quads - 1u)]));
+    let bits = select(vec4(0u), vec4(1u, 2u, 4u, 8u), passes(from_memory(s[min(i, p.quads - 1u)])));
     return bits.x | bits.y | bits.z | bits.w;
 }

@@ -11,11 +11,13 @@ use super::table::{self, Held, Kernel};
 pub enum Prelude {
     /// `thread_number`
     Grid,
+    /// `Elem` and `InMemory`, in fours.
+    Fours,
     /// `unary_f` and `slope_f`
     Unary,
     /// `binary_f`
     Binary,
-    /// `norm` and `activated` of four elements.
+    /// `norm` and `activated` of an `Elem`.
     Norm,
     /// `dropout`, which reads `scalars`.
     Dropout,
@@ -29,9 +31,10 @@ impl Prelude {
     fn texts(self) -> &'static [&'static str] {
         match self {
             Self::Grid => &[table::GRID],
+            Self::Fours => &[table::ELEM4],
             Self::Unary => &[table::UNARY_FUNCTIONS],
             Self::Binary => &[table::BINARY_FUNCTIONS],
-            Self::Norm => &[table::ELEM4, table::ACTIVATION],
+            Self::Norm => &[table::ACTIVATION],
             Self::Dropout => &[table::PCG4D, table::DROPPED],
             Self::F16 => &[table::HALF_F16, table::WIDENED],
             Self::Bf16 => &[table::HALF_BF16, table::WIDENED],
@@ -113,19 +116,30 @@ pub fn reading(base: &'static Kernel, held: [Held; 2]) -> &'static Kernel {
         operand.map_or(*part, |i| held[i].operand(i))
     }));
     let [a, b] = held.map(Held::name);
-    of_parts(base, if a == b { a.to_owned() } else { format!("{a}_{b}") }, parts)
+    let formats = if a == b { a.to_owned() } else { format!("{a}_{b}") };
+    of_parts(base, [format!("{}_{formats}", base.name), String::new()], parts)
 }
 
-/// The update `base`, which goes through memory in words of 32 bits, with words of 64.
+/// How names of kernels end whose result lies over an operand.
+const IN_PLACE_ENDING: &str = "_in_place";
+
+/// The kernel `base`, with words of 64 bits where it goes through memory in fours of 32 bits.
 pub fn in_long_words(base: &'static Kernel) -> &'static Kernel {
-    let exchanged = |part: &&'static str| if *part == table::FOURS_F32 { table::FOURS_U64 } else { *part };
-    of_parts(base, "u64".to_owned(), base.parts.iter().map(exchanged).collect())
+    // A convolution that reads through a norm has fours for its arithmetic alone.
+    let in_memory = |part: &&str| *part != table::ELEM4 && part.contains("InMemory");
+    if !base.parts.contains(&table::ELEM4) || !base.parts.iter().any(in_memory) {
+        return base;
+    }
+    let exchanged = |part: &&'static str| if *part == table::ELEM4 { table::ELEM4_U64 } else { *part };
+    let in_place = base.name.strip_suffix(IN_PLACE_ENDING);
+    let ending = if in_place.is_some() { IN_PLACE_ENDING } else { "" };
+    let name = [format!("{}_u64", in_place.unwrap_or(base.name)), ending.to_owned()];
+    of_parts(base, name, base.parts.iter().map(exchanged).collect())
 }
 
 /// The kernel `base`, some of whose texts were exchanged.
-fn of_parts(base: &Kernel, ending: String, mut parts: Vec<&'static str>) -> &'static Kernel {
+fn of_parts(base: &Kernel, name: [String; 2], mut parts: Vec<&'static str>) -> &'static Kernel {
     let text = parts.pop().unwrap_or_default().to_owned();
-    let name = [format!("{}_{ending}", base.name), String::new()];
     let (preludes, slots) = (BTreeSet::new(), base.slots.to_vec());
     Draft { name, preludes, text, slots }.known(parts, base.workgroup, base.variants)
 }

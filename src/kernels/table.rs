@@ -24,9 +24,8 @@ macro_rules! wgsl {
 pub(super) const GRID: &str = wgsl!("prelude/grid");
 pub(super) const ELEM1: &str = wgsl!("prelude/elem1");
 pub(super) const ELEM4: &str = wgsl!("prelude/elem4");
-/// How updates go through memory: in words of 32 bits, or of 64.
-pub(super) const FOURS_F32: &str = wgsl!("prelude/fours_f32");
-pub(super) const FOURS_U64: &str = wgsl!("prelude/fours_u64");
+/// `ELEM4` where memory is gone through in words of 64 bits.
+pub(super) const ELEM4_U64: &str = wgsl!("prelude/elem4_u64");
 const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
 const IN_PLACE: &str = wgsl!("prelude/in_place");
 pub(super) const UNARY_FUNCTIONS: &str = wgsl!("prelude/unary_functions");
@@ -163,11 +162,11 @@ placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [ONLINE],
 placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [], [3], 8, LOG);
 placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
 placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
-kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ONLINE], [1, 2, 3, 4], 8, NONE);
+kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ELEM4, ONLINE], [1, 2, 3, 4], 8, NONE);
 kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
-kernel!(MASK, "mask", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
-kernel!(MASK_WG, "mask_wg", [GRID, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK, "mask", [GRID, ELEM4, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK_WG, "mask_wg", [GRID, ELEM4, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(LABEL_SHARE, "label_share", [GRID], [1, 2], 8, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
 kernel!(FILL, "fill", [GRID], [1], 64, NONE);
@@ -184,7 +183,7 @@ kernel!(LOSS_SCALE_SEED, "loss_scale_seed", [], [1, 2], 1, NONE);
 kernel!(NOT_FINITE, "not_finite", [GRID], [1, 2], 8, NONE);
 kernel!(NOT_FINITE_END, "not_finite_end", [], [1, 2], 1, NONE);
 kernel!(LOSS_SCALE, "loss_scale", [], [1, 2, 3, 4, 5], 1, NONE);
-kernel!(MOVING_AVERAGE, "moving_average", [GRID], [1, 2, 3, 4], 64, NONE);
+kernel!(MOVING_AVERAGE, "moving_average", [GRID, ELEM4], [1, 2, 3, 4], 64, NONE);
 
 #[path = "updates.rs"]
 mod updates;

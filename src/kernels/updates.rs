@@ -1,6 +1,6 @@
 //! Kernels of optimizers, each for weights in 32 bits, in `f16` and in `bf16`.
 
-use super::{FOURS_F32, GRID, HALF_BF16, HALF_F16, Kernel, PCG4D, WIDENED};
+use super::{ELEM4, GRID, HALF_BF16, HALF_F16, Kernel, PCG4D, WIDENED};
 
 const IN_F32: &str = wgsl!("prelude/weight_f32");
 const IN_HALF: &str = wgsl!("prelude/weight_half");
@@ -18,21 +18,21 @@ macro_rules! update {
         pub static $id: [Kernel; 3] = [
             Kernel {
                 name: $name,
-                parts: &[GRID, FOURS_F32, IN_F32, $($part),*],
+                parts: &[GRID, ELEM4, IN_F32, $($part),*],
                 slots: $slots,
                 workgroup: $workgroup,
                 variants: &[$(&[$($constant),*]),*],
             },
             Kernel {
                 name: concat!($name, "_f16"),
-                parts: &[GRID, PCG4D, HALF_F16, WIDENED, FOURS_F32, IN_HALF, $($part),*],
+                parts: &[GRID, PCG4D, HALF_F16, WIDENED, ELEM4, IN_HALF, $($part),*],
                 slots: $slots,
                 workgroup: $workgroup,
                 variants: with_rounding!($([$($constant),*])*),
             },
             Kernel {
                 name: concat!($name, "_bf16"),
-                parts: &[GRID, PCG4D, HALF_BF16, WIDENED, FOURS_F32, IN_HALF, $($part),*],
+                parts: &[GRID, PCG4D, HALF_BF16, WIDENED, ELEM4, IN_HALF, $($part),*],
                 slots: $slots,
                 workgroup: $workgroup,
                 variants: with_rounding!($([$($constant),*])*),

@@ -41,7 +41,7 @@ fn alone(site: &Site, chain: &Chain, operands: &[Given], in_place: Option<usize>
     let name = [chain.name().to_owned(), ending.to_owned()];
     let text = writer.text();
     let Writer { words, mut preludes, .. } = writer;
-    preludes.insert(Prelude::Grid);
+    preludes.extend([Prelude::Grid, Prelude::Fours]);
     let kernel = Draft { name, preludes, text, slots }.kernel();
     let count = quads(chain.shape().numel());
     let words: Vec<u32> = std::iter::once(count).chain(words).collect();

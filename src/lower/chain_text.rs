@@ -37,6 +37,17 @@ impl Layout {
         }
     }
 
+    /// What four neighbours are in memory.
+    fn fours(self) -> &'static str {
+        if self == Self::Alone { "InMemory" } else { "vec4<f32>" }
+    }
+
+    /// Four neighbours, read.
+    fn four(self, memory: &str, at: &str) -> String {
+        let read = format!("{memory}[{at}]");
+        if self == Self::Alone { format!("from_memory({read})") } else { read }
+    }
+
     fn params(self) -> &'static str {
         if self == Self::Alone { "p" } else { "p.rest" }
     }
@@ -187,7 +198,7 @@ impl Writer {
                 }
             }
             Read::Whole if over && apart => Self::lanes(self.layout.result(), "at"),
-            Read::Whole if over => format!("{}[i]", self.layout.result()),
+            Read::Whole if over => self.layout.four(self.layout.result(), "i"),
             Read::Whole if apart => {
                 self.bind(k, &memory, "f32");
                 Self::lanes(&memory, "at")
@@ -198,8 +209,8 @@ impl Writer {
                 format!("bitcast<vec4<f32>>(widened({memory}[i]))")
             }
             Read::Whole => {
-                self.bind(k, &memory, "vec4<f32>");
-                format!("{memory}[i]")
+                self.bind(k, &memory, self.layout.fours());
+                self.layout.four(&memory, "i")
             }
             Read::Strip { len: 1, .. } => {
                 self.bind(k, &memory, "f32");
@@ -209,9 +220,13 @@ impl Writer {
             Read::Strip { inner, len } => {
                 let in_fours = !apart && !one && inner == 1 && len.is_multiple_of(4);
                 shared = one || (!apart && inner.is_multiple_of(4));
-                self.bind(k, &memory, if in_fours { "vec4<f32>" } else { "f32" });
+                self.bind(k, &memory, if in_fours { self.layout.fours() } else { "f32" });
                 let at = self.place(read, inner, len);
-                if shared || in_fours { format!("{memory}[{at}]") } else { Self::lanes(&memory, &at) }
+                match (in_fours, shared) {
+                    (true, _) => self.layout.four(&memory, &at),
+                    (false, true) => format!("{memory}[{at}]"),
+                    (false, false) => Self::lanes(&memory, &at),
+                }
             }
         };
         self.line(&format!("let {name} = {value};"));
@@ -303,7 +318,7 @@ impl Writer {
 
     /// Terms are shared by elements of one channel, or each element has its own.
     fn norm(&mut self, code: u32, args: &[Four]) -> String {
-        self.preludes.insert(Prelude::Norm);
+        self.preludes.extend([Prelude::Fours, Prelude::Norm]);
         let x = args[0].vector();
         let [mean, deviation, gamma, beta] = [1, 2, 3, 4].map(|i| args[i].name.as_str());
         format!("activated(norm({x}, Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})), {code}u)")
@@ -328,7 +343,7 @@ fn kept(v: vec4<f32>) -> vec4<f32> {{
     zero: u32,
 {fields}}}
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<InMemory>;
 {bindings}
 {kept}
 @compute @workgroup_size(64)
@@ -337,7 +352,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
     if (i >= p.quads) {{
         return;
     }}
-{body}    y[i] = result;
+{body}    y[i] = to_memory(result);
 }}
 "
             ),

@@ -25,7 +25,7 @@ mod update;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Chain, Op, Read, Source};
-use crate::kernels::Launch;
+use crate::kernels::{Launch, in_long_words};
 use crate::limits::Limits;
 use crate::shape::Shape;
 
@@ -120,6 +120,16 @@ pub fn lower(site: &Site) -> Result<Lowered> {
     if site.outputs.iter().any(|(shape, _)| shape.numel() == 0) {
         return Ok(Lowered::default());
     }
+    let mut lowered = by_op(site)?;
+    if site.limits.long_words {
+        for launch in &mut lowered.launches {
+            launch.kernel = in_long_words(launch.kernel);
+        }
+    }
+    Ok(lowered)
+}
+
+fn by_op(site: &Site) -> Result<Lowered> {
     Ok(match site.op {
         Op::MatMul { ta, tb, .. } => matmul::matmul(site, *ta, *tb)?,
         Op::Unary(f) => elementwise::unary(site, *f).into(),

@@ -4,7 +4,7 @@ use super::grid::{per_thread, quads};
 use super::{Operand, Site, flag};
 use crate::dtype::DType;
 use crate::graph::{Stored, Update};
-use crate::kernels::{Kernel, Launch, in_long_words, table};
+use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
 
 pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Operand> {
@@ -58,8 +58,7 @@ fn launch(
     let mut params = vec![quads];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
     params.push(key);
-    let kernel = if site.limits.long_words { in_long_words(&kernels[held]) } else { &kernels[held] };
-    let mut launch = per_thread(site, kernel, threads, memory, &params);
+    let mut launch = per_thread(site, &kernels[held], threads, memory, &params);
     launch.constants = constants;
     launch
 }

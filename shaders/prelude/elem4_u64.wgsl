@@ -1,0 +1,12 @@
+// Elements in fours, as elem4.wgsl; in memory two words of 64 bits: software adapters go through memory word by word.
+alias Elem = vec4<f32>;
+alias InMemory = vec2<u64>;
+fn from_memory(words: InMemory) -> Elem {
+    let low = vec2<u32>(words);
+    let high = vec2<u32>(words >> vec2(32u));
+    return bitcast<vec4<f32>>(vec4(low.x, high.x, low.y, high.y));
+}
+fn to_memory(v: Elem) -> InMemory {
+    let bits = bitcast<vec4<u32>>(v);
+    return vec2<u64>(bits.xz) | (vec2<u64>(bits.yw) << vec2(32u));
+}
