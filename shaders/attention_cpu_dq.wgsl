@@ -32,6 +32,8 @@ fn main(
     let s3 = stats[number.w];
     let sum = vec4(s0.x, s1.x, s2.x, s3.x);
     let mean = vec4(s0.y, s1.y, s2.y, s3.y);
+    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    let scale = select(vec4(p.scale), vec4<f32>(), end == vec4(1u));
     for (var tile = p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
         let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
@@ -42,6 +44,6 @@ fn main(
         }
         let t = weights(seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end), sum);
         let before = vec4(select(1.0, 0.0, tile == 0u));
-        gather(slopes(t, d, mean), K, k_row, Q, q_row, before, vec4(1.0), inside);
+        gather(slopes(t, d, mean, scale), K, k_row, Q, q_row, before, vec4(1.0), inside);
     }
 }

@@ -9,7 +9,9 @@ fn slope(
     let end = select(p.cols, min(row + 1u, p.cols), p.causal != 0u);
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
-    return weight(seen(s, col, 0u, end), vec4(stat.x)) * (d * keep - stat.y) * p.scale;
+    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    let scale = select(p.scale, 0.0, end == 1u);
+    return weight(seen(s, col, 0u, end), vec4(stat.x)) * (d * keep - stat.y) * scale;
 }
 
 @compute @workgroup_size(64)

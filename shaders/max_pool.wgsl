@@ -1,4 +1,4 @@
-// max_pool: y = the largest element of each window, at = where in the window it was (row * kernel width + column)
+// max_pool: y = the largest element of each window, or its last NaN, at = where in the window it was (row * kernel width + column)
 // x [n, c, h, w] -> y [n, c, h', w'], at: a byte for each element of y, four to a word, the first lowest
 // grid: threads of four elements, folded      overrides: none      requires: windows of at most 255 elements
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
@@ -20,7 +20,7 @@ fn pooled(i: u32) -> u32 {
             let ix = ox * p.stride.y + s * p.dilation.y - p.padding.y;
             if (iy < p.image.x && ix < p.image.y) {
                 let v = x[base + iy * p.image.y + ix];
-                if (tap == 255u || v > best) {
+                if (tap == 255u || v > best || nan1(v)) {
                     best = v;
                     tap = r * p.kernel.y + s;
                 }

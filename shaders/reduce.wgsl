@@ -22,7 +22,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 fn combine(sum: f32, v: f32) -> f32 {
-    return select(sum + v, max(sum, v), MODE == 1u);
+    return select(sum + v, or_nan1(sum, or_nan1(v, max(sum, v))), MODE == 1u);
 }
 
 fn take(i: u32) -> f32 {

@@ -5,7 +5,7 @@ fn norm(x: Elem, mean: Elem, scale: Elem, beta: Elem) -> Elem {
 }
 fn activated(v: Elem, activation: u32) -> Elem {
     let low = select(v, max(v, Elem(0.0)), activation != 0u);
-    return select(low, min(low, Elem(6.0)), activation == 2u);
+    return or_nan(v, select(low, min(low, Elem(6.0)), activation == 2u));
 }
 // dy where the activation lets it pass.
 fn passed(v: Elem, dy: Elem, activation: u32) -> Elem {

@@ -124,29 +124,29 @@ fn part_weights_by(t: Part, top: f32) -> Part {
 }
 
 // weight (dweight - mean) scale, the mean being a number for each own row.
-fn part_slopes(t: Part, d: Part, mean: vec4<f32>) -> Part {
+fn part_slopes(t: Part, d: Part, mean: vec4<f32>, scale: vec4<f32>) -> Part {
     return Part(
-        t.s0 * (d.s0 - mean) * p.scale,
-        t.s1 * (d.s1 - mean) * p.scale,
-        t.s2 * (d.s2 - mean) * p.scale,
-        t.s3 * (d.s3 - mean) * p.scale,
-        t.s4 * (d.s4 - mean) * p.scale,
-        t.s5 * (d.s5 - mean) * p.scale,
-        t.s6 * (d.s6 - mean) * p.scale,
-        t.s7 * (d.s7 - mean) * p.scale,
+        t.s0 * (d.s0 - mean) * scale,
+        t.s1 * (d.s1 - mean) * scale,
+        t.s2 * (d.s2 - mean) * scale,
+        t.s3 * (d.s3 - mean) * scale,
+        t.s4 * (d.s4 - mean) * scale,
+        t.s5 * (d.s5 - mean) * scale,
+        t.s6 * (d.s6 - mean) * scale,
+        t.s7 * (d.s7 - mean) * scale,
     );
 }
 
-fn part_slopes_by(t: Part, d: Part, mean: f32) -> Part {
+fn part_slopes_by(t: Part, d: Part, mean: f32, scale: f32) -> Part {
     return Part(
-        t.s0 * (d.s0 - vec4(subgroupBroadcast(mean, 0u))) * p.scale,
-        t.s1 * (d.s1 - vec4(subgroupBroadcast(mean, 1u))) * p.scale,
-        t.s2 * (d.s2 - vec4(subgroupBroadcast(mean, 2u))) * p.scale,
-        t.s3 * (d.s3 - vec4(subgroupBroadcast(mean, 3u))) * p.scale,
-        t.s4 * (d.s4 - vec4(subgroupBroadcast(mean, 4u))) * p.scale,
-        t.s5 * (d.s5 - vec4(subgroupBroadcast(mean, 5u))) * p.scale,
-        t.s6 * (d.s6 - vec4(subgroupBroadcast(mean, 6u))) * p.scale,
-        t.s7 * (d.s7 - vec4(subgroupBroadcast(mean, 7u))) * p.scale,
+        t.s0 * (d.s0 - vec4(subgroupBroadcast(mean, 0u))) * scale,
+        t.s1 * (d.s1 - vec4(subgroupBroadcast(mean, 1u))) * scale,
+        t.s2 * (d.s2 - vec4(subgroupBroadcast(mean, 2u))) * scale,
+        t.s3 * (d.s3 - vec4(subgroupBroadcast(mean, 3u))) * scale,
+        t.s4 * (d.s4 - vec4(subgroupBroadcast(mean, 4u))) * scale,
+        t.s5 * (d.s5 - vec4(subgroupBroadcast(mean, 5u))) * scale,
+        t.s6 * (d.s6 - vec4(subgroupBroadcast(mean, 6u))) * scale,
+        t.s7 * (d.s7 - vec4(subgroupBroadcast(mean, 7u))) * scale,
     );
 }
 

@@ -131,21 +131,21 @@ fn weights_by(t: Tile, top: Numbers) -> Tile {
     );
 }
 
-fn slopes(t: Tile, d: Tile, mean: vec4<f32>) -> Tile {
+fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>) -> Tile {
     return Tile(
-        part_slopes(t.a, d.a, mean), part_slopes(t.b, d.b, mean),
-        part_slopes(t.c, d.c, mean), part_slopes(t.d, d.d, mean),
-        part_slopes(t.e, d.e, mean), part_slopes(t.f, d.f, mean),
-        part_slopes(t.g, d.g, mean), part_slopes(t.h, d.h, mean),
+        part_slopes(t.a, d.a, mean, scale), part_slopes(t.b, d.b, mean, scale),
+        part_slopes(t.c, d.c, mean, scale), part_slopes(t.d, d.d, mean, scale),
+        part_slopes(t.e, d.e, mean, scale), part_slopes(t.f, d.f, mean, scale),
+        part_slopes(t.g, d.g, mean, scale), part_slopes(t.h, d.h, mean, scale),
     );
 }
 
-fn slopes_by(t: Tile, d: Tile, mean: Numbers) -> Tile {
+fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: f32) -> Tile {
     return Tile(
-        part_slopes_by(t.a, d.a, mean.v0.x), part_slopes_by(t.b, d.b, mean.v0.y),
-        part_slopes_by(t.c, d.c, mean.v0.z), part_slopes_by(t.d, d.d, mean.v0.w),
-        part_slopes_by(t.e, d.e, mean.v1.x), part_slopes_by(t.f, d.f, mean.v1.y),
-        part_slopes_by(t.g, d.g, mean.v1.z), part_slopes_by(t.h, d.h, mean.v1.w),
+        part_slopes_by(t.a, d.a, mean.v0.x, scale), part_slopes_by(t.b, d.b, mean.v0.y, scale),
+        part_slopes_by(t.c, d.c, mean.v0.z, scale), part_slopes_by(t.d, d.d, mean.v0.w, scale),
+        part_slopes_by(t.e, d.e, mean.v1.x, scale), part_slopes_by(t.f, d.f, mean.v1.y, scale),
+        part_slopes_by(t.g, d.g, mean.v1.z, scale), part_slopes_by(t.h, d.h, mean.v1.w, scale),
     );
 }
 

@@ -16,10 +16,10 @@ fn binary_div(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return a / b;
 }
 fn binary_max(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return max(a, b);
+    return or_nan4(a, or_nan4(b, max(a, b)));
 }
 fn binary_min(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return min(a, b);
+    return or_nan4(a, or_nan4(b, min(a, b)));
 }
 fn binary_equal(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return flag(a == b);

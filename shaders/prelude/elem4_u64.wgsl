@@ -6,6 +6,10 @@ fn from_memory(words: InMemory) -> Elem {
     let high = vec2<u32>(words >> vec2(32u));
     return bitcast<vec4<f32>>(vec4(low.x, high.x, low.y, high.y));
 }
+// `r`, or `v` where that is NaN: bits are compared, because compilers may assume that there is none.
+fn or_nan(v: Elem, r: Elem) -> Elem {
+    return select(r, v, (bitcast<vec4<u32>>(v) & vec4(0x7fffffffu)) > vec4(0x7f800000u));
+}
 fn to_memory(v: Elem) -> InMemory {
     let bits = bitcast<vec4<u32>>(v);
     return vec2<u64>(bits.xz) | (vec2<u64>(bits.yw) << vec2(32u));

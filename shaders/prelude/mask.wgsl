@@ -1,5 +1,5 @@
 // Where a function lets gradients pass: four bits for four elements. F is the code of graph::Unary: clamp passes from a to
-// b, told from its input; ReLU and leaky ReLU above 0, told from their output.
+// b, told from its input; ReLU and leaky ReLU above 0, told from their output. ReLU passes at NaN.
 override F: u32 = 9u;
 struct Params {
     threads_x: u32,
@@ -16,7 +16,7 @@ fn passes(v: vec4<f32>) -> vec4<bool> {
     if (F == 8u) {
         return (v >= vec4(p.a)) & (v <= vec4(p.b));
     }
-    return v > vec4(0.0);
+    return (v > vec4(0.0)) | (nan4(v) & vec4(F == 9u));
 }
 
 // Bits of elements behind the tensor's end mean nothing.

@@ -3,7 +3,7 @@
 
 // tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows.
 fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
-    return tanh(clamp(v, vec4(-15.0), vec4(15.0)));
+    return or_nan4(v, tanh(clamp(v, vec4(-15.0), vec4(15.0))));
 }
 
 // e^-|v| never overflows.
@@ -65,10 +65,10 @@ fn unary_recip(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return 1.0 / v;
 }
 fn unary_clamp(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
-    return min(max(v, vec4(a)), vec4(b));
+    return or_nan4(v, min(max(v, vec4(a)), vec4(b)));
 }
 fn unary_relu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
-    return max(v, vec4(0.0));
+    return or_nan4(v, max(v, vec4(0.0)));
 }
 fn unary_leaky_relu(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return select(a * v, v, v > vec4(0.0));
@@ -111,7 +111,7 @@ fn slope_clamp(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return select(vec4(0.0), vec4(1.0), (s >= vec4(a)) & (s <= vec4(b)));
 }
 fn slope_relu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
-    return select(vec4(0.0), vec4(1.0), s > vec4(0.0));
+    return select(vec4(0.0), vec4(1.0), (s > vec4(0.0)) | nan4(s));
 }
 fn slope_leaky_relu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return select(vec4(a), vec4(1.0), s > vec4(0.0));

@@ -2,11 +2,13 @@
 
 mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Phase, Tensor, Trace, ValueId};
+use crate::graph::{
+    Class, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Param, Phase, Tensor, Trace, Value, ValueId,
+};
 use crate::shape::Shape;
 
 /// The gradient of a scalar with respect to each parameter that it depends on.
@@ -22,10 +24,11 @@ pub struct Gradients {
 /// # Errors
 /// [`Error::Option`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
 pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> {
-    differentiate_scaled(graph, loss, None)
+    differentiate_scaled(graph, loss, None, 1)
 }
 
-/// [`differentiate`], with gradients that are multiplied by a scale that the device keeps.
+/// [`differentiate`], with gradients that are multiplied by a scale that the device keeps, and divided by `parts`: where a
+/// batch is run in so many parts, the loss is the mean of theirs.
 ///
 /// # Errors
 /// As there.
@@ -33,6 +36,7 @@ pub fn differentiate_scaled(
     graph: Graph,
     loss: ValueId,
     scale: Option<LossScale>,
+    parts: u32,
 ) -> Result<(Trace, Gradients)> {
     let shape = graph.value(loss).shape;
     if shape.numel() != 1 {
@@ -44,7 +48,8 @@ pub fn differentiate_scaled(
     let nodes = graph.nodes.clone();
     let wanted = depends_on_parameters(&graph);
     let mut parameters: Vec<ValueId> =
-        graph.ids().filter(|(_, value)| value.class == Class::Parameter).map(|(id, _)| id).collect();
+        graph.ids().filter(|(id, _)| wanted[id.index()]).map(|(id, _)| id).collect();
+    parameters.retain(|id| graph.value(*id).class == Class::Parameter);
     parameters.sort_by_key(|id| {
         let name = &graph.value(*id).name;
         graph.parameters.iter().position(|p| p.name() == name)
@@ -56,9 +61,11 @@ pub fn differentiate_scaled(
     trace.phase(Phase::Backward, || {
         let seed = match &scaled {
             Some((LossScale { start, .. }, state)) => {
-                state.one(Op::LossScaleSeed { start: *start }, &[state], Location::caller()).reshape(shape)
+                let seed = state.one(Op::LossScaleSeed { start: *start }, &[state], Location::caller());
+                let seed = if parts > 1 { seed.scale(1.0 / parts as f32) } else { seed };
+                seed.reshape(shape)
             }
-            None => trace.tensor(loss).fill_like(shape, 1.0),
+            None => trace.tensor(loss).fill_like(shape, 1.0 / parts as f32),
         };
         gradients.insert(loss, seed);
         for node in nodes.iter().rev() {
@@ -108,9 +115,12 @@ fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
         && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
 }
 
-/// For each value, whether a parameter can change it.
+/// For each value, whether a trained parameter can change it.
 fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
-    let mut depends: Vec<bool> = graph.values.iter().map(|v| v.class == Class::Parameter).collect();
+    let buffers: BTreeSet<&str> =
+        graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
+    let trained = |value: &Value| value.class == Class::Parameter && !buffers.contains(value.name.as_str());
+    let mut depends: Vec<bool> = graph.values.iter().map(trained).collect();
     for node in &graph.nodes {
         if node.inputs.iter().any(|id| depends[id.index()]) {
             for id in &node.outputs {

@@ -165,6 +165,7 @@ impl Tensor {
     }
 
     /// The same numbers in another element type; any shape. `f32 → u32` truncates and saturates, NaN becomes 0.
+    /// The gradient passes among floats; integers have none.
     /// `f32 → f16` and `f32 → bf16` round to nearest, ties to even; what is larger than the largest number (65,504 for
     /// `f16`), infinities too, becomes that number; NaN stays NaN.
     #[track_caller]
@@ -180,7 +181,7 @@ impl Tensor {
     /// evaluating, nothing. No mask is kept: the backward pass draws the same one again.
     #[track_caller]
     #[must_use]
-    pub fn dropout(&self, p: f32) -> Tensor {
+    pub fn dropout(&self, p: f64) -> Tensor {
         let at = Location::caller();
         if !(0.0..1.0).contains(&p) {
             self.trace.complain(format!("dropout with p = {p}: it must be at least 0 and below 1"), at);

@@ -14,7 +14,7 @@ pub struct Attention {
     /// Factor of the scores `q·k`; `None`: `1/√d`.
     pub scale: Option<f32>,
     /// Chance that a weight becomes 0 while training; the others are scaled by `1/(1-p)`.
-    pub dropout: f32,
+    pub dropout: f64,
 }
 
 /// Added to the score of a key that a query may not see.

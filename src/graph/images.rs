@@ -30,7 +30,8 @@ impl Tensor {
     }
 
     /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']` with
-    /// `h' = (h - 1) s - 2p + d (kh - 1) + extra + 1`; `extra` is PyTorch's `output_padding`.
+    /// `h' = (h - 1) s - 2p + d (kh - 1) + extra + 1`; `extra` is PyTorch's `output_padding`, smaller than the stride or the
+    /// dilation.
     #[track_caller]
     #[must_use]
     pub fn conv_transpose2d(
@@ -42,17 +43,49 @@ impl Tensor {
         groups: usize,
     ) -> Tensor {
         let at = Location::caller();
-        let length = |axis: usize| {
-            let Window { kernel, stride, padding, dilation } = window;
+        let Window { kernel, stride, padding, dilation } = window;
+        if (0..2).any(|axis| extra[axis] >= stride[axis].max(dilation[axis])) {
+            let message = format!(
+                "conv_transpose2d of {}: output padding {extra:?} must be smaller than the stride {stride:?} or the dilation \
+                 {dilation:?}",
+                self.shape
+            );
+            self.trace.complain(message, at);
+            return Tensor { id: None, ..self.clone() };
+        }
+        // With `padding`, before anything is added or cut off.
+        let length = |axis: usize, padding: usize| {
             let grown = self.dim(axis + 2).max(1).saturating_sub(1) * stride[axis]
                 + dilation[axis] * kernel[axis].saturating_sub(1)
-                + extra[axis]
                 + 1;
-            grown.saturating_sub(2 * padding[axis])
+            grown.saturating_sub(2 * padding)
         };
-        let op = Op::Conv2dInput { window, groups, size: [length(0), length(1)], then: None };
-        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
-        self.one(op, &inputs, at)
+        let transposed = |window: Window, size: [usize; 2], bias: Option<&Tensor>| {
+            let op = Op::Conv2dInput { window, groups, size, then: None };
+            let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+            self.one(op, &inputs, at)
+        };
+        let size = [0, 1].map(|axis| length(axis, padding[axis]) + extra[axis]);
+        if (0..2).all(|axis| extra[axis] < stride[axis]) {
+            return transposed(window, size, bias);
+        }
+        // A convolution of so large a result would have more outputs than there are: the whole, without padding, is cut, and
+        // what lies beyond it is zero.
+        let whole =
+            transposed(Window { padding: [0; 2], ..window }, [0, 1].map(|axis| length(axis, 0)), None);
+        let cut = (0..2).fold(whole, |x, axis| {
+            let (start, dim) = (padding[axis], x.dim(axis + 2));
+            let end = (start + size[axis]).min(dim);
+            x.slice(axis + 2, start.min(end)..end).pad(
+                axis + 2,
+                0,
+                size[axis].saturating_sub(end.saturating_sub(start)),
+            )
+        });
+        match bias {
+            Some(bias) => cut.add(&bias.reshape([cut.dim(1), 1, 1])),
+            None => cut,
+        }
     }
 
     /// The largest element of each window; the first of equal ones gets the gradient. Where it was is kept as one

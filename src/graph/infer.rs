@@ -142,9 +142,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Pad { axis, before, after } => {
             all_float(inputs)?;
             let x = shape(0);
-            match x.dims().get(*axis) {
-                Some(dim) => Ok(vec![(x.with(*axis, dim + before + after), F32)]),
-                None => Err(format!("pad along axis {axis} of {x}")),
+            let sum = |dim: &usize| dim.checked_add(*before)?.checked_add(*after);
+            match (x.dims().get(*axis), x.dims().get(*axis).and_then(sum)) {
+                (Some(_), Some(padded)) => Ok(vec![(x.with(*axis, padded), F32)]),
+                (Some(_), None) => Err(format!("pad of {x} by {before} and {after}: too long")),
+                (None, _) => Err(format!("pad along axis {axis} of {x}")),
             }
         }
         Op::Concat { axis } => concat(inputs, *axis),

@@ -47,7 +47,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                 }
             }
             let [o, per_group] = [weight[0], weight[1]];
-            divides(name, *groups, c, o)?;
+            divides(name, *groups, [("input", c), ("output", o)])?;
             if per_group * groups != c {
                 return Err(format!(
                     "{name}: {} has {c} channels, the weight {} with {groups} groups takes {}",
@@ -63,7 +63,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Conv2dInput { window, groups, size, .. } => {
             let ([n, o, h, w], weight) = (image(0)?, kernel(name, inputs, *window)?);
             let c = weight[1] * groups;
-            divides(name, *groups, o, c)?;
+            divides(name, *groups, [("input", o), ("output", c)])?;
             if weight[0] != o {
                 return Err(format!("{name}: {} and weight {} do not match", inputs[0].0, inputs[1].0));
             }
@@ -75,7 +75,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         }
         Op::Conv2dWeight { window, groups, .. } => {
             let ([n, c, h, w], dy) = (image(0)?, image(1)?);
-            divides(name, *groups, c, dy[1])?;
+            divides(name, *groups, [("input", c), ("output", dy[1])])?;
             channels(2..inputs.len(), c)?;
             let [h, w] = window.output([h, w]).map_err(named)?;
             if dy != [n, dy[1], h, w] {
@@ -99,6 +99,12 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::AvgPool2d(over) => {
             let [n, c, h, w] = image(0)?;
             let [h, w] = match over {
+                Averaging::Window { window, .. } if window.dilation != [1; 2] => {
+                    return Err(named(format!(
+                        "a window with dilation {:?}; averages take 1",
+                        window.dilation
+                    )));
+                }
                 Averaging::Window { window, .. } => pooled(*window, [h, w]).map_err(named)?,
                 Averaging::Adaptive(size) if size.contains(&0) => {
                     return Err(named(format!("{size:?} bins; at least one")));
@@ -148,9 +154,9 @@ fn kernel(name: &str, inputs: &[Type], window: Window) -> Result<[usize; 4], Str
     }
 }
 
-fn divides(name: &str, groups: usize, a: usize, b: usize) -> Result<(), String> {
-    match [a, b].into_iter().find(|c| groups == 0 || c % groups != 0) {
-        Some(c) => Err(format!("{name}: {c} channels are not divisible by {groups} groups")),
+fn divides(name: &str, groups: usize, channels: [(&str, usize); 2]) -> Result<(), String> {
+    match channels.into_iter().find(|(_, c)| groups == 0 || c % groups != 0) {
+        Some((side, c)) => Err(format!("{name}: {c} {side} channels are not divisible by {groups} groups")),
         None => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use super::{Binary, Op, Tensor};
+use crate::shape::Shape;
 
 impl Tensor {
     /// Cross-entropy of logits `[n, classes]` with class indices `[n]`, the mean over the rows whose label is not
@@ -49,10 +50,13 @@ impl Tensor {
         sums.reduce(|sum, next| sum.add(&next)).expect("at least two chunks").mul(&share)
     }
 
-    /// Mean squared error, shapes equal or broadcast.
+    /// Mean squared error over all elements; shapes equal.
     #[track_caller]
     #[must_use]
     pub fn mse(&self, target: &Tensor) -> Tensor {
+        if self.shape() != target.shape() {
+            return self.unequal("mse: predictions", target);
+        }
         self.sub(target).square().mean(&[])
     }
 
@@ -60,12 +64,19 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn bce_with_logits(&self, target: &Tensor) -> Tensor {
-        let at = Location::caller();
         if self.shape() != target.shape() {
-            let message =
-                format!("bce_with_logits: logits {} and targets {} differ", self.shape(), target.shape());
-            self.trace.complain(message, at);
+            return self.unequal("bce_with_logits: logits", target);
         }
-        self.one(Op::Binary(Binary::BceLogits), &[self, target], at).mean(&[])
+        self.one(Op::Binary(Binary::BceLogits), &[self, target], Location::caller()).mean(&[])
+    }
+
+    /// A loss of operands that would broadcast is nearly always a mistake: `[n, 1]` with `[n]` compares all with all.
+    #[track_caller]
+    fn unequal(&self, what: &str, target: &Tensor) -> Tensor {
+        let (own, other) = (self.shape(), target.shape());
+        if self.id.is_none() || target.id.is_none() {
+            return Tensor { id: None, shape: Shape::from([]), ..self.clone() };
+        }
+        self.mistake(format!("{what} {own} and targets {other} differ; reshape one to the other"), [])
     }
 }

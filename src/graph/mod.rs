@@ -27,7 +27,7 @@ pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub(crate) use infer::matmul as matmul_shape;
 pub use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Link, LossScale,
+    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Kept, Link, LossScale,
     MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub(crate) use op::{is_link, only_reads, reads};
@@ -230,6 +230,11 @@ impl Graph {
     /// Values that the host feeds, in the order of their declaration.
     pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, value)| value.class == Class::Input)
+    }
+
+    /// The largest key of a random draw; 0 where there is none.
+    pub(crate) fn draw_keys(&self) -> u32 {
+        self.nodes.iter().filter_map(|node| node.op.clone().draw_key().copied()).max().unwrap_or(0)
     }
 
     /// Every value with its id.

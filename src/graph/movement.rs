@@ -1,5 +1,6 @@
 //! Operations that move elements and compute nothing.
 
+use std::ops::Range;
 use std::panic::Location;
 
 use super::{Op, Tensor};
@@ -60,10 +61,15 @@ impl Tensor {
         self.one(Op::Expand(shape), &[self], Location::caller())
     }
 
-    /// Indices `range` along `axis`.
+    /// Indices `range` along `axis`; an empty range, such as `2..2`, gives an empty tensor.
     #[track_caller]
     #[must_use]
-    pub fn slice(&self, axis: usize, range: std::ops::Range<usize>) -> Tensor {
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Tensor {
+        if range.start > range.end && self.id.is_some() {
+            let Range { start, end } = range;
+            let message = format!("slice {start}..{end} of {}: it ends before it starts", self.shape);
+            return self.mistake(message, self.shape);
+        }
         let len = range.end.saturating_sub(range.start);
         self.one(Op::Slice { axis, start: range.start, len }, &[self], Location::caller())
     }

@@ -36,6 +36,7 @@ pub struct Param(Arc<Registered>);
 
 #[derive(Debug)]
 struct Registered {
+    registry: Arc<()>,
     index: usize,
     name: String,
     shape: Shape,
@@ -45,6 +46,11 @@ struct Registered {
 }
 
 impl Param {
+    /// Whether it was registered there.
+    pub(super) fn is_of(&self, registry: &Arc<()>) -> bool {
+        Arc::ptr_eq(&self.0.registry, registry)
+    }
+
     /// Position in the order of registration.
     pub fn index(&self) -> usize {
         self.0.index
@@ -94,6 +100,8 @@ pub struct Params {
 
 #[derive(Debug)]
 struct Registry {
+    /// Tells this registry from others.
+    identity: Arc<()>,
     seed: u64,
     list: Vec<Param>,
     errors: Vec<TraceError>,
@@ -102,7 +110,8 @@ struct Registry {
 impl Params {
     /// An empty registry. The seed decides how parameters start, and what dropout draws.
     pub fn new(seed: u64) -> Self {
-        let registry = Registry { seed, list: Vec::new(), errors: Vec::new() };
+        let identity = Arc::new(());
+        let registry = Registry { identity, seed, list: Vec::new(), errors: Vec::new() };
         Self { registry: Rc::new(RefCell::new(registry)), path: String::new() }
     }
 
@@ -149,7 +158,8 @@ impl Params {
             registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
         }
         let key = random::key(registry.seed, &name);
-        let registered = Registered { index: registry.list.len(), name, shape, init, key, trained };
+        let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
+        let registered = Registered { registry: identity, index, name, shape, init, key, trained };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param
@@ -168,6 +178,10 @@ impl Params {
     /// The seed given to [`Params::new`].
     pub fn seed(&self) -> u64 {
         self.registry.borrow().seed
+    }
+
+    pub(super) fn identity(&self) -> Arc<()> {
+        Arc::clone(&self.registry.borrow().identity)
     }
 
     pub(super) fn errors(&self) -> Vec<TraceError> {

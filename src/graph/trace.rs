@@ -34,6 +34,8 @@ pub(super) struct State {
     phase: Phase,
     layer: Arc<str>,
     names: BTreeMap<String, u32>,
+    /// The parameters that may be read; `None` where a graph goes on whose parameters are in it.
+    registry: Option<Arc<()>>,
     imported: BTreeMap<usize, ValueId>,
     dropouts: u32,
 }
@@ -50,6 +52,7 @@ impl Trace {
         model: impl FnOnce(&Self) -> Tensor,
     ) -> Result<Graph> {
         let trace = Self::over(Graph::default(), mode);
+        trace.state.borrow_mut().registry = Some(params.identity());
         let result = model(&trace);
         trace.output(name, &result);
         let mut state = trace.state.borrow_mut();
@@ -76,7 +79,7 @@ impl Trace {
                 imported.insert(param.index(), id);
             }
         }
-        let dropouts = graph.nodes.iter().filter(|n| matches!(n.op, Op::Dropout { .. })).count() as u32;
+        let dropouts = graph.draw_keys();
         let state = State {
             graph,
             errors: Vec::new(),
@@ -84,6 +87,7 @@ impl Trace {
             phase: Phase::Forward,
             layer: Arc::from(""),
             names,
+            registry: None,
             imported,
             dropouts,
         };
@@ -134,16 +138,18 @@ impl Trace {
         self.declare(name, shape.into(), DType::U32, Some(Indices::Ids(below)), Location::caller())
     }
 
-    /// Keeps a value until the end of the step, for the host to read by this name.
+    /// Keeps a value until the end of the step, for the host to read by this name. A parameter is copied: read is what the
+    /// step computed with, not what its update made of it.
     #[track_caller]
     pub fn output(&self, name: &str, tensor: &Tensor) {
         let taken = self.state.borrow().graph.outputs.iter().any(|(other, _)| other == name);
         if taken {
             self.complain(format!("output `{name}` is declared twice"), Location::caller());
         }
-        if let Some(id) = tensor.id {
-            self.state.borrow_mut().graph.outputs.push((name.to_owned(), id));
-        }
+        let Some(id) = tensor.id else { return };
+        let copied = self.state.borrow().is_parameter(id);
+        let copy = copied.then(|| tensor.one(Op::Copy, &[tensor], Location::caller()).id).flatten();
+        self.state.borrow_mut().graph.outputs.push((name.to_owned(), copy.unwrap_or(id)));
     }
 
     /// Runs `body` with its operations attributed to the layer `path`.
@@ -162,8 +168,20 @@ impl Trace {
         result
     }
 
-    /// A parameter as a tensor of this trace.
+    /// A parameter as a tensor of this trace. One of another [`Params`] than the trace's is a mistake.
+    #[track_caller]
     pub fn param(&self, param: &Param) -> Tensor {
+        let stranger = self.state.borrow().registry.as_ref().is_some_and(|own| !param.is_of(own));
+        if stranger {
+            let message = format!(
+                "parameter `{}` {} belongs to other `Params` than the ones that are traced; register both models with \
+                 scopes of one `Params`",
+                param.name(),
+                param.shape()
+            );
+            self.complain(message, Location::caller());
+            return Tensor { trace: self.clone(), shape: param.shape(), dtype: DType::F32, id: None };
+        }
         let known = self.state.borrow().imported.get(&param.index()).copied();
         let id = known.unwrap_or_else(|| {
             let id = self.persistent(param.name(), param.shape(), DType::F32, Class::Parameter);
@@ -282,6 +300,19 @@ impl Trace {
 }
 
 impl State {
+    /// Whether a value lies in a parameter's memory: the parameter, or a view of it.
+    fn is_parameter(&self, mut id: ValueId) -> bool {
+        for node in self.graph.nodes.iter().rev() {
+            if node.outputs.contains(&id) {
+                match node.op {
+                    Op::Reshape(_) | Op::Slice { .. } => id = node.inputs[0],
+                    _ => return false,
+                }
+            }
+        }
+        self.graph.value(id).class == Class::Parameter
+    }
+
     /// Names stay unique: the second `relu` is `relu.2`.
     fn add_value(
         &mut self,

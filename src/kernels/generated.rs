@@ -32,8 +32,8 @@ impl Prelude {
         match self {
             Self::Grid => &[table::GRID],
             Self::Fours => &[table::ELEM4],
-            Self::Unary => &[table::UNARY_FUNCTIONS],
-            Self::Binary => &[table::BINARY_FUNCTIONS],
+            Self::Unary => &[table::NAN, table::UNARY_FUNCTIONS],
+            Self::Binary => &[table::NAN, table::BINARY_FUNCTIONS],
             Self::Norm => &[table::ACTIVATION],
             Self::Dropout => &[table::PCG4D, table::DROPPED],
             Self::F16 => &[table::HALF_F16, table::WIDENED],

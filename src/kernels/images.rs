@@ -1,6 +1,6 @@
 //! Kernels for images.
 
-use super::{ACTIVATION, ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NONE, OUT_OF_PLACE};
+use super::{ACTIVATION, ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NAN, NONE, OUT_OF_PLACE};
 
 const POOL: &str = wgsl!("prelude/pool");
 const AVERAGES: &str = wgsl!("prelude/averages");
@@ -37,7 +37,7 @@ const NEAREST: &[&[(&str, f64)]] = &[&[("NEAREST", 0.0)], &[("NEAREST", 1.0)]];
 pub(super) const ACTIVATIONS: &[&[(&str, f64)]] =
     &[&[("ACTIVATION", 0.0)], &[("ACTIVATION", 1.0)], &[("ACTIVATION", 2.0)]];
 
-kernel!(MAX_POOL, "max_pool", [GRID, POOL], [1, 2, 3], 64, NONE);
+kernel!(MAX_POOL, "max_pool", [GRID, POOL, NAN], [1, 2, 3], 64, NONE);
 kernel!(MAX_POOL_GRAD, "max_pool_grad", [GRID, POOL], [1, 2, 3], 64, NONE);
 kernel!(AVG_POOL, "avg_pool", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);
 kernel!(AVG_POOL_GRAD, "avg_pool_grad", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);

@@ -29,6 +29,7 @@ pub(super) const ELEM4_U64: &str = wgsl!("prelude/elem4_u64");
 const OUT_OF_PLACE: &str = wgsl!("prelude/out_of_place");
 const IN_PLACE: &str = wgsl!("prelude/in_place");
 pub(super) const UNARY_FUNCTIONS: &str = wgsl!("prelude/unary_functions");
+pub(super) const NAN: &str = wgsl!("prelude/nan");
 const UNARY_OPS: &str = wgsl!("prelude/unary_ops");
 pub(super) const BINARY_FUNCTIONS: &str = wgsl!("prelude/binary_functions");
 const BINARY_OPS: &str = wgsl!("prelude/binary_ops");
@@ -122,25 +123,34 @@ macro_rules! kernel {
     };
 }
 
-placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [UNARY_FUNCTIONS, UNARY_OPS], [], 64, UNARY_CODES);
+placed!(UNARY, UNARY_IN_PLACE, "unary", ELEM4, [NAN, UNARY_FUNCTIONS, UNARY_OPS], [], 64, UNARY_CODES);
 placed!(
     UNARY_GRAD,
     UNARY_GRAD_IN_PLACE,
     "unary_grad",
     ELEM4,
-    [UNARY_FUNCTIONS, UNARY_OPS],
+    [NAN, UNARY_FUNCTIONS, UNARY_OPS],
     [3],
     64,
     UNARY_CODES
 );
-placed!(BINARY, BINARY_IN_PLACE, "binary", ELEM4, [BINARY_FUNCTIONS, BINARY_OPS], [3], 256, BINARY_CODES);
+placed!(
+    BINARY,
+    BINARY_IN_PLACE,
+    "binary",
+    ELEM4,
+    [NAN, BINARY_FUNCTIONS, BINARY_OPS],
+    [3],
+    256,
+    BINARY_CODES
+);
 placed!(MASK_GRAD, MASK_GRAD_IN_PLACE, "mask_grad", ELEM4, [], [3], 64, NONE);
 placed!(
     BINARY_STRIDED,
     BINARY_STRIDED_IN_PLACE,
     "binary_strided",
     ELEM1,
-    [BINARY_FUNCTIONS, BINARY_OPS, STRIDED],
+    [NAN, BINARY_FUNCTIONS, BINARY_OPS, STRIDED],
     [3],
     64,
     BINARY_CODES
@@ -165,8 +175,8 @@ placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GR
 kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ELEM4, ONLINE], [1, 2, 3, 4], 8, NONE);
 kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
-kernel!(MASK, "mask", [GRID, ELEM4, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
-kernel!(MASK_WG, "mask_wg", [GRID, ELEM4, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK, "mask", [GRID, ELEM4, NAN, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
+kernel!(MASK_WG, "mask_wg", [GRID, ELEM4, NAN, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(LABEL_SHARE, "label_share", [GRID], [1, 2], 8, NONE);
 kernel!(COPY, "copy", [GRID, STRIDED], [1, 2], 64, NONE);
 kernel!(FILL, "fill", [GRID], [1], 64, NONE);
@@ -174,7 +184,7 @@ kernel!(CAST, "cast", [GRID], [1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0
 kernel!(
     REDUCE,
     "reduce",
-    [GRID, STRIDED],
+    [GRID, STRIDED, NAN],
     [1, 2],
     32,
     &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]]

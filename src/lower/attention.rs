@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
         };
         let lengths =
             [heads, kv_heads, rows, cols, quads, q_pitch, kv_pitch, heads * quads, k_start, v_start];
-        let p = f64::from(self.attend.dropout);
+        let p = self.attend.dropout;
         let mut words: Vec<u32> = grid.iter().map(|&word| word as u32).collect();
         words.extend(lengths.map(|word| word as u32));
         words.extend(range.map(|word| word as u32));

@@ -38,14 +38,14 @@ pub(super) fn unary_grad(site: &Site, f: Unary) -> Launch<Operand> {
 }
 
 /// Key, threshold and scale of `shaders/prelude/dropout.wgsl`.
-pub(super) fn dropout_words(p: f32, key: u32) -> [u32; 3] {
+pub(super) fn dropout_words(p: f64, key: u32) -> [u32; 3] {
     // An element is dropped where its 32 random bits are below p · 2³².
-    let threshold = (f64::from(p) * 4_294_967_296.0) as u32;
-    let scale = (1.0 / (1.0 - f64::from(p))) as f32;
+    let threshold = (p * 4_294_967_296.0) as u32;
+    let scale = (1.0 / (1.0 - p)) as f32;
     [key, threshold, scale.to_bits()]
 }
 
-pub(super) fn dropout(site: &Site, p: f32, key: u32) -> Launch<Operand> {
+pub(super) fn dropout(site: &Site, p: f64, key: u32) -> Launch<Operand> {
     let memory = site.placed(0, &[Operand::Input(1)]);
     in_fours(site, [&table::DROPOUT, &table::DROPOUT_IN_PLACE], memory, &dropout_words(p, key))
 }

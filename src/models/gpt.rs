@@ -21,7 +21,7 @@ pub struct GptConfig {
     /// Elements of the vector that stands for a token.
     pub width: usize,
     /// Chance that an element of an embedding, of a block's result or of an attention weight becomes 0 while training.
-    pub dropout: f32,
+    pub dropout: f64,
 }
 
 impl GptConfig {

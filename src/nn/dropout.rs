@@ -7,7 +7,7 @@ use crate::graph::Tensor;
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
     /// Chance that an element becomes 0; at least 0 and below 1.
-    pub p: f32,
+    pub p: f64,
 }
 
 impl Module for Dropout {

@@ -161,7 +161,8 @@ impl TrainStep {
         let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
         let loss = graph.outputs[0].1;
         options.check_scale()?;
-        let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale)?;
+        let (trace, gradients) =
+            autodiff::differentiate_scaled(graph, loss, options.loss_scale, options.accumulate.max(1))?;
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let graph = trace.finish()?;

@@ -70,7 +70,7 @@ impl<'a> Operands<'a> {
         }
         let row = (b * self.sizes.heads + head) * self.sizes.rows + i;
         let kept = attention_keeps(row, j, self.attend.key, self.words, p);
-        if kept { 1.0 / (1.0 - f64::from(p)) } else { 0.0 }
+        if kept { 1.0 / (1.0 - p) } else { 0.0 }
     }
 
     fn each_row(&self, mut body: impl FnMut(usize, usize, usize)) {

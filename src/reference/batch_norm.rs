@@ -1,8 +1,9 @@
 //! Batch norm, in the words of its paper.
 
 use super::Array;
+use super::elementwise::unary;
 use super::images::dims;
-use crate::graph::Activation;
+use crate::graph::{Activation, Unary};
 
 /// The channel of each element.
 fn channels(x: Array) -> impl Iterator<Item = usize> {
@@ -34,7 +35,7 @@ pub(super) fn norm(inputs: &[Array], activation: Activation) -> Vec<f64> {
         let y = normal(inputs, c, v).0;
         match activation {
             Activation::None => y,
-            Activation::Relu => y.max(0.0),
+            Activation::Relu => unary(Unary::Relu, y),
             Activation::Relu6 => y.clamp(0.0, 6.0),
         }
     };
@@ -52,8 +53,9 @@ pub(super) fn grad(inputs: &[Array], activation: Activation, training: bool) -> 
         let (y, standard) = normal(inputs, c, v);
         let passes = match activation {
             Activation::None => true,
-            Activation::Relu => y > 0.0,
-            Activation::Relu6 => y > 0.0 && y < 6.0,
+            // As PyTorch's, NaN passes.
+            Activation::Relu => y > 0.0 || y.is_nan(),
+            Activation::Relu6 => (y > 0.0 && y < 6.0) || y.is_nan(),
         };
         let g = if passes { dy } else { 0.0 };
         dgamma[c] += g * standard;

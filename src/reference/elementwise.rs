@@ -33,8 +33,15 @@ pub fn unary(f: Unary, x: f64) -> f64 {
         Unary::Abs => x.abs(),
         Unary::Square => x * x,
         Unary::Recip => 1.0 / x,
-        Unary::Clamp(lo, hi) => x.max(f64::from(lo)).min(f64::from(hi)),
-        Unary::Relu => x.max(0.0),
+        // `f64::clamp` and comparisons let NaN through, `f64::max` does not.
+        Unary::Clamp(lo, hi) => x.clamp(f64::from(lo), f64::from(hi)),
+        Unary::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
         Unary::LeakyRelu(a) => {
             if x > 0.0 {
                 x
@@ -69,7 +76,7 @@ pub fn unary_slope(f: Unary, s: f64) -> f64 {
         Unary::Square => 2.0 * s,
         Unary::Recip => -s * s,
         Unary::Clamp(lo, hi) => f64::from(u8::from(s >= f64::from(lo) && s <= f64::from(hi))),
-        Unary::Relu => f64::from(u8::from(s > 0.0)),
+        Unary::Relu => f64::from(u8::from(s > 0.0 || s.is_nan())),
         Unary::LeakyRelu(a) => {
             debug_assert!(f.saves() == Saves::Input || a >= 0.0);
             if s > 0.0 { 1.0 } else { f64::from(a) }
@@ -104,14 +111,19 @@ pub(super) fn mask_grad(f: Unary, bits: &[f64], dy: &[f64]) -> Vec<f64> {
     dy.iter().enumerate().map(|(i, dy)| dy * slope(i)).collect()
 }
 
+/// The larger number; NaN if one is.
+pub(super) fn largest(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+}
+
 fn two(f: Binary, a: f64, b: f64) -> f64 {
     match f {
         Binary::Add => a + b,
         Binary::Sub => a - b,
         Binary::Mul => a * b,
         Binary::Div => a / b,
-        Binary::Max => a.max(b),
-        Binary::Min => a.min(b),
+        Binary::Max => largest(a, b),
+        Binary::Min => -largest(-a, -b),
         Binary::Equal => f64::from(u8::from(a == b)),
         Binary::Greater => f64::from(u8::from(a > b)),
         Binary::BceLogits => a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(),
@@ -155,19 +167,19 @@ pub(super) fn exponent(v: f64) -> i32 {
 }
 
 /// Whether dropout with chance `p` keeps element `i`, for the words of the step's scalars.
-pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
+pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
-    u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
+    u64::from(drawn) >= (p * 4_294_967_296.0) as u64
 }
 
 /// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`: four
 /// neighbouring keys share a draw.
-pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f32) -> bool {
+pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let stream = low ^ key.wrapping_mul(0x9e37_79b9);
     let drawn = pcg4d([row as u32, (col / 4) as u32, step ^ high, stream])[col % 4];
-    u64::from(drawn) >= (f64::from(p) * 4_294_967_296.0) as u64
+    u64::from(drawn) >= (p * 4_294_967_296.0) as u64
 }
 
 /// Jarzynski & Olano, "Hash Functions for GPU Rendering" (JCGT 2020), section 4.
@@ -185,10 +197,10 @@ pub(super) fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
     v
 }
 
-pub(super) fn dropout(x: Array, scalars: Array, p: f32, key: u32) -> Vec<f64> {
+pub(super) fn dropout(x: Array, scalars: Array, p: f64, key: u32) -> Vec<f64> {
     let mut words = [0u32; 8];
     words.iter_mut().zip(scalars.data).for_each(|(word, &value)| *word = value as u32);
-    let scale = 1.0 / (1.0 - f64::from(p));
+    let scale = 1.0 / (1.0 - p);
     let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, key, words, p) { v * scale } else { 0.0 };
     x.data.iter().enumerate().map(one).collect()
 }

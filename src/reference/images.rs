@@ -103,7 +103,7 @@ pub(super) fn max_pool2d(x: Array, window: Window, to: [usize; 4]) -> Vec<Vec<f6
                     (source(window, 0, o[2], r, from[2]), source(window, 1, o[3], s, from[3]));
                 let (Some(row), Some(column)) = (row, column) else { continue };
                 let v = x.data[at(from, [o[0], o[1], row, column])];
-                if best.is_none_or(|(most, _)| v > most) {
+                if best.is_none_or(|(most, _)| v > most || v.is_nan()) {
                     best = Some((v, r * window.kernel[1] + s));
                 }
             }

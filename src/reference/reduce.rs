@@ -1,5 +1,6 @@
 //! Reductions over axes, one element after the other.
 
+use super::elementwise::largest;
 use super::{Array, offsets};
 use crate::graph::Reduction;
 
@@ -13,7 +14,7 @@ pub(super) fn reduce(kind: Reduction, axes: u8, x: Array) -> Vec<f64> {
     for (to, &v) in offsets(x.shape.dims(), &kept.broadcast_strides(&x.shape)).into_iter().zip(x.data) {
         y[to] = match kind {
             Reduction::Sum | Reduction::Mean => y[to] + v,
-            Reduction::Max => y[to].max(v),
+            Reduction::Max => largest(y[to], v),
             Reduction::SumSquares => y[to] + v * v,
         };
     }

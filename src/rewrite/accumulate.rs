@@ -1,38 +1,38 @@
 //! Gradient accumulation: forward and backward pass once for each part of the batch, gradients summed in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId};
+use crate::shape::Shape;
 
 /// Rewrites a differentiated graph for `b` samples as one step over `times · b`: each input gets `times` as many rows, and
 /// each part of them runs forward and backward on its own, one after the other, so that their activations share memory.
-/// `gradients` are pairs of a parameter and its gradient; returned with the sums, `Σ gᵢ / times`, in the order of the
-/// parts. The first output, the loss, is the mean of the parts' losses; other outputs are joined along their first
-/// dimension, scalars averaged.
+/// `gradients` are pairs of a parameter and its gradient, each seeded with `1 / times`; returned with their sums in the order
+/// of the parts. The first output, the loss, is the mean of the parts' losses; other outputs are joined along their first
+/// dimension, scalars averaged. A mean over labels divides by the count of the whole batch, so that parts with fewer labels
+/// weigh less and the loss is that of the whole batch.
 pub(crate) fn accumulate(
     mut graph: Graph,
     gradients: &[(ValueId, ValueId)],
     times: u32,
 ) -> (Graph, Vec<(ValueId, ValueId)>) {
+    let keys = graph.draw_keys();
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
     let mut copies = Copies { rows: BTreeMap::new(), graph, times: times as usize };
     copies.widen_inputs();
-    let dropouts = nodes.iter().filter(|node| matches!(node.op, Op::Dropout { .. })).count() as u32;
-    // The derivative of the loss begins the backward pass.
-    let seed = nodes.iter().position(|node| node.phase == Phase::Backward);
+    let shares = copies.label_shares(&nodes);
     let mut sums: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); outputs.len()];
     for part in 0..times {
-        let mut now = copies.slices(part as usize, &nodes);
-        for (n, node) in nodes.iter().enumerate() {
+        let inputs: Vec<ValueId> = copies.rows.keys().copied().collect();
+        let mut now = copies.slices(part as usize, &inputs, "part", &nodes);
+        now.extend(&shares);
+        for node in nodes.iter().filter(|node| node.op != Op::LabelShare) {
             let mut node = node.clone();
-            match &mut node.op {
-                Op::Dropout { key, .. } => *key += part * dropouts,
-                // The loss counts one `times`-th: so begins its derivative.
-                Op::Fill { value, .. } if Some(n) == seed => *value /= times as f32,
-                _ => {}
+            if let Some(key) = node.op.draw_key() {
+                *key += part * keys;
             }
             node.inputs.iter_mut().for_each(|id| *id = now.get(id).copied().unwrap_or(*id));
             for id in &mut node.outputs {
@@ -79,18 +79,81 @@ impl Copies {
         }
     }
 
-    /// The part's own rows of each input.
-    fn slices(&mut self, part: usize, nodes: &[Node]) -> BTreeMap<ValueId, ValueId> {
+    /// The part's own rows of `inputs`.
+    fn slices(
+        &mut self,
+        part: usize,
+        inputs: &[ValueId],
+        name: &str,
+        nodes: &[Node],
+    ) -> BTreeMap<ValueId, ValueId> {
         let mut slices = BTreeMap::new();
-        for (id, len) in self.rows.clone() {
+        for &id in inputs {
+            let len = self.rows[&id];
             let mut value = self.graph.value(id).clone();
             value.shape = value.shape.with(0, len);
-            let copy = self.add(value, &format!("part{}", part + 1));
+            let copy = self.add(value, &format!("{name}{}", part + 1));
             let op = Op::Slice { axis: 0, start: part * len, len };
             self.push(op, &[id], copy, Phase::Forward, nodes);
             slices.insert(id, copy);
         }
         slices
+    }
+
+    /// For each share of labels one of all parts together, times their number: the mean of the parts' losses then divides by
+    /// the count of all labels.
+    fn label_shares(&mut self, nodes: &[Node]) -> BTreeMap<ValueId, ValueId> {
+        let mut shares = BTreeMap::new();
+        for share in nodes.iter().filter(|node| node.op == Op::LabelShare) {
+            // What the labels are made of, which is little: views and slices of inputs.
+            let mut needed = BTreeSet::from([share.inputs[0]]);
+            let mut sources: Vec<&Node> = Vec::new();
+            for node in nodes.iter().rev().filter(|node| node.phase == Phase::Forward) {
+                if node.outputs.iter().any(|id| needed.contains(id)) {
+                    needed.extend(&node.inputs);
+                    sources.push(node);
+                }
+            }
+            let parts: Vec<ValueId> = (0..self.times)
+                .map(|part| {
+                    let rows: Vec<ValueId> =
+                        self.rows.keys().copied().filter(|id| needed.contains(id)).collect();
+                    let mut now = self.slices(part, &rows, "labels", nodes);
+                    for node in sources.iter().rev() {
+                        let mut node = (*node).clone();
+                        node.inputs.iter_mut().for_each(|id| *id = now.get(id).copied().unwrap_or(*id));
+                        for id in &mut node.outputs {
+                            let copy =
+                                self.add(self.graph.value(*id).clone(), &format!("labels{}", part + 1));
+                            now.insert(*id, copy);
+                            *id = copy;
+                        }
+                        self.graph.nodes.push(node);
+                    }
+                    let labels = now[&share.inputs[0]];
+                    let (count, mut flat) =
+                        (self.graph.value(labels).shape.numel(), self.graph.value(labels).clone());
+                    flat.shape = Shape::from([count as usize]);
+                    let flat = self.add(flat, "flat");
+                    self.push(
+                        Op::Reshape(Shape::from([count as usize])),
+                        &[labels],
+                        flat,
+                        Phase::Forward,
+                        nodes,
+                    );
+                    flat
+                })
+                .collect();
+            let all = self.join(&parts, nodes);
+            let one = self.graph.value(share.outputs[0]).clone();
+            let [total, scaled] = ["all", "scaled"].map(|suffix| self.add(one.clone(), suffix));
+            self.push(Op::LabelShare, &[all], total, Phase::Forward, nodes);
+            let times = Op::Unary(Unary::Scale(self.times as f32));
+            self.push(times, &[total], scaled, Phase::Forward, nodes);
+            shares.insert(share.outputs[0], scaled);
+        }
+        shares
     }
 
     fn copy_of(&mut self, id: ValueId, part: u32) -> ValueId {

@@ -1,13 +1,14 @@
 //! What waits is kept in 16 bits: activations for the backward pass, and gradients for a decision about all of them. They are
 //! computed, and computed with, in 32: a packed copy is made behind the last operation that reads them before they wait,
-//! and widened again where they are read after it.
+//! and widened again where they are read after it. [`Op::kept`] says which values stay in 32 bits, and which are rounded for
+//! the forward pass, too.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::dtype::DType;
-use crate::graph::{Class, Graph, Node, Op, Phase, Value, ValueId};
+use crate::graph::{Class, Graph, Kept, Node, Op, Phase, Value, ValueId};
 
 /// Smaller tensors stay in 32 bits: the dispatches would cost more than the bytes are worth.
 const SMALLEST: u64 = 1024;
@@ -38,7 +39,7 @@ pub(crate) fn half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
         if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);
         } else if rewrite.packs.comes_late(&node, node.inputs[0]) {
-            // A view in the backward half: its readers ask for what it is a view of.
+            // Readers of the view ask for what it is a view of.
             continue;
         }
         rewritten.push(node);
@@ -53,6 +54,8 @@ struct Packs {
     root: Vec<ValueId>,
     /// Whether the value is packed, for those that are no views.
     packed: Vec<bool>,
+    /// Whether everybody reads the packed value.
+    consistent: Vec<bool>,
     /// In which part of the step the value is made.
     made: Vec<Phase>,
     /// Values that are packed in front of a node: the last one that reads them before they wait, which may then write its
@@ -112,20 +115,42 @@ impl Packs {
             }
         }
         graph.outputs.iter().for_each(|(_, id)| fits[root[id.index()].index()] = false);
+        let kept = kept(graph, nodes, &root);
+        (0..count).filter(|&i| kept[i] == Kept::Exact).for_each(|i| fits[i] = false);
         let waits = |i: usize| needed[i] && (made[i] == Phase::Forward || looked_at[i]);
         let packed: Vec<bool> = (0..count).map(|i| fits[i] && waits(i)).collect();
+        let consistent: Vec<bool> = (0..count)
+            .map(|i| packed[i] && kept[i] == Kept::Consistent && made[i] == Phase::Forward)
+            .collect();
+        for (i, node) in nodes.iter().enumerate() {
+            node.outputs.iter().filter(|id| consistent[id.index()]).for_each(|id| place[id.index()] = i + 1);
+        }
         let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
         for i in (0..count).filter(|&i| packed[i]) {
             before.entry(place[i]).or_default().push(ValueId(i as u32));
         }
-        Self { root, packed, made, before }
+        Self { root, packed, consistent, made, before }
     }
 
-    /// Whether a node reads a packed value after it has waited.
+    /// Whether a node reads a value as it is packed.
     fn comes_late(&self, node: &Node, id: ValueId) -> bool {
         let root = self.root.get(id.index()).map(|root| root.index());
-        root.is_some_and(|root| self.packed[root] && late(node, self.made[root]))
+        root.is_some_and(|root| self.packed[root] && (self.consistent[root] || late(node, self.made[root])))
     }
+}
+
+/// What the backward half asks of each value. What it computes again is as exact as its operands.
+fn kept(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<Kept> {
+    let mut kept = vec![Kept::Rounded; graph.values.len()];
+    for node in nodes.iter().rev().filter(|node| node.phase != Phase::Forward) {
+        let again = node.outputs.iter().filter(|id| graph.value(**id).again);
+        let asked = again.map(|id| kept[root[id.index()].index()]).max().unwrap_or(Kept::Rounded);
+        for (i, id) in node.inputs.iter().enumerate() {
+            let of = root[id.index()].index();
+            kept[of] = kept[of].max(node.op.kept(i)).max(asked);
+        }
+    }
+    kept
 }
 
 /// Whether a node reads a value of an earlier part of the step behind what that waits for.

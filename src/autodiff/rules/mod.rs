@@ -9,6 +9,7 @@ mod movement;
 mod reduce;
 mod rows;
 
+use crate::dtype::DType;
 use crate::graph::{Op, Source, Tensor};
 
 /// Where a rule is applied.
@@ -72,9 +73,13 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
         Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
+        // Among floats a cast passes its gradient, which is f32 whatever the operand is.
+        Op::Cast(to) => {
+            let smooth = *to != DType::U32 && site.inputs[0].dtype() != DType::U32;
+            vec![if smooth { site.want(0, || site.dy().clone()) } else { None }]
+        }
         // Integers and constants have no derivative; the rest exist only in backward and update phases.
-        Op::Cast(_)
-        | Op::LabelShare
+        Op::LabelShare
         | Op::Fill { .. }
         | Op::UnaryGrad(_)
         | Op::Mask(_)

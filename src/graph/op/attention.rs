@@ -14,7 +14,7 @@ pub struct Attend {
     /// Factor of the scores.
     pub scale: f32,
     /// Chance that a weight becomes 0; the others are scaled by `1/(1-p)`. Above 0, the step scalars are the last operand.
-    pub dropout: f32,
+    pub dropout: f64,
     /// Which dropout of the graph this is.
     pub key: u32,
 }

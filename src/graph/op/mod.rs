@@ -4,6 +4,7 @@ mod attention;
 mod chain;
 mod elementwise;
 mod images;
+mod kept;
 mod loss_scale;
 mod rows;
 mod update;
@@ -13,6 +14,7 @@ pub use chain::{Arg, Chain, Link, Read};
 pub(crate) use chain::{is_link, only_reads, reads};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
 pub use images::{Activation, Averaging, Resample, Source};
+pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
 pub use update::{Stored, Update};
@@ -114,7 +116,7 @@ pub enum Op {
     /// `x, scalars → x m / (1 - p)`, m drawn per element from (seed, step, `key`): drawn again, the same mask.
     Dropout {
         /// Chance that an element becomes 0.
-        p: f32,
+        p: f64,
         /// Which dropout of the graph this is.
         key: u32,
     },
@@ -404,6 +406,17 @@ impl Op {
             Self::LossScale { .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],
+        }
+    }
+
+    /// Which random draw of the graph the operation makes, if it makes one. An operation and its gradient share a key.
+    pub(crate) fn draw_key(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Dropout { key, .. } => Some(key),
+            Self::Attention(attend) | Self::AttentionGrad(attend) if attend.dropout > 0.0 => {
+                Some(&mut attend.key)
+            }
+            _ => None,
         }
     }
 
