@@ -26,6 +26,8 @@
 #![warn(missing_docs, unreachable_pub)]
 
 pub mod autodiff;
+#[cfg(feature = "gpu")]
+pub mod check;
 pub mod data;
 #[cfg(feature = "gpu")]
 pub mod device;

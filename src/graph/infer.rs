@@ -134,6 +134,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             let end = start.checked_add(*len);
             match x.dims().get(*axis) {
                 Some(dim) if end.is_some_and(|end| end <= *dim) => {
+                    if inputs[0].1.is_half() && !whole_words(x, *axis, *start, *len) {
+                        return Err(format!("slice of {} {x}: cast it to f32", inputs[0].1));
+                    }
                     Ok(vec![(x.with(*axis, *len), inputs[0].1)])
                 }
                 _ => Err(format!("slice {start}..{start}+{len} along axis {axis} of {x}")),
@@ -199,11 +202,18 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
 /// Whether an operation reads elements of 16 bits, or the words that hold two of them each, as its operand `i`.
 fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
-        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) => true,
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) | Op::Slice { .. } => true,
         // The weight.
         Op::Update(..) => i == 0,
         _ => op.widens(i),
     }
+}
+
+/// Whether a slice of elements of 16 bits is made of words that follow each other.
+pub(crate) fn whole_words(x: Shape, axis: usize, start: usize, len: usize) -> bool {
+    let stride = x.strides()[axis];
+    let outer: usize = x.dims()[..axis].iter().product();
+    outer == 1 && (start as u64 * stride).is_multiple_of(2) && (len as u64 * stride).is_multiple_of(2)
 }
 
 fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {

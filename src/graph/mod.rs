@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
-pub(crate) use infer::matmul as matmul_shape;
+pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Kept, Link, LossScale,
     MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,

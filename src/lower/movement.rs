@@ -55,8 +55,16 @@ pub(super) fn expand(site: &Site) -> Launch<Operand> {
 }
 
 pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
-    let strides = site.inputs[0].0.strides();
+    let (shape, dtype) = site.inputs[0];
+    let strides = shape.strides();
     let offset = start as u64 * strides[axis];
+    if dtype.is_half() {
+        // Checked when traced: words that follow each other.
+        let dims = Shape::from([(site.output().numel() / 2) as usize]);
+        let [from_strides, to_strides] = [dims.strides(), dims.strides()];
+        let (from, from_offset) = (Operand::Input(0), offset / 2);
+        return moved(site, &Move { from, from_offset, from_strides, to_offset: 0, to_strides, dims });
+    }
     whole(site, 0, strides, offset)
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId};
+use crate::dtype::DType;
+use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
 /// Rewrites a differentiated graph for `b` samples as one step over `times · b`: each input gets `times` as many rows, and
@@ -79,10 +80,10 @@ impl Copies {
         }
     }
 
-    /// The part's own rows of `inputs`.
+    /// The own rows of part `index` of `inputs`.
     fn slices(
         &mut self,
-        part: usize,
+        index: usize,
         inputs: &[ValueId],
         name: &str,
         nodes: &[Node],
@@ -90,11 +91,23 @@ impl Copies {
         let mut slices = BTreeMap::new();
         for &id in inputs {
             let len = self.rows[&id];
-            let mut value = self.graph.value(id).clone();
-            value.shape = value.shape.with(0, len);
-            let copy = self.add(value, &format!("{name}{}", part + 1));
-            let op = Op::Slice { axis: 0, start: part * len, len };
-            self.push(op, &[id], copy, Phase::Forward, nodes);
+            let whole = self.graph.value(id).clone();
+            let part = Value { shape: whole.shape.with(0, len), ..whole.clone() };
+            let copy = self.add(part.clone(), &format!("{name}{}", index + 1));
+            let start = index * len;
+            let op = Op::Slice { axis: 0, start, len };
+            if whole.dtype.is_half() && !whole_words(whole.shape, 0, start, len) {
+                // Two elements of a word belong to two parts.
+                let wide = Value { dtype: DType::F32, ..whole.clone() };
+                let wide_part = Value { dtype: DType::F32, ..part };
+                let [wide, wide_part] =
+                    [wide, wide_part].map(|value| self.add(value, &format!("{name}{}.f32", index + 1)));
+                self.push(Op::Cast(DType::F32), &[id], wide, Phase::Forward, nodes);
+                self.push(op, &[wide], wide_part, Phase::Forward, nodes);
+                self.push(Op::Cast(whole.dtype), &[wide_part], copy, Phase::Forward, nodes);
+            } else {
+                self.push(op, &[id], copy, Phase::Forward, nodes);
+            }
             slices.insert(id, copy);
         }
         slices
@@ -198,6 +211,22 @@ impl Copies {
     }
 
     fn join(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
+        let dtype = self.graph.value(parts[0]).dtype;
+        if dtype.is_half() {
+            // Two elements of a word may belong to two parts.
+            let wide = |copies: &mut Self, &part: &ValueId| {
+                let value = Value { dtype: DType::F32, ..copies.graph.value(part).clone() };
+                let wide = copies.add(value, "f32");
+                copies.push(Op::Cast(DType::F32), &[part], wide, Phase::Forward, nodes);
+                wide
+            };
+            let wide: Vec<ValueId> = parts.iter().map(|part| wide(self, part)).collect();
+            let joined = self.join(&wide, nodes);
+            let value = Value { dtype, ..self.graph.value(joined).clone() };
+            let output = self.add(value, dtype.name());
+            self.push(Op::Cast(dtype), &[joined], output, Phase::Forward, nodes);
+            return output;
+        }
         let mut value = self.graph.value(parts[0]).clone();
         value.shape = value.shape.with(0, value.shape.dims()[0] * parts.len());
         let output = self.add(value, "parts");

@@ -82,6 +82,9 @@ impl Packs {
                 let root = root[id.index()].index();
                 if late(node, made[root]) {
                     needed[root] = true;
+                } else if needed[root] {
+                    // Parts of a batch are joined for the host when all is done: it is kept as it is.
+                    fits[root] = false;
                 } else {
                     place[root] = i;
                     looked_at[root] |= looks_at_gradients(node);

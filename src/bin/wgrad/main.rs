@@ -5,6 +5,7 @@ mod print;
 
 mod adapters;
 mod bench;
+mod check;
 mod cpu_time;
 mod device;
 mod failures;
@@ -41,6 +42,8 @@ enum Command {
     Plan(plan::Options),
     /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, layer-norm, attention, elementwise or adamw.
     Bench(bench::Options),
+    /// Checks an adapter: every operation and random networks, with random options, against arithmetic in f64.
+    Check(check::Options),
     /// Packs buffers with known lifetimes into as few bytes as possible.
     Pack(pack::PackArgs),
     /// Replays allocation traces through every pool strategy.
@@ -63,6 +66,7 @@ fn run(command: Command, start: std::time::Instant) -> Result<ExitCode, Box<dyn 
         Command::Adapters(options) => adapters::run(&options)?,
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, start)?,
+        Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,
     }

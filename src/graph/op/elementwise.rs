@@ -96,27 +96,31 @@ impl Unary {
             Self::Silu => (15, [0.0; 2]),
         }
     }
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Neg => "neg",
-            Self::Scale(_) => "scale",
-            Self::Offset(_) => "offset",
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Sqrt => "sqrt",
-            Self::Abs => "abs",
-            Self::Square => "square",
-            Self::Recip => "recip",
-            Self::Clamp(..) => "clamp",
-            Self::Relu => "relu",
-            Self::LeakyRelu(_) => "leaky_relu",
-            Self::Sigmoid => "sigmoid",
-            Self::Tanh => "tanh",
-            Self::Gelu => "gelu",
-            Self::GeluTanh => "gelu_tanh",
-            Self::Silu => "silu",
-        }
+named! {
+    impl Unary {
+        /// The names of all.
+        NAMES;
+        /// The function's name, as reports have it.
+        name;
+        Unary::Neg => "neg",
+        Unary::Scale(_) => "scale",
+        Unary::Offset(_) => "offset",
+        Unary::Exp => "exp",
+        Unary::Log => "log",
+        Unary::Sqrt => "sqrt",
+        Unary::Abs => "abs",
+        Unary::Square => "square",
+        Unary::Recip => "recip",
+        Unary::Clamp(..) => "clamp",
+        Unary::Relu => "relu",
+        Unary::LeakyRelu(_) => "leaky_relu",
+        Unary::Sigmoid => "sigmoid",
+        Unary::Tanh => "tanh",
+        Unary::Gelu => "gelu",
+        Unary::GeluTanh => "gelu_tanh",
+        Unary::Silu => "silu",
     }
 }
 
@@ -150,20 +154,24 @@ impl Binary {
     pub fn code(self) -> u32 {
         self as u32
     }
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Add => "add",
-            Self::Sub => "sub",
-            Self::Mul => "mul",
-            Self::Div => "div",
-            Self::Max => "max",
-            Self::Min => "min",
-            Self::Equal => "equal",
-            Self::Greater => "greater",
-            Self::BceLogits => "bce_logits",
-            Self::BceLogitsGrad => "bce_logits_grad",
-        }
+named! {
+    impl Binary {
+        /// The names of all.
+        NAMES;
+        /// The function's name, as reports have it.
+        name;
+        Binary::Add => "add",
+        Binary::Sub => "sub",
+        Binary::Mul => "mul",
+        Binary::Div => "div",
+        Binary::Max => "max",
+        Binary::Min => "min",
+        Binary::Equal => "equal",
+        Binary::Greater => "greater",
+        Binary::BceLogits => "bce_logits",
+        Binary::BceLogitsGrad => "bce_logits_grad",
     }
 }
 

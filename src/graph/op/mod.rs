@@ -1,5 +1,22 @@
 //! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
 
+/// A name for each variant: the function that tells it, and the list of all names. A new variant has to be named.
+macro_rules! named {
+    (impl $kind:ident { $(#[$all_doc:meta])* $all:ident; $(#[$doc:meta])* $name:ident; $($pattern:pat => $text:literal,)* }) => {
+        impl $kind {
+            $(#[$all_doc])*
+            pub const $all: &'static [&'static str] = &[$($text),*];
+
+            $(#[$doc])*
+            pub fn $name(&self) -> &'static str {
+                match self {
+                    $($pattern => $text,)*
+                }
+            }
+        }
+    };
+}
+
 mod attention;
 mod chain;
 mod elementwise;
@@ -282,6 +299,77 @@ pub enum Op {
     Chain(Arc<Chain>),
 }
 
+named! {
+    impl Op {
+        /// Every kind of operation.
+        KINDS;
+        /// The operation's kind, one of [`Op::KINDS`]; functions of elements are of one kind each.
+        kind;
+        Op::MatMul { .. } => "matmul",
+        Op::Unary(_) => "unary",
+        Op::UnaryGrad(_) => "unary_grad",
+        Op::Mask(_) => "mask",
+        Op::MaskGrad(_) => "mask_grad",
+        Op::Binary(_) => "binary",
+        Op::Reduce { kind: Reduction::Sum, .. } => "sum",
+        Op::Reduce { kind: Reduction::Mean, .. } => "mean",
+        Op::Reduce { kind: Reduction::Max, .. } => "max",
+        Op::Reduce { kind: Reduction::SumSquares, .. } => "sum_squares",
+        Op::Softmax { log: false } => "softmax",
+        Op::Softmax { log: true } => "log_softmax",
+        Op::SoftmaxGrad { .. } => "softmax_grad",
+        Op::CrossEntropy => "cross_entropy",
+        Op::CrossEntropyGrad => "cross_entropy_grad",
+        Op::LabelShare => "label_share",
+        Op::Reshape(_) => "reshape",
+        Op::Permute(_) => "permute",
+        Op::Expand(_) => "expand",
+        Op::Slice { .. } => "slice",
+        Op::Pad { .. } => "pad",
+        Op::Concat { .. } => "concat",
+        Op::Cast(_) => "cast",
+        Op::Copy => "copy",
+        Op::Fill { .. } => "fill",
+        Op::Dropout { .. } => "dropout",
+        Op::Update(Update::Sgd { .. }, _) => "sgd",
+        Op::Update(Update::Momentum { .. }, _) => "momentum",
+        Op::Update(Update::Adam { decoupled: false, .. }, _) => "adam",
+        Op::Update(Update::Adam { decoupled: true, .. }, _) => "adamw",
+        Op::ToHost { .. } => "to_host",
+        Op::FromHost { .. } => "from_host",
+        Op::Attention(_) => "attention",
+        Op::AttentionGrad(_) => "attention_grad",
+        Op::Update(Update::Lion { .. }, _) => "lion",
+        Op::Update(Update::Adafactor { .. }, _) => "adafactor",
+        Op::Update(Update::Adam8bit { .. }, _) => "adam8bit",
+        Op::MovingAverage { .. } => "moving_average",
+        Op::LossScaleSeed { .. } => "loss_scale_seed",
+        Op::NotFinite => "not_finite",
+        Op::LossScale { .. } => "loss_scale",
+        Op::Conv2d { .. } => "conv2d",
+        Op::Conv2dInput { .. } => "conv2d_input",
+        Op::Conv2dWeight { .. } => "conv2d_weight",
+        Op::MaxPool2d(_) => "max_pool2d",
+        Op::MaxPool2dGrad { .. } => "max_pool2d_grad",
+        Op::AvgPool2d(_) => "avg_pool2d",
+        Op::AvgPool2dGrad { .. } => "avg_pool2d_grad",
+        Op::BatchStats { .. } => "batch_stats",
+        Op::BatchNorm(_) => "batch_norm",
+        Op::BatchNormGrad { .. } => "batch_norm_grad",
+        Op::RunningStats { .. } => "running_stats",
+        Op::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
+        Op::Resample { .. } => "upsample_bilinear",
+        Op::ResampleGrad { .. } => "upsample_grad",
+        Op::Embedding => "embedding",
+        Op::EmbeddingGrad { .. } => "embedding_grad",
+        Op::RowNorm { kind: RowNorm::Layer, .. } => "layer_norm",
+        Op::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
+        Op::RowNormGrad { .. } => "row_norm_grad",
+        Op::Rotary { .. } => "rotary",
+        Op::Chain(_) => "chain",
+    }
+}
+
 /// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
 pub const IGNORE: u32 = u32::MAX;
 
@@ -292,68 +380,10 @@ impl Op {
             return chain.name();
         }
         match self {
-            Self::MatMul { .. } => "matmul",
             Self::Unary(f) => f.name(),
-            Self::UnaryGrad(_) => "unary_grad",
-            Self::Mask(_) => "mask",
-            Self::MaskGrad(_) => "mask_grad",
             Self::Binary(f) => f.name(),
-            Self::Reduce { kind: Reduction::Sum, .. } => "sum",
-            Self::Reduce { kind: Reduction::Mean, .. } => "mean",
-            Self::Reduce { kind: Reduction::Max, .. } => "max",
-            Self::Reduce { kind: Reduction::SumSquares, .. } => "sum_squares",
-            Self::Softmax { log: false } => "softmax",
-            Self::Softmax { log: true } => "log_softmax",
-            Self::SoftmaxGrad { .. } => "softmax_grad",
-            Self::CrossEntropy => "cross_entropy",
-            Self::CrossEntropyGrad => "cross_entropy_grad",
-            Self::LabelShare => "label_share",
-            Self::Reshape(_) => "reshape",
-            Self::Permute(_) => "permute",
-            Self::Expand(_) => "expand",
-            Self::Slice { .. } => "slice",
-            Self::Pad { .. } => "pad",
-            Self::Concat { .. } => "concat",
-            Self::Cast(_) => "cast",
-            Self::Copy => "copy",
-            Self::Fill { .. } => "fill",
-            Self::Dropout { .. } => "dropout",
-            Self::Update(Update::Sgd { .. }, _) => "sgd",
-            Self::Update(Update::Momentum { .. }, _) => "momentum",
-            Self::Update(Update::Adam { decoupled: false, .. }, _) => "adam",
-            Self::Update(Update::Adam { decoupled: true, .. }, _) => "adamw",
-            Self::ToHost { .. } => "to_host",
-            Self::FromHost { .. } => "from_host",
-            Self::Attention(_) => "attention",
-            Self::AttentionGrad(_) => "attention_grad",
-            Self::Update(Update::Lion { .. }, _) => "lion",
-            Self::Update(Update::Adafactor { .. }, _) => "adafactor",
-            Self::Update(Update::Adam8bit { .. }, _) => "adam8bit",
-            Self::MovingAverage { .. } => "moving_average",
-            Self::LossScaleSeed { .. } => "loss_scale_seed",
-            Self::NotFinite => "not_finite",
-            Self::LossScale { .. } => "loss_scale",
-            Self::Conv2d { .. } => "conv2d",
-            Self::Conv2dInput { .. } => "conv2d_input",
-            Self::Conv2dWeight { .. } => "conv2d_weight",
-            Self::MaxPool2d(_) => "max_pool2d",
-            Self::MaxPool2dGrad { .. } => "max_pool2d_grad",
-            Self::AvgPool2d(_) => "avg_pool2d",
-            Self::AvgPool2dGrad { .. } => "avg_pool2d_grad",
-            Self::BatchStats { .. } => "batch_stats",
-            Self::BatchNorm(_) => "batch_norm",
-            Self::BatchNormGrad { .. } => "batch_norm_grad",
-            Self::RunningStats { .. } => "running_stats",
-            Self::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
-            Self::Resample { .. } => "upsample_bilinear",
-            Self::ResampleGrad { .. } => "upsample_grad",
-            Self::Embedding => "embedding",
-            Self::EmbeddingGrad { .. } => "embedding_grad",
-            Self::RowNorm { kind: RowNorm::Layer, .. } => "layer_norm",
-            Self::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
-            Self::RowNormGrad { .. } => "row_norm_grad",
-            Self::Rotary { .. } => "rotary",
             Self::Chain(chain) => chain.name(),
+            _ => self.kind(),
         }
     }
 

@@ -1,0 +1,76 @@
+//! `wgrad check`: whether an adapter computes what it should.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+
+use wgrad::check::{self, Failure, Report};
+use wgrad::{Error, Result};
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    device: crate::device::Options,
+    /// Random networks, after every operation alone.
+    #[arg(long, default_value_t = 100)]
+    graphs: u64,
+    /// Seed of the first network; with --graphs 1 that of a failure draws its network again.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Begin no network after so many seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// One network in so many fuses its operations, whose kernels are compiled for it alone.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    fuse_one_in: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let Options { graphs, seed, fuse_one_in, .. } = *options;
+    let time = options.seconds.map(Duration::try_from_secs_f64).transpose();
+    let time = time.map_err(|_| Error::Option("--seconds: expected a number of seconds".to_owned()))?;
+    let device = options.device.open()?;
+    let report =
+        check::run(&device, &check::Options { graphs, seed, time, fuse_one_in: fuse_one_in.max(1) })?;
+    if options.json {
+        print_json(&report);
+    } else {
+        print_text(&report);
+    }
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_json(report: &Report) {
+    let failure = |failure: &Failure| {
+        // JSON has no infinity: a missing number has no size.
+        let error = failure.error.is_finite().then_some(failure.error);
+        let Failure { seed, draw, option, what, .. } = failure;
+        json!({ "seed": seed, "operation": draw, "option": option, "what": what, "error": error })
+    };
+    let failures: Vec<_> = report.failures.iter().map(failure).collect();
+    let json = json!({
+        "adapter": report.adapter,
+        "operations": report.operations,
+        "graphs": report.graphs,
+        "failures": failures,
+        "worst_error": report.worst_error,
+    });
+    println!("{json:#}");
+}
+
+fn print_text(report: &Report) {
+    for Failure { seed, draw, option, what, .. } in &report.failures {
+        let of = draw.map_or_else(|| "network".to_owned(), |draw| format!("`{draw}`"));
+        println!("FAILED {of} of seed {seed}: {what}\n       with {option}");
+    }
+    let Report { adapter, operations, graphs, failures, worst_error } = report;
+    println!(
+        "{adapter}: {operations} operations and {graphs} random networks, {} differences; the largest other one is \
+         {worst_error:.2} of what is allowed",
+        failures.len()
+    );
+}

@@ -1,0 +1,343 @@
+//! One network through one set of options.
+
+use super::dice::Dice;
+use super::network::{Feed, Network};
+use super::outcome::{Injection, Outcome, starts};
+use super::reference::{Perturbation, Reference, SLOPE, Tensors};
+use super::settings::Settings;
+use super::{Failure, Report};
+use crate::device::Device;
+use crate::dtype::{Precision, WeightStorage};
+use crate::error::{Error, Result};
+use crate::graph::Class;
+use crate::optim::{Optimizer, Sgd};
+use crate::plan::{Plan, PlanOptions};
+use crate::reference::Twin;
+
+/// A network's place in a check.
+pub(super) struct Case<'a> {
+    pub device: &'a Device,
+    pub seed: u64,
+    pub draw: Option<&'static str>,
+    pub fuse_one_in: usize,
+}
+
+/// What differs, and by how many times what is allowed.
+struct Difference {
+    what: String,
+    error: f64,
+}
+
+impl Difference {
+    fn none() -> Self {
+        Self { what: String::new(), error: 0.0 }
+    }
+
+    fn or(self, other: Self) -> Self {
+        if other.error > self.error || other.error.is_nan() { other } else { self }
+    }
+}
+
+impl Case<'_> {
+    pub(super) fn run(&self, network: Result<Network>, report: &mut Report) -> Result<()> {
+        let mut dice = Dice::new(self.seed ^ 0x5eed_0f0f);
+        let settings = Settings::random(&mut dice, self.device.limits(), self.fuse_one_in);
+        let found = network.and_then(|network| self.differences(&network, &settings, &mut dice));
+        let failure = |what: String, error: f64| Failure {
+            seed: self.seed,
+            draw: self.draw,
+            option: settings.name(),
+            what,
+            error,
+        };
+        match found {
+            Ok(differences) => {
+                for Difference { what, error } in differences {
+                    if error > 1.0 || error.is_nan() {
+                        report.failures.push(failure(what, error));
+                    } else {
+                        report.worst_error = report.worst_error.max(error);
+                    }
+                }
+                Ok(())
+            }
+            Err(lost @ Error::DeviceLost { .. }) => Err(lost),
+            Err(error) => {
+                report.failures.push(failure(error.to_string(), f64::INFINITY));
+                Ok(())
+            }
+        }
+    }
+
+    fn differences(
+        &self,
+        network: &Network,
+        settings: &Settings,
+        dice: &mut Dice,
+    ) -> Result<Vec<Difference>> {
+        let mut found = self.gradients(network, settings)?;
+        let Settings { options, limits } = settings;
+        let plan = network.step.plan(options, limits)?;
+        let steps = if self.is_smooth(options) { 2 } else { 1 };
+        found.push(self.on_device(network, options, &plan, steps)?);
+        if dice.one_in(4) {
+            found.push(self.injected(network, &plan, dice)?);
+        }
+        Ok(found)
+    }
+
+    /// Whether a rounding error of the first step stays one in the second.
+    fn is_smooth(&self, options: &PlanOptions) -> bool {
+        options.weights == WeightStorage::F32
+            && matches!(options.optimizer, Optimizer::Sgd(_) | Optimizer::Adam(_) | Optimizer::AdamW(_))
+    }
+
+    /// The traced graph's gradients against slopes, and the plan's against those.
+    fn gradients(&self, network: &Network, settings: &Settings) -> Result<Vec<Difference>> {
+        let Settings { options, limits } = settings;
+        // With this optimizer the state after a step is the gradient.
+        let optimizer: Optimizer = Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into();
+        let plan = network.step.plan(&PlanOptions { optimizer, ..*options }, limits)?;
+        let scalars = optimizer.scalars(0, 0.0, plan.seed);
+        let starts = starts(plan.graph(), &Twin::new(plan.graph()))?;
+        let slope = Reference::slope_error(network, &starts, &scalars)? / SLOPE;
+        let mut found = vec![Difference {
+            what: "gradient as traced: not the slope of the loss".to_owned(),
+            error: slope,
+        }];
+
+        let parts = options.accumulate as usize;
+        let reference = |perturbation| -> Result<Reference> {
+            let all = Reference::of(network, parts, &starts, &scalars, perturbation)?;
+            Ok(all.clipped(options.clip))
+        };
+        let (expected, actual) = (reference(None)?, Outcome::of_twin(&plan, network, 1, None, None)?);
+        let gradients: Tensors = expected
+            .gradients
+            .keys()
+            .filter_map(|name| {
+                Some((name.clone(), actual.states.get(&format!("{name}.momentum_buffer"))?.clone()))
+            })
+            .collect();
+        if gradients.len() != expected.gradients.len()
+            || actual.states.keys().filter(|n| n.ends_with("momentum_buffer")).count() != gradients.len()
+        {
+            let what =
+                format!("{} gradients for {} trained parameters", gradients.len(), expected.gradients.len());
+            found.push(Difference { what, error: f64::INFINITY });
+        }
+        let size = rounding(options);
+        let spread = |seeds: std::ops::Range<u64>| -> Result<Vec<Tensors>> {
+            seeds.map(|seed| Ok(reference(Some(Perturbation { seed, size }))?.gradients)).collect()
+        };
+        found.push(measured("gradient of the plan", &gradients, &expected.gradients, 2e-6, &spread)?);
+        let losses = |loss: f64| Tensors::from([("loss".to_owned(), vec![loss])]);
+        let spread = |seeds: std::ops::Range<u64>| -> Result<Vec<Tensors>> {
+            seeds.map(|seed| Ok(losses(reference(Some(Perturbation { seed, size }))?.loss))).collect()
+        };
+        found.push(measured(
+            "loss of the plan",
+            &losses(actual.outputs["loss"][0]),
+            &losses(expected.loss),
+            2e-6,
+            &spread,
+        )?);
+        Ok(found)
+    }
+
+    /// Everything that a run on the device leaves, against the twin of the same plan.
+    fn on_device(
+        &self,
+        network: &Network,
+        options: &PlanOptions,
+        plan: &Plan,
+        steps: u64,
+    ) -> Result<Difference> {
+        let actual = Outcome::of_device(self.device, plan, network, steps, None)?;
+        let expected = Outcome::of_twin(plan, network, steps, None, None)?;
+        let size = rounding(options);
+        let rate = f64::from(options.optimizer.learning_rate());
+        if std::env::var("DBG").is_ok() {
+            let g = plan.graph();
+            let mut tw = Twin::new(g);
+            let _ = &mut tw;
+            for (name, numbers) in &expected.outputs {
+                let own = &actual.outputs[name];
+                let bad: Vec<usize> = (0..own.len())
+                    .filter(|&i| (own[i] - numbers[i]).abs() > 0.02 * numbers[i].abs().max(0.05))
+                    .collect();
+                eprintln!(
+                    "OUT {name}: {} of {} wrong: {:?} {:?} {:?}",
+                    bad.len(),
+                    own.len(),
+                    &bad[..bad.len().min(12)],
+                    bad.iter().take(5).map(|&i| own[i]).collect::<Vec<_>>(),
+                    bad.iter().take(5).map(|&i| numbers[i]).collect::<Vec<_>>()
+                );
+            }
+            for (name, numbers) in &expected.states {
+                let own = &actual.states[name];
+                let top = numbers.iter().fold(0f64, |a, b| a.max(b.abs()));
+                let bad =
+                    (0..own.len()).filter(|&i| (own[i] - numbers[i]).abs() > 0.02 * top.max(1e-4)).count();
+                if bad > 0 {
+                    eprintln!("STATE {name}: {bad} of {}", own.len());
+                }
+            }
+            for node in &g.nodes {
+                let n = |ids: &Vec<crate::graph::ValueId>| {
+                    ids.iter()
+                        .map(|id| format!("{}{}", g.value(*id).name, g.value(*id).shape))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                };
+                eprintln!(
+                    "  {:?} {} : {} -> {}",
+                    node.phase,
+                    node.op.name(),
+                    n(&node.inputs),
+                    n(&node.outputs)
+                );
+            }
+        }
+        let mut worst = Difference::none();
+        for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
+            let spread = |seeds: std::ops::Range<u64>| -> Result<Vec<Tensors>> {
+                let one = |seed| {
+                    let moved =
+                        Outcome::of_twin(plan, network, steps, Some(Perturbation { seed, size }), None)?;
+                    Ok(moved.kinds()[i].1.clone())
+                };
+                seeds.map(one).collect()
+            };
+            let floor = match (kind, options.weights, &options.optimizer) {
+                // A number that lies between two of 16 bits may become either.
+                ("parameter", WeightStorage::Bf16(_), _) => 1.0 / 100.0,
+                ("parameter", WeightStorage::F16(_), _) => 1.0 / 800.0,
+                _ => 4e-6,
+            };
+            // Updates by sign, by code and by norm jump where a gradient is next to nothing.
+            let jumps = match (kind, &options.optimizer) {
+                ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
+                    2.5 * rate
+                }
+                _ => 0.0,
+            };
+            let found =
+                measured_with("on the device", kind, tensors, expected.kinds()[i].1, floor, jumps, &spread)?;
+            worst = worst.or(found);
+        }
+        Ok(worst)
+    }
+
+    /// Where NaN and infinities go.
+    fn injected(&self, network: &Network, plan: &Plan, dice: &mut Dice) -> Result<Difference> {
+        let floats = network.feeds.iter().filter_map(|(name, feed)| match feed {
+            Feed::Floats { .. } => plan
+                .graph()
+                .inputs()
+                .find(|(_, v)| v.name == *name)
+                .map(|(_, v)| (name.clone(), v.shape.numel())),
+            Feed::Indices(_) => None,
+        });
+        let parameters = plan.graph().values.iter().filter(|v| v.class == Class::Parameter);
+        let mut places: Vec<(String, u64)> = floats.collect();
+        places.extend(parameters.map(|value| (value.name.clone(), value.shape.numel())));
+        let (name, count) = places[dice.below(places.len())].clone();
+        let number = dice.of(&[f32::NAN, f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+        let injection = Injection { name, at: dice.below(count as usize), number };
+        let actual = Outcome::of_device(self.device, plan, network, 1, Some(&injection))?;
+        let expected = Outcome::of_twin(plan, network, 1, None, Some(&injection))?;
+        for ((kind, actual), (_, expected)) in actual.kinds().into_iter().zip(expected.kinds()) {
+            for (name, numbers) in expected {
+                let wrong = numbers.iter().zip(&actual[name]).position(|(twin, device)| {
+                    (twin.is_nan() && device.is_finite()) || (twin.abs() < 1e30 && !device.is_finite())
+                });
+                if let Some(at) = wrong {
+                    let Injection { name: from, at: place, number } = &injection;
+                    let what = format!(
+                        "{number} in `{from}` at {place}: {kind} `{name}` at {at} is {} on the device, should be {}",
+                        actual[name][at], numbers[at]
+                    );
+                    return Ok(Difference { what, error: f64::INFINITY });
+                }
+            }
+        }
+        Ok(Difference::none())
+    }
+}
+
+/// Where two tensors are farthest apart, and both numbers there.
+fn farthest(actual: &[f64], expected: &[f64]) -> [f64; 3] {
+    let pairs = actual.iter().zip(expected).enumerate();
+    let apart = |(a, b): (&f64, &f64)| if (a - b).is_nan() { f64::INFINITY } else { (a - b).abs() };
+    let (at, (own, should)) =
+        pairs.max_by(|(_, a), (_, b)| apart(*a).total_cmp(&apart(*b))).unwrap_or((0, (&0.0, &0.0)));
+    [at as f64, *own, *should]
+}
+
+/// A relative change as large as the rounding errors of what a plan stores, those of arithmetic in `f32` at least.
+fn rounding(options: &PlanOptions) -> f64 {
+    match options.precision {
+        Precision::F32 => 2f64.powi(-22),
+        Precision::F16 => 2f64.powi(-11),
+        Precision::Bf16 => 2f64.powi(-8),
+    }
+}
+
+/// How many times what the changes of the input change a result may differ.
+const FACTOR: f64 = 16.0;
+
+fn measured(
+    what: &str,
+    actual: &Tensors,
+    expected: &Tensors,
+    floor: f64,
+    spread: &dyn Fn(std::ops::Range<u64>) -> Result<Vec<Tensors>>,
+) -> Result<Difference> {
+    measured_with(what, "tensor", actual, expected, floor, 0.0, spread)
+}
+
+/// The largest difference of any tensor. `floor` is what is allowed relative to the largest number of the kind, `jumps` whatever
+/// the size; the rest is told by [`Perturbation`]s, two at first, more where those find too much.
+fn measured_with(
+    what: &str,
+    kind: &str,
+    actual: &Tensors,
+    expected: &Tensors,
+    floor: f64,
+    jumps: f64,
+    spread: &dyn Fn(std::ops::Range<u64>) -> Result<Vec<Tensors>>,
+) -> Result<Difference> {
+    let size = |tensors: &Tensors| tensors.values().flatten().fold(0f64, |all, x| all.max(x.abs()));
+    let all = size(expected);
+    let mut moved = spread(1..3)?;
+    loop {
+        let mut worst = Difference::none();
+        for (name, numbers) in expected {
+            let apart = |other: &Vec<f64>| {
+                numbers
+                    .iter()
+                    .zip(other)
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0f64, |all, d| if d.is_nan() { d } else { all.max(d) })
+            };
+            let own = moved.iter().map(|tensors| apart(&tensors[name])).fold(0f64, f64::max);
+            let largest = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
+            let allowed = FACTOR * own + floor * largest.max(all * 0.1) + jumps + 1e-12;
+            let found = actual.get(name).map_or(f64::INFINITY, &apart);
+            let text = match actual.get(name).map(|own| farthest(own, numbers)) {
+                Some([at, own, should]) => format!(
+                    "{what}: {kind} `{name}` at {at} is {own:.6e}, should be {should:.6e} with {allowed:.1e} allowed"
+                ),
+                None => format!("{what}: {kind} `{name}` is missing"),
+            };
+            let error = if found.is_nan() { f64::INFINITY } else { found / allowed };
+            worst = worst.or(Difference { what: text, error });
+        }
+        if worst.error <= 1.0 || worst.error.is_infinite() || moved.len() > 8 {
+            return Ok(worst);
+        }
+        moved.extend(spread(3..11)?);
+    }
+}

@@ -1,0 +1,492 @@
+//! What random networks are made of: every operation that a model can ask for, alone or in the company that rewrites look for.
+
+use super::network::{Maker, Sizes};
+use crate::dtype::DType;
+use crate::graph::{Attention, Init, Reduction, Tensor, Window};
+
+/// Adds an operation or a few to a network.
+pub(super) type Draw = fn(&mut Maker);
+
+/// Every draw, with a name for reports.
+pub(super) const DRAWS: &[(&str, Draw)] = &[
+    ("product", product),
+    ("product of a batch", product_of_a_batch),
+    ("linear", linear),
+    ("function", function),
+    ("function", function),
+    ("power", power),
+    ("binary", binary),
+    ("binary", binary),
+    ("quotient", quotient),
+    ("comparison", comparison),
+    ("reduction", reduction),
+    ("reduction", reduction),
+    ("maximum", maximum),
+    ("softmax", softmax),
+    ("entropy", entropy),
+    ("views", views),
+    ("slices", slices),
+    ("padding", padding),
+    ("repeated", repeated),
+    ("casts", casts),
+    ("dropout", dropout),
+    ("embedding", embedding),
+    ("row norm", row_norm),
+    ("rotary", rotary),
+    ("attention", attention),
+    ("self attention", self_attention),
+    ("cross-entropy", cross_entropy),
+    ("tied head", tied_head),
+    ("regression", regression),
+    ("convolution", convolution),
+    ("convolution", convolution),
+    ("transposed convolution", transposed_convolution),
+    ("joined convolution", joined_convolution),
+    ("normed convolution", normed_convolution),
+    ("batch norm", batch_norm),
+    ("fixed batch norm", fixed_batch_norm),
+    ("group norm", group_norm),
+    ("max pool", max_pool),
+    ("average pool", average_pool),
+    ("resampling", resampling),
+    ("outputs", outputs),
+];
+
+fn product(maker: &mut Maker) {
+    let (x, n) = (maker.matrix(), maker.sizes.width);
+    let w = maker.weight([n, n], n);
+    let y = match maker.dice.below(3) {
+        0 => x.matmul(&w),
+        1 => x.matmul_transposed(&w, false, true),
+        _ => x.matmul(&x.matmul_transposed(&w.matmul_transposed(&x, false, true), true, true).scale(0.1)),
+    };
+    maker.keep(y);
+}
+
+fn product_of_a_batch(maker: &mut Maker) {
+    let (x, y) = (maker.sequence(), maker.sequence().tanh());
+    // [b, h, s, d] and [b, h, d, s]
+    let (x, y) = (x.permute(&[0, 2, 1, 3]), y.permute(&[0, 2, 3, 1]));
+    let scores = x.matmul(&y).scale(0.2);
+    let z = if maker.dice.one_in(2) {
+        scores.matmul_transposed(&y, false, true)
+    } else {
+        scores.matmul(&y.slice(0, 0..1).permute(&[0, 1, 3, 2]))
+    };
+    maker.keep(z.permute(&[0, 2, 1, 3]));
+}
+
+fn linear(maker: &mut Maker) {
+    let (x, n) = (maker.matrix(), maker.sizes.width);
+    let inner = maker.dice.of(&[3, 8, 40]);
+    let (w, b) = (maker.weight([inner, n], n), maker.weight([inner], n));
+    let hidden = x.matmul_transposed(&w, false, true).add(&b);
+    let hidden = activation(maker, &hidden);
+    let w = maker.weight([inner, n], inner);
+    maker.keep(hidden.matmul(&w));
+}
+
+fn activation(maker: &mut Maker, x: &Tensor) -> Tensor {
+    match maker.dice.below(9) {
+        0 | 1 => x.relu(),
+        2 => x.leaky_relu(0.1),
+        3 => x.leaky_relu(-0.5),
+        4 => x.sigmoid(),
+        5 => x.gelu(),
+        6 => x.gelu_tanh(),
+        7 => x.silu(),
+        _ => x.clamp(0.0, 6.0),
+    }
+}
+
+fn any(maker: &mut Maker) -> Tensor {
+    match maker.dice.below(4) {
+        0 => maker.image(),
+        1 => maker.sequence(),
+        _ => maker.matrix(),
+    }
+}
+
+fn function(maker: &mut Maker) {
+    let x = any(maker);
+    let y = match maker.dice.below(6) {
+        0 => x.neg(),
+        1 => x.scale(0.7).offset(0.1),
+        2 => x.tanh(),
+        3 => x.clamp(-0.5, 0.8),
+        _ => activation(maker, &x),
+    };
+    maker.keep(y);
+}
+
+/// Functions whose results or slopes may be large.
+fn power(maker: &mut Maker) {
+    let x = any(maker);
+    let y = match maker.dice.below(6) {
+        0 => x.tanh().exp(),
+        1 => x.abs().offset(0.2).log(),
+        2 => x.square().offset(0.1).sqrt(),
+        3 => x.tanh().square(),
+        4 => x.sigmoid().offset(0.3).recip(),
+        _ => x.abs().tanh(),
+    };
+    maker.keep(y);
+}
+
+/// An operand that broadcasts to a matrix.
+fn narrow(maker: &mut Maker) -> Tensor {
+    let Sizes { batch, width, .. } = maker.sizes;
+    match maker.dice.below(4) {
+        0 => maker.weight([width], 1),
+        1 => maker.weight([batch, 1], 1),
+        2 => maker.weight([], 1),
+        _ => maker.weight([1, width], 1),
+    }
+}
+
+fn binary(maker: &mut Maker) {
+    let image = maker.dice.one_in(3);
+    let (x, y) = match (image, maker.dice.one_in(2)) {
+        (true, true) => (maker.image(), maker.image()),
+        (true, false) => (maker.image(), maker.weight([maker.sizes.channels, 1, 1], 1)),
+        (false, true) => (maker.matrix(), maker.matrix()),
+        (false, false) => (maker.matrix(), narrow(maker)),
+    };
+    let z = match maker.dice.below(5) {
+        0 => x.add(&y),
+        1 => x.sub(&y),
+        2 => x.tanh().mul(&y),
+        3 => x.maximum(&y),
+        _ => x.minimum(&y),
+    };
+    maker.keep(z);
+}
+
+fn quotient(maker: &mut Maker) {
+    let (x, y) = (maker.matrix(), maker.matrix());
+    let z = match maker.dice.below(3) {
+        0 => x.div(&y.abs().offset(0.5)),
+        // Most denominators are what is added.
+        1 => x.div(&y.relu().offset(0.05)).tanh(),
+        _ => x.div(&y.reduce_keep(Reduction::SumSquares, &[1]).offset(1.0)),
+    };
+    maker.keep(z);
+}
+
+fn comparison(maker: &mut Maker) {
+    let (x, y) = (maker.matrix(), maker.matrix());
+    let flags = if maker.dice.one_in(2) { x.greater(&y) } else { x.relu().equal(&y.relu()) };
+    maker.keep(x.mul(&flags).add(&y));
+}
+
+/// Any axes of anything; what is left is added to what is there.
+fn reduction(maker: &mut Maker) {
+    let x = any(maker);
+    let kind = maker.dice.of(&[Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::SumSquares]);
+    let axes: Vec<usize> = (0..x.shape().rank()).filter(|_| maker.dice.one_in(2)).collect();
+    let scale = if matches!(kind, Reduction::Sum | Reduction::SumSquares) { 0.02 } else { 1.0 };
+    let y = x.reduce_keep(kind, &axes).scale(scale);
+    let y = if maker.dice.one_in(2) { y.expand(x.shape()) } else { y };
+    maker.keep(x.sub(&y));
+}
+
+/// The maximum of what has ties and zeros, as pooling over time has it.
+fn maximum(maker: &mut Maker) {
+    let x = any(maker);
+    let y = if maker.dice.one_in(2) { x.relu() } else { x.tanh() };
+    let axis = maker.dice.below(x.shape().rank());
+    let z = y.max(&[axis]);
+    let term = z.square().mean(&[]);
+    maker.term(term);
+    maker.keep(y);
+}
+
+fn softmax(maker: &mut Maker) {
+    let x = any(maker).scale(2.0);
+    let y = if maker.dice.one_in(2) { x.softmax() } else { x.log_softmax().scale(0.2) };
+    maker.keep(y);
+}
+
+/// `p log(p + ε)` of probabilities, some of which are next to nothing.
+fn entropy(maker: &mut Maker) {
+    let p = maker.matrix().scale(8.0).softmax();
+    maker.term(p.mul(&p.offset(1e-9).log()).mean(&[]));
+    maker.keep(p);
+}
+
+fn views(maker: &mut Maker) {
+    let (x, Sizes { batch, width, .. }) = (maker.matrix(), maker.sizes);
+    let y = match maker.dice.below(3) {
+        0 => x.reshape([width, batch]).permute(&[1, 0]).reshape([batch * width]).reshape([batch, width]),
+        1 => x.reshape([batch, 1, width]).permute(&[1, 2, 0]).reshape([width, batch]).transpose(0, 1).neg(),
+        _ => x.tanh().reshape([batch * width]).exp().reshape([batch, width]).log(),
+    };
+    maker.keep(y);
+}
+
+fn slices(maker: &mut Maker) {
+    let x = any(maker);
+    let axis = maker.dice.below(x.shape().rank());
+    let n = x.dim(axis);
+    let cut = maker.dice.below(n + 1);
+    let parts = [x.slice(axis, cut..n), x.slice(axis, 0..cut)];
+    let y = match cut {
+        _ if cut == 0 || cut == n => x.tanh(),
+        _ if maker.dice.one_in(2) => parts[0].tanh().concat(&[&parts[1]], axis),
+        _ => parts[1].concat(&[&parts[0].relu()], axis),
+    };
+    maker.keep(y);
+}
+
+fn padding(maker: &mut Maker) {
+    let x = any(maker);
+    let axis = maker.dice.below(x.shape().rank());
+    let (before, after, n) = (maker.dice.below(3), maker.dice.below(3), x.dim(axis));
+    let start = maker.dice.below(before + after + 1);
+    maker.keep(x.pad(axis, before, after).add(&x.fill_like([], 0.25)).slice(axis, start..start + n));
+}
+
+fn repeated(maker: &mut Maker) {
+    let Sizes { batch, width, channels, side, .. } = maker.sizes;
+    let wide = if maker.dice.one_in(2) {
+        maker.weight([width], 1).expand([batch, width])
+    } else {
+        maker.weight([batch, 1, side, 1], 1).expand([batch, channels, side, side])
+    };
+    maker.keep(wide.sigmoid());
+}
+
+fn casts(maker: &mut Maker) {
+    let Sizes { batch, width, .. } = maker.sizes;
+    let dtype = maker.dice.of(&[DType::F16, DType::BF16]);
+    let x = maker.matrix();
+    let y = match maker.dice.below(4) {
+        0 => {
+            let packed = x.cast(dtype);
+            maker.read(&packed);
+            packed.cast(DType::F32)
+        }
+        1 => maker.half([batch, width], dtype).cast(DType::F32).add(&x),
+        2 => {
+            let w = maker.weight([width, width], width);
+            x.cast(dtype).matmul(&w)
+        }
+        _ => x.add(&maker.ids([batch, width], 4).cast(DType::F32).scale(0.1)),
+    };
+    maker.keep(y);
+}
+
+fn dropout(maker: &mut Maker) {
+    let p = maker.dice.of(&[0.1, 0.5]);
+    let y = any(maker).dropout(p);
+    maker.keep(y);
+}
+
+fn embedding(maker: &mut Maker) {
+    let Sizes { batch, width, length, .. } = maker.sizes;
+    let rows = maker.dice.of(&[3, 50]);
+    let table = maker.weight([rows, width], 1);
+    let ids = maker.ids([batch, length], rows);
+    let y = table.embedding(&ids).mean(&[1]);
+    let y = if maker.dice.one_in(2) { y.add(&table.slice(0, 0..1)) } else { y };
+    maker.keep(y);
+}
+
+fn row_norm(maker: &mut Maker) {
+    let x = any(maker);
+    let d = x.shape().last();
+    let (gamma, beta) = (maker.weight([d], 1).offset(1.0), maker.weight([d], 1));
+    let y = if maker.dice.one_in(2) { x.layer_norm(&gamma, &beta, 1e-5) } else { x.rms_norm(&gamma, 1e-5) };
+    maker.keep(y);
+}
+
+fn rotary(maker: &mut Maker) {
+    let x = maker.sequence();
+    let heads = maker.dice.below(x.dim(2)) + 1;
+    maker.keep(x.rotary(heads, 10_000.0));
+}
+
+fn attend(maker: &mut Maker) -> Attention {
+    let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
+    Attention { causal: maker.dice.one_in(2), scale, dropout: maker.dice.of(&[0.0, 0.0, 0.3]) }
+}
+
+fn attention(maker: &mut Maker) {
+    let (q, k, v) = (maker.sequence(), maker.sequence(), maker.sequence());
+    let options = attend(maker);
+    let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
+    let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
+    let (k, v) = (fewer(&k, heads), fewer(&v, heads));
+    let y = if maker.dice.one_in(4) {
+        q.attention_unfused(&k, &v, &options)
+    } else {
+        q.attention(&k, &v, &options)
+    };
+    maker.keep(y);
+}
+
+fn self_attention(maker: &mut Maker) {
+    let (x, Sizes { batch, length, heads, head, .. }) = (maker.sequence(), maker.sizes);
+    let width = heads * head;
+    let w = maker.weight([width, 3 * width], width);
+    let qkv = x.reshape([batch, length, width]).matmul(&w).reshape([batch, length, 3 * heads, head]);
+    let qkv = if head % 4 == 0 && maker.dice.one_in(2) { qkv.rotary(2 * heads, 100.0) } else { qkv };
+    let options = attend(maker);
+    maker.keep(qkv.self_attention(heads, heads, &options));
+}
+
+fn cross_entropy(maker: &mut Maker) {
+    let (x, Sizes { batch, width, classes, .. }) = (maker.matrix(), maker.sizes);
+    let w = maker.weight([width, classes], width);
+    let ignored = maker.dice.one_in(2);
+    let labels = maker.labels([batch], ignored);
+    let large = maker.dice.of(&[1.0, 20.0]);
+    maker.term(x.matmul(&w).scale(large).cross_entropy(&labels));
+}
+
+/// A table that is read as an embedding and as the weight of logits made in chunks.
+fn tied_head(maker: &mut Maker) {
+    let Sizes { batch, width, length, classes, .. } = maker.sizes;
+    let table = maker.weight([classes, width], width);
+    let x = table.embedding(&maker.ids([batch, length], classes)).reshape([batch * length, width]);
+    let hidden = x.tanh();
+    let ignored = maker.dice.one_in(2);
+    let labels = maker.labels([batch, length], ignored).reshape([batch * length]);
+    let chunks = maker.dice.below((batch * length).min(3)) + 1;
+    maker.term(hidden.linear_cross_entropy(&table, &labels, chunks));
+}
+
+fn regression(maker: &mut Maker) {
+    let x = maker.matrix();
+    let target = maker.input(x.shape());
+    let loss = if maker.dice.one_in(2) { x.mse(&target) } else { x.bce_with_logits(&target.sigmoid()) };
+    maker.term(loss.scale(0.1));
+}
+
+fn window(maker: &mut Maker, kernel: usize) -> Window {
+    let (stride, dilation) = (maker.dice.of(&[1, 1, 2]), maker.dice.of(&[1, 1, 2]));
+    Window { padding: [maker.dice.below(kernel), kernel / 2], ..Window::square(kernel) }
+        .stride(stride)
+        .dilation(dilation)
+}
+
+/// An image of another size goes on as a matrix.
+fn keep_image(maker: &mut Maker, y: Tensor) {
+    let Sizes { channels, side, .. } = maker.sizes;
+    if y.shape().rank() == 4 && y.shape().dims()[1..] == [channels, side, side] {
+        maker.keep(y);
+    } else {
+        maker.keep_flat(&y);
+    }
+}
+
+fn convolution(maker: &mut Maker) {
+    let (x, c) = (maker.image(), maker.sizes.channels);
+    let kernel = maker.dice.of(&[1, 2, 3, 3]);
+    let groups = maker.dice.of(&[1, 1, 2, c]);
+    let out = groups * maker.dice.of(&[1, 2, 3]);
+    let w = maker.weight([out, c / groups, kernel, kernel], c / groups * kernel * kernel);
+    let bias = maker.dice.one_in(2).then(|| maker.weight([out], 1));
+    let window = window(maker, kernel);
+    let y = x.conv2d(&w, bias.as_ref(), window, groups);
+    let y = if maker.dice.one_in(2) { activation(maker, &y) } else { y };
+    keep_image(maker, y);
+}
+
+fn transposed_convolution(maker: &mut Maker) {
+    let (x, c) = (maker.image(), maker.sizes.channels);
+    let kernel = maker.dice.of(&[2, 3]);
+    let groups = maker.dice.of(&[1, 2]);
+    let out = maker.dice.of(&[1, 2]);
+    let w = maker.weight([c, out, kernel, kernel], c);
+    let bias = maker.dice.one_in(2).then(|| maker.weight([out * groups], 1));
+    let window = window(maker, kernel);
+    let most = window.stride[0].max(window.dilation[0]);
+    let extra = [maker.dice.below(most), maker.dice.below(most)];
+    let y = x.conv_transpose2d(&w, bias.as_ref(), window, extra, groups);
+    keep_image(maker, y);
+}
+
+fn joined_convolution(maker: &mut Maker) {
+    let (x, y, c) = (maker.image(), maker.image(), maker.sizes.channels);
+    let w = maker.weight([c, 2 * c, 3, 3], 18 * c);
+    let z = x.relu().concat(&[&y], 1).conv2d(&w, None, Window::square(3).padding(1), 1);
+    maker.keep(z);
+}
+
+/// As networks for images have it: what is computed between two convolutions need not be kept.
+fn normed_convolution(maker: &mut Maker) {
+    let (x, c) = (maker.image(), maker.sizes.channels);
+    let w = maker.weight([c, c, 3, 3], 9 * c);
+    let same = Window::square(3).padding(1);
+    let y = x.conv2d(&w, None, same, 1);
+    let y = maker.batch_norm(&y);
+    let y = if maker.dice.one_in(2) { y.relu() } else { y.clamp(0.0, 6.0) };
+    let w = maker.weight([c, c, 1, 1], c);
+    let z = y.conv2d(&w, None, Window::square(1), 1);
+    let z = if maker.dice.one_in(2) { z.add(&x) } else { z };
+    maker.keep(z);
+}
+
+fn batch_norm(maker: &mut Maker) {
+    let x = maker.image();
+    let y = maker.batch_norm(&x);
+    let y = if maker.dice.one_in(2) { activation(maker, &y) } else { y };
+    maker.keep(y);
+}
+
+fn fixed_batch_norm(maker: &mut Maker) {
+    let (x, c) = (maker.image(), maker.sizes.channels);
+    let (gamma, beta) = (maker.weight([c], 1), maker.weight([c], 1));
+    let [mean, var] = maker.running(c);
+    maker.keep(x.batch_norm_eval(&gamma, &beta, &mean, &var, 1e-5).relu());
+}
+
+fn group_norm(maker: &mut Maker) {
+    let (x, c) = (maker.image(), maker.sizes.channels);
+    let (gamma, beta) = (maker.weight([c], 1), maker.weight([c], 1));
+    let groups = maker.dice.of(&[1, 2, c]);
+    maker.keep(x.group_norm(groups, &gamma, &beta, 1e-5));
+}
+
+fn max_pool(maker: &mut Maker) {
+    let x = maker.image();
+    let x = if maker.dice.one_in(2) { x.relu() } else { x };
+    let kernel = maker.dice.of(&[2, 3]);
+    let window = Window { padding: [maker.dice.below(kernel / 2 + 1); 2], ..window(maker, kernel) };
+    let window =
+        if kernel == 3 { Window::square(3).padding(1) } else { Window { dilation: [1; 2], ..window } };
+    keep_image(maker, x.max_pool2d(window));
+}
+
+fn average_pool(maker: &mut Maker) {
+    let x = maker.image();
+    let kernel = maker.dice.of(&[2, 3]);
+    let y = match maker.dice.below(3) {
+        0 => x.adaptive_avg_pool2d([maker.dice.below(4) + 1, maker.dice.below(7) + 1]),
+        1 => x.avg_pool2d(Window::square(3).padding(1), maker.dice.one_in(2)),
+        _ => x.avg_pool2d(Window::square(kernel).stride(2).padding(1), maker.dice.one_in(2)),
+    };
+    keep_image(maker, y);
+}
+
+fn resampling(maker: &mut Maker) {
+    let (x, side) = (maker.image(), maker.sizes.side);
+    let size = [maker.dice.of(&[3, side, 2 * side]), maker.dice.of(&[1, side + 1, 11])];
+    let y = match maker.dice.below(3) {
+        0 => x.upsample_nearest(size),
+        1 => x.upsample_bilinear(size, false),
+        _ => x.upsample_bilinear(size, true),
+    };
+    let y = if maker.dice.one_in(2) { y.upsample_nearest([side; 2]) } else { y.zero_pad2d([1, 0], [0, 2]) };
+    keep_image(maker, y);
+}
+
+/// Outputs that lie in a parameter's memory; a buffer that is read.
+fn outputs(maker: &mut Maker) {
+    let width = maker.sizes.width;
+    let (w, fixed) = (maker.weight([2, width], 1), maker.parameter([width], Init::Uniform(0.5), false));
+    maker.read(&w.reshape([2 * width]));
+    let y = maker.matrix().add(&w.sum(&[0])).mul(&fixed);
+    maker.keep(y);
+}

@@ -1,0 +1,293 @@
+//! Random networks over every operation: the same for the same seed.
+
+use std::collections::BTreeMap;
+
+use super::dice::Dice;
+use super::draws::{DRAWS, Draw};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{IGNORE, Init, Params, RunningStats, Tensor, Trace};
+use crate::plan::TrainStep;
+use crate::shape::Shape;
+
+/// What an input is fed with. Rows of later parts of a batch come after those of the first.
+#[derive(Clone, Debug)]
+pub(super) enum Feed {
+    /// `f32`, as they are or rounded to a format of 16 bits.
+    Floats { numbers: Vec<f32>, dtype: DType },
+    /// Class indices or row numbers.
+    Indices(Vec<u32>),
+}
+
+/// A random training step with data for several parts of a batch.
+pub(super) struct Network {
+    /// The traced step.
+    pub step: TrainStep,
+    /// Samples of one part.
+    pub batch: usize,
+    /// What each input is fed, by name: [`PARTS`] times the rows that one part takes.
+    pub feeds: BTreeMap<String, Feed>,
+}
+
+/// Parts of a batch that there is data for.
+pub(super) const PARTS: usize = 3;
+
+impl Network {
+    /// `nodes` operations drawn by `seed`.
+    ///
+    /// # Errors
+    /// [`Error::Trace`](crate::Error::Trace) if a draw is not valid, which is a fault of this module.
+    pub(super) fn random(seed: u64, nodes: usize) -> Result<Self> {
+        Self::build(seed, |maker| {
+            for _ in 0..nodes {
+                let (_, draw) = DRAWS[maker.dice.below(DRAWS.len())];
+                draw(maker);
+            }
+        })
+    }
+
+    /// One draw alone, in a network that reads its result.
+    ///
+    /// # Errors
+    /// As [`Network::random`].
+    pub(super) fn of(draw: Draw, seed: u64) -> Result<Self> {
+        Self::build(seed, |maker| draw(maker))
+    }
+
+    fn build(seed: u64, draw: impl FnOnce(&mut Maker)) -> Result<Self> {
+        let params = Params::new(seed);
+        let (mut feeds, mut batch) = (BTreeMap::new(), 0);
+        let step = TrainStep::trace(&params, |trace| {
+            let mut maker = Maker::new(trace, &params, seed);
+            draw(&mut maker);
+            batch = maker.sizes.batch;
+            let loss = maker.loss();
+            feeds = std::mem::take(&mut maker.feeds);
+            loss
+        })?;
+        Ok(Self { step, batch, feeds })
+    }
+}
+
+/// Lengths of a network's dimensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub batch: usize,
+    /// Columns of matrices.
+    pub width: usize,
+    pub channels: usize,
+    /// Rows and columns of images.
+    pub side: usize,
+    /// Rows of sequences.
+    pub length: usize,
+    pub heads: usize,
+    /// Elements of a head.
+    pub head: usize,
+    pub classes: usize,
+}
+
+/// A network in the making: what was computed so far, to be read by later draws.
+pub(super) struct Maker<'a> {
+    pub trace: &'a Trace,
+    params: &'a Params,
+    pub dice: Dice,
+    pub sizes: Sizes,
+    feeds: BTreeMap<String, Feed>,
+    /// `[batch, width]`
+    matrices: Vec<Tensor>,
+    /// `[batch, channels, side, side]`
+    images: Vec<Tensor>,
+    /// `[batch, length, heads, head]`
+    sequences: Vec<Tensor>,
+    /// Scalars that are parts of the loss.
+    terms: Vec<Tensor>,
+    /// How many values the host reads, beside the loss.
+    outputs: usize,
+}
+
+impl<'a> Maker<'a> {
+    fn new(trace: &'a Trace, params: &'a Params, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let sizes = Sizes {
+            batch: dice.of(&[2, 3, 8]),
+            width: dice.of(&[4, 7, 16, 33, 128]),
+            channels: dice.of(&[2, 4, 6, 8]),
+            side: dice.of(&[5, 6, 9, 12]),
+            length: dice.of(&[1, 4, 7, 12]),
+            heads: dice.of(&[2, 4]),
+            head: dice.of(&[4, 6, 8, 16]),
+            classes: dice.of(&[3, 10, 17]),
+        };
+        let mut maker = Self {
+            trace,
+            params,
+            dice,
+            sizes,
+            feeds: BTreeMap::new(),
+            matrices: Vec::new(),
+            images: Vec::new(),
+            sequences: Vec::new(),
+            terms: Vec::new(),
+            outputs: 0,
+        };
+        let Sizes { batch, width, channels, side, length, heads, head, .. } = sizes;
+        // Of parameters, so that gradients flow whatever is drawn.
+        for shape in [vec![batch, width], vec![batch, channels, side, side], vec![batch, length, heads, head]]
+        {
+            let shape = Shape::try_new(&shape).expect("at most four dimensions");
+            let weight = maker.weight(shape, 1);
+            let x = maker.input(shape).add(&weight);
+            maker.keep(x);
+        }
+        maker
+    }
+
+    /// A parameter, uniform in ±1/√`fan_in`.
+    pub(super) fn weight(&mut self, shape: impl Into<Shape>, fan_in: usize) -> Tensor {
+        self.parameter(shape, Init::fan_in(fan_in), true)
+    }
+
+    /// A parameter that starts as `init`, or what is no parameter but lives with them.
+    pub(super) fn parameter(&mut self, shape: impl Into<Shape>, init: Init, trained: bool) -> Tensor {
+        let name = format!("w{}", self.params.list().len());
+        let add = if trained { Params::add } else { Params::add_buffer };
+        self.trace.param(&add(self.params, &name, shape.into(), init))
+    }
+
+    /// Running statistics of `channels` channels.
+    pub(super) fn running(&mut self, channels: usize) -> [Tensor; 2] {
+        let mean = self.parameter([channels], Init::Constant(0.1), false);
+        [mean, self.parameter([channels], Init::Constant(0.9), false)]
+    }
+
+    /// Batch norm with the statistics of the batch, running ones moved.
+    pub(super) fn batch_norm(&mut self, x: &Tensor) -> Tensor {
+        let c = x.dim(1);
+        let (gamma, beta) = (self.weight([c], 1).offset(1.0), self.weight([c], 1));
+        let [mean, var] = self.running(c);
+        let running = RunningStats { mean: &mean, var: &var, momentum: 0.1 };
+        x.batch_norm_train(&gamma, &beta, 1e-5, Some(&running))
+    }
+
+    /// An input of `f32`; now and then with an element far from the others, or all of them far from 0.
+    pub(super) fn input(&mut self, shape: impl Into<Shape>) -> Tensor {
+        let (name, shape) = (format!("x{}", self.feeds.len()), shape.into());
+        let numbers = self.numbers(shape);
+        self.feeds.insert(name.clone(), Feed::Floats { numbers, dtype: DType::F32 });
+        self.trace.input(&name, shape)
+    }
+
+    /// An input of 16 bits.
+    pub(super) fn half(&mut self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+        let (name, shape) = (format!("h{}", self.feeds.len()), shape.into());
+        let numbers = self.numbers(shape);
+        let numbers = dtype.unpack(&dtype.pack(&numbers), numbers.len());
+        self.feeds.insert(name.clone(), Feed::Floats { numbers, dtype });
+        self.trace.input_of(dtype, &name, shape)
+    }
+
+    fn numbers(&mut self, shape: Shape) -> Vec<f32> {
+        let count = shape.numel() as usize * PARTS;
+        let mean = if self.dice.below(6) == 0 { 4.0 } else { 0.0 };
+        let mut numbers: Vec<f32> = (0..count).map(|_| mean + self.dice.number()).collect();
+        if self.dice.below(4) == 0 {
+            numbers[0] = 40.0;
+        }
+        numbers
+    }
+
+    /// Class indices; with `ignored` one in four counts for nothing.
+    pub(super) fn labels(&mut self, shape: impl Into<Shape>, ignored: bool) -> Tensor {
+        let (name, classes) = (format!("y{}", self.feeds.len()), self.sizes.classes);
+        let shape = shape.into();
+        let draw = |dice: &mut Dice| match ignored && dice.below(4) == 0 {
+            true => IGNORE,
+            false => dice.below(classes) as u32,
+        };
+        let labels = (0..shape.numel() as usize * PARTS).map(|_| draw(&mut self.dice)).collect();
+        self.feeds.insert(name.clone(), Feed::Indices(labels));
+        self.trace.labels(&name, shape, classes as u32)
+    }
+
+    /// Row numbers of a table of `rows`.
+    pub(super) fn ids(&mut self, shape: impl Into<Shape>, rows: usize) -> Tensor {
+        let (name, shape) = (format!("i{}", self.feeds.len()), shape.into());
+        let ids = (0..shape.numel() as usize * PARTS).map(|_| self.dice.below(rows) as u32).collect();
+        self.feeds.insert(name.clone(), Feed::Indices(ids));
+        self.trace.ids(&name, shape, rows as u32)
+    }
+
+    /// Recent values more often than old ones, as in networks.
+    fn pick(&mut self, from: fn(&Self) -> &Vec<Tensor>) -> Tensor {
+        let count = from(self).len();
+        let back =
+            if self.dice.below(4) > 0 { self.dice.below(count.min(3)) } else { self.dice.below(count) };
+        from(self)[count - 1 - back].clone()
+    }
+
+    /// A matrix `[batch, width]`.
+    pub(super) fn matrix(&mut self) -> Tensor {
+        self.pick(|maker| &maker.matrices)
+    }
+
+    /// An image `[batch, channels, side, side]`.
+    pub(super) fn image(&mut self) -> Tensor {
+        self.pick(|maker| &maker.images)
+    }
+
+    /// A sequence `[batch, length, heads, head]`.
+    pub(super) fn sequence(&mut self) -> Tensor {
+        self.pick(|maker| &maker.sequences)
+    }
+
+    /// Lets the host read a value.
+    pub(super) fn read(&mut self, x: &Tensor) {
+        self.outputs += 1;
+        self.trace.output(&format!("out{}", self.outputs), x);
+    }
+
+    /// Hands a value of one of the three shapes on to later draws; now and then the host reads it.
+    pub(super) fn keep(&mut self, x: Tensor) {
+        if self.dice.one_in(8) {
+            self.read(&x);
+        }
+        match x.shape().rank() {
+            2 => self.matrices.push(x),
+            _ if x.shape().dims()[1..] == [self.sizes.length, self.sizes.heads, self.sizes.head]
+                && (x.shape() != self.image_shape() || self.dice.below(2) == 0) =>
+            {
+                self.sequences.push(x);
+            }
+            _ => self.images.push(x),
+        }
+    }
+
+    fn image_shape(&self) -> Shape {
+        let Sizes { batch, channels, side, .. } = self.sizes;
+        Shape::from([batch, channels, side, side])
+    }
+
+    /// Makes a matrix of whatever has the batch as its first dimension.
+    pub(super) fn keep_flat(&mut self, x: &Tensor) {
+        let flat = x.reshape([x.dim(0), (x.shape().numel() / x.dim(0).max(1) as u64) as usize]);
+        let weight = self.weight([flat.dim(1), self.sizes.width], flat.dim(1));
+        self.keep(flat.matmul(&weight));
+    }
+
+    /// Adds a scalar to the loss.
+    pub(super) fn term(&mut self, x: Tensor) {
+        self.terms.push(x);
+    }
+
+    fn loss(&mut self) -> Tensor {
+        let last = |list: &[Tensor], count: usize| list[list.len().saturating_sub(count)..].to_vec();
+        let read = [last(&self.matrices, 2), last(&self.images, 1), last(&self.sequences, 1)].concat();
+        for x in read {
+            let weight = self.weight(Shape::from([x.shape().last()]), 1);
+            let term = x.sub(&weight).tanh().square().mean(&[]);
+            self.terms.push(term);
+        }
+        let terms = std::mem::take(&mut self.terms);
+        terms.into_iter().reduce(|sum, term| sum.add(&term)).expect("the last values are terms")
+    }
+}

@@ -1,0 +1,188 @@
+//! What a plan makes of a network's data: on a device, and on the twin.
+
+use super::network::{Feed, Network};
+use super::reference::{Perturbation, Tensors, feed};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::exec::{Debug, ProgramId, Session};
+use crate::graph::{Class, Graph, Value};
+use crate::plan::Plan;
+use crate::reference::Twin;
+
+/// Everything that can be read after some steps: outputs, the loss among them, parameters and optimizer state.
+pub(super) struct Outcome {
+    pub outputs: Tensors,
+    pub parameters: Tensors,
+    pub states: Tensors,
+}
+
+/// What an input or a parameter gets in place of one of its numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Injection {
+    pub name: String,
+    pub at: usize,
+    pub number: f32,
+}
+
+/// State that is made of numbers; codes of eight bits are not.
+fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
+    graph.values.iter().filter(|value| value.class.is_persistent() && value.dtype != DType::U32)
+}
+
+impl Outcome {
+    fn empty() -> Self {
+        Self { outputs: Tensors::new(), parameters: Tensors::new(), states: Tensors::new() }
+    }
+
+    fn keep(&mut self, value: &Value, data: Vec<f64>) {
+        let list = match value.class {
+            Class::Parameter => &mut self.parameters,
+            _ => &mut self.states,
+        };
+        list.insert(value.name.clone(), data);
+    }
+
+    /// The three kinds of tensors, by name.
+    pub(super) fn kinds(&self) -> [(&'static str, &Tensors); 3] {
+        [("output", &self.outputs), ("parameter", &self.parameters), ("state", &self.states)]
+    }
+
+    /// On the twin.
+    ///
+    /// # Errors
+    /// None but faults of the library.
+    pub(super) fn of_twin(
+        plan: &Plan,
+        network: &Network,
+        steps: u64,
+        perturbation: Option<Perturbation>,
+        injection: Option<&Injection>,
+    ) -> Result<Self> {
+        let graph = plan.graph();
+        let mut twin = Twin::new(graph);
+        let starts = starts(graph, &twin)?;
+        let rows = parts(plan, network) * network.batch;
+        feed(&mut twin, graph, network, 0, rows, &starts, perturbation)?;
+        if let Some(Injection { name, at, number }) = injection {
+            let mut data = start_of(network, &starts, graph, name);
+            data[*at] = f64::from(*number);
+            twin.set(name, &data)?;
+        }
+        for step in 0..steps {
+            if let Some(optimizer) = &plan.optimizer {
+                twin.set_step(&optimizer.scalars(step, optimizer.learning_rate(), plan.seed));
+            }
+            twin.run()?;
+        }
+        let mut outcome = Self::empty();
+        for (name, _) in &graph.outputs {
+            outcome.outputs.insert(name.clone(), twin.output(name)?.to_vec());
+        }
+        for value in states(graph) {
+            outcome.keep(value, twin.parameter(&value.name)?.to_vec());
+        }
+        Ok(outcome)
+    }
+
+    /// On the device.
+    ///
+    /// # Errors
+    /// Those of sessions.
+    pub(super) fn of_device(
+        device: &Device,
+        plan: &Plan,
+        network: &Network,
+        steps: u64,
+        injection: Option<&Injection>,
+    ) -> Result<Self> {
+        let graph = plan.graph();
+        let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
+        for (name, data) in &network.feeds {
+            let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
+            let count = value.shape.numel() as usize;
+            match data {
+                Feed::Floats { numbers, dtype } => {
+                    let mut own = numbers[..count].to_vec();
+                    if let Some(injection) = injection.filter(|injection| injection.name == *name) {
+                        own[injection.at] = injection.number;
+                    }
+                    match dtype {
+                        DType::F16 => session
+                            .feed(name, &own.iter().map(|x| half::f16::from_f32(*x)).collect::<Vec<_>>())?,
+                        DType::BF16 => session
+                            .feed(name, &own.iter().map(|x| half::bf16::from_f32(*x)).collect::<Vec<_>>())?,
+                        _ => session.feed(name, &own)?,
+                    }
+                }
+                Feed::Indices(indices) => session.feed(name, &indices[..count])?,
+            }
+        }
+        if let Some(Injection { name, at, number }) = injection
+            && !network.feeds.contains_key(name)
+        {
+            let mut data = session.parameter(name)?;
+            data[*at] = *number;
+            session.set_parameter(name, &data)?;
+        }
+        let mut loss = Ok(0.0);
+        for _ in 0..steps {
+            loss = session.run(ProgramId(0)).and_then(|()| session.loss());
+        }
+        let loss = match loss {
+            Err(Error::LossNotFinite { loss, .. }) if injection.is_some() => loss,
+            loss => loss?,
+        };
+        let wide = |data: Vec<f32>| data.into_iter().map(f64::from).collect::<Vec<f64>>();
+        let mut outcome = Self::empty();
+        for (i, (name, id)) in graph.outputs.iter().enumerate() {
+            let data = match (i, graph.value(*id).dtype) {
+                (0, _) => vec![loss],
+                (_, DType::F16) => {
+                    let data: Vec<half::f16> = session.output(ProgramId(0), name)?;
+                    data.into_iter().map(half::f16::to_f32).collect()
+                }
+                (_, DType::BF16) => {
+                    let data: Vec<half::bf16> = session.output(ProgramId(0), name)?;
+                    data.into_iter().map(half::bf16::to_f32).collect()
+                }
+                _ => session.output(ProgramId(0), name)?,
+            };
+            outcome.outputs.insert(name.clone(), wide(data));
+        }
+        for value in states(graph) {
+            outcome.keep(value, wide(session.parameter(&value.name)?));
+        }
+        if plan.layout.guard_bytes > 0 {
+            session.check_guards(ProgramId(0))?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// In how many parts a plan runs its batch.
+fn parts(plan: &Plan, network: &Network) -> usize {
+    let widened = plan.graph().inputs().find_map(|(_, value)| {
+        let own = network.step.graph().inputs().find(|(_, own)| own.name == value.name)?.1;
+        (network.feeds.contains_key(&value.name) && own.shape.rank() > 0)
+            .then(|| value.shape.dims()[0] / own.shape.dims()[0].max(1))
+    });
+    widened.unwrap_or(1)
+}
+
+/// Parameters as they start, rounded as they are held.
+pub(super) fn starts(graph: &Graph, twin: &Twin) -> Result<Tensors> {
+    let parameters = graph.values.iter().filter(|value| value.class == Class::Parameter);
+    parameters.map(|value| Ok((value.name.clone(), twin.parameter(&value.name)?.to_vec()))).collect()
+}
+
+fn start_of(network: &Network, starts: &Tensors, graph: &Graph, name: &str) -> Vec<f64> {
+    match network.feeds.get(name) {
+        Some(Feed::Floats { numbers, .. }) => {
+            let count =
+                graph.inputs().find(|(_, value)| value.name == name).map_or(0, |(_, v)| v.shape.numel());
+            numbers[..count as usize].iter().map(|x| f64::from(*x)).collect()
+        }
+        _ => starts.get(name).cloned().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,104 @@
+//! Random options of plans: each that must change no result, and each whose change is known.
+
+use super::dice::Dice;
+use super::network::PARTS;
+use crate::dtype::{Precision, Rounding, WeightStorage};
+use crate::graph::LossScale;
+use crate::limits::{AdapterClass, Limits};
+use crate::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
+use crate::plan::{Activations, Offload, PlanOptions, Recompute};
+
+/// Options with the limits that they are planned for.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub options: PlanOptions,
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Every option by itself as often off as on.
+    pub(super) fn random(dice: &mut Dice, own: &Limits, fuse_one_in: usize) -> Self {
+        let precision = dice.of(&[Precision::F32, Precision::F32, Precision::F16, Precision::Bf16]);
+        let rounding = dice.of(&[Rounding::Nearest, Rounding::Stochastic]);
+        let weights = dice.of(&[
+            WeightStorage::F32,
+            WeightStorage::F32,
+            WeightStorage::F16(rounding),
+            WeightStorage::Bf16(rounding),
+        ]);
+        let recompute = dice.of(&[
+            Recompute::Off,
+            Recompute::Off,
+            Recompute::Every(2),
+            Recompute::Sqrt,
+            Recompute::Policy,
+        ]);
+        let activations = dice.of(&[Activations::Keep, Activations::Keep, Activations::All]);
+        let options = PlanOptions {
+            optimizer: optimizer(dice),
+            clip: dice.of(&[Clip::Off, Clip::Off, Clip::Value(0.01), Clip::Norm(0.1)]),
+            budget: None,
+            reuse: !dice.one_in(8),
+            guard: dice.one_in(8),
+            rebuild: dice.one_in(2),
+            fuse: dice.one_in(fuse_one_in),
+            bit_masks: dice.one_in(4),
+            precision,
+            weights,
+            recompute,
+            accumulate: dice.of(&[1, 1, 2, PARTS as u32]),
+            offload: Offload { optimizer: dice.one_in(4), activations },
+            loss_scale: dice.one_in(3).then(|| LossScale { start: dice.of(&[1.0, 256.0]), interval: 2 }),
+            ..PlanOptions::default()
+        };
+        Self { options, limits: limits(dice, own) }
+    }
+
+    /// The options by name, as far as they are not the default.
+    pub(super) fn name(&self) -> String {
+        let (own, default) = (self.options, PlanOptions::default());
+        let mut parts = vec![format!("{:?}", own.optimizer)];
+        let mut add = |differs: bool, text: String| {
+            if differs {
+                parts.push(text);
+            }
+        };
+        add(own.clip != default.clip, format!("clip {:?}", own.clip));
+        add(!own.reuse, "no reuse".to_owned());
+        add(own.guard, "guards".to_owned());
+        add(!own.rebuild, "no rebuild".to_owned());
+        add(!own.fuse, "no fuse".to_owned());
+        add(own.bit_masks, "bit masks".to_owned());
+        add(own.precision != default.precision, format!("activations {:?}", own.precision));
+        add(own.weights != default.weights, format!("weights {:?}", own.weights));
+        add(own.recompute != default.recompute, format!("recompute {:?}", own.recompute));
+        add(own.accumulate > 1, format!("accumulate {}", own.accumulate));
+        add(own.offload != default.offload, format!("{:?}", own.offload));
+        add(own.loss_scale.is_some(), format!("{:?}", own.loss_scale));
+        add(true, format!("kernels of {:?}", self.limits.class));
+        parts.join(", ")
+    }
+}
+
+/// Kernels of the adapter's own class, or on software adapters those of GPUs, too.
+fn limits(dice: &mut Dice, own: &Limits) -> Limits {
+    if own.class.is_cpu() && dice.one_in(2) {
+        return Limits { class: AdapterClass::Discrete, long_words: false, ..own.clone() };
+    }
+    own.clone()
+}
+
+/// Updates that are smooth enough to be compared: with Adam's own ε the first step of a gradient of 0 is one of rounding
+/// errors.
+fn optimizer(dice: &mut Dice) -> Optimizer {
+    let (lr, eps, weight_decay) = (0.01, 0.01, dice.of(&[0.0, 0.1]));
+    match dice.below(8) {
+        0 => Sgd { lr, weight_decay, ..Sgd::default() }.into(),
+        1 | 2 => Sgd { lr, momentum: 0.5, weight_decay, nesterov: dice.one_in(2) }.into(),
+        3 => Adam { lr, eps, weight_decay, ..Adam::default() }.into(),
+        4 => AdamW { lr, eps, weight_decay, ..AdamW::default() }.into(),
+        5 => Lion { lr, weight_decay, ..Lion::default() }.into(),
+        6 => Adafactor { lr, weight_decay, ..Adafactor::default() }.into(),
+        _ => Adam8bit { lr, eps, weight_decay, ..Adam8bit::default() }.into(),
+    }
+}
