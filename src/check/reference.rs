@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::dice::Dice;
 use super::network::{Feed, Network};
 use crate::autodiff::differentiate;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, IGNORE, Op, StepScalars, ValueId};
 use crate::optim::Clip;
@@ -139,10 +140,11 @@ impl Reference {
 /// The largest error of a slope, in units of the gradient's length.
 pub(super) const SLOPE: f64 = 1e-3;
 
-/// Without casts to 16 bits, which are steps: their gradient is that of what they stand for.
+/// Without casts among floats, which are steps: their gradient is that of what they stand for.
 fn smooth(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
-        if matches!(node.op, Op::Cast(to) if to.is_half()) {
+        let from = graph.values[node.inputs.first().map_or(0, |id| id.index())].dtype;
+        if matches!(node.op, Op::Cast(to) if to != DType::U32 && from != DType::U32) {
             node.op = Op::Copy;
         }
     }
