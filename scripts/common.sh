@@ -86,7 +86,7 @@ swiftshader_icd() {
     return 1
 }
 
-# A browser of Chromium's family, which the tests of pages run without a screen; as in tests/page.rs.
+# A browser of Chromium's family, which the tests of pages run without a screen; as in tests/pure/page.rs.
 find_browser() {
     local name
     if [ -n "${WGRAD_BROWSER:-}" ]; then

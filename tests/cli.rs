@@ -1,4 +1,5 @@
-//! The `wgrad` program as its users run it: what it prints, and what it says of mistakes.
+//! The `wgrad` program as its users run it: what it prints, and what it says of mistakes. Cargo builds the program
+//! for this test alone, with the feature `cli`, which the other tests do without.
 
 mod support;
 

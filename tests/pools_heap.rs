@@ -1,4 +1,4 @@
-//! The binned strategy takes no heap memory once it is warm. A test of its own, because it counts every allocation of
+//! The binned strategy takes no heap memory once it is warm. A program of its own, because it counts every allocation of
 //! the process.
 #![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/fuzz/strategies.rs"]
+#[path = "../../tests/pure/fuzz/strategies.rs"]
 mod body;
 
 fuzz_target!(|bytes: &[u8]| body::run(bytes));

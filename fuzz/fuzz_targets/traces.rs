@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/fuzz/traces.rs"]
+#[path = "../../tests/pure/fuzz/traces.rs"]
 mod body;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,10 +5,10 @@ use wgrad::graph::{Attention, Init, Params};
 use wgrad::limits::Limits;
 use wgrad::plan::{PlanOptions, TrainStep};
 
-use super::support::close::assert_within;
-use super::support::compare::{device_gradients, kernels, twin_gradients};
-use super::support::noise;
 use super::{everywhere, is_gpu, unchecked};
+use crate::support::close::assert_within;
+use crate::support::compare::{device_gradients, kernels, twin_gradients};
+use crate::support::noise;
 
 /// One attention: its lengths, its options, and the largest element of queries and keys.
 #[derive(Clone, Copy, Debug)]

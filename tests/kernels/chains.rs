@@ -6,10 +6,10 @@ use wgrad::graph::Tensor;
 use wgrad::limits::Limits;
 use wgrad::plan::Plan;
 
-use super::support::close::{EXACT, Near, ULP};
-use super::support::compare::{Batch, compare_fused, kernels};
-use super::support::noise;
 use super::{SIZES, everywhere, unchecked};
+use crate::support::close::{EXACT, Near, ULP};
+use crate::support::compare::{Batch, compare_fused, kernels};
+use crate::support::noise;
 
 /// Rounding of a handful of functions one after the other.
 const NEAR: Near = Near { rel: 64.0 * ULP, abs: 2e-6 };

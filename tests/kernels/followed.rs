@@ -10,13 +10,14 @@ use wgrad::limits::Limits;
 use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::shape::Shape;
 
-use super::support::close::{Near, ULP, assert_same_bits, assert_within};
-use super::support::compare::{
-    Batch, compare_fused, device_gradients, gradients_of, kernels, sum_squares, twin_gradients,
-};
-use super::support::image_cases::shapes_of_convolutions;
-use super::support::noise;
 use super::{everywhere, unchecked};
+use crate::support::cases::sum_squares;
+use crate::support::close::{Near, ULP, assert_same_bits, assert_within};
+use crate::support::compare::{
+    Batch, compare_fused, device_gradients, gradients_of, kernels, twin_gradients,
+};
+use crate::support::image_cases::shapes_of_convolutions;
+use crate::support::noise;
 
 /// Sums of up to 630 products below 1 and what is made of them.
 const NEAR: Near = Near { rel: 64.0 * ULP, abs: 4e-4 };

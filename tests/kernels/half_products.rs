@@ -10,9 +10,9 @@ use wgrad::plan::{Forward, Plan};
 use wgrad::shape::Shape;
 
 use super::products::{TRANSPOSES, swapped};
-use super::support::compare::{compare_fused, kernels};
-use super::support::noise;
 use super::{everywhere, unchecked};
+use crate::support::compare::{compare_fused, kernels};
+use crate::support::noise;
 
 const TYPES: [[DType; 2]; 8] = [
     [DType::F16, DType::F16],
@@ -228,7 +228,7 @@ fn products_in_plans_read_what_was_packed() {
                 let w = batch.input(trace, [7, 24], noise(2, 168, -2.0, 2.0)).cast(dtype);
                 let bias = batch.input(trace, [24], noise(3, 24, -2.0, 2.0));
                 let (wide, w) = (x.cast(DType::F32), w.cast(DType::F32));
-                let near = super::support::close::Near { rel: 1e-5, abs: 1e-5 };
+                let near = crate::support::close::Near { rel: 1e-5, abs: 1e-5 };
                 batch.expect("layer", &wide.reshape([12, 7]).matmul(&w).add(&bias).relu(), near);
                 let y = wide.reshape([4, 21]).matmul_transposed(&wide.reshape([4, 21]), false, true);
                 batch.expect("with itself", &y.gelu(), near);

@@ -9,10 +9,10 @@ use wgrad::limits::Limits;
 use wgrad::plan::Forward;
 use wgrad::random;
 
-use super::support::close::EXACT;
-use super::support::compare::compare;
-use super::support::noise;
 use super::{SIZES, everywhere};
+use crate::support::close::EXACT;
+use crate::support::compare::compare;
+use crate::support::noise;
 
 /// Runs `y = f(x)` for one input of any type.
 fn run<X: Element, Y: Element>(

@@ -1,8 +1,8 @@
 //! More workgroups than one dimension of a dispatch holds.
 
-use super::support::close::EXACT;
-use super::support::compare::compare;
 use super::unchecked;
+use crate::support::close::EXACT;
+use crate::support::compare::compare;
 
 /// Grids are folded into rows beyond 65,535 workgroups: a wrong fold leaves elements out or computes them twice.
 #[test]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use wgrad::graph::{IGNORE, Init, Params, Tensor};
 use wgrad::plan::TrainStep;
 
-use super::support::close::{Near, ULP, assert_within};
-use super::support::compare::{compare, device_gradients, twin_gradients};
-use super::support::{noise, some_labels};
 use super::{everywhere, placed_both_ways, unchecked};
+use crate::support::close::{Near, ULP, assert_within};
+use crate::support::compare::{compare, device_gradients, twin_gradients};
+use crate::support::{noise, some_labels};
 
 /// Errors of e^x and of a sum of `n` terms.
 fn softmax_error(n: usize) -> Near {

@@ -3,9 +3,14 @@
 
 mod attention;
 mod chains;
+mod conv_sources;
+mod cooperative;
 mod followed;
+mod golden;
+mod gradients;
 mod half_products;
 mod halves;
+mod images;
 mod large;
 mod losses;
 mod movement;
@@ -16,6 +21,7 @@ mod reductions;
 mod rows;
 mod rows_of_convolutions;
 mod rows_of_products;
+mod tune;
 mod updates;
 
 #[path = "../support/mod.rs"]

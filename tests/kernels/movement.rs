@@ -2,10 +2,10 @@
 
 use wgrad::dtype::DType;
 
-use super::support::close::EXACT;
-use super::support::compare::compare;
-use super::support::{noise, some_labels};
 use super::{SIZES, everywhere};
+use crate::support::close::EXACT;
+use crate::support::compare::compare;
+use crate::support::{noise, some_labels};
 
 #[test]
 fn permutations() {

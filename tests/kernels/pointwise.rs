@@ -4,10 +4,10 @@ use wgrad::dtype::DType;
 use wgrad::graph::Tensor;
 use wgrad::shape::Shape;
 
-use super::support::close::{EXACT, Near, ULP, ulps};
-use super::support::compare::compare;
-use super::support::noise;
 use super::{SIZES, everywhere, placed_both_ways};
+use crate::support::close::{EXACT, Near, ULP, ulps};
+use crate::support::compare::compare;
+use crate::support::noise;
 
 type Function = fn(&Tensor) -> Tensor;
 /// Largest error for the element `x` and the true result `y`.

@@ -2,10 +2,10 @@
 
 use wgrad::shape::Shape;
 
-use super::support::close::EXACT;
-use super::support::compare::{compare, kernels};
-use super::support::noise;
 use super::{everywhere, is_gpu, unchecked};
+use crate::support::close::EXACT;
+use crate::support::compare::{compare, kernels};
+use crate::support::noise;
 
 pub fn swapped(dims: &[usize], swap: bool) -> Shape {
     let mut dims = dims.to_vec();

@@ -7,7 +7,7 @@ use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::dropout_keeps;
 
 use super::everywhere;
-use super::support::close::assert_same_bits;
+use crate::support::close::assert_same_bits;
 
 const N: usize = 40_003;
 

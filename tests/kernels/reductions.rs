@@ -3,10 +3,10 @@
 use wgrad::graph::{Reduction, Tensor};
 use wgrad::shape::Shape;
 
-use super::support::close::{EXACT, ulps};
-use super::support::compare::compare;
-use super::support::noise;
 use super::{Batch, everywhere, unchecked};
+use crate::support::close::{EXACT, ulps};
+use crate::support::compare::compare;
+use crate::support::noise;
 
 fn axes_of(mask: u8) -> Vec<usize> {
     (0..6).filter(|axis| mask >> axis & 1 == 1).collect()

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use wgrad::graph::{Init, Params, Tensor};
 use wgrad::plan::TrainStep;
 
-use super::support::close::{EXACT, Near, assert_within};
-use super::support::compare::{compare, device_gradients, twin_gradients};
-use super::support::{noise, some_labels};
 use super::{SIZES, everywhere, placed_both_ways, unchecked};
+use crate::support::close::{EXACT, Near, assert_within};
+use crate::support::compare::{compare, device_gradients, twin_gradients};
+use crate::support::{noise, some_labels};
 
 const NEAR: Near = Near { rel: 4e-6, abs: 4e-6 };
 

@@ -7,10 +7,10 @@ use wgrad::limits::{AdapterClass, Limits};
 use wgrad::lower::conv::Pass;
 use wgrad::plan::Forward;
 
-use super::support::close::Near;
-use super::support::compare::{Batch, compare_fused, kernels};
-use super::support::image_cases::larger_convolutions;
-use super::support::{devices, noise, on_each, rows_of_convolutions};
+use crate::support::close::Near;
+use crate::support::compare::{Batch, compare_fused, kernels};
+use crate::support::image_cases::larger_convolutions;
+use crate::support::{devices, noise, on_each, rows_of_convolutions};
 
 /// Sums of up to 1,200 products below 1 and what is made of them.
 const NEAR: Near = Near { rel: 1e-5, abs: 4e-4 };

@@ -7,9 +7,9 @@ use wgrad::limits::Limits;
 use wgrad::lower::products::{ROWS, Row};
 
 use super::products::{TRANSPOSES, product, swapped};
-use super::support::close::Near;
-use super::support::compare::{compare, compare_fused, kernels};
-use super::support::{devices, noise, on_each};
+use crate::support::close::Near;
+use crate::support::compare::{compare, compare_fused, kernels};
+use crate::support::{devices, noise, on_each};
 
 /// Runs `body` with limits that name a row, for each adapter that can run it. Returns the rows that ran somewhere.
 fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Row)) {

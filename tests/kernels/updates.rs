@@ -8,10 +8,10 @@ use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sche
 use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
-use super::support::close::{Near, assert_close, assert_same_bits};
-use super::support::compare::kernels;
-use super::support::{devices, noise, on_each};
 use super::{SIZES, everywhere};
+use crate::support::close::{Near, assert_close, assert_same_bits};
+use crate::support::compare::kernels;
+use crate::support::{devices, noise, on_each};
 
 fn optimizers() -> Vec<(Optimizer, Clip)> {
     let sgd = Sgd { lr: 0.05, ..Sgd::default() };

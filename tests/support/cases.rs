@@ -7,7 +7,7 @@ use wgrad::graph::{IGNORE, Init, Params, Reduction, Tensor, Trace};
 use wgrad::plan::TrainStep;
 use wgrad::shape::Shape;
 
-use super::{compare::sum_squares, noise};
+use super::noise;
 
 /// A loss over parameters that start from noise.
 pub struct Case {
@@ -324,4 +324,9 @@ fn losses() -> Vec<Case> {
             logits.cross_entropy(&s.trace.labels("y", [3], 3)).add(&logits.square().mean(&[]))
         }),
     ]
+}
+
+/// The sum of the squares of everything, as one number.
+pub fn sum_squares(x: &Tensor) -> Tensor {
+    x.reduce_keep(Reduction::SumSquares, &[]).reshape([])
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::{Params, Reduction, Tensor, Trace};
+use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::limits::Limits;
 use wgrad::optim::Sgd;
 use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
@@ -217,9 +217,4 @@ pub fn twin_gradients(plan: &Plan, labels: &BTreeMap<&str, Vec<u32>>) -> BTreeMa
     twin.run().expect("the twin runs");
     let states = plan.graph().values.iter().filter(|v| v.name.ends_with(".momentum_buffer"));
     states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
-}
-
-/// The sum of the squares of everything, as one number.
-pub fn sum_squares(x: &Tensor) -> Tensor {
-    x.reduce_keep(Reduction::SumSquares, &[]).reshape([])
 }

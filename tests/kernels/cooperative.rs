@@ -1,0 +1,330 @@
+//! Cooperative matrices, where an adapter has them: on their own, in the training step of a network, and not where nobody
+//! asked for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::close::{assert_same_bits, assert_within};
+use crate::support::compare::kernels;
+use crate::support::digits::digits;
+use crate::support::networks::network;
+use crate::support::{cooperative, devices, noise, on_each, some_labels};
+use wgrad::Error;
+use wgrad::data::{LastBatch, Loader};
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::dtype::Precision;
+use wgrad::exec::{Eager, Races, Session, limits_for, race_cooperative, test_cooperative};
+use wgrad::graph::{Class, LossScale, Params, Window};
+use wgrad::limits::{AdapterClass, Cooperative, Limits};
+use wgrad::memory::PoolOptions;
+use wgrad::models::Model;
+use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear};
+use wgrad::optim::{AdamW, Sgd};
+use wgrad::plan::{Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::reference::Twin;
+
+fn cooperates(plan: &Plan) -> bool {
+    kernels(plan).iter().any(|name| name.starts_with("matmul_cooperative"))
+}
+
+/// Convolutions in every form: with stride, in groups, transposed; of an image, of a batch norm, of a join; with a bias and
+/// functions behind them. Smooth ones: a kink would make much of a rounding.
+fn convolutional() -> TrainStep {
+    let params = Params::new(3);
+    let same = Window::square(3).padding(1);
+    let scope = |name: &str| params.scope(name);
+    let (first, down) =
+        (Conv2d::new(&scope("first"), 3, 16, same), Conv2d::new(&scope("down"), 16, 24, same.stride(2)));
+    let up = ConvTranspose2d::new(&scope("up"), 24, 16, same.stride(2));
+    let joined = Conv2d::new(&scope("joined"), 32, 32, same);
+    let apart = Conv2d::grouped(&scope("apart"), 32, 40, Window::square(2), 2);
+    let (norm, fc) = (BatchNorm2d::new(&scope("norm"), 16), Linear::new(&scope("fc"), 40, 5));
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [BATCH, 3, 9, 11]).apply(&first).tanh();
+        let up = x.apply(&norm).apply(&down).gelu().apply(&up).tanh();
+        let y = x.concat(&[&up], 1).apply(&joined).tanh().apply(&apart).silu();
+        y.mean(&[2, 3]).reshape([BATCH, 40]).apply(&fc).cross_entropy(&trace.labels("y", [BATCH], 5))
+    });
+    step.expect("valid")
+}
+
+fn convolutions(plan: &Plan) -> Vec<&'static str> {
+    kernels(plan).into_iter().filter(|name| name.starts_with("conv")).collect()
+}
+
+/// The limits, and the same for the kernels of GPUs, which read images in 16 bits and norms that are in no memory.
+fn also_as_a_gpu(limits: Limits) -> Vec<Limits> {
+    let class = AdapterClass::Discrete;
+    let gpu = Limits { name: format!("{} as a GPU", limits.name), class, ..limits.clone() };
+    if limits.class == class { vec![limits] } else { vec![limits, gpu] }
+}
+
+/// With a loss scale, so that gradients are products of cooperative matrices, too.
+fn options(precision: Precision) -> PlanOptions {
+    let optimizer = Sgd { lr: 0.01, momentum: 0.5, ..Sgd::default() }.into();
+    let loss_scale = Some(LossScale { start: 1024.0, ..LossScale::default() });
+    PlanOptions { optimizer, precision, loss_scale, ..PlanOptions::default() }
+}
+
+fn plan(step: &TrainStep, precision: Precision, limits: &Limits) -> Plan {
+    step.plan(&options(precision), limits).expect("it can be planned")
+}
+
+#[test]
+fn the_self_test_passes_and_the_race_is_run() {
+    for (device, limits) in cooperative() {
+        assert_eq!(test_cooperative(device).expect("it is right"), limits);
+        let Races { products, convolutions } = race_cooperative(device).expect("it runs");
+        println!("{}: {products}; {convolutions}", limits.name);
+    }
+    let without = devices().iter().filter(|device| device.adapter().cooperative.is_none());
+    for device in without {
+        let error = test_cooperative(device).expect_err("there is nothing to test").to_string();
+        assert!(
+            error.contains(&device.adapter().name) && error.contains("no cooperative matrices"),
+            "{error}"
+        );
+    }
+}
+
+const BATCH: usize = 21;
+
+fn images(plan: &Plan, at: u64) -> Vec<f32> {
+    let (_, x) = plan.graph().inputs().find(|(_, value)| value.name == "x").expect("an input");
+    noise(at, x.shape.numel() as usize, -1.0, 1.0)
+}
+
+/// Momentum buffers after so many steps: after one they are the gradients.
+fn run(device: &Device, plan: &Plan, steps: u64) -> BTreeMap<String, Vec<f32>> {
+    let mut session = Session::new(device, plan).expect("it opens");
+    for at in 0..steps {
+        session.feed("x", &images(plan, at)).expect("valid");
+        session.feed("y", &some_labels(at, BATCH, 5)).expect("valid");
+        session.step().expect("it runs");
+    }
+    session.loss().expect("a finite loss");
+    let states = plan.program.storages.iter().filter(|s| s.name.ends_with(".momentum_buffer"));
+    states.map(|s| (s.name.clone(), session.parameter(&s.name).expect("there"))).collect()
+}
+
+fn twin(plan: &Plan) -> BTreeMap<String, Vec<f64>> {
+    let mut twin = Twin::new(plan.graph());
+    twin.set_f32("x", &images(plan, 0)).expect("valid");
+    twin.set_u32("y", &some_labels(0, BATCH, 5)).expect("valid");
+    twin.set_step(&plan.optimizer.expect("it trains").scalars(0, 0.01, plan.seed));
+    twin.run().expect("it runs");
+    let states = plan.graph().values.iter().filter(|v| v.name.ends_with(".momentum_buffer"));
+    states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
+}
+
+/// Each gradient is made of a handful of roundings to `f16`: the bound is 40 of the largest of its tensor, as in
+/// `tests/precision.rs`.
+fn near_the_twin(step: &TrainStep, device: &Device, limits: &Limits, exact: &BTreeMap<String, Vec<f64>>) {
+    let found = run(device, &plan(step, Precision::F16, limits), 1);
+    let mut moved = 0.0f64;
+    for (name, exact) in exact {
+        let largest = exact.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        let what = format!("{name} on {}", limits.name);
+        assert_within(&what, &found[name], exact, |_| 40.0 / 2048.0 * largest + 1e-6);
+        let error = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() / largest.max(1e-30);
+        moved = found[name].iter().zip(exact).map(error).fold(moved, f64::max);
+    }
+    println!("{}: gradients are off by {:.2} roundings of the largest", limits.name, moved * 2048.0);
+    assert!(moved > 0.02 / 2048.0, "no factor was rounded");
+}
+
+/// Biases, functions and residuals are computed behind the products, widths are odd.
+#[test]
+fn gradients_of_a_network_differ_by_roundings_of_factors() {
+    let step = network("mlp", BATCH);
+    let exact = twin(&plan(&step, Precision::F32, &Limits::default()));
+    for (device, limits) in cooperative() {
+        let names = kernels(&plan(&step, Precision::F16, &limits));
+        let fused = names.iter().filter(|name| name.starts_with("matmul_cooperative") && name.contains('+'));
+        assert!(fused.count() >= 4, "{names:?}");
+        near_the_twin(&step, device, &limits, &exact);
+    }
+}
+
+/// Every convolution and every gradient of one.
+#[test]
+fn gradients_of_convolutions_differ_by_roundings_of_factors() {
+    let step = convolutional();
+    let exact = twin(&plan(&step, Precision::F32, &Limits::default()));
+    for (device, limits) in cooperative() {
+        for limits in also_as_a_gpu(limits) {
+            let names = convolutions(&plan(&step, Precision::F16, &limits));
+            assert!(names.iter().all(|name| name.contains("cooperative")), "{names:?}");
+            near_the_twin(&step, device, &limits, &exact);
+        }
+    }
+}
+
+#[test]
+fn the_same_bits_every_time_planned_and_eager() {
+    let steps = [network("mlp", BATCH), convolutional()];
+    // Without cooperative matrices, too.
+    let without = devices().iter().map(|device| (device, device.limits().clone()));
+    let all = cooperative().into_iter().chain(without);
+    for ((device, limits), step) in all.flat_map(|all| steps.iter().map(move |step| (all.clone(), step))) {
+        let plan = plan(step, Precision::F16, &limits);
+        let (once, again) = (run(device, &plan, 3), run(device, &plan, 3));
+        let mut eager = Eager::new(device, &plan, PoolOptions::default()).expect("it opens");
+        for at in 0..3 {
+            eager.feed("x", &images(&plan, at)).expect("valid");
+            eager.feed("y", &some_labels(at, BATCH, 5)).expect("valid");
+            eager.step().expect("it runs");
+        }
+        for (name, once) in &once {
+            assert_same_bits(name, once, &again[name]);
+            assert_same_bits(&format!("{name}, eager"), once, &eager.parameter(name).expect("there"));
+        }
+    }
+}
+
+/// A pass over the digits in batches of 64, and the mean loss of its last five steps.
+fn learn(device: &Device, limits: &Limits, precision: Precision) -> f32 {
+    let model = Model::named("digits", 0).expect("a model");
+    let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
+    let options = PlanOptions { optimizer, ..options(precision) };
+    let plan = model.train_step(64).expect("valid").plan(&options, limits).expect("it can be planned");
+    assert_eq!(cooperates(&plan), precision == Precision::F16);
+    let mut session = Session::new(device, &plan).expect("it opens");
+    let loader = Loader::new(Arc::new(digits()), 64).expect("a batch").last_batch(LastBatch::Drop);
+    for batch in loader.epoch(0) {
+        session.feed("x", &batch.x).expect("valid");
+        session.feed("y", &batch.y).expect("valid");
+        session.step().expect("it runs");
+    }
+    session.loss().expect("a finite loss");
+    let losses = session.losses().expect("finite losses");
+    losses.iter().rev().take(5).map(|(_, loss)| loss).sum::<f32>() / 5.0
+}
+
+#[test]
+fn the_digits_are_learnt_as_well() {
+    for (device, limits) in cooperative() {
+        let [wide, cooperative] =
+            [Precision::F32, Precision::F16].map(|precision| learn(device, &limits, precision));
+        println!("{}: a loss of {wide} in f32, of {cooperative} with cooperative matrices", limits.name);
+        assert!(wide < 1.0 && (cooperative - wide).abs() < 0.02, "{wide} and {cooperative}");
+    }
+}
+
+/// No adapter is needed for a plan.
+#[test]
+fn plans_use_them_in_f16_precision_alone() {
+    let step = network("mlp", BATCH);
+    let with = |side, lanes| Limits { cooperative: Some(Cooperative { side, lanes }), ..Limits::default() };
+    for (side, lanes) in [(8, 8), (8, 32), (16, 16), (16, 32), (16, 64)] {
+        let (with, without) = (with(side, lanes), Limits::default());
+        for precision in Precision::ALL {
+            let cooperative = plan(&step, precision, &with);
+            assert_eq!(cooperates(&cooperative), precision == Precision::F16, "{}", precision.name());
+            assert!(!cooperates(&plan(&step, precision, &without)));
+            let same = cooperative.hash() == plan(&step, precision, &without).hash();
+            assert_eq!(same, precision != Precision::F16);
+        }
+        for (launch, _) in &plan(&step, Precision::F16, &with).program.launches {
+            let constant =
+                |name| launch.constants.iter().find(|(other, _)| *other == name).map(|(_, x)| *x as u32);
+            if let (Some(lanes), Some(groups), Some(rows)) =
+                (constant("LANES"), constant("GROUPS_N"), constant("ROWS"))
+            {
+                let threads = 2 * groups * lanes;
+                assert!(threads <= launch.kernel.workgroup, "{threads}");
+                // What a thread brings of A and of B in one go.
+                let fours = [2 * rows * side, groups * 2 * side].map(|lines| lines * 8 / threads);
+                assert!(fours.iter().all(|count| [1, 2, 4, 8].contains(count)), "{fours:?}");
+            }
+        }
+    }
+    for name in Limits::NAMES {
+        assert_eq!(Limits::named(name).expect("a preset").cooperative, None);
+    }
+}
+
+/// Forward, back to the image and back to the weight; of each source; in 32 bits and in the 16 that waited.
+#[test]
+fn plans_convolve_by_them_in_f16_precision_alone() {
+    let step = convolutional();
+    for side in [8, 16] {
+        let limits = Limits { cooperative: Some(Cooperative { side, lanes: 32 }), ..Limits::default() };
+        for precision in Precision::ALL {
+            let names = convolutions(&plan(&step, precision, &limits));
+            let by_matrices = names.iter().filter(|name| name.contains("cooperative")).count();
+            let expected = if precision == Precision::F16 { names.len() } else { 0 };
+            assert_eq!(by_matrices, expected, "{}: {names:?}", precision.name());
+            let parts = ["_bias+tanh", "_bias_normed", "_bias_joined+tanh", "weight_", "_f16"];
+            let all = parts.iter().all(|part| names.iter().any(|name| name.contains(part)));
+            assert!(all || expected == 0, "{names:?}");
+        }
+        // Gradients without a loss scale are not rounded, and a row of the table of products turns matrices off.
+        let unscaled = PlanOptions { loss_scale: None, ..options(Precision::F16) };
+        let names = convolutions(&step.plan(&unscaled, &limits).expect("it can be planned"));
+        let count = |start: &str| names.iter().filter(|name| name.starts_with(start)).count();
+        assert_eq!(count("conv_weight_cooperative"), 0, "{names:?}");
+        // The transposed one is four phases.
+        assert_eq!(count("conv_cooperative"), 4 + 4, "{names:?}");
+        let limits = Limits { product: Some("tiled64"), ..limits };
+        let names = kernels(&plan(&step, Precision::F16, &limits));
+        assert!(!names.iter().any(|name| name.contains("cooperative")), "{names:?}");
+    }
+}
+
+/// Small gradients would vanish in `f16`; what is computed again for them would not.
+#[test]
+fn gradients_are_products_of_them_with_a_loss_scale_alone() {
+    let step = network("mlp", BATCH);
+    let limits = Limits { cooperative: Some(Cooperative { side: 16, lanes: 32 }), ..Limits::default() };
+    let of = |loss_scale, recompute| {
+        let options = PlanOptions { loss_scale, recompute, ..options(Precision::F16) };
+        let plan = step.plan(&options, &limits).expect("it can be planned");
+        let of_class = |class: Class| {
+            let launches = plan.program.launches.iter().filter(|(launch, position)| {
+                let node = &plan.graph().nodes[plan.program.order[*position]];
+                launch.kernel.name.starts_with("matmul_cooperative")
+                    && node.outputs.first().is_some_and(|id| plan.graph().value(*id).class == class)
+            });
+            launches.count()
+        };
+        [Class::Activation, Class::Gradient].map(of_class)
+    };
+    let [activations, gradients] = of(Some(LossScale::default()), Recompute::Off);
+    assert!(activations == 4 && gradients >= 7, "{activations} and {gradients}");
+    assert_eq!(of(None, Recompute::Off), [activations, 0]);
+    let [again, none] = of(None, Recompute::Every(2));
+    assert!(again > activations && none == 0, "{again} and {none}");
+}
+
+#[test]
+fn a_plan_with_matrices_that_the_device_has_not_is_refused() {
+    let step = network("mlp", BATCH);
+    on_each(devices(), |device| {
+        let other = Cooperative { side: 16, lanes: 48 };
+        let limits = Limits { cooperative: Some(other), ..device.limits().clone() };
+        let plan = plan(&step, Precision::F16, &limits);
+        let Err(Error::Option(message)) = Session::new(device, &plan).map(drop) else {
+            panic!("it was taken")
+        };
+        assert!(message.contains("16 × 16") && message.contains("exec::limits_for"), "{message}");
+    });
+}
+
+/// On software adapters nobody waits for a trial that cannot be won, and what was switched off is off.
+#[test]
+fn nothing_is_tried_where_it_is_not_wanted() {
+    on_each(devices(), |device| {
+        let limits = device.limits();
+        assert_eq!(limits.cooperative, None);
+        assert_eq!(limits_for(device, Precision::F32), *limits);
+        if limits.class.is_cpu() {
+            assert_eq!(limits_for(device, Precision::F16), *limits);
+        }
+        let select = Select::Named(device.adapter().name.clone());
+        let off = DeviceOptions { select, cooperative: false, ..DeviceOptions::default() };
+        let off = Device::open(&off).expect("it opens");
+        assert_eq!(off.adapter().cooperative, None);
+        assert_eq!(limits_for(&off, Precision::F16), *off.limits());
+    });
+}

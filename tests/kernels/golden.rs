@@ -1,0 +1,305 @@
+//! What PyTorch computed, on every adapter. `golden/generate.py` made the files and says what every name means.
+
+use std::collections::BTreeMap;
+
+use crate::support::close::{Near, assert_close};
+use crate::support::compare::device_gradients;
+use crate::support::golden::{integers, read, wide};
+use crate::support::{both_classes, devices, on_each};
+use wgrad::exec::{ProgramId, Session};
+use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
+use wgrad::models::Mlp;
+use wgrad::nn::Module;
+use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
+use wgrad::plan::{Forward, PlanOptions, TrainStep};
+use wgrad::shape::Shape;
+
+/// The operation of this name on its operands.
+fn apply(op: &str, x: &[Tensor], labels: Option<&Tensor>) -> Tensor {
+    let first = &x[0];
+    let axes = |label: &str| match label {
+        "02" => vec![0, 2],
+        "1" => vec![1],
+        _ => vec![],
+    };
+    match op {
+        "neg" => first.neg(),
+        "scale" => first.scale(-1.75),
+        "relu" => first.relu(),
+        "leaky_relu" => first.leaky_relu(0.01),
+        "sigmoid" => first.sigmoid(),
+        "tanh" => first.tanh(),
+        "gelu" => first.gelu(),
+        "gelu_tanh" => first.gelu_tanh(),
+        "silu" => first.silu(),
+        "exp" => first.exp(),
+        "log" => first.log(),
+        "sqrt" => first.sqrt(),
+        "abs" => first.abs(),
+        "clamp" => first.clamp(-0.5, 0.7),
+        "softmax" => first.softmax(),
+        "log_softmax" => first.log_softmax(),
+        "matmul" | "bmm" | "bmm_shared" => first.matmul(&x[1]),
+        "matmul_ta" | "bmm_ta" => first.matmul_transposed(&x[1], true, false),
+        "matmul_tb" | "bmm_tb" => first.matmul_transposed(&x[1], false, true),
+        "matmul_ta_tb" => first.matmul_transposed(&x[1], true, true),
+        "transpose" => first.transpose(0, 1),
+        "permute_201" => first.permute(&[2, 0, 1]),
+        "slice" => first.slice(0, 1..3).slice(2, 2..5),
+        "concat_1" => first.concat(&[&x[1], &x[2]], 1),
+        "concat_last" => first.concat(&[&x[1]], 1),
+        "cross_entropy" => first.cross_entropy(labels.expect("the file has labels")),
+        "mse_loss" => first.mse(&x[1]),
+        "bce_with_logits" => first.bce_with_logits(&x[1]),
+        _ => match op.split_once('_') {
+            Some(("sum", label)) => first.sum(&axes(label)),
+            Some(("mean", label)) => first.mean(&axes(label)),
+            Some(("max", label)) => first.max(&axes(label)),
+            Some(("add", _)) => first.add(&x[1]),
+            Some(("sub", _)) => first.sub(&x[1]),
+            Some(("mul", _)) => first.mul(&x[1]),
+            Some(("div", _)) => first.div(&x[1]),
+            _ => panic!("the file has an operation `{op}` that this test does not know"),
+        },
+    }
+}
+
+#[test]
+fn operations_and_their_gradients() {
+    let file = read("ops.safetensors");
+    let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
+    assert!(names.len() >= 50, "only {} operations in the file", names.len());
+    for op in names {
+        let tensor = |key: &str| file.get(&format!("{op}/{key}"));
+        let shape = |dims: &[usize]| Shape::try_new(dims).expect("at most six dimensions");
+        let inputs: Vec<&str> =
+            ["x", "a", "b", "c"].into_iter().filter(|key| tensor(key).is_some()).collect();
+        let labels: BTreeMap<&str, Vec<u32>> =
+            tensor("labels").map(|(_, data)| ("labels", integers(data))).into_iter().collect();
+        let params = Params::new(0);
+        let registered: Vec<_> = inputs
+            .iter()
+            .map(|key| {
+                let (dims, data) = tensor(key).expect("filtered above");
+                params.add(key, shape(dims), Init::Data(data.as_slice().into()))
+            })
+            .collect();
+        let (dy_dims, dy) = tensor("dy").expect("every operation has weights");
+        let weights = params.add("dy", shape(dy_dims), Init::Data(dy.as_slice().into()));
+        let step = TrainStep::trace(&params, |trace| {
+            let x: Vec<Tensor> = registered.iter().map(|param| trace.param(param)).collect();
+            let classes = x[0].shape().last() as u32;
+            let labels = labels.get("labels").map(|data| trace.labels("labels", [data.len()], classes));
+            let y = apply(op, &x, labels.as_ref());
+            trace.output("y", &y);
+            y.mul(&trace.param(&weights)).sum(&[])
+        });
+        let step = step.unwrap_or_else(|e| panic!("{op}: {e}"));
+        // A gradient may be the small difference of terms as large as the weights.
+        let near = Near { rel: 4e-6, abs: 2e-6 };
+        on_each(devices(), |device| {
+            for limits in both_classes(device) {
+                let (_, gradients) = device_gradients(device, &step, &limits, &labels);
+                for (name, found) in gradients {
+                    let key = name.strip_suffix(".momentum_buffer").expect("momentum's state");
+                    let expected = match key {
+                        // The gradient of the weights is the result itself.
+                        "dy" => &tensor("y").expect("every operation has a result").1,
+                        key => &tensor(&format!("d{key}")).expect("every input has a gradient").1,
+                    };
+                    assert_close(&format!("{op}: gradient of {key}"), &found, &wide(expected), near);
+                }
+            }
+        });
+    }
+}
+
+/// `tests/golden/attention.py`: fused and unfused, from three tensors and, where that is possible, from one.
+#[test]
+fn attention_and_its_gradients() {
+    let file = read("attention.safetensors");
+    let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
+    assert!(names.len() >= 10, "only {} cases in the file", names.len());
+    for case in names {
+        let tensor = |key: &str| &file[&format!("{case}/{key}")];
+        let scale = (case == "full_scaled").then_some(0.9);
+        let options = Attention { causal: case.starts_with("causal"), scale, dropout: 0.0 };
+        let square = tensor("q").0[1] == tensor("k").0[1];
+        for way in ["fused", "unfused", "packed"].into_iter().filter(|way| square || *way != "packed") {
+            let params = Params::new(0);
+            let [q, k, v, dy] = ["q", "k", "v", "dy"].map(|key| {
+                let (dims, data) = tensor(key);
+                let shape = Shape::try_new(dims).expect("four dimensions");
+                params.add(key, shape, Init::Data(data.as_slice().into()))
+            });
+            let step = TrainStep::trace(&params, |trace| {
+                let [q, k, v, dy] = [&q, &k, &v, &dy].map(|param| trace.param(param));
+                let y = match way {
+                    "fused" => q.attention(&k, &v, &options),
+                    "unfused" => q.attention_unfused(&k, &v, &options),
+                    _ => q.concat(&[&k, &v], 2).self_attention(q.dim(2), k.dim(2), &options),
+                };
+                y.mul(&dy).sum(&[])
+            });
+            let step = step.unwrap_or_else(|e| panic!("{case}: {e}"));
+            // Scores of `causal_large` reach 20: their rounding is a part of each weight.
+            let near = Near { rel: 2e-5, abs: if case == "causal_large" { 2e-5 } else { 6e-6 } };
+            on_each(devices(), |device| {
+                for limits in both_classes(device) {
+                    let (_, gradients) = device_gradients(device, &step, &limits, &BTreeMap::new());
+                    assert_eq!(gradients.len(), 4);
+                    for (name, found) in gradients {
+                        let key = name.strip_suffix(".momentum_buffer").expect("momentum's state");
+                        let key = if key == "dy" { "y".to_owned() } else { format!("d{key}") };
+                        let what = format!("{case}, {way} ({}): {key}", limits.name);
+                        assert_close(&what, &found, &wide(&tensor(&key).1), near);
+                    }
+                }
+            });
+        }
+    }
+}
+
+fn runs() -> Vec<(&'static str, Optimizer, Clip)> {
+    let sgd = |lr: f32| Sgd { lr, ..Sgd::default() };
+    let momentum = Sgd { momentum: 0.9, weight_decay: 0.01, ..sgd(0.05) };
+    let adamw = AdamW { lr: 0.01, weight_decay: 0.1, ..AdamW::default() };
+    vec![
+        ("sgd", sgd(0.1).into(), Clip::Off),
+        ("momentum", momentum.into(), Clip::Off),
+        ("nesterov", Sgd { nesterov: true, ..momentum }.into(), Clip::Off),
+        ("adam", Adam { lr: 0.01, weight_decay: 0.01, ..Adam::default() }.into(), Clip::Off),
+        ("adamw", adamw.into(), Clip::Off),
+        ("adamw_clip", adamw.into(), Clip::Norm(0.1)),
+        ("sgd_clip", sgd(0.5).into(), Clip::Norm(0.1)),
+        ("sgd_clip_value", sgd(0.5).into(), Clip::Value(0.02)),
+    ]
+}
+
+/// The network of the file: parameters under PyTorch's names, as `Mlp` registers them.
+fn network() -> (Params, Mlp) {
+    let params = Params::new(0);
+    let mlp = Mlp::new(&params, &[7, 12, 5]);
+    (params, mlp)
+}
+
+fn loss(mlp: &Mlp, trace: &Trace) -> Tensor {
+    let x = trace.input("x", [9, 7]);
+    mlp.forward(&x).cross_entropy(&trace.labels("labels", [9], 5))
+}
+
+#[test]
+fn five_steps_of_every_optimizer() {
+    let file = read("mlp_train.safetensors");
+    let stored: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/loss")).collect();
+    let mut known: Vec<&str> = runs().iter().map(|(name, ..)| *name).collect();
+    known.sort_unstable();
+    assert_eq!(stored, known, "runs in the file and in this test");
+    let (params, mlp) = network();
+    let step = TrainStep::trace(&params, |trace| loss(&mlp, trace)).expect("valid");
+    let names: Vec<String> = params.list().iter().map(|p| p.name().to_owned()).collect();
+    let labels = integers(&file["labels"].1);
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (run, optimizer, clip) in runs() {
+                let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
+                let plan = step.plan(&options, &limits).expect("it can be planned");
+                let mut session = Session::new(device, &plan).expect("it opens");
+                for name in &names {
+                    session.set_parameter(name, &file[&format!("init/{name}")].1).expect("same shapes");
+                }
+                session.feed("x", &file["x"].1).expect("same shape");
+                session.feed("labels", &labels).expect("same shape");
+                let near = Near { rel: 2e-5, abs: 2e-6 };
+                let mut losses = Vec::new();
+                for _ in 0..5 {
+                    session.step().expect("it runs");
+                    losses.push(session.loss().expect("a finite loss"));
+                }
+                assert_close(
+                    &format!("{run}: losses"),
+                    &losses,
+                    &wide(&file[&format!("{run}/loss")].1),
+                    near,
+                );
+                for name in &names {
+                    let expected = wide(&file[&format!("{run}/final/{name}")].1);
+                    let found = session.parameter(name).expect("there");
+                    assert_close(&format!("{run}: {name} after 5 steps"), &found, &expected, near);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn logits_before_the_first_step() {
+    let file = read("mlp_train.safetensors");
+    let (params, mlp) = network();
+    let forward =
+        Forward::trace(&params, "logits", |trace| mlp.forward(&trace.input("x", [9, 7]))).expect("valid");
+    on_each(devices(), |device| {
+        let mut session =
+            Session::new(device, &forward.plan(device.limits()).expect("planned")).expect("it opens");
+        for param in params.list() {
+            session
+                .set_parameter(param.name(), &file[&format!("init/{}", param.name())].1)
+                .expect("same shapes");
+        }
+        session.feed("x", &file["x"].1).expect("same shape");
+        session.step().expect("it runs");
+        let logits: Vec<f32> = session.output(ProgramId(0), "logits").expect("an output");
+        assert_close("logits", &logits, &wide(&file["logits"].1), Near { rel: 2e-6, abs: 1e-6 });
+    });
+}
+
+/// `golden/lean.py` gives each weight its own gradients: the loss is `Σ w g`.
+#[test]
+fn five_steps_of_optimizers_with_little_state() {
+    let file = read("lean.safetensors");
+    let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
+    let optimizers: BTreeMap<&str, Optimizer> = BTreeMap::from([
+        ("adafactor", adafactor.into()),
+        ("lion", Lion { lr: 0.01, betas: (0.9, 0.99), weight_decay: 0.1 }.into()),
+        ("adam8bit", Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into()),
+    ]);
+    let runs: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/init")).collect();
+    assert_eq!(runs.len(), 5);
+    for run in runs {
+        let (dims, init) = &file[&format!("{run}/init")];
+        let (shape, n) = (Shape::try_new(dims).expect("at most six dimensions"), init.len());
+        let params = Params::new(0);
+        let w = params.add("w", shape, Init::Data(init.as_slice().into()));
+        let step = TrainStep::trace(&params, |trace| trace.param(&w).mul(&trace.input("g", shape)).sum(&[]));
+        let step = step.expect("valid");
+        let kind = run.split('/').next().unwrap_or_default();
+        let optimizer = optimizers[kind];
+        let (gradients, wanted) = (&file[&format!("{run}/g")].1, &file[&format!("{run}/final")].1);
+        on_each(devices(), |device| {
+            for limits in both_classes(device) {
+                let options = PlanOptions { optimizer, ..PlanOptions::default() };
+                let plan = step.plan(&options, &limits).expect("it can be planned");
+                let mut session = Session::new(device, &plan).expect("it opens");
+                for g in gradients.chunks(n) {
+                    session.feed("g", g).expect("same shape");
+                    session.step().expect("it runs");
+                }
+                let found = session.parameter("w").expect("there");
+                if kind != "adam8bit" {
+                    assert_close(run, &found, &wide(wanted), Near { rel: 2e-5, abs: 2e-6 });
+                    continue;
+                }
+                // A moment that lies halfway between two codes may go either way in f32: rare, and a small step apart.
+                let apart = |(a, b): (&f32, &f32)| f64::from((a - b).abs());
+                let far = found
+                    .iter()
+                    .zip(wanted)
+                    .filter(|pair| apart(*pair) > 2e-6 + 2e-5 * f64::from(pair.1.abs()));
+                let far = far.count();
+                assert!(far <= n / 100, "{run}: {far} of {n} weights differ");
+                let most = found.iter().zip(wanted).map(apart).fold(0.0, f64::max);
+                assert!(most < 2e-3, "{run}: a weight is {most} away");
+            }
+        });
+    }
+}

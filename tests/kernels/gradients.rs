@@ -1,0 +1,187 @@
+//! Gradients: of the twin against central differences, with no device; of every device against the twin.
+
+use std::collections::BTreeMap;
+
+use crate::support::cases::{self, Case};
+use crate::support::close::assert_within;
+use crate::support::compare::{device_gradients, kernels, twin_gradients};
+use crate::support::{both_classes, checked_devices, devices, on_each};
+use wgrad::autodiff::differentiate;
+use wgrad::graph::{Graph, Init, Params, StepScalars};
+use wgrad::plan::TrainStep;
+use wgrad::reference::Twin;
+
+const SCALARS: StepScalars = StepScalars {
+    learning_rate: 0.1,
+    bias1: 1.0,
+    sqrt_bias2: 1.0,
+    step: 3,
+    seed_low: 17,
+    seed_high: 4,
+    unscale: 1.0,
+    skip: 0,
+};
+
+fn twin<'a>(case: &Case, graph: &'a Graph) -> Twin<'a> {
+    let mut twin = Twin::new(graph);
+    twin.set_step(&SCALARS);
+    for (name, data) in &case.labels {
+        twin.set_u32(name, data).expect("valid labels");
+    }
+    twin
+}
+
+fn loss(case: &Case, changed: Option<(&str, &[f64])>) -> f64 {
+    let mut twin = twin(case, case.step.graph());
+    if let Some((name, data)) = changed {
+        twin.set(name, data).expect("a parameter of the case");
+    }
+    twin.run().expect("the forward pass runs");
+    twin.output("loss").expect("the first output")[0]
+}
+
+/// `f'(x) = (8 (f(x+h) - f(x-h)) - (f(x+2h) - f(x-2h))) / 12h`, with an error of order h⁴.
+fn difference(case: &Case, name: &str, start: &[f64], i: usize) -> f64 {
+    const H: f64 = 1e-4;
+    let at = |step: f64| {
+        let mut moved = start.to_vec();
+        moved[i] += step * H;
+        loss(case, Some((name, &moved)))
+    };
+    (8.0 * (at(1.0) - at(-1.0)) - (at(2.0) - at(-2.0))) / (12.0 * H)
+}
+
+#[test]
+fn every_rule_agrees_with_differences() {
+    let mut elements = 0;
+    for case in cases::all() {
+        let graph = case.step.graph().clone();
+        let id = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, id).expect("a scalar loss");
+        let pairs: Vec<_> = gradients.pairs.iter().map(|(id, g)| (*id, g.id().expect("valid"))).collect();
+        drop(gradients);
+        let graph = trace.finish().expect("differentiating makes no mistakes");
+        // A comparison has no slope, so what only enters through one has no gradient.
+        let without = case.params.list().len() - pairs.len();
+        assert!(without == 0 || case.name.starts_with("greater"), "{}: a gradient is missing", case.name);
+        let mut twin = twin(&case, &graph);
+        twin.run().expect("the differentiated graph runs");
+        for (param, gradient) in pairs {
+            let name = &graph.value(param).name;
+            assert_eq!(graph.value(param).shape, graph.value(gradient).shape, "{}: {name}", case.name);
+            let start = twin.value(param).expect("parameters have values").to_vec();
+            let found = twin.value(gradient).expect("it ran");
+            let largest = found.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+            for (i, &found) in found.iter().enumerate() {
+                let wanted = difference(&case, name, &start, i);
+                let allowed = 1e-6 * (wanted.abs() + 0.1 * largest) + 1e-9;
+                assert!(
+                    (found - wanted).abs() <= allowed,
+                    "{}: gradient {i} of {name} is {found:e}, differences say {wanted:e}",
+                    case.name
+                );
+                elements += 1;
+            }
+        }
+    }
+    assert!(elements > 5000, "only {elements} elements were compared");
+}
+
+#[test]
+fn every_device_agrees_with_the_twin() {
+    let cases = cases::all();
+    for devices in [devices(), checked_devices()] {
+        on_each(devices, |device| {
+            for limits in both_classes(device) {
+                for case in &cases {
+                    let (plan, found) = device_gradients(device, &case.step, &limits, &case.labels);
+                    let wanted = twin_gradients(&plan, &case.labels);
+                    assert_eq!(found.len(), wanted.len());
+                    for (name, found) in found {
+                        let wanted = &wanted[&name];
+                        let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+                        let what = format!("{} ({}): {name}", case.name, limits.name);
+                        assert_within(&what, &found, wanted, |i| {
+                            2e-5 * wanted[i].abs() + 4e-6 * largest + 1e-7
+                        });
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The gradients of `loss` by the twin, by name of the parameter.
+fn gradients_of(params: &Params, step: &TrainStep) -> BTreeMap<String, Vec<f64>> {
+    let graph = step.graph().clone();
+    let id = graph.outputs[0].1;
+    let (trace, gradients) = differentiate(graph, id).expect("a scalar loss");
+    let pairs: Vec<_> = gradients.pairs.iter().map(|(id, g)| (*id, g.id().expect("valid"))).collect();
+    drop(gradients);
+    let graph = trace.finish().expect("valid");
+    let mut twin = Twin::new(&graph);
+    twin.run().expect("it runs");
+    assert!(pairs.len() <= params.list().len());
+    let named = |(param, g): (_, _)| (graph.value(param).name.clone(), twin.value(g).expect("ran").to_vec());
+    pairs.into_iter().map(named).collect()
+}
+
+fn data(values: &[f32]) -> Init {
+    Init::Data(values.into())
+}
+
+/// Where differences have no meaning, the conventions are PyTorch's.
+#[test]
+fn kinks_and_ties_follow_the_documented_conventions() {
+    let params = Params::new(0);
+    let x = params.add("x", [4], data(&[-1.0, 0.0, 0.5, 1.0]));
+    let tied = params.add("tied", [5], data(&[3.0, 1.0, 3.0, 3.0, 2.0]));
+    let (a, b) = (params.add("a", [2], data(&[1.0, 2.0])), params.add("b", [2], data(&[1.0, 3.0])));
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.param(&x);
+        let kinks = x.relu().add(&x.abs()).add(&x.clamp(0.0, 0.5).scale(10.0)).sum(&[]);
+        let ties = trace.param(&tied).max(&[0]).scale(6.0);
+        let pairs = trace.param(&a).maximum(&trace.param(&b)).sum(&[]);
+        kinks.add(&ties).add(&pairs)
+    });
+    let gradients = gradients_of(&params, &step.expect("valid"));
+    assert_eq!(
+        gradients["x"],
+        [-1.0, 10.0, 12.0, 2.0],
+        "relu and |x| are flat at 0, clamp passes at its ends"
+    );
+    assert_eq!(gradients["tied"], [2.0, 0.0, 2.0, 2.0, 0.0], "equal maxima share");
+    assert_eq!(gradients["a"], [1.0, 0.0], "of two that are equal the first gets it");
+    assert_eq!(gradients["b"], [0.0, 1.0]);
+}
+
+/// What the loss does not depend on has no gradient, and costs nothing.
+#[test]
+fn only_what_the_loss_depends_on_is_differentiated() {
+    let params = Params::new(0);
+    let used = params.add("used", [3], data(&[1.0, 2.0, 3.0]));
+    let unused = params.add("unused", [3], data(&[1.0, 2.0, 3.0]));
+    let step = TrainStep::trace(&params, |trace| {
+        let aside = trace.param(&unused).exp();
+        trace.output("aside", &aside);
+        trace.param(&used).square().sum(&[])
+    });
+    let gradients = gradients_of(&params, &step.expect("valid"));
+    assert_eq!(gradients.keys().collect::<Vec<_>>(), ["used"]);
+    assert_eq!(gradients["used"], [2.0, 4.0, 6.0]);
+}
+
+/// The backward pass may not overwrite what it still needs, however tight the memory.
+#[test]
+fn gradients_are_computed_in_place_where_nothing_is_lost() {
+    let limits = wgrad::limits::Limits::named("lavapipe").expect("a preset");
+    let mut in_place = 0;
+    for case in cases::all() {
+        let plan = case.step.plan(&wgrad::plan::PlanOptions::default(), &limits).expect("it can be planned");
+        in_place += kernels(&plan).iter().filter(|name| name.ends_with("_in_place")).count();
+    }
+    assert!(
+        in_place > 100,
+        "only {in_place} kernels run in place: the device tests above would prove little"
+    );
+}

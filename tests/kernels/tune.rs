@@ -1,0 +1,126 @@
+//! Tuning: bounded, noted, harmless, and nothing without it.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::support::compare::compare;
+use crate::support::{devices, noise, on_each};
+use wgrad::Bytes;
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::dtype::Precision;
+use wgrad::exec::{Tuning, limits_for, tune};
+use wgrad::models::Model;
+use wgrad::plan::PlanOptions;
+use wgrad::progress::watch;
+
+const LONG: Tuning = Tuning { time: Duration::from_secs(100), max_workspace: Bytes(64 << 20) };
+
+/// A device of its own, with a folder for what is found out.
+fn fresh(device: &Device, folder: Option<&Path>) -> Device {
+    let select = Select::Named(device.adapter().name.clone());
+    let cache = folder.map(Path::to_owned);
+    Device::open(&DeviceOptions { select, cache, ..DeviceOptions::default() }).expect("it opens")
+}
+
+/// What tuning returns, and how many ways it tried.
+fn tried(device: &Device, tuning: &Tuning) -> (wgrad::limits::Limits, u64) {
+    let most = Rc::new(RefCell::new(0));
+    let heard = Rc::clone(&most);
+    let tell = move |progress: &wgrad::progress::Progress| {
+        if progress.what == "tuning" {
+            *heard.borrow_mut() = progress.done;
+        }
+    };
+    let tuned = watch(tell, || tune(device, device.limits(), Precision::F32, tuning)).expect("it runs");
+    let most = *most.borrow();
+    (tuned, most)
+}
+
+#[test]
+fn what_was_found_is_kept_and_damaged_files_are_nothing() {
+    let folder = std::env::temp_dir().join(format!("wgrad-tune-{}", std::process::id()));
+    on_each(devices(), |device| {
+        let _ = std::fs::remove_dir_all(&folder);
+        let (first, ways) = tried(&fresh(device, Some(&folder)), &LONG);
+        assert!(ways >= 3, "only {ways} ways were tried");
+        let again = fresh(device, Some(&folder));
+        assert_eq!(tried(&again, &LONG), (first.clone(), 0), "nothing is tried again");
+        // With other time and memory as well: it is the adapter's.
+        let little = Tuning { time: Duration::ZERO, max_workspace: Bytes(0) };
+        assert_eq!(tried(&again, &little), (first, 0));
+        let notes = std::fs::read_dir(&folder).expect("the folder").map(|file| file.expect("a file").path());
+        let notes: Vec<_> = notes.filter(|path| path.to_string_lossy().contains("products_f32")).collect();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        let whole = std::fs::read(&notes[0]).expect("it can be read");
+        for damaged in [&whole[..whole.len() - 1], b"", b"nonsense"] {
+            std::fs::write(&notes[0], damaged).expect("it can be written");
+            assert!(tried(&fresh(device, Some(&folder)), &LONG).1 >= 3, "a damaged file was believed");
+            assert!(std::fs::read(&notes[0]).expect("it can be read").len() > 10, "it is not written anew");
+        }
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn it_ends_in_time_and_takes_no_more_memory_than_it_may() {
+    on_each(devices(), |device| {
+        let device = fresh(device, None);
+        let none = Tuning { time: Duration::ZERO, ..LONG };
+        let start = Instant::now();
+        // The first may begin, because nobody knows yet how long one takes.
+        let (limits, ways) = tried(&device, &none);
+        assert_eq!((limits, ways <= 1), (device.limits().clone(), true));
+        let one = start.elapsed();
+        let start = Instant::now();
+        tried(&device, &Tuning { time: one, ..LONG });
+        assert!(start.elapsed() < 4 * one + Duration::from_secs(2), "{:?} for {one:?}", start.elapsed());
+        // No product fits into nothing: no way can be better than another.
+        let nothing = Tuning { max_workspace: Bytes(0), ..LONG };
+        assert_eq!(tried(&device, &nothing).0, *device.limits());
+        assert!(tried(&device, &nothing).1 > 0, "what was not measured is not noted");
+        assert_eq!(device.used_bytes(), 0, "everything was given back");
+    });
+}
+
+#[test]
+fn a_tuned_plan_is_right() {
+    on_each(devices(), |device| {
+        let device = fresh(device, None);
+        let tuned = tried(&device, &LONG).0;
+        compare(&device, &tuned, |trace, batch| {
+            for (m, n, k) in [(1, 1, 1), (37, 65, 33), (64, 64, 64), (5, 132, 28)] {
+                for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let swap = |[a, b]: [usize; 2], swap| if swap { [b, a] } else { [a, b] };
+                    let a = batch.input(trace, swap([m, k], ta), noise(1, m * k, -2.0, 2.0));
+                    let b = batch.input(trace, swap([k, n], tb), noise(2, k * n, -2.0, 2.0));
+                    let magnitudes = a.abs().matmul_transposed(&b.abs(), ta, tb);
+                    let product = a.matmul_transposed(&b, ta, tb);
+                    batch.expect_sum(&format!("{m} {n} {k} {ta} {tb}"), &product, &magnitudes, k);
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn without_it_plans_are_the_same_every_time() {
+    let step = Model::named("digits", 0).expect("a model").train_step(32).expect("valid");
+    on_each(devices(), |device| {
+        let plan = |precision, limits: &_| {
+            let options = PlanOptions { precision, ..PlanOptions::default() };
+            step.plan(&options, limits).expect("it can be planned").hash()
+        };
+        let (one, other) = (fresh(device, None), fresh(device, None));
+        for precision in Precision::ALL {
+            let limits = limits_for(&one, precision);
+            assert_eq!(limits.product, None);
+            assert_eq!(plan(precision, &limits), plan(precision, &limits_for(&other, precision)));
+        }
+        // A choice is part of what a plan is made for.
+        let named = wgrad::limits::Limits { product: Some("any32"), ..device.limits().clone() };
+        assert_ne!(plan(Precision::F32, &named), plan(Precision::F32, device.limits()));
+        assert_eq!(plan(Precision::F32, &named), plan(Precision::F32, &named.clone()));
+    });
+}

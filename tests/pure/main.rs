@@ -1,0 +1,14 @@
+//! What needs no device: graphs, plans, the planner, pools, reports, and the rules of the source itself. Compiles without the
+//! feature `gpu`.
+
+mod fuzz;
+mod house;
+mod models;
+mod page;
+mod planner;
+mod plans;
+mod pools;
+mod reports;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,179 @@
+//! Networks by name: torchvision's sizes, the figures people quote, the memory they need beside PyTorch's, and mistakes.
+
+use std::time::Instant;
+
+use wgrad::Error;
+use wgrad::graph::{Averaging, Init, Node, Op, Params, Window};
+use wgrad::limits::Limits;
+use wgrad::models::{Model, ModelOptions};
+use wgrad::optim::Optimizer;
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::report;
+use wgrad::shape::Shape;
+
+fn plan(model: &str, batch: usize, limits: &str) -> wgrad::Result<Plan> {
+    let optimizer = Optimizer::named("momentum")?;
+    let step = Model::named(model, 0)?.train_step(batch)?;
+    step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &Limits::named(limits).expect("a preset"))
+}
+
+#[test]
+fn parameters_are_as_many_as_torchvisions() {
+    let counts = [
+        ("cnn", 67_530),
+        ("lenet", 61_706),
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("vgg16", 138_357_544),
+        ("mobilenet-v2", 3_504_872),
+        ("densenet121", 7_978_856),
+        ("unet", 31_043_586),
+    ];
+    for (name, count) in counts {
+        assert_eq!(Model::named(name, 0).expect("known").params().count(), count, "{name}");
+    }
+}
+
+/// The layers and parameters of a network, as `tests/golden/torchvision.py` writes them.
+fn layers_and_parameters(name: &str) -> Vec<String> {
+    let model = Model::named(name, 0).expect("known");
+    let forward = model.forward(2).expect("valid");
+    let text = |shape: &Shape| shape.dims().iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+    let layer = |node: &Node| {
+        let kind = match node.op {
+            Op::Conv2d { .. } => "conv2d",
+            Op::MaxPool2d(_) => "max_pool2d",
+            Op::AvgPool2d(Averaging::Window { .. }) => "avg_pool2d",
+            Op::MatMul { .. } => "linear",
+            _ => return None,
+        };
+        Some(format!("{kind} {}", text(&forward.graph().value(node.outputs[0]).shape)))
+    };
+    let parameters = model.params().list().into_iter();
+    let trained = parameters.filter(|param| !param.name().contains("running_"));
+    let parameters: Vec<String> = trained.map(|p| format!("parameter {}", text(&p.shape()))).collect();
+    forward.graph().nodes.iter().filter_map(layer).chain(parameters).collect()
+}
+
+#[test]
+fn every_layer_and_parameter_has_torchvisions_shape() {
+    let networks = include_str!("../golden/torchvision.txt").split("network ").skip(1);
+    let mut seen = 0;
+    for network in networks {
+        let mut lines = network.lines();
+        let name = lines.next().expect("a name");
+        let theirs: Vec<&str> = lines.collect();
+        let ours = layers_and_parameters(name);
+        for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            assert_eq!(ours, theirs, "{name}, line {i}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
+}
+
+#[test]
+fn resnet18_has_the_tensors_people_quote() {
+    let plan = plan("resnet18", 128, "discrete").expect("it fits");
+    let tensors = report::tensors(&plan);
+    let bytes = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.bytes >> 20);
+    assert_eq!(bytes("conv1.conv2d"), Some(392));
+    assert_eq!(bytes("max_pool2d"), Some(98));
+}
+
+#[test]
+fn only_what_backward_rules_name_is_kept() {
+    let plan = plan("resnet18", 8, "discrete").expect("it fits");
+    let kept = report::kept(&plan);
+    let ops: Vec<&str> = kept.iter().map(|k| k.op).collect();
+    assert!(
+        ops.contains(&"conv2d") && ops.contains(&"max_pool2d") && ops.contains(&"batch_stats"),
+        "{ops:?}"
+    );
+    assert!(!ops.iter().any(|op| ["batch_norm", "relu"].contains(op)), "{ops:?}");
+}
+
+/// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is allowed.
+const BESIDE_PYTORCH: [(&str, usize, f64, f64); 6] = [
+    ("resnet18", 128, 2.883, 0.60),
+    ("resnet50", 184, 16.056, 0.60),
+    ("vgg16", 176, 14.488, 0.60),
+    ("mobilenet-v2", 272, 21.276, 0.50),
+    ("densenet121", 84, 11.002, 0.50),
+    ("unet", 11, 16.207, 0.60),
+];
+
+#[test]
+fn steps_need_less_than_in_pytorch() {
+    for (name, batch, pytorch, part) in BESIDE_PYTORCH {
+        let start = Instant::now();
+        let plan = plan(name, batch, "nvidia").expect("it fits");
+        let several = self::plan(name, batch, "discrete").expect("it fits");
+        let share = plan.peak_bytes().max(several.peak_bytes()) as f64 / (pytorch * 1e9);
+        let ratio = |plan: &Plan| plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
+        let height = ratio(&plan).max(ratio(&several));
+        eprintln!(
+            "{name} {batch}: {share:.3} of PyTorch's, {height:.4} of the bound, {:.2?}",
+            start.elapsed()
+        );
+        assert!(share <= part, "{name}: {share:.3} of PyTorch's peak, {part} is allowed");
+        assert!(height <= 1.001, "{name}: height {height:.4} times the lower bound");
+    }
+}
+
+#[test]
+fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
+    let error = plan("resnet18", 1000, "discrete").expect_err("3 GiB do not fit");
+    let Error::TensorTooLarge { name, batch_that_fits, .. } = &error else { panic!("{error}") };
+    assert_eq!((name.as_str(), *batch_that_fits), ("conv1.conv2d", Some(668)));
+    plan("resnet18", 668, "discrete").expect("it fits, as was said");
+}
+
+#[test]
+fn the_cnn_of_the_benchmark_needs_what_it_promises() {
+    let step = Model::named("cnn", 0).expect("known").train_step(128).expect("valid");
+    let optimizer = Optimizer::named("adam").expect("known");
+    let limits = Limits::named("lavapipe").expect("a preset");
+    let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits).expect("it fits");
+    let bytes = plan.footprint().total();
+    assert!(bytes <= 19_000_000, "{bytes} bytes, staging and all");
+}
+
+fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) -> String {
+    let params = Params::new(0);
+    let w = params.add("w", weight, Init::Constant(0.0));
+    let step = TrainStep::trace(&params, |t| {
+        t.input("x", image).conv2d(&t.param(&w), None, window, groups).sum(&[])
+    });
+    step.expect_err("a mistake").to_string()
+}
+
+#[test]
+fn mistakes_are_told() {
+    let larger = traced(Window::square(7), 1, [1, 3, 4, 4], [8, 3, 7, 7]);
+    assert!(
+        larger.contains("a kernel of [7, 7]") && larger.contains("larger than the image of [4, 4]"),
+        "{larger}"
+    );
+    let groups = traced(Window::square(1), 4, [1, 6, 4, 4], [8, 1, 1, 1]);
+    assert!(groups.contains("6 channels are not divisible by 4 groups"), "{groups}");
+    let channels = traced(Window::square(1), 1, [1, 6, 4, 4], [8, 5, 1, 1]);
+    assert!(channels.contains("has 6 channels") && channels.contains("takes 5"), "{channels}");
+    let small = ModelOptions { image: Some([0, 3]), ..ModelOptions::default() };
+    assert!(matches!(Model::with_options("resnet18", 0, &small), Err(Error::Option(_))));
+    let image = ModelOptions { image: Some([8, 8]), ..ModelOptions::default() };
+    assert!(matches!(Model::with_options("mlp", 0, &image), Err(Error::Option(_))));
+}
+
+#[test]
+fn results_that_are_computed_again_are_the_same_graph_with_less_memory() {
+    let step = Model::named("resnet18", 0).expect("known").train_step(8).expect("valid");
+    let limits = Limits::default();
+    let peak = |rebuild: bool| {
+        let options = PlanOptions { rebuild, ..PlanOptions::default() };
+        step.plan(&options, &limits).expect("it fits").peak_bytes()
+    };
+    // Norms that convolutions apply while they read wait in neither plan.
+    assert!(peak(true) * 100 < peak(false) * 95, "{} and {}", peak(true), peak(false));
+}

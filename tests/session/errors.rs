@@ -1,0 +1,539 @@
+//! Every mistake a user can make is a typed error that names the thing, gives the numbers and says what to do.
+
+use crate::support::{devices, noise, on_each, some_labels};
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::exec::{Debug, Eager, ProgramId, Session};
+use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace, Window};
+use wgrad::limits::Limits;
+use wgrad::memory::PoolOptions;
+use wgrad::models::Model;
+use wgrad::optim::{Adam, Clip, Optimizer, Sgd};
+use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
+use wgrad::{Bytes, Error};
+
+/// The text of an error has all of these parts.
+#[track_caller]
+fn says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+#[track_caller]
+fn failed<T>(result: wgrad::Result<T>) -> Error {
+    match result {
+        Ok(_) => panic!("it went well"),
+        Err(error) => error,
+    }
+}
+
+fn trace_errors(model: impl FnOnce(&Params, &Trace) -> Tensor) -> Error {
+    let params = Params::new(0);
+    failed(TrainStep::trace(&params, |trace| model(&params, trace)))
+}
+
+#[test]
+fn mistakes_in_a_model_are_reported_together_with_their_places() {
+    let first = line!() + 3;
+    let error = trace_errors(|_, trace| {
+        let (x, y) = (trace.input("x", [4, 3]), trace.input("y", [5, 7]));
+        let a = x.matmul(&y);
+        let b = x.add(&y);
+        let c = x.reshape([5, 5]);
+        // What a mistake led to is not reported again.
+        a.add(&b).relu().mul(&c.exp()).sum(&[])
+    });
+    let Error::Trace(list) = &error else { panic!("{error:?}") };
+    assert_eq!(list.len(), 3, "{error}");
+    for (i, mistake) in list.iter().enumerate() {
+        assert!(mistake.file.ends_with("errors.rs"), "{mistake}");
+        assert_eq!(mistake.line, first + i as u32, "{mistake}");
+    }
+    says(
+        &error,
+        &["3 mistakes", "matmul [4, 3]", "[5, 7]", "inner dimensions are 3 and 5", "do not broadcast"],
+    );
+    says(&error, &["reshape of [4, 3] (12 elements) to [5, 5] (25)", "errors.rs:"]);
+}
+
+#[test]
+fn attention_that_does_not_fit_is_a_mistake_with_numbers() {
+    let says_of = |parts: &[&str], q: [usize; 4], kv: [usize; 4], options: Attention| {
+        for fused in [true, false] {
+            let error = trace_errors(|_, trace| {
+                let (q, k, v) = (trace.input("q", q), trace.input("k", kv), trace.input("v", kv));
+                let o =
+                    if fused { q.attention(&k, &v, &options) } else { q.attention_unfused(&k, &v, &options) };
+                o.sum(&[])
+            });
+            says(&error, parts);
+        }
+    };
+    let full = Attention::default();
+    says_of(&["6 query heads", "4 key heads"], [1, 5, 6, 8], [1, 5, 4, 8], full);
+    says_of(&["[2, 5, 4, 8]", "[1, 5, 4, 8]"], [2, 5, 4, 8], [1, 5, 4, 8], full);
+    says_of(&["head size must be equal"], [1, 5, 4, 8], [1, 5, 4, 12], full);
+    says_of(&["dropout 1"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { dropout: 1.0, ..full });
+    says_of(&["scale NaN"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { scale: Some(f32::NAN), ..full });
+    let packed = |shape: [usize; 4], heads, kv_heads| {
+        trace_errors(|_, trace| trace.input("qkv", shape).self_attention(heads, kv_heads, &full).sum(&[]))
+    };
+    says(&packed([1, 5, 7, 8], 4, 2), &["takes 8 in all", "got 7"]);
+    says(&packed([1, 5, 8, 8], 8, 0), &["0 key heads"]);
+    says(&packed([1, 5, 3, 260], 1, 1), &["heads of 260", "up to 256"]);
+    let flat = trace_errors(|_, trace| trace.input("x", [5, 24]).self_attention(1, 1, &full).sum(&[]));
+    says(&flat, &["[batch, length, heads, head size]", "[5, 24]"]);
+}
+
+#[test]
+fn each_operation_names_what_does_not_fit() {
+    type Mistake = fn(&Tensor, &Tensor) -> Tensor;
+    // x is [4, 3], labels are u32 [4].
+    let mistakes: [(Mistake, &[&str]); 23] = [
+        (|x, _| x.sum(&[2]), &["axis 2", "[4, 3]"]),
+        (|x, _| x.max(&[5]), &["axis 5", "[4, 3]"]),
+        (|x, _| x.slice(0, 2..6), &["slice", "axis 0", "[4, 3]"]),
+        (|x, _| x.slice(2, 0..1), &["axis 2", "[4, 3]"]),
+        (|x, _| x.slice(0, usize::MAX - 1..usize::MAX), &["slice", "[4, 3]"]),
+        (|x, _| x.pad(2, 1, 1), &["pad", "axis 2", "[4, 3]"]),
+        (|x, _| x.permute(&[0, 0]), &["permute", "[0, 0]", "[4, 3]"]),
+        (|x, _| x.permute(&[0]), &["permute", "[0]", "[4, 3]"]),
+        (|x, _| x.transpose(0, 2), &["transpose", "0 and 2", "[4, 3]"]),
+        (|x, _| x.expand([5, 3]), &["[4, 3]", "[5, 3]"]),
+        (|x, _| x.flatten(3), &["flatten", "3", "[4, 3]"]),
+        (|x, _| x.concat(&[&x.transpose(0, 1)], 0), &["concat", "[4, 3]", "[3, 4]"]),
+        (|x, _| x.concat(&[x], 2), &["concat", "axis 2", "[4, 3]"]),
+        (|x, y| x.concat(&[y], 0), &["concat", "u32 [4]"]),
+        (|x, y| x.add(y), &["add takes f32", "u32 [4]"]),
+        (|_, y| y.relu(), &["relu takes f32", "u32 [4]"]),
+        (|x, y| x.matmul(y), &["matmul takes f32, f16 or bf16", "u32 [4]"]),
+        (|x, _| x.cross_entropy(&x.sum(&[1])), &["cross_entropy", "u32 labels", "f32 [4]"]),
+        (|x, y| x.slice(0, 0..3).cross_entropy(y), &["cross_entropy", "[3, 3]", "[4]"]),
+        (|x, _| x.sum(&[0]).matmul(x), &["matmul", "two dimensions"]),
+        (|x, _| x.dropout(1.0), &["dropout", "p = 1"]),
+        (|x, _| x.clamp(2.0, 1.0), &["clamp", "2..1"]),
+        (|x, _| x.sum(&[]).softmax(), &["softmax", "at least one dimension"]),
+    ];
+    for (mistake, parts) in mistakes {
+        let error = trace_errors(|_, trace| mistake(&trace.input("x", [4, 3]), &trace.labels("y", [4], 3)));
+        let Error::Trace(list) = &error else { panic!("{error:?}") };
+        assert_eq!(list.len(), 1, "{error}");
+        assert!(list[0].file.ends_with("errors.rs"), "not the place of the call: {error}");
+        says(&error, &["1 mistake", "errors.rs:"]);
+        says(&error, parts);
+    }
+}
+
+#[test]
+fn names_that_are_taken_and_batches_of_nothing() {
+    let error = trace_errors(|params, trace| {
+        params.add("w", [3], Init::Constant(0.0));
+        params.add("w", [2, 2], Init::Constant(0.0));
+        params.add("data", [3], Init::Data([1.0f32, 2.0].into()));
+        let x = trace.input("x", [3]);
+        let again = trace.input("x", [3]);
+        trace.output("loss", &x);
+        trace.output("loss", &x);
+        trace.input("empty", [0, 4]);
+        x.add(&again).sum(&[])
+    });
+    says(&error, &["parameter `w` is registered twice, as [3] and [2, 2]", "`data` [3] got 2 elements"]);
+    says(&error, &["input `x` is declared twice", "output `loss` is declared twice"]);
+    says(&error, &["input `empty` [0, 4] has no elements", "at least 1"]);
+}
+
+#[test]
+fn a_tensor_of_another_trace_is_not_taken() {
+    let mut stranger = None;
+    let params = Params::new(0);
+    TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [2]);
+        stranger = Some(x.clone());
+        x.sum(&[])
+    })
+    .expect("valid");
+    let error = trace_errors(|_, trace| trace.input("x", [2]).add(&stranger.expect("set above")).sum(&[]));
+    says(&error, &["add", "another trace"]);
+}
+
+#[test]
+fn unknown_names_come_with_the_known_ones() {
+    let error = failed(Model::named("resnet", 0));
+    assert!(matches!(error, Error::Unknown { kind: "model", .. }));
+    says(&error, &["model", "`resnet`", "mlp", "digits"]);
+    let error = failed(Optimizer::named("rmsprop"));
+    says(&error, &["optimizer", "`rmsprop`", "sgd, momentum, adam, adamw, lion, adafactor, adam8bit"]);
+    let error = failed(Device::open(&DeviceOptions {
+        select: Select::Named("voodoo".to_owned()),
+        ..DeviceOptions::default()
+    }));
+    match Device::list().first() {
+        Some(adapter) => says(&error, &["adapter", "`voodoo`", &adapter.name]),
+        None => says(&error, &["no GPU adapter", "apt-get install mesa-vulkan-drivers"]),
+    }
+}
+
+#[test]
+fn options_out_of_range() {
+    let model = Model::named("digits", 0).expect("known");
+    says(&failed(model.train_step(0)), &["batch of 0", "at least 1"]);
+    says(&failed(model.forward(0)), &["batch of 0", "at least 1"]);
+    let step = model.train_step(2).expect("valid");
+    let plan = |options: PlanOptions| step.plan(&options, &Limits::default());
+    let with = |optimizer: Optimizer| PlanOptions { optimizer, ..PlanOptions::default() };
+    says(&failed(plan(with(Sgd { lr: -1.0, ..Sgd::default() }.into()))), &["lr = -1", "at least 0"]);
+    says(&failed(plan(with(Sgd { lr: f32::NAN, ..Sgd::default() }.into()))), &["lr = NaN"]);
+    says(&failed(plan(with(Sgd { momentum: 1.0, ..Sgd::default() }.into()))), &["momentum = 1", "below 1"]);
+    says(&failed(plan(with(Adam { betas: (0.9, 1.5), ..Adam::default() }.into()))), &["beta2 = 1.5"]);
+    for clip in [Clip::Norm(0.0), Clip::Value(-1.0), Clip::Norm(f32::NAN)] {
+        says(&failed(plan(PlanOptions { clip, ..PlanOptions::default() })), &["clipped", "above 0"]);
+    }
+    let params = Params::new(0);
+    let step = TrainStep::trace(&params, |trace| trace.input("x", [4, 3]).relu()).expect("valid");
+    let error = failed(step.plan(&PlanOptions::default(), &Limits::default()));
+    says(&error, &["[4, 3]", "a loss is one number, take a mean"]);
+}
+
+#[test]
+fn tensors_larger_than_a_binding_say_which_batch_fits() {
+    let limits = Limits::named("webgpu").expect("a preset");
+    let params = Params::new(0);
+    let forward = |batch: usize| {
+        let run = |trace: &Trace| trace.input("images", [batch, 1 << 20]).relu();
+        Forward::trace(&params, "y", run).expect("valid").plan(&limits)
+    };
+    let error = failed(forward(33));
+    let Error::TensorTooLarge { batch_that_fits, bytes, max, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*bytes, *max, *batch_that_fits), (33 << 22, 128 << 20, Some(32)));
+    says(&error, &["`images`", "[33, 1048576]", "132.0 MiB", "`webgpu`", "128.0 MiB", "at most 32"]);
+    forward(32).expect("the batch that fits fits");
+    let weight = params.add("big", [40, 1 << 20], Init::Constant(0.0));
+    let step = TrainStep::trace(&params, |trace| trace.param(&weight).sum(&[])).expect("valid");
+    let error = failed(step.plan(&PlanOptions::default(), &limits));
+    says(&error, &["`big`", "160.0 MiB", "help: plan for limits with larger bindings"]);
+}
+
+/// lavapipe ends a thread's loops after 65,535 turns without a word: what would need more is refused.
+#[test]
+fn sums_too_long_for_a_software_adapter() {
+    let limits = Limits::named("lavapipe").expect("a preset");
+    let planned = |limits: &Limits, y: &dyn Fn(&Trace) -> Tensor| {
+        Forward::trace(&Params::new(0), "y", |trace| y(trace)).expect("valid").plan(limits)
+    };
+    let convolution = |channels: usize| {
+        move |trace: &Trace| {
+            let weight = trace.input("w", [1, channels, 3, 3]);
+            trace.input("x", [1, channels, 4, 4]).conv2d(&weight, None, Window::square(3), 1)
+        }
+    };
+    planned(&limits, &convolution(14_438)).expect("just short enough");
+    let error = failed(planned(&limits, &convolution(14_439)));
+    says(
+        &error,
+        &[
+            "conv2d of [1, 14439, 4, 4] by [1, 14439, 3, 3]",
+            "14439 channels of a group and 3×3 taps",
+            "`lavapipe`",
+        ],
+    );
+    says(&error, &["convolve slices of the channels and add the results"]);
+    planned(&Limits::named("nvidia").expect("a preset"), &convolution(14_439)).expect("no such limit there");
+    // Of 64 × 64 taps four meet a pixel.
+    let spread = planned(&limits, &|trace| {
+        let weight = trace.input("w", [21, 21, 64, 64]);
+        let window = Window::square(64).stride(32).padding(16);
+        trace.input("x", [1, 21, 4, 4]).conv_transpose2d(&weight, None, window, [0, 0], 1)
+    });
+    spread.expect("few turns for each phase");
+    // A prime number of steps, which no number of equal pieces divides.
+    let error = failed(planned(&limits, &|trace| {
+        trace.input("x", [2, 130_003]).matmul(&trace.input("w", [130_003, 2]))
+    }));
+    says(&error, &["inner dimension 130003", "`lavapipe`", "130000", "pad it with zeros"]);
+}
+
+#[test]
+fn plans_over_the_budget_say_by_how_much() {
+    let step = Model::named("mlp", 0).expect("known").train_step(128).expect("valid");
+    let limits = Limits::named("lavapipe").expect("a preset");
+    let plan = |budget| step.plan(&PlanOptions { budget, ..PlanOptions::default() }, &limits);
+    let needed = plan(None).expect("no budget").footprint().total();
+    plan(Some(Bytes(needed))).expect("exactly enough");
+    let error = failed(plan(Some(Bytes(needed - 1))));
+    let Error::OverBudget { needed: says_needed, budget, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((*says_needed, *budget), (needed, needed - 1));
+    says(
+        &error,
+        &["1 B too much", "the peak is at", "fc1.weight", "help: it fits with ", "the optimizer `momentum`"],
+    );
+    says(&error, &[&Bytes(needed).to_string()]);
+}
+
+fn digits() -> (Model, Plan) {
+    let model = Model::named("digits", 3).expect("known");
+    let step = model.train_step(4).expect("valid");
+    let plan = step.plan(&PlanOptions::default(), &Limits::named("webgpu").expect("a preset"));
+    (model, plan.expect("planned"))
+}
+
+#[test]
+fn feeds_of_another_name_type_length_or_range() {
+    on_each(devices(), |device| {
+        let (_, plan) = digits();
+        let mut session = Session::new(device, &plan).expect("it opens");
+        says(&failed(session.step()), &["input `x`", "nothing was fed", "`feed`"]);
+        says(&failed(session.feed("z", &[0.0f32])), &["no input `z`", "known: x, y"]);
+        says(&failed(session.feed("x", &[0u32; 256])), &["input `x`", "is f32, got u32"]);
+        says(&failed(session.feed("x", &[0f32; 255])), &["[4, 64]", "256 elements", "got 255"]);
+        says(&failed(session.feed("y", &[1u32, 2, 10, 3])), &["element 2 is 10", "10 classes (0 to 9"]);
+        says(&failed(session.feed_to(ProgramId(1), "x", &[0f32])), &["has 1 plans", "no number 1"]);
+        says(&failed(session.run(ProgramId(7))), &["no number 7"]);
+        says(&failed(session.output::<f32>(ProgramId(0), "logits")), &["no output `logits`", "known: loss"]);
+        says(&failed(session.parameter("fc9.weight")), &["`fc9.weight`", "fc1.weight"]);
+        says(&failed(session.set_parameter("fc1.bias", &[0.0])), &["fc1.bias", "128 elements", "got 1"]);
+        says(&failed(session.loss()), &["no training step"]);
+        says(&failed(session.check_guards(ProgramId(0))), &["`guard: true`", "`poison: true`"]);
+        // After all that it still trains, with a label to ignore.
+        session.feed("x", &noise(1, 256, 0.0, 1.0)).expect("valid");
+        session.feed("y", &[1u32, 2, IGNORE, 3]).expect("valid");
+        session.step().expect("it runs");
+        assert!(session.loss().expect("a loss").is_finite());
+        says(&failed(session.output::<u32>(ProgramId(0), "loss")), &["`loss`", "is f32, asked for u32"]);
+    });
+}
+
+#[test]
+fn sessions_refuse_plans_that_do_not_fit() {
+    on_each(devices(), |device| {
+        assert!(matches!(Session::with_plans(device, &[], Debug::default()), Err(Error::Option(_))));
+        let own = device.limits();
+        let large = Limits { max_buffer: 1 << 50, max_binding: 1 << 50, ..Limits::default() };
+        let params = Params::new(0);
+        let elements = (own.max_binding / 4 + 1024) as usize;
+        let forward =
+            Forward::trace(&params, "y", |trace| trace.input("x", [elements]).relu()).expect("valid");
+        let error = failed(Session::new(device, &forward.plan(&large).expect("planned")));
+        says(&error, &["`discrete`", &format!("`{}` allows", own.name), "`device.limits()`"]);
+        says(&failed(forward.plan(own)), &["`x`", &format!("`{}`", own.name)]);
+        let wide = Limits { min_subgroup: 64, ..own.clone() };
+        let (model, plan) = digits();
+        let subgroups =
+            model.train_step(4).expect("valid").plan(&PlanOptions::default(), &wide).expect("planned");
+        says(&failed(Session::new(device, &subgroups)), &["subgroups of 64", "`device.limits()`"]);
+        if !own.long_words {
+            let long = Limits { long_words: true, ..own.clone() };
+            let step = model.train_step(4).expect("valid");
+            let long = step.plan(&PlanOptions::default(), &long).expect("planned");
+            says(&failed(Session::new(device, &long)), &["words of 64 bits", "`device.limits()`"]);
+        }
+        let other = Model::named("mlp", 0).expect("known").train_step(4).expect("valid");
+        let other = other.plan(&PlanOptions::default(), own).expect("planned");
+        let error = failed(Session::with_plans(device, &[&plan, &other], Debug::default()));
+        says(&error, &["same parameters"]);
+    });
+}
+
+/// Two plans with different optimizers would read each other's state as their own.
+#[test]
+fn sessions_refuse_plans_whose_optimizer_state_differs() {
+    on_each(devices(), |device| {
+        let model = Model::named("digits", 3).expect("known");
+        let plan = |optimizer: Optimizer| {
+            let options = PlanOptions { optimizer, ..PlanOptions::default() };
+            model.train_step(4).expect("valid").plan(&options, device.limits()).expect("planned")
+        };
+        let adam = plan(Optimizer::named("adam").expect("known"));
+        let momentum = plan(Optimizer::named("momentum").expect("known"));
+        let error = failed(Session::with_plans(device, &[&adam, &momentum], Debug::default()));
+        says(&error, &["momentum_buffer"]);
+        Session::with_plans(device, &[&adam, &adam], Debug::default()).expect("the same state");
+    });
+}
+
+#[test]
+fn a_pool_that_is_too_small_names_the_tensor() {
+    on_each(devices(), |device| {
+        let (_, plan) = digits();
+        let options = PoolOptions { cap: Some(1 << 14), ..PoolOptions::default() };
+        let error = failed(Eager::new(device, &plan, options));
+        assert!(matches!(error, Error::Pool(_)), "{error:?}");
+        says(&error, &["fc1.weight"]);
+    });
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run() {
+    on_each(devices(), |device| {
+        let params = Params::new(0);
+        let w = params.add("w", [4], Init::Constant(1.0));
+        let step = TrainStep::trace(&params, |trace| {
+            let x = trace.input("x", [4]);
+            trace.param(&w).mul(&x).log().sum(&[])
+        });
+        let plan = step.expect("valid").plan(&PlanOptions::default(), device.limits()).expect("planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        session.feed("x", &[1.0f32, 2.0, 3.0, 4.0]).expect("valid");
+        session.step().expect("it runs");
+        assert!(session.loss().is_ok());
+        let file = Scratch::new("finite");
+        #[cfg(feature = "safetensors")]
+        session.save(&file.0, true).expect("it can be saved");
+        let saved = std::fs::read(&file.0).unwrap_or_default();
+        session.feed("x", &[1.0f32, f32::INFINITY, 3.0, 4.0]).expect("valid");
+        let error = failed(session.step().and_then(|()| session.loss()));
+        let Error::LossNotFinite { step, loss } = &error else { panic!("{error:?}") };
+        assert!(*step == 1 && !loss.is_finite());
+        says(&error, &["at step 1", "lower the learning rate", "parameters saved before are safe"]);
+        assert_eq!(std::fs::read(&file.0).unwrap_or_default(), saved);
+    });
+}
+
+/// A file of this test alone, gone at its end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let file = format!("wgrad-{name}-{}-{}.safetensors", std::process::id(), unique.as_nanos());
+        Self(std::env::temp_dir().join(file))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(feature = "safetensors")]
+mod weights {
+    use super::*;
+    use safetensors::tensor::{Dtype, TensorView};
+
+    fn session(device: &Device) -> Session {
+        Session::new(device, &digits().1).expect("it opens")
+    }
+
+    fn train(session: &mut Session, steps: std::ops::Range<u64>) -> Vec<f32> {
+        let one = |step: u64| {
+            session.feed("x", &noise(step, 256, 0.0, 1.0)).expect("valid");
+            session.feed("y", &some_labels(step, 4, 10)).expect("valid");
+            session.step().expect("it runs");
+            session.loss().expect("finite")
+        };
+        steps.map(one).collect()
+    }
+
+    fn everything(session: &mut Session) -> Vec<Vec<f32>> {
+        let plan = session.plan(ProgramId(0)).expect("the first");
+        let names: Vec<String> =
+            plan.program.storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect();
+        names.iter().map(|name| session.parameter(name).expect("there")).collect()
+    }
+
+    #[test]
+    fn training_goes_on_from_a_file_bit_for_bit() {
+        on_each(devices(), |device| {
+            let file = Scratch::new("resume");
+            let mut whole = session(device);
+            train(&mut whole, 0..3);
+            whole.save(&file.0, true).expect("it can be saved");
+            let wanted = train(&mut whole, 3..6);
+            let mut resumed = session(device);
+            resumed.load(&file.0).expect("it fits");
+            assert_eq!(resumed.steps(), 3);
+            assert_eq!(train(&mut resumed, 3..6), wanted);
+            assert_eq!(everything(&mut resumed), everything(&mut whole));
+            // Without the state Adam starts again: the test above would see a state that is not loaded.
+            whole.save(&file.0, false).expect("it can be saved");
+            let mut fresh = session(device);
+            fresh.load(&file.0).expect("it fits");
+            assert_eq!(fresh.steps(), 0);
+            assert_ne!(train(&mut fresh, 6..9), train(&mut whole, 6..9));
+        });
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_refused_whole() {
+        on_each(devices(), |device| {
+            let mut session = session(device);
+            let before = everything(&mut session);
+            let floats = vec![1u8; 4 * 128 * 64];
+            let weight = |shape: &[usize], dtype: Dtype| {
+                let bytes = shape.iter().product::<usize>() * 4;
+                TensorView::new(dtype, shape.to_vec(), &floats[..bytes]).expect("enough bytes")
+            };
+            let file = Scratch::new("wrong");
+            let tensors = vec![
+                ("fc1.weight", weight(&[64, 128], Dtype::F32)),
+                ("fc1.bias", weight(&[128], Dtype::I32)),
+                ("fc2.weight", weight(&[64, 128], Dtype::F32)),
+                ("stranger", weight(&[2], Dtype::F32)),
+            ];
+            std::fs::write(&file.0, safetensors::serialize(tensors, None).expect("valid")).expect("written");
+            let error = failed(session.load(&file.0));
+            assert!(matches!(error, Error::Weights { .. }), "{error:?}");
+            says(
+                &error,
+                &[&file.0.display().to_string(), "`fc1.weight` is [64, 128] in the file, [128, 64]"],
+            );
+            says(&error, &["`fc1.bias` is I32", "`fc2.bias` [64] is missing", "`stranger` is in the file"]);
+            std::fs::write(&file.0, [7u8; 100]).expect("written");
+            says(&failed(session.load(&file.0)), &["damaged"]);
+            std::fs::write(&file.0, []).expect("written");
+            says(&failed(session.load(&file.0)), &["damaged"]);
+            session.save(&file.0, false).expect("it can be saved");
+            let bytes = std::fs::read(&file.0).expect("there");
+            std::fs::write(&file.0, &bytes[..bytes.len() - 5]).expect("written");
+            says(&failed(session.load(&file.0)), &["damaged"]);
+            let missing = Scratch::new("missing");
+            says(&failed(session.load(&missing.0)), &[&missing.0.display().to_string(), "No such file"]);
+            assert_eq!(everything(&mut session), before, "a refused file changed something");
+        });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_what_was_there() {
+        on_each(devices(), |device| {
+            let mut session = session(device);
+            let nowhere = std::env::temp_dir().join("wgrad-no-such-folder").join("weights.safetensors");
+            let error = failed(session.save(&nowhere, true));
+            says(&error, &["wgrad-no-such-folder"]);
+            assert!(matches!(error, Error::Weights { .. }));
+        });
+    }
+
+    /// A checkpoint of a training run is enough to evaluate: a forward pass needs no optimizer state.
+    #[test]
+    fn a_forward_pass_loads_a_checkpoint() {
+        on_each(devices(), |device| {
+            let file = Scratch::new("forward");
+            let mut trained = session(device);
+            train(&mut trained, 0..2);
+            trained.save(&file.0, true).expect("it can be saved");
+            let (model, _) = digits();
+            let plan = model.forward(4).expect("valid").plan(device.limits()).expect("planned");
+            let mut forward = Session::new(device, &plan).expect("it opens");
+            forward.load(&file.0).expect("parameters are all it needs");
+            let weights = forward.parameter("fc1.weight").expect("there");
+            assert_eq!(weights, trained.parameter("fc1.weight").expect("there"));
+        });
+    }
+
+    /// Whatever the order of a session's plans, its optimizer state can be read and saved.
+    #[test]
+    fn state_is_saved_whichever_plan_comes_first() {
+        on_each(devices(), |device| {
+            let (model, train) = digits();
+            let forward = model.forward(4).expect("valid").plan(device.limits()).expect("planned");
+            let mut session =
+                Session::with_plans(device, &[&forward, &train], Debug::default()).expect("it opens");
+            session.parameter("fc1.weight.exp_avg").expect("optimizer state");
+            let file = Scratch::new("order");
+            session.save(&file.0, true).expect("it can be saved");
+            let mut alone = Session::new(device, &train).expect("it opens");
+            alone.load(&file.0).expect("all of the state is there");
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Joined operations compute what single ones compute, to the last bit, and the planner sees what they save.
+
+use crate::support::close::assert_same_bits;
+use crate::support::networks::{BATCH, network, optimizer, run};
+use crate::support::{both_classes, devices, on_each};
+use wgrad::dtype::Precision;
+use wgrad::graph::{Graph, Op};
+use wgrad::limits::Limits;
+use wgrad::models::{Model, ModelOptions};
+use wgrad::plan::{Forward, Plan, PlanOptions, Recompute};
+
+const NETWORKS: [&str; 5] = ["mlp", "cnn", "plain", "resnet", "gpt"];
+
+fn count(graph: &Graph) -> usize {
+    let joined = |op: &Op| matches!(op, Op::Chain(_)) || op.then().is_some();
+    graph.nodes.iter().filter(|node| joined(&node.op)).count()
+}
+
+#[test]
+fn fused_and_unfused_steps_give_the_same_bits() {
+    let variants = |options: PlanOptions| {
+        [
+            ("plain", PlanOptions { rebuild: false, ..options }),
+            ("rebuilt", options),
+            ("in 16 bits", PlanOptions { precision: Precision::F16, ..options }),
+            ("in bfloat16", PlanOptions { precision: Precision::Bf16, rebuild: false, ..options }),
+            ("every layer again", PlanOptions { recompute: Recompute::Every(1), ..options }),
+            ("in parts", PlanOptions { accumulate: 2, recompute: Recompute::Policy, ..options }),
+        ]
+    };
+    on_each(devices(), |device| {
+        for (limits, name) in
+            both_classes(device).iter().flat_map(|limits| NETWORKS.map(|name| (limits, name)))
+        {
+            let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
+            for (what, options) in variants(options) {
+                // A convolution reads a norm's operand that was rounded, where it would have read its rounded result.
+                if options.precision != Precision::F32 && matches!(name, "cnn" | "resnet") {
+                    continue;
+                }
+                let step = network(name, BATCH / options.accumulate as usize);
+                let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, limits).expect("planned");
+                let (single, fused) = (plan(false), plan(true));
+                assert_eq!(count(single.graph()), 0);
+                assert!(count(fused.graph()) > 1, "{name}, {what}: nothing was joined");
+                assert!(fused.program.launches.len() < single.program.launches.len(), "{name}, {what}");
+                let (wanted, found) = (run(device, &single), run(device, &fused));
+                assert_eq!(wanted.len(), found.len());
+                for ((tensor, wanted), (_, found)) in wanted.iter().zip(&found) {
+                    assert_same_bits(&format!("{name}, {what}: {tensor}"), wanted, found);
+                }
+            }
+        }
+    });
+}
+
+fn bytes(plan: &Plan) -> u64 {
+    plan.footprint().total()
+}
+
+/// What is joined is not in memory in between, and moves less of it.
+#[test]
+fn fused_plans_need_no_more_memory_and_less_traffic() {
+    let limits = Limits::named("discrete").expect("a preset");
+    for (name, least) in
+        [("resnet18", 0.03), ("mobilenet-v2", 0.0), ("gpt-nano", 0.01), ("unet", 0.0), ("llama-tiny", 0.01)]
+    {
+        let image = matches!(name, "resnet18" | "mobilenet-v2" | "unet").then_some([64, 64]);
+        let model =
+            Model::with_options(name, 0, &ModelOptions { image, ..ModelOptions::default() }).expect("known");
+        let step = model.train_step(16).expect("valid");
+        for rebuild in [false, true] {
+            let options = PlanOptions { optimizer: optimizer(), rebuild, ..PlanOptions::default() };
+            let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, &limits).expect("planned");
+            let (single, fused) = (plan(false), plan(true));
+            let more = bytes(&fused) as f64 / bytes(&single) as f64;
+            assert!(more <= 1.002, "{name}, rebuild {rebuild}: {more:.4} of the bytes");
+            let traffic = |plan: &Plan| plan.graph().total_cost().bytes as f64;
+            let saved = 1.0 - traffic(&fused) / traffic(&single);
+            println!("{name}, rebuild {rebuild}: {more:.4} of the bytes, {saved:.4} of the traffic saved");
+            assert!(saved >= least, "{name}, rebuild {rebuild}: {saved:.4} of the traffic saved");
+        }
+    }
+}
+
+#[test]
+fn a_forward_pass_is_fused_too() {
+    let params = wgrad::graph::Params::new(0);
+    let forward = Forward::trace(&params, "y", |trace| {
+        let x = trace.input("x", [8, 8]);
+        let kept = x.gelu();
+        trace.output("kept", &kept);
+        kept.scale(2.0).tanh().offset(1.0)
+    });
+    let forward = forward.expect("valid");
+    let names = |plan: Plan| plan.graph().nodes.iter().map(|node| node.op.name()).collect::<Vec<_>>();
+    let limits = Limits::default();
+    assert_eq!(names(forward.plan(&limits).expect("planned")), ["gelu", "scale+tanh+offset"]);
+    assert_eq!(names(forward.plan_unfused(&limits).expect("planned")), ["gelu", "scale", "tanh", "offset"]);
+}

@@ -1,0 +1,313 @@
+//! Optimizer state in the host's memory: the same bits in less of the device's, whatever is done with the session.
+
+use crate::support::close::assert_same_bits;
+use crate::support::{devices, noise, on_each, own_devices, some_labels};
+use wgrad::exec::{Debug, Eager, ProgramId, Session};
+use wgrad::graph::{LossScale, Params};
+use wgrad::limits::Limits;
+use wgrad::memory::PoolOptions;
+use wgrad::models::{Mlp, Model, ModelOptions};
+use wgrad::nn::Module;
+use wgrad::optim::{Clip, Optimizer};
+use wgrad::plan::{self, Forward, Offload, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::{Bytes, Error};
+
+const BATCH: usize = 4;
+const INPUTS: usize = 70;
+const CLASSES: usize = 5;
+
+/// States of several sizes: some stay, some go in one piece, the largest goes in several.
+fn mlp() -> (Params, Mlp) {
+    let params = Params::new(3);
+    let mlp = Mlp::new(&params, &[INPUTS, 300, 301, 64, CLASSES]);
+    (params, mlp)
+}
+
+fn step(batch: usize) -> TrainStep {
+    let (params, mlp) = mlp();
+    let step = TrainStep::trace(&params, |trace| {
+        let logits = mlp.forward(&trace.input("x", [batch, INPUTS]).dropout(0.1));
+        logits.cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
+    });
+    step.expect("valid")
+}
+
+fn options(optimizer: &str, offload: Offload) -> PlanOptions {
+    let optimizer = Optimizer::named(optimizer).expect("known");
+    PlanOptions { optimizer, offload, clip: Clip::Norm(1.0), ..PlanOptions::default() }
+}
+
+fn feed(session: &mut Session, id: ProgramId, i: u64, batch: usize) {
+    session.feed_to(id, "x", &noise(i, batch * INPUTS, -1.0, 1.0)).expect("valid");
+    session.feed_to(id, "y", &some_labels(i, batch, CLASSES as u32)).expect("valid");
+}
+
+fn train(session: &mut Session, steps: std::ops::Range<u64>) -> Vec<f32> {
+    let mut one = |i: u64| {
+        feed(session, ProgramId(0), i, BATCH);
+        session.step().expect("it runs");
+        session.loss().expect("finite")
+    };
+    steps.map(&mut one).collect()
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    let mut names: Vec<String> =
+        plan.program.storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
+    names.sort();
+    names
+}
+
+fn state(session: &mut Session) -> Vec<(String, Vec<f32>)> {
+    let plan = session.plan(ProgramId(0)).expect("a plan").clone();
+    names(&plan).into_iter().map(|name| (name.clone(), session.parameter(&name).expect("there"))).collect()
+}
+
+fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<f32>)]) {
+    assert_eq!(wanted.len(), found.len(), "{what}");
+    for ((a, wanted), (b, found)) in wanted.iter().zip(found) {
+        assert_eq!(a, b);
+        assert_same_bits(&format!("{what}: {a}"), wanted, found);
+    }
+}
+
+#[test]
+fn no_bit_changes_with_any_optimizer() {
+    on_each(devices(), |device| {
+        for optimizer in ["momentum", "adamw", "lion", "adam8bit", "adafactor", "sgd"] {
+            let plans = [Offload::OFF, Offload::OPTIMIZER].map(|offload| {
+                step(BATCH).plan(&options(optimizer, offload), device.limits()).expect("planned")
+            });
+            let [off, away] = &plans;
+            assert_eq!(names(off), names(away));
+            let moves = !matches!(optimizer, "adafactor" | "sgd");
+            assert_eq!(away.program.offloaded().count() > 0, moves, "{optimizer}");
+            let sessions = plans.each_ref().map(|plan| {
+                let mut session =
+                    Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
+                assert_eq!(session.device_bytes(), plan.footprint().total(), "{optimizer}");
+                assert_eq!(session.memory_stats().memory.allocated.current, {
+                    let s = session.memory_stats();
+                    s.by_class.iter().map(|(_, stat)| stat.current).sum::<u64>()
+                });
+                let losses = train(&mut session, 0..5);
+                assert_eq!(session.device_bytes(), plan.footprint().total(), "nothing grows");
+                (losses, state(&mut session))
+            });
+            let [(losses, wanted), (away_losses, found)] = &sessions;
+            assert_eq!(losses, away_losses, "{optimizer}");
+            assert!(losses[0] != losses[4]);
+            assert_same(optimizer, wanted, found);
+
+            // The same operations one by one, with everything in a pool.
+            let mut eager = Eager::new(device, away, PoolOptions::default()).expect("it opens");
+            for i in 0..5 {
+                eager.feed("x", &noise(i, BATCH * INPUTS, -1.0, 1.0)).expect("valid");
+                eager.feed("y", &some_labels(i, BATCH, CLASSES as u32)).expect("valid");
+                eager.step().expect("it runs");
+            }
+            for (name, wanted) in wanted {
+                assert_same_bits(name, wanted, &eager.parameter(name).expect("there"));
+            }
+        }
+    });
+}
+
+#[test]
+fn it_goes_with_everything_else() {
+    on_each(devices(), |device| {
+        let more = [
+            PlanOptions { recompute: Recompute::Every(1), ..options("adamw", Offload::OFF) },
+            PlanOptions { accumulate: 2, ..options("adamw", Offload::OFF) },
+            PlanOptions { loss_scale: Some(LossScale::default()), ..options("momentum", Offload::OFF) },
+            PlanOptions { reuse: false, ..options("adamw", Offload::OFF) },
+            PlanOptions { guard: true, ..options("adamw", Offload::OFF) },
+        ];
+        for options in more {
+            let batch = BATCH / options.accumulate as usize;
+            let run = |offload| {
+                let options = PlanOptions { offload, ..options };
+                let plan = step(batch).plan(&options, device.limits()).expect("planned");
+                let debug = Debug { poison: options.guard };
+                let mut session = Session::with_plans(device, &[&plan], debug).expect("it opens");
+                let losses = train(&mut session, 0..3);
+                if options.guard {
+                    session.check_guards(ProgramId(0)).expect("nothing is written between tensors");
+                }
+                (losses, state(&mut session))
+            };
+            let ((losses, wanted), (found_losses, found)) = (run(Offload::OFF), run(Offload::OPTIMIZER));
+            assert_eq!(losses, found_losses);
+            assert_same(&format!("{options:?}"), &wanted, &found);
+        }
+    });
+}
+
+#[test]
+fn state_is_read_written_saved_and_loaded() {
+    on_each(devices(), |device| {
+        let plan = |offload| step(BATCH).plan(&options("adamw", offload), device.limits()).expect("planned");
+        let (off, away) = (plan(Offload::OFF), plan(Offload::OPTIMIZER));
+        let open = |plan: &Plan| Session::new(device, plan).expect("it opens");
+        let path = |what: &str| {
+            std::env::temp_dir().join(format!("wgrad-offload-{what}-{}.safetensors", std::process::id()))
+        };
+        let (mut near, mut far) = (open(&off), open(&away));
+        train(&mut near, 0..2);
+        train(&mut far, 0..2);
+        near.save(path("near"), true).expect("saved");
+        far.save(path("far"), true).expect("saved");
+        let [a, b] = ["near", "far"].map(|what| std::fs::read(path(what)).expect("there"));
+        assert!(a == b, "the files differ");
+        let losses = train(&mut near, 2..4);
+        // Either loads what the other saved.
+        for (plan, file) in [(&away, "near"), (&off, "far"), (&away, "far")] {
+            let mut session = open(plan);
+            train(&mut session, 7..8);
+            session.load(path(file)).expect("it fits");
+            assert_eq!(session.steps(), 2);
+            assert_eq!(train(&mut session, 2..4), losses);
+            assert_same(file, &state(&mut near), &state(&mut session));
+        }
+        for what in ["near", "far"] {
+            std::fs::remove_file(path(what)).expect("there");
+        }
+        let name = away.program.offloaded().next().expect("some").name.clone();
+        let words = vec![0.25; far.parameter(&name).expect("there").len()];
+        far.set_parameter(&name, &words).expect("it fits");
+        assert_eq!(far.parameter(&name).expect("there"), words);
+        assert!(matches!(far.set_parameter(&name, &words[1..]), Err(Error::Input { .. })));
+        assert!(matches!(far.parameter("nothing"), Err(Error::Unknown { .. })));
+    });
+}
+
+#[test]
+fn programs_of_a_session_share_what_the_host_keeps() {
+    on_each(devices(), |device| {
+        let plan = |batch, offload| -> Plan {
+            step(batch).plan(&options("adamw", offload), device.limits()).expect("planned")
+        };
+        let (params, mlp) = mlp();
+        let forward = Forward::trace(&params, "logits", |trace| mlp.forward(&trace.input("x", [2, INPUTS])));
+        let forward = forward.expect("valid").plan(device.limits()).expect("planned");
+        let run = |offload| {
+            let (whole, tail) = (plan(BATCH, offload), plan(BATCH - 1, offload));
+            let plans = [&whole, &forward, &tail];
+            let mut session = Session::with_plans(device, &plans, Debug::default()).expect("it opens");
+            assert_eq!(session.device_bytes(), session.footprint().total());
+            for i in 0..4 {
+                let (id, batch) = if i % 2 == 0 { (ProgramId(0), BATCH) } else { (ProgramId(2), BATCH - 1) };
+                feed(&mut session, id, i, batch);
+                session.run(id).expect("it runs");
+                session.feed_to(ProgramId(1), "x", &noise(i, 2 * INPUTS, -1.0, 1.0)).expect("valid");
+                session.run(ProgramId(1)).expect("it runs");
+            }
+            (session.output::<f32>(ProgramId(1), "logits").expect("there"), state(&mut session))
+        };
+        let ((wanted_logits, wanted), (logits, found)) = (run(Offload::OFF), run(Offload::OPTIMIZER));
+        assert_same_bits("logits", &wanted_logits, &logits);
+        assert_same("several programs", &wanted, &found);
+        let mixed = [&plan(BATCH, Offload::OFF), &plan(BATCH - 1, Offload::OPTIMIZER)];
+        let error = Session::with_plans(device, &mixed, Debug::default()).err().expect("they differ");
+        assert!(error.to_string().contains("the same optimizer state"), "{error}");
+    });
+}
+
+#[test]
+fn state_moves_house_between_steps_and_back_whatever_fails() {
+    for device in own_devices() {
+        let plan = |offload| step(BATCH).plan(&options("adamw", offload), device.limits()).expect("planned");
+        let (off, away) = (plan(Offload::OFF), plan(Offload::OPTIMIZER));
+        let mut calm = Session::new(&device, &off).expect("it opens");
+        let losses = train(&mut calm, 0..6);
+        let wanted = state(&mut calm);
+        drop(calm);
+        let mut session = Session::new(&device, &off).expect("it opens");
+        assert_eq!(train(&mut session, 0..2), losses[..2]);
+        for (plan, steps) in [(&away, 2..4), (&off, 4..6)] {
+            let before = state(&mut session);
+            let mut failed = 0;
+            device.set_budget(Some(Bytes(0)));
+            while let Err(error) = session.replan(&[plan]) {
+                let Error::OutOfMemory { bytes, created, .. } = error else { panic!("{error}") };
+                failed += 1;
+                assert_eq!((session.device_bytes(), device.used_bytes()), (0, 0), "the host has everything");
+                for (name, wanted) in &before {
+                    assert_same_bits(name, wanted, &session.parameter(name).expect("still there"));
+                }
+                device.set_budget(Some(Bytes(created + bytes)));
+            }
+            assert!(failed > 5, "{failed} allocations");
+            device.set_budget(None);
+            assert_eq!(session.device_bytes(), plan.footprint().total());
+            assert_same("after the move", &before, &state(&mut session));
+            assert_eq!(train(&mut session, steps.clone()), losses[steps.start as usize..steps.end as usize]);
+        }
+        assert_same("there and back", &wanted, &state(&mut session));
+    }
+}
+
+#[test]
+fn a_submit_that_fails_in_the_middle_of_a_step_says_so() {
+    for device in own_devices() {
+        let plan = step(BATCH).plan(&options("adamw", Offload::OPTIMIZER), device.limits()).expect("planned");
+        let mut calm = Session::new(&device, &plan).expect("it opens");
+        let losses = train(&mut calm, 0..2);
+        let mut session = Session::new(&device, &plan).expect("it opens");
+        assert_eq!(train(&mut session, 0..1), losses[..1]);
+        feed(&mut session, ProgramId(0), 1, BATCH);
+        device.fail_submit(1);
+        let error = session.step().expect_err("the first submit");
+        assert!(error.is_out_of_memory(), "{error}");
+        // Nothing was done: the step can be made again.
+        assert_eq!(train(&mut session, 1..2), losses[1..]);
+        assert_same("after a failure", &state(&mut calm), &state(&mut session));
+        feed(&mut session, ProgramId(0), 2, BATCH);
+        device.fail_submit(3);
+        let error = session.step().expect_err("in the middle");
+        assert!(!error.is_out_of_memory(), "{error}");
+        assert!(error.to_string().contains("a step ahead of others"), "{error}");
+        // What is wrong now is the contents, not the session.
+        let path = std::env::temp_dir().join(format!("wgrad-torn-{}.safetensors", std::process::id()));
+        calm.save(&path, true).expect("saved");
+        session.load(&path).expect("it fits");
+        std::fs::remove_file(&path).expect("there");
+        assert_eq!(train(&mut calm, 2..4), train(&mut session, 2..4));
+    }
+}
+
+#[test]
+fn the_plan_counts_what_is_saved_and_what_it_costs() {
+    let limits = Limits::named("nvidia").expect("known");
+    let model = Model::with_options("gpt2", 0, &ModelOptions { seq: Some(128), ..ModelOptions::default() });
+    let model = model.expect("known");
+    let trace = |batch: usize| model.train_step(batch);
+    let options =
+        PlanOptions { optimizer: Optimizer::named("adamw").expect("known"), ..PlanOptions::default() };
+    let off = trace(2).expect("valid").plan(&options, &limits).expect("planned");
+    let away = PlanOptions { offload: Offload::OPTIMIZER, ..options };
+    let away = trace(2).expect("valid").plan(&away, &limits).expect("planned");
+    let states: u64 = off
+        .program
+        .storages
+        .iter()
+        .skip(off.graph().parameters.len())
+        .filter(|s| s.persistent)
+        .map(|s| s.used_bytes)
+        .sum();
+    let moved: u64 = away.program.host_bytes().values().sum();
+    assert!(moved * 1000 > states * 998, "{moved} of {states}");
+    let (a, b) = (off.footprint(), away.footprint());
+    assert_eq!(b.host, moved);
+    assert!(b.offload > 0 && b.offload <= 32 << 20, "{}", Bytes(b.offload));
+    assert!(a.total() - b.total() > moved / 2, "{} and {}", Bytes(a.total()), Bytes(b.total()));
+    assert_eq!(away.work.moved, 2 * moved);
+    let seconds = 2.0 * moved as f64 / options.roofline.host_bytes_per_s;
+    assert!((away.work.moved_s - seconds).abs() < 1e-12 && off.work.moved_s == 0.0);
+    assert!(a.persistent - b.persistent >= moved, "{} and {}", Bytes(a.persistent), Bytes(b.persistent));
+    let levers = plan::levers(trace, 2, &options, Bytes(b.total()), &limits).expect("planned");
+    let lever = levers.iter().find(|lever| lever.name == "offload optimizer").expect("listed");
+    assert!(lever.exact && lever.total_bytes == b.total() && lever.time_fraction > 0.0);
+    let fitted = plan::fit(trace, 2, &options, Bytes(b.total()), &limits).expect("it fits");
+    assert!(fitted.exact && fitted.changes[0] == "offload optimizer", "{:?}", fitted.changes);
+}

@@ -1,0 +1,97 @@
+//! Pipelines: compiled before the first step and never after it, and kept on disk from one process to the next.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::{devices, noise, on_each, some_labels};
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::exec::{ProgramId, Session};
+use wgrad::models::Model;
+use wgrad::plan::PlanOptions;
+
+const BATCH: usize = 8;
+
+fn session(device: &Device, model: &str) -> Session {
+    let step = Model::named(model, 0).unwrap().train_step(BATCH).unwrap();
+    Session::new(device, &step.plan(&PlanOptions::default(), device.limits()).unwrap()).unwrap()
+}
+
+fn feed(session: &mut Session, length: usize) {
+    session.feed("x", &noise(1, BATCH * length, 0.0, 1.0)).unwrap();
+    session.feed("y", &some_labels(2, BATCH, 10)).unwrap();
+}
+
+/// The same adapters with a folder of their own for compiled pipelines.
+fn cached(device: &Device, folder: &Path) -> Device {
+    let select = Select::Named(device.adapter().name.clone());
+    Device::open(&DeviceOptions { select, cache: Some(folder.to_owned()), ..DeviceOptions::default() })
+        .unwrap()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+fn loss(device: &Device) -> u32 {
+    let mut session = session(device, "digits");
+    feed(&mut session, 64);
+    for _ in 0..3 {
+        session.step().unwrap();
+    }
+    session.loss().unwrap().to_bits()
+}
+
+#[test]
+fn nothing_is_compiled_once_a_session_is_open() {
+    on_each(devices(), |device| {
+        // One of its own: other tests compile at the same time.
+        let device = &Device::by_name(&device.adapter().name).unwrap();
+        let mut first = session(device, "cnn");
+        let compiled = device.pipelines();
+        assert!(compiled > 0);
+        feed(&mut first, 28 * 28);
+        for _ in 0..3 {
+            first.step().unwrap();
+        }
+        first.loss().unwrap();
+        first.parameter("fc.weight").unwrap();
+        if device.timestamp_period().is_some() {
+            first.profile(ProgramId(0)).unwrap();
+        }
+        assert_eq!(device.pipelines(), compiled);
+        // A second session of the same network finds all of them.
+        drop(session(device, "cnn"));
+        assert_eq!(device.pipelines(), compiled);
+    });
+}
+
+#[test]
+fn compiled_pipelines_are_kept_and_bad_files_hurt_nobody() {
+    on_each(devices(), |device| {
+        let id = device.adapter().name.len();
+        let folder = std::env::temp_dir().join(format!("wgrad-pipelines-{}-{id}", std::process::id()));
+        let expected = loss(device);
+        let run = || loss(&cached(device, &folder));
+        assert_eq!(run(), expected);
+        let [file] = &files(&folder)[..] else {
+            eprintln!("SKIPPED: {} hands out no compiled pipelines", device.adapter().name);
+            return;
+        };
+        let whole = std::fs::read(file).unwrap();
+        assert_eq!(run(), expected, "with a file that is whole");
+        assert_eq!(files(&folder).len(), 1, "nothing half written is left");
+        // Cut, changed in the middle, of another driver, of something else, empty.
+        let mut changed = whole.clone();
+        changed[whole.len() / 2] ^= 1;
+        let mut other = whole.clone();
+        other[whole.len().min(40)] ^= 1;
+        for bad in [&whole[..whole.len() / 2], &changed, &other, b"not a cache at all", b""] {
+            std::fs::write(file, bad).unwrap();
+            assert_eq!(run(), expected);
+            assert_ne!(std::fs::read(file).unwrap(), bad, "it is written anew");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        // A folder that cannot be made is no reason to stop.
+        assert_eq!(loss(&cached(device, Path::new("/dev/null/pipelines"))), expected);
+    });
+}

@@ -1,0 +1,105 @@
+//! Every adapter of the machine, opened once for a test program, and the classes each can be planned for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+
+use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::limits::{AdapterClass, Limits};
+use wgrad::lower::conv::{ROWS, Row};
+
+/// Every usable adapter, opened once for each test program: its pipelines are compiled once. With `WGRAD_CHECKED=1` its
+/// kernels check bounds and loops, whatever the test.
+pub fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| open_all(std::env::var_os("WGRAD_CHECKED").is_some_and(|value| value == "1")))
+}
+
+/// The same adapters with kernels that check bounds and loops.
+pub fn checked_devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| open_all(true))
+}
+
+fn open_all(checked: bool) -> Vec<Device> {
+    let all = Device::list();
+    for adapter in &all {
+        if let Some(why) = &adapter.unusable {
+            eprintln!("SKIPPED: adapter {}: {why}", adapter.name);
+        }
+    }
+    let usable: Vec<_> = all.into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
+    let required = std::env::var("WGRAD_REQUIRE_ADAPTERS").unwrap_or_default();
+    for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let there: Vec<&str> = usable.iter().map(|adapter| adapter.name.as_str()).collect();
+        assert!(
+            there.iter().any(|adapter| adapter.contains(name)),
+            "WGRAD_REQUIRE_ADAPTERS names `{name}`, which is not here; there are {there:?}"
+        );
+    }
+    if usable.is_empty() {
+        eprintln!("SKIPPED: no adapter on this machine, nothing ran on a device");
+    }
+    let open = |name: String| {
+        let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
+        Device::open(&options).expect("an adapter that is listed as usable opens")
+    };
+    usable.into_iter().map(|adapter| open(adapter.name)).collect()
+}
+
+/// The adapters opened once more, for tests of budgets and of failing submits: these hold for all clones of a device.
+pub fn own_devices() -> Vec<Device> {
+    let open = |device: &Device| Device::by_name(&device.adapter().name).expect("it was open before");
+    devices().iter().map(open).collect()
+}
+
+/// Devices with cooperative matrices, and the limits of each with them, whether they are fast or not.
+pub fn cooperative() -> Vec<(&'static Device, Limits)> {
+    let with = |device: &'static Device| {
+        let cooperative = device.adapter().cooperative;
+        cooperative.map(|_| (device, Limits { cooperative, ..device.limits().clone() }))
+    };
+    let all: Vec<_> = devices().iter().filter_map(with).collect();
+    if all.is_empty() {
+        let required = std::env::var_os("WGRAD_REQUIRE_COOPERATIVE").is_some_and(|value| value == "1");
+        assert!(!required, "WGRAD_REQUIRE_COOPERATIVE: no adapter here has cooperative matrices");
+        eprintln!("SKIPPED: no adapter here has cooperative matrices (scripts/recent_mesa.sh builds one)");
+    }
+    all
+}
+
+/// Runs `body` on each device; a failure says on which.
+pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
+    for device in devices {
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(device))) {
+            eprintln!("^ on {}", device.adapter().name);
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// The device's own limits, and the same with the kernels that are made for GPUs.
+pub fn both_classes(device: &Device) -> Vec<Limits> {
+    let own = device.limits().clone();
+    if !own.class.is_cpu() {
+        // Kernels for CPUs count on the subgroups of CPUs.
+        return vec![own];
+    }
+    let name = format!("{} as a GPU", own.name);
+    vec![own.clone(), Limits { name, class: AdapterClass::Discrete, long_words: false, ..own }]
+}
+
+/// Every row of the table of convolutions that the device can run, with limits that name it: as a GPU, whose convolutions read
+/// more, but for the row that is made for CPUs.
+pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
+    let own = device.limits();
+    let with = |row: &'static Row| {
+        let class = if row.name == "packed" { own.class } else { AdapterClass::Discrete };
+        let name = format!("{} with {}", own.name, row.name);
+        (row, Limits { name, class, product: Some(row.name), ..own.clone() })
+    };
+    let (rows, others): (Vec<_>, Vec<_>) = ROWS.iter().partition(|row| row.runs_on(own));
+    for row in others {
+        println!("{}: {} does not run", own.name, row.name);
+    }
+    rows.into_iter().map(with).collect()
+}

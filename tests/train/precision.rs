@@ -1,0 +1,210 @@
+//! Training steps whose activations wait in 16 bits: what they keep, how far their gradients move, that they give the same
+//! bits however they run, and that they learn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::close::{assert_same_bits, assert_within};
+use crate::support::digits::digits;
+use crate::support::{both_classes, devices, noise, on_each, some_labels};
+use wgrad::data::Loader;
+use wgrad::device::Device;
+use wgrad::dtype::Precision;
+use wgrad::exec::{Debug, Eager, Session};
+use wgrad::graph::{Params, Window};
+use wgrad::limits::Limits;
+use wgrad::memory::PoolOptions;
+use wgrad::models::Model;
+use wgrad::nn::{BatchNorm2d, Conv2d, Linear};
+use wgrad::optim::{AdamW, Clip, Schedule, Sgd};
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
+use wgrad::reference::Twin;
+use wgrad::report::{Kept, kept, kept_bytes};
+use wgrad::train::{TrainOptions, Trainer};
+
+const HALVES: [Precision; 2] = [Precision::F16, Precision::Bf16];
+
+/// Half the distance between neighbours, as a part of the number.
+fn rounding(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 0.5f64.powi(24),
+        Precision::F16 => 0.5f64.powi(11),
+        Precision::Bf16 => 0.5f64.powi(8),
+    }
+}
+
+const BATCH: usize = 9;
+const SIDE: usize = 12;
+
+/// Convolutions, norms, a residual connection, dropout, pools and products: each reads something that was kept, some of it
+/// through views, and no tensor has a round size.
+fn step() -> TrainStep {
+    let params = Params::new(21);
+    let window = Window::square(3).padding(1);
+    let conv = |name: &str, from: usize, to: usize| Conv2d::new(&params.scope(name), from, to, window);
+    let (conv1, conv2, conv3) = (conv("conv1", 3, 6), conv("conv2", 6, 6), conv("conv3", 6, 5));
+    let norm = |name: &str| BatchNorm2d::new(&params.scope(name), 6);
+    let (norm1, norm2) = (norm("norm1"), norm("norm2"));
+    let pixels = 5 * (SIDE / 2) * (SIDE / 2);
+    let (fc1, fc2) =
+        (Linear::new(&params.scope("fc1"), pixels, 123), Linear::new(&params.scope("fc2"), 123, 7));
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [BATCH, 3, SIDE, SIDE]).apply(&conv1).apply(&norm1).relu();
+        let y = x.apply(&conv2).apply(&norm2).relu().dropout(0.2).add(&x).tanh();
+        let y = y.apply(&conv3).relu().max_pool2d(Window::square(2).stride(2)).gelu();
+        let y = y.flatten(1).apply(&fc1).silu();
+        let y = y.sub(&y.mean(&[1]).reshape([BATCH, 1])).apply(&fc2);
+        y.cross_entropy(&trace.labels("y", [BATCH], 7))
+    });
+    step.expect("valid")
+}
+
+/// Without a decision about all gradients, and with one: then they wait in 16 bits, too.
+const CLIPS: [Clip; 2] = [Clip::Off, Clip::Norm(0.5)];
+
+fn plan(step: &TrainStep, precision: Precision, clip: Clip, limits: &Limits) -> Plan {
+    let optimizer = Sgd { lr: 0.01, momentum: 0.5, ..Sgd::default() }.into();
+    let options = PlanOptions { optimizer, precision, clip, ..PlanOptions::default() };
+    step.plan(&options, limits).expect("it can be planned")
+}
+
+fn x(at: u64) -> Vec<f32> {
+    noise(at, BATCH * 3 * SIDE * SIDE, -1.0, 1.0)
+}
+
+fn y(at: u64) -> Vec<u32> {
+    some_labels(at, BATCH, 7)
+}
+
+/// What lives from step to step after `steps` steps.
+fn run(device: &Device, plan: &Plan, steps: u64, debug: Debug) -> BTreeMap<String, Vec<f32>> {
+    let mut session = Session::with_plans(device, &[plan], debug).expect("it opens");
+    assert_eq!(session.device_bytes(), plan.footprint().total());
+    for at in 0..steps {
+        session.feed("x", &x(at)).expect("valid");
+        session.feed("y", &y(at)).expect("valid");
+        session.step().expect("it runs");
+    }
+    session.loss().expect("a finite loss");
+    let names = plan.program.storages.iter().filter(|s| s.persistent).map(|s| s.name.clone());
+    names.map(|name| (name.clone(), session.parameter(&name).expect("there"))).collect()
+}
+
+fn twin(plan: &Plan) -> BTreeMap<String, Vec<f64>> {
+    let mut twin = Twin::new(plan.graph());
+    twin.set_f32("x", &x(0)).expect("valid");
+    twin.set_u32("y", &y(0)).expect("valid");
+    twin.set_step(&plan.optimizer.expect("it trains").scalars(0, 0.01, plan.seed));
+    twin.run().expect("it runs");
+    let states = plan.graph().values.iter().filter(|v| v.name.ends_with(".momentum_buffer"));
+    states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
+}
+
+/// A momentum buffer after one step is the gradient. Each element of it is a sum over products with numbers that were rounded
+/// once or more on their way through a dozen layers, and ReLUs near 0 may open or close: the bound is 40 roundings of the
+/// largest gradient of its tensor. A reader of something else is wrong by the whole.
+#[test]
+fn gradients_differ_by_roundings_of_what_was_kept() {
+    let step = step();
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            let exact = CLIPS.map(|clip| twin(&plan(&step, Precision::F32, clip, &limits)));
+            for (i, precision) in [0, 1].into_iter().flat_map(|i| HALVES.map(|precision| (i, precision))) {
+                let exact = &exact[i];
+                let plan = plan(&step, precision, CLIPS[i], &limits);
+                let (found, rounded) = (run(device, &plan, 1, Debug { poison: true }), twin(&plan));
+                let mut moved = 0.0f64;
+                for (name, exact) in exact {
+                    let largest = exact.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+                    let allowed = 40.0 * rounding(precision) * largest + 1e-6;
+                    let what = format!("{}, {}: {name}", precision.name(), limits.name);
+                    assert_within(&what, &found[name], exact, |_| allowed);
+                    // What the twin rounds the other way, because a sum of its was a little different, is rare.
+                    assert_within(&format!("{what}, the twin's"), &found[name], &rounded[name], |_| allowed);
+                    let error = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() / largest.max(1e-30);
+                    moved = found[name].iter().zip(exact).map(error).fold(moved, f64::max);
+                }
+                assert!(moved > 0.02 * rounding(precision), "{}: nothing was rounded", precision.name());
+            }
+        }
+    });
+}
+
+#[test]
+fn the_same_bits_however_it_runs() {
+    let step = step();
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (clip, precision) in
+                CLIPS.into_iter().flat_map(|clip| HALVES.map(|precision| (clip, precision)))
+            {
+                let plan = plan(&step, precision, clip, &limits);
+                let wanted = run(device, &plan, 4, Debug::default());
+                let poisoned = run(device, &plan, 4, Debug { poison: true });
+                let mut eager = Eager::new(device, &plan, PoolOptions::default()).expect("it opens");
+                for at in 0..4 {
+                    eager.feed("x", &x(at)).expect("valid");
+                    eager.feed("y", &y(at)).expect("valid");
+                    eager.step().expect("it runs");
+                }
+                for (name, wanted) in &wanted {
+                    assert_same_bits(&format!("{name}, poisoned"), wanted, &poisoned[name]);
+                    let eager = eager.parameter(name).expect("there");
+                    assert_same_bits(&format!("{name}, eager"), wanted, &eager);
+                }
+            }
+        }
+    });
+}
+
+/// Bytes of what waits for the backward pass, as a part of those in 32 bits. Places of maxima are bytes in both.
+#[test]
+fn activations_are_kept_in_half_the_bytes() {
+    let limits = Limits::named("discrete").expect("a preset");
+    for (name, batch) in [("mlp", 128), ("cnn", 128), ("resnet18", 32), ("resnet50", 32), ("densenet121", 16)]
+    {
+        let step = Model::named(name, 0).expect("a model").train_step(batch).expect("valid");
+        let options = |precision| PlanOptions { precision, ..PlanOptions::default() };
+        let wide = step.plan(&options(Precision::F32), &limits).expect("planned");
+        for precision in HALVES {
+            let plan = step.plan(&options(precision), &limits).expect("planned");
+            let share = kept_bytes(&plan) as f64 / kept_bytes(&wide) as f64;
+            assert!(share <= 0.51, "{name} keeps {share:.3} of its bytes as {}", precision.name());
+            // Of so small a network one gradient decides, which in 32 bits lies over what waited for it, in 16 beside it.
+            let beside = if name == "cnn" { kept_bytes(&plan) } else { 0 };
+            assert!(plan.peak_bytes() <= wide.peak_bytes() + beside, "{name}: {}", precision.name());
+            let ops = |plan: &Plan| {
+                // Whether a scalar waits at the fullest moment is a matter of order.
+                let large = |kept: &&Kept| kept.bytes > 8192;
+                kept(plan)
+                    .iter()
+                    .filter(large)
+                    .map(|kept| (kept.op, kept.tensors))
+                    .collect::<BTreeMap<_, _>>()
+            };
+            assert_eq!(ops(&plan), ops(&wide), "{name}: what is kept has its operation's name");
+        }
+    }
+}
+
+#[test]
+fn digits_are_learnt_as_well_in_16_bits() {
+    on_each(devices(), |device| {
+        for precision in Precision::ALL {
+            let (train, test) = digits().split(0.8, 0);
+            let loader = Loader::new(Arc::new(train), 32).expect("a batch").shuffled(0);
+            let model = Model::named("digits", 0).expect("a model");
+            let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
+            let total = 12 * loader.batches() as u64;
+            let options = TrainOptions {
+                plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
+                schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+                ..TrainOptions::default()
+            };
+            let mut trainer = Trainer::new(device, &model, loader, &options).expect("it opens");
+            let accuracy = trainer.fit(12, Some(&test), &mut []).expect("it learns").accuracy;
+            println!("digits in {}: {:.4}", precision.name(), accuracy.unwrap_or_default());
+            assert!(accuracy >= Some(0.97), "{}: {accuracy:?}", precision.name());
+        }
+    });
+}

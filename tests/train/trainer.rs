@@ -1,0 +1,177 @@
+//! Training end to end: real digits, on every adapter, and runs that stop.
+
+use std::sync::Arc;
+
+use crate::support;
+use crate::support::digits::digits;
+use wgrad::data::{Dataset, Loader, Table};
+use wgrad::exec::Session;
+use wgrad::models::Model;
+use wgrad::optim::{AdamW, Optimizer, Schedule, Sgd};
+use wgrad::plan::PlanOptions;
+use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
+use wgrad::{Error, Result};
+
+fn options(lr: f32) -> TrainOptions {
+    let optimizer = AdamW { lr, ..AdamW::default() }.into();
+    TrainOptions { plan: PlanOptions { optimizer, ..PlanOptions::default() }, ..TrainOptions::default() }
+}
+
+/// What a callback saw.
+#[derive(Default)]
+struct Seen {
+    losses: Vec<f32>,
+    steps: usize,
+    ended: bool,
+}
+
+impl Callback for Seen {
+    fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
+        self.steps += 1;
+        assert!(progress.step <= progress.steps && progress.device_bytes > 0);
+        Ok(())
+    }
+
+    fn on_epoch(&mut self, epoch: &Epoch, _session: &mut Session) -> Result<()> {
+        self.losses.push(epoch.loss);
+        Ok(())
+    }
+
+    fn on_end(&mut self) {
+        self.ended = true;
+    }
+}
+
+#[test]
+fn a_network_learns_real_digits() {
+    support::on_each(support::devices(), |device| {
+        let (train, test) = digits().split(0.8, 0);
+        let count = train.len();
+        let loader = Loader::new(Arc::new(train), 32).unwrap().shuffled(0);
+        assert_ne!(loader.tail(), 0, "the last batch is to be a smaller one");
+        let model = Model::named("digits", 0).unwrap();
+        let mut trainer = Trainer::new(device, &model, loader, &options(4e-3)).unwrap();
+        let mut seen = Seen::default();
+        let end = trainer.fit(6, Some(&test), &mut [&mut seen]).unwrap();
+        assert!(end.accuracy.unwrap() >= 0.95, "accuracy {:?}", end.accuracy);
+        assert!(seen.losses.windows(2).take(2).all(|pair| pair[1] < pair[0]), "losses {:?}", seen.losses);
+        assert_eq!(seen.steps, 6 * count.div_ceil(32));
+        assert!(seen.ended);
+        assert_eq!(trainer.session().device_bytes(), trainer.session().footprint().total());
+    });
+}
+
+/// Each optimizer next to the others, on one task: a dozen passes over the digits.
+#[test]
+fn every_optimizer_learns_the_digits() {
+    let rates = [("adamw", 4e-3), ("lion", 1e-3), ("adafactor", 5e-2), ("adam8bit", 4e-3)];
+    support::on_each(support::devices(), |device| {
+        for (name, rate) in rates {
+            let (train, test) = digits().split(0.8, 0);
+            let loader = Loader::new(Arc::new(train), 32).unwrap().shuffled(0);
+            let total = 12 * loader.batches() as u64;
+            let optimizer = Optimizer::named(name).unwrap().with_learning_rate(rate);
+            let options = TrainOptions {
+                plan: PlanOptions { optimizer, ..PlanOptions::default() },
+                schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+                ..TrainOptions::default()
+            };
+            let model = Model::named("digits", 0).unwrap();
+            let mut trainer = Trainer::new(device, &model, loader, &options).unwrap();
+            let accuracy = trainer.fit(12, Some(&test), &mut []).unwrap().accuracy;
+            println!("{name} at {rate}: {:.4}", accuracy.unwrap());
+            assert!(accuracy >= Some(0.97), "{name}: {accuracy:?}");
+        }
+    });
+}
+
+#[test]
+fn a_run_that_diverges_says_so_and_keeps_what_it_saved() {
+    support::on_each(support::devices(), |device| {
+        let path = std::env::temp_dir().join(format!("wgrad-diverges-{}.safetensors", std::process::id()));
+        let model = Model::named("digits", 0).unwrap();
+        let loader = || Loader::new(Arc::new(digits()), 64).unwrap();
+        let mut calm = Trainer::new(device, &model, loader(), &options(1e-3)).unwrap();
+        let mut checkpoint = Checkpoint { path: path.clone(), every: 1 };
+        calm.fit(1, None, &mut [&mut checkpoint]).unwrap();
+        let saved = std::fs::read(&path).unwrap();
+
+        let optimizer = Sgd { lr: 1e20, ..Sgd::default() }.into();
+        let plan = PlanOptions { optimizer, ..PlanOptions::default() };
+        let wild = TrainOptions { plan, ..TrainOptions::default() };
+        let mut trainer = Trainer::new(device, &model, loader(), &wild).unwrap();
+        trainer.session().load(&path).expect_err("this file has Adam's state, plain SGD has none");
+        let mut seen = Seen::default();
+        let error = trainer.fit(3, None, &mut [&mut checkpoint, &mut seen]).unwrap_err();
+        assert!(matches!(error, Error::LossNotFinite { .. }), "{error}");
+        assert!(error.to_string().contains("lower the learning rate"), "{error}");
+        assert!(seen.ended);
+        assert_eq!(std::fs::read(&path).unwrap(), saved);
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn training_goes_on_from_a_checkpoint_with_the_same_bits() {
+    support::on_each(support::devices(), |device| {
+        let path = std::env::temp_dir().join(format!("wgrad-resumes-{}.safetensors", std::process::id()));
+        let model = Model::named("digits", 0).unwrap();
+        let start = || {
+            let loader = Loader::new(Arc::new(digits()), 100).unwrap();
+            Trainer::new(device, &model, loader, &options(1e-3)).unwrap()
+        };
+        let mut through = start();
+        through.fit(2, None, &mut []).unwrap();
+
+        let mut first = start();
+        first.fit(1, None, &mut [&mut Checkpoint { path: path.clone(), every: 1 }]).unwrap();
+        let mut second = start();
+        second.session().load(&path).unwrap();
+        second.fit(1, None, &mut []).unwrap();
+        for name in ["fc1.weight", "fc3.bias", "fc2.weight.exp_avg_sq"] {
+            assert_eq!(
+                through.session().parameter(name).unwrap(),
+                second.session().parameter(name).unwrap(),
+                "{name}"
+            );
+        }
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn evaluation_refuses_other_data() {
+    support::on_each(support::devices(), |device| {
+        let model = Model::named("digits", 0).unwrap();
+        let loader = Loader::new(Arc::new(digits()), 100).unwrap();
+        let mut trainer = Trainer::new(device, &model, loader, &options(1e-3)).unwrap();
+        let wide = Table::new(3, 10, vec![0.0; 6], vec![0, 1]).unwrap();
+        let error = trainer.evaluate(&wide).unwrap_err().to_string();
+        assert_eq!(error, "evaluation data: 2 samples of 3 numbers, the network takes 64");
+        let none = Table::new(64, 10, vec![], vec![]).unwrap();
+        assert!(matches!(trainer.evaluate(&none), Err(Error::Data { .. })));
+        assert!(matches!(trainer.fit(0, None, &mut []), Err(Error::Option(_))));
+    });
+}
+
+/// A device that an app destroyed is an error at the next step, not a panic.
+#[test]
+fn a_device_that_is_gone_is_an_error() {
+    for adapter in wgrad::device::Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()) {
+        let device = wgrad::device::Device::by_name(&adapter.name).unwrap();
+        let model = Model::named("digits", 0).unwrap();
+        let plan = model.train_step(8).unwrap().plan(&PlanOptions::default(), device.limits()).unwrap();
+        let mut session = Session::new(&device, &plan).unwrap();
+        session.feed("x", &vec![0.5f32; 8 * 64]).unwrap();
+        session.feed("y", &[1u32; 8]).unwrap();
+        session.step().unwrap();
+        session.loss().unwrap();
+        device.wgpu_device().destroy();
+        let outcome = (|| {
+            session.feed("x", &vec![0.5f32; 8 * 64])?;
+            session.step()?;
+            session.loss()
+        })();
+        assert!(matches!(outcome, Err(Error::DeviceLost(_) | Error::Device { .. })), "{outcome:?}");
+    }
+}

@@ -1,0 +1,553 @@
+//! Weights that live in 16 bits: how they are rounded, that every optimizer moves them, that they give the same bits however
+//! the step runs, and that training with them learns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::close::assert_same_bits;
+use crate::support::digits::digits;
+use crate::support::{both_classes, devices, noise, on_each, some_labels};
+use half::{bf16, f16};
+use wgrad::data::Loader;
+use wgrad::device::Device;
+use wgrad::dtype::{DType, Rounding, WeightStorage};
+use wgrad::exec::{Debug, Eager, Session};
+use wgrad::graph::{Class, Init, LossScale, Param, Params, Window};
+use wgrad::limits::Limits;
+use wgrad::memory::PoolOptions;
+use wgrad::models::Model;
+use wgrad::nn::{Conv2d, Embedding, Linear, Module};
+use wgrad::optim::{AdamW, Clip, Optimizer, Schedule, Sgd};
+use wgrad::plan::{Forward, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::reference::Twin;
+use wgrad::train::{TrainOptions, Trainer};
+use wgrad::{Bytes, Error};
+
+const NEAREST: [WeightStorage; 2] =
+    [WeightStorage::F16(Rounding::Nearest), WeightStorage::Bf16(Rounding::Nearest)];
+const STOCHASTIC: [WeightStorage; 2] =
+    [WeightStorage::F16(Rounding::Stochastic), WeightStorage::Bf16(Rounding::Stochastic)];
+
+fn sgd(lr: f32) -> Optimizer {
+    Sgd { lr, ..Sgd::default() }.into()
+}
+
+fn plan(step: &TrainStep, options: &PlanOptions, limits: &Limits) -> Plan {
+    step.plan(options, limits).expect("it can be planned")
+}
+
+/// `loss = Σ x w`, the weight starting as zeros: with SGD at rate 1 the first step makes it `-x`, rounded.
+fn minus_x(n: usize, weights: WeightStorage, limits: &Limits) -> Plan {
+    let params = Params::new(7);
+    let w = params.add("w", [n / 8, 8], Init::Constant(0.0));
+    let step = TrainStep::trace(&params, |trace| trace.input("x", [n / 8, 8]).mul(&trace.param(&w)).sum(&[]));
+    let options = PlanOptions { optimizer: sgd(1.0), weights, ..PlanOptions::default() };
+    plan(&step.expect("valid"), &options, limits)
+}
+
+/// The weight after one step at `at` from zeros. Its loss is not looked at: it may be no number.
+fn stored(session: &mut Session, x: &[f32], at: u64) -> Vec<f32> {
+    session.set_loss_interval(u64::MAX);
+    session.set_parameter("w", &vec![0.0; x.len()]).expect("the right length");
+    session.set_steps(at);
+    session.feed("x", x).expect("valid");
+    session.step().expect("it runs");
+    session.parameter("w").expect("there")
+}
+
+/// Where rounding is decided: every number of either format, halfway to the next, one bit beside that; the ends of the range,
+/// infinities, NaN.
+fn nasty() -> Vec<f32> {
+    let mut bits: Vec<u32> = Vec::new();
+    let mut near = |at: u32| bits.extend([at - 1, at, at + 1]);
+    for pattern in 1..0x7c00u16 {
+        let this = f16::from_bits(pattern).to_f32();
+        let next = if pattern == 0x7bff { 65_536.0 } else { f16::from_bits(pattern + 1).to_f32() };
+        near(this.to_bits());
+        near((0.5 * (this + next)).to_bits());
+    }
+    for pattern in (0x80..0x7f80u32).step_by(5).chain(0x7f60..0x7f90) {
+        near(pattern << 16);
+        near(pattern << 16 | 0x8000);
+    }
+    near(f32::MAX.to_bits());
+    let negative: Vec<u32> = bits.iter().map(|b| b ^ 0x8000_0000).collect();
+    bits.extend(negative);
+    bits.resize(bits.len().next_multiple_of(8), 0);
+    bits.into_iter().map(f32::from_bits).collect()
+}
+
+fn rounded(weights: WeightStorage, x: f32) -> f32 {
+    match weights.storage() {
+        Some(DType::F16) => f16::from_f32(x).to_f32(),
+        Some(DType::BF16) => bf16::from_f32(x).to_f32(),
+        _ => x,
+    }
+}
+
+#[test]
+fn nearest_is_what_the_crate_half_says() {
+    let x = nasty();
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for weights in NEAREST {
+                let plan = minus_x(x.len(), weights, &limits);
+                let mut session = Session::new(device, &plan).expect("it opens");
+                for (x, found) in x.iter().zip(stored(&mut session, &x, 1)) {
+                    let wanted = rounded(weights, 0.0 - x);
+                    let same = found.to_bits() == wanted.to_bits() || (found.is_nan() && wanted.is_nan());
+                    // Subnormal numbers of 32 bits an adapter may take for 0.
+                    let tiny = x.abs() < 2.0 * f32::MIN_POSITIVE && found.abs() <= 2.0 * f32::MIN_POSITIVE;
+                    assert!(same || tiny, "{weights}: {:e} became {found:e}, should be {wanted:e}", 0.0 - x);
+                }
+            }
+        }
+    });
+}
+
+/// What the host writes is rounded as well, and comes back as it is held.
+#[test]
+fn the_host_speaks_f32() {
+    let x = nasty();
+    on_each(devices(), |device| {
+        for weights in NEAREST {
+            let plan = minus_x(x.len(), weights, device.limits());
+            let mut session = Session::new(device, &plan).expect("it opens");
+            session.set_parameter("w", &x).expect("the right length");
+            for (x, found) in x.iter().zip(session.parameter("w").expect("there")) {
+                assert_eq!(found.to_bits(), rounded(weights, *x).to_bits(), "{weights} of {x:e}");
+            }
+            assert!(session.set_parameter("w", &x[1..]).is_err(), "one too few");
+        }
+    });
+}
+
+/// `E[round(x)] = x`: the mean of many draws is within five standard errors, each is one of the two neighbours, and the
+/// twin draws the same.
+#[test]
+fn stochastic_rounding_is_unbiased() {
+    const DRAWS: usize = 1 << 15;
+    // Of either format: a third of the way, near the ends, halfway, subnormal numbers of f16 and what is far below them.
+    let numbers =
+        [1.0 + 1.0 / 3072.0, 1.0003, 0.7072, -3.25, 2.0e-5, 3.3e-7, 1e-8, -2e-9, 1e-30, 65_510.0, 0.5];
+    on_each(devices(), |device| {
+        for (limits, weights) in both_classes(device).iter().flat_map(|l| STOCHASTIC.map(|w| (l, w))) {
+            let plan = minus_x(DRAWS, weights, limits);
+            let mut session = Session::new(device, &plan).expect("it opens");
+            let mut all = Vec::new();
+            for (at, number) in numbers.into_iter().enumerate() {
+                let x = vec![-number; DRAWS];
+                let found = stored(&mut session, &x, at as u64 + 1);
+                let mut twin = Twin::new(plan.graph());
+                twin.set_f32("x", &x).expect("valid");
+                twin.set_step(&sgd(1.0).scalars(at as u64 + 1, 1.0, plan.seed));
+                twin.run().expect("it runs");
+                let drawn = twin.parameter("w").expect("there");
+                let what = format!("{weights} of {number:e} on {}", limits.name);
+                assert!(
+                    found.iter().zip(drawn).all(|(a, b)| f64::from(*a) == *b),
+                    "{what}: the twin draws another"
+                );
+                let low = found.iter().copied().fold(f32::INFINITY, f32::min);
+                let high = found.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                assert!(found.iter().all(|&x| x == low || x == high), "{what}: more than two numbers");
+                assert!(low <= number && number <= high || low == high, "{what}: {low:e} to {high:e}");
+                if high.is_infinite() {
+                    continue;
+                }
+                let step =
+                    if low < high { f64::from(high) - f64::from(low) } else { f64::from(number.abs()) };
+                let mean = found.iter().map(|x| f64::from(*x)).sum::<f64>() / DRAWS as f64;
+                // The deviation of one draw is at most half a step; that of something very unlikely is less.
+                let chance = ((f64::from(number) - f64::from(low)) / step).clamp(0.0, 1.0);
+                let deviation = step * (chance * (1.0 - chance) / DRAWS as f64).sqrt();
+                let allowed = 5.0 * deviation + step * 2.0 / DRAWS as f64;
+                let error = mean - f64::from(number);
+                assert!(
+                    error.abs() <= allowed || number.abs() < 1e-20,
+                    "{what}: off by {error:e}, {allowed:e} allowed"
+                );
+                all.push(found);
+            }
+            let last = all.last().expect("some");
+            assert!(last.iter().all(|x| *x == 0.5), "what is a number of 16 bits stays");
+            let x = vec![-numbers[1]; DRAWS];
+            let again = [7, 7, 8].map(|at| stored(&mut session, &x, at));
+            assert_same_bits("the same step", &again[0], &again[1]);
+            assert_ne!(again[0], again[2], "another step draws others");
+        }
+    });
+}
+
+/// Neither two parameters nor two elements draw the same.
+#[test]
+fn parameters_draw_apart() {
+    let params = Params::new(7);
+    let start = |name: &str| params.add(name, [64, 64], Init::Constant(0.0));
+    let (v, w) = (start("v"), start("w"));
+    let step =
+        TrainStep::trace(&params, |trace| trace.param(&v).add(&trace.param(&w)).scale(-1.001).sum(&[]));
+    let weights = STOCHASTIC[1];
+    let options = PlanOptions { optimizer: sgd(1.0), weights, ..PlanOptions::default() };
+    on_each(devices(), |device| {
+        let plan = plan(step.as_ref().expect("valid"), &options, device.limits());
+        let mut session = Session::new(device, &plan).expect("it opens");
+        session.step().expect("it runs");
+        let [v, w] = ["v", "w"].map(|name| session.parameter(name).expect("there"));
+        // 1.001 lies an eighth of the way from 1 to the next number of bf16.
+        let up = |x: &f32| *x > 1.0;
+        let both = v.iter().zip(&w).filter(|(a, b)| up(a) && up(b)).count();
+        let [a, b] = [&v, &w].map(|x| x.iter().filter(|x| up(x)).count());
+        assert!(
+            (400..650).contains(&a) && (400..650).contains(&b) && (30..110).contains(&both),
+            "{a} {b} {both}"
+        );
+    });
+}
+
+const BATCH: usize = 6;
+
+/// Large weights of every kind beside small ones: a kernel, a table whose rows are no multiple of four, and matrices.
+fn network() -> TrainStep {
+    let params = Params::new(5);
+    let conv = Conv2d::new(&params.scope("conv"), 2, 64, Window::square(3).padding(1));
+    let table = Embedding::new(&params.scope("table"), 211, 7);
+    let (fc1, fc2) =
+        (Linear::new(&params.scope("fc1"), 64 + 21, 67), Linear::new(&params.scope("fc2"), 67, 9));
+    let tied = params.add("tied", [67, 67], Init::Uniform(0.1));
+    let step = TrainStep::trace(&params, |trace| {
+        let image = trace.input("x", [BATCH, 2, 5, 5]).apply(&conv).relu().mean(&[2, 3]).reshape([BATCH, 64]);
+        let words = table.forward(&trace.ids("ids", [BATCH, 3], 211)).reshape([BATCH, 21]);
+        let h = image.concat(&[&words], 1).apply(&fc1).silu();
+        let tied = trace.param(&tied);
+        let h = h.matmul(&tied).tanh().matmul_transposed(&tied.reshape([67, 67]), false, true).dropout(0.1);
+        h.apply(&fc2).cross_entropy(&trace.labels("y", [BATCH], 9))
+    });
+    step.expect("valid")
+}
+
+fn inputs(plan: &Plan, at: u64) -> (Vec<f32>, Vec<u32>, Vec<u32>) {
+    let samples =
+        plan.graph().inputs().find(|(_, v)| v.name == "y").expect("labels").1.shape.numel() as usize;
+    (
+        noise(at, samples * 50, -1.0, 1.0),
+        some_labels(at + 100, samples * 3, 211),
+        some_labels(at + 200, samples, 9),
+    )
+}
+
+fn lasting(plan: &Plan) -> Vec<String> {
+    plan.program.storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect()
+}
+
+/// What lives from step to step after some steps.
+fn run(device: &Device, plan: &Plan, steps: u64, debug: Debug) -> BTreeMap<String, Vec<f32>> {
+    let mut session = Session::with_plans(device, &[plan], debug).expect("it opens");
+    assert_eq!(session.device_bytes(), plan.footprint().total());
+    for at in 0..steps {
+        let (x, ids, y) = inputs(plan, at);
+        session.feed("x", &x).expect("valid");
+        session.feed("ids", &ids).expect("valid");
+        session.feed("y", &y).expect("valid");
+        session.step().expect("it runs");
+    }
+    session.loss().expect("a finite loss");
+    lasting(plan).into_iter().map(|n| (n.clone(), session.parameter(&n).expect("there"))).collect()
+}
+
+fn assert_same(what: &str, a: &BTreeMap<String, Vec<f32>>, b: &BTreeMap<String, Vec<f32>>) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    a.iter().for_each(|(name, a)| assert_same_bits(&format!("{what}: {name}"), a, &b[name]));
+}
+
+/// With every optimizer, clipped or not, a step gives what the twin gives, but for what the twin rounds the other way.
+#[test]
+fn every_optimizer_agrees_with_the_twin() {
+    let step = network();
+    on_each(devices(), |device| {
+        for (which, name) in Optimizer::NAMES.into_iter().enumerate() {
+            for weights in [NEAREST, STOCHASTIC].concat() {
+                let limits = both_classes(device)[which % both_classes(device).len()].clone();
+                let optimizer = Optimizer::named(name).expect("known").with_learning_rate(0.01);
+                let clip = if which % 2 == 0 { Clip::Norm(0.3) } else { Clip::Off };
+                let options = PlanOptions { optimizer, clip, weights, ..PlanOptions::default() };
+                let plan = plan(&step, &options, &limits);
+                let found = run(device, &plan, 1, Debug { poison: true });
+                let mut twin = Twin::new(plan.graph());
+                let start: BTreeMap<String, Vec<f64>> = lasting(&plan)
+                    .into_iter()
+                    .map(|n| (n.clone(), twin.parameter(&n).expect("there").to_vec()))
+                    .collect();
+                let (x, ids, y) = inputs(&plan, 0);
+                twin.set_f32("x", &x).expect("valid");
+                twin.set_u32("ids", &ids).expect("valid");
+                twin.set_u32("y", &y).expect("valid");
+                twin.set_step(&optimizer.scalars(0, 0.01, plan.seed));
+                twin.run().expect("it runs");
+                for param in &plan.graph().parameters {
+                    let wanted = twin.parameter(param.name()).expect("there");
+                    let what = format!("{name}, {weights}, {}: {}", limits.name, param.name());
+                    let value = plan.graph().values.iter().find(|v| v.name == param.name()).expect("there");
+                    // Steps of this size are seldom one of `bf16`.
+                    let moves = wanted != start[param.name()] || value.dtype == DType::BF16;
+                    assert!(moves, "{what}: the step does not move it");
+                    let digits = match value.dtype {
+                        DType::F16 => 10,
+                        DType::BF16 => 7,
+                        _ => 17,
+                    };
+                    let (mut others, mut far) = (0, 0);
+                    for (a, b) in found[param.name()].iter().zip(wanted) {
+                        let apart = (f64::from(*a) - b).abs();
+                        // A number and its neighbour; or, in 32 bits, what a few roundings do.
+                        let step = 2f64.powi(-digits) * b.abs().max(2f64.powi(-14)) + 2e-5;
+                        others += usize::from(apart > 1e-4 * b.abs() + 1e-6);
+                        // Signs of gradients that are nothing but rounding.
+                        far += usize::from(apart > step);
+                    }
+                    assert!(far <= 1 + wanted.len() / 200, "{what}: {far} of {} are wrong", wanted.len());
+                    assert!(others <= 3 + wanted.len() / 20, "{what}: {others} of {} differ", wanted.len());
+                }
+            }
+        }
+    });
+}
+
+/// Planned, poisoned, eager, and with parts of the forward pass computed again: the same bits.
+#[test]
+fn the_same_bits_however_it_runs() {
+    let step = network();
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            for (weights, name, accumulate) in
+                [(STOCHASTIC[0], "adamw", 2), (STOCHASTIC[1], "adam8bit", 1), (NEAREST[0], "lion", 1)]
+            {
+                let optimizer = Optimizer::named(name).expect("known").with_learning_rate(0.01);
+                let options = PlanOptions { optimizer, weights, accumulate, ..PlanOptions::default() };
+                let plain = plan(&step, &options, &limits);
+                let wanted = run(device, &plain, 3, Debug::default());
+                assert_same("poisoned", &wanted, &run(device, &plain, 3, Debug { poison: true }));
+                let mut eager = Eager::new(device, &plain, PoolOptions::default()).expect("it opens");
+                for at in 0..3 {
+                    let (x, ids, y) = inputs(&plain, at);
+                    eager.feed("x", &x).expect("valid");
+                    eager.feed("ids", &ids).expect("valid");
+                    eager.feed("y", &y).expect("valid");
+                    eager.step().expect("it runs");
+                }
+                let eager: BTreeMap<_, _> = lasting(&plain)
+                    .into_iter()
+                    .map(|n| (n.clone(), eager.parameter(&n).expect("there")))
+                    .collect();
+                assert_same("eager", &wanted, &eager);
+                for recompute in [Recompute::Policy, Recompute::Auto] {
+                    let budget = Some(Bytes(1));
+                    let options = PlanOptions { recompute, budget, ..options };
+                    let again = step.plan_over_budget(&options, &limits).expect("it can be planned");
+                    assert_same(
+                        &format!("{recompute:?}"),
+                        &wanted,
+                        &run(device, &again, 3, Debug::default()),
+                    );
+                }
+            }
+        }
+    });
+}
+
+/// A step that overflows leaves every weight as it is, bit for bit, whatever the optimizer.
+#[test]
+fn a_skipped_step_changes_nothing() {
+    let params = Params::new(1);
+    let w = params.add("w", [100, 50], Init::Data(noise(1, 5000, -0.5, 0.5).into()));
+    let step =
+        TrainStep::trace(&params, |trace| trace.param(&w).tanh().mul(&trace.input("x", [100, 50])).mean(&[]));
+    let step = step.expect("valid");
+    on_each(devices(), |device| {
+        for name in Optimizer::NAMES {
+            for weights in STOCHASTIC {
+                let optimizer = Optimizer::named(name).expect("known");
+                let loss_scale = Some(LossScale::default());
+                let options = PlanOptions { optimizer, weights, loss_scale, ..PlanOptions::default() };
+                let plan = plan(&step, &options, device.limits());
+                let mut session = Session::new(device, &plan).expect("it opens");
+                for at in 0..4 {
+                    let mut x = noise(at, 5000, -1.0, 1.0);
+                    if at == 2 {
+                        x[4999] = 3e38;
+                    }
+                    let state = |session: &mut Session| -> Vec<u32> {
+                        let all = lasting(&plan).into_iter().filter(|name| name != "loss_scale");
+                        all.flat_map(|n| session.parameter(&n).expect("there")).map(f32::to_bits).collect()
+                    };
+                    let before = state(&mut session);
+                    session.feed("x", &x).expect("valid");
+                    session.step().expect("it runs");
+                    session.loss().expect("a finite loss");
+                    assert_eq!(before == state(&mut session), at == 2, "{name}, {weights}, step {at}");
+                }
+            }
+        }
+    });
+}
+
+/// Large weights take two bytes an element and no copy of them waits: at any time at most one is in 32 bits, or two where
+/// something is computed again.
+#[test]
+fn bytes_are_what_the_types_say() {
+    let limits = Limits::named("discrete").expect("a preset");
+    for (name, batch) in [("mlp", 64), ("cnn", 32), ("gpt-nano", 4), ("resnet18", 8), ("mobilenet-v2", 4)] {
+        let step = Model::named(name, 0).expect("a model").train_step(batch).expect("valid");
+        for recompute in [Recompute::Off, Recompute::Every(1), Recompute::Auto] {
+            if recompute == Recompute::Auto && !["mlp", "gpt-nano"].contains(&name) {
+                continue;
+            }
+            let options = PlanOptions { recompute, budget: Some(Bytes(1)), ..PlanOptions::default() };
+            let wide = step.plan_over_budget(&options, &limits).expect("planned");
+            let weights = STOCHASTIC[1];
+            let half = step.plan_over_budget(&PlanOptions { weights, ..options }, &limits).expect("planned");
+            let large = |param: &Param| {
+                param.trained()
+                    && param.shape().rank() > 1
+                    && param.shape().numel() >= WeightStorage::SMALLEST
+            };
+            let bytes = |plan: &Plan, param: &Param| plan.program.storages[param.index()].used_bytes;
+            for param in &half.graph().parameters {
+                let n = param.shape().numel();
+                let wanted = if large(param) { n.div_ceil(2) * 4 } else { n * 4 };
+                assert_eq!(bytes(&half, param), wanted, "{name}: {}", param.name());
+                assert_eq!(bytes(&wide, param), n * 4, "{name}: {}", param.name());
+            }
+            let mut copies: Vec<(usize, usize)> = (half.program.storages.iter())
+                .filter(|s| s.tenants[0].1 == Class::Workspace && s.name.contains(".f32"))
+                .map(|s| (s.first, s.last))
+                .collect();
+            copies.sort_unstable();
+            // Products and embeddings read 16 bits; convolutions, and the sum with a table of positions, copies.
+            assert_eq!(copies.is_empty(), name == "mlp", "{name}: {copies:?}");
+            let alive =
+                |at: usize| copies.iter().filter(|(first, last)| (*first..=*last).contains(&at)).count();
+            let most = copies.iter().map(|(first, _)| alive(*first)).max().unwrap_or(0);
+            // What is computed again between a copy and its reader may read a weight of its own.
+            let allowed = if recompute == Recompute::Off { 1 } else { 2 };
+            assert!(most <= allowed, "{name}, {recompute:?}: {most} copies are alive at once: {copies:?}");
+        }
+    }
+}
+
+/// What is saved is `f32`; a session in 16 bits goes on from it bit for bit, one in 32 takes it as it is.
+#[cfg(feature = "safetensors")]
+#[test]
+fn training_goes_on_from_a_checkpoint() {
+    let step = network();
+    on_each(devices(), |device| {
+        let path = std::env::temp_dir().join(format!("wgrad-weights-{}.safetensors", std::process::id()));
+        let options = PlanOptions { weights: STOCHASTIC[1], ..PlanOptions::default() };
+        let half = plan(&step, &options, device.limits());
+        let wide = plan(&step, &PlanOptions::default(), device.limits());
+        let open = |plan: &Plan| Session::new(device, plan).expect("it opens");
+        let train = |session: &mut Session, steps: std::ops::Range<u64>| {
+            for at in steps {
+                let (x, ids, y) = inputs(&half, at);
+                session.feed("x", &x).expect("valid");
+                session.feed("ids", &ids).expect("valid");
+                session.feed("y", &y).expect("valid");
+                session.step().expect("it runs");
+            }
+            lasting(&half)
+                .into_iter()
+                .flat_map(|n| session.parameter(&n).expect("there"))
+                .collect::<Vec<f32>>()
+        };
+        let (mut through, mut first, mut second, mut in_32) =
+            (open(&half), open(&half), open(&half), open(&wide));
+        let wanted = train(&mut through, 0..4);
+        let middle = train(&mut first, 0..2);
+        first.save(&path, true).expect("it is written");
+        second.load(&path).expect("it fits");
+        assert_same_bits("from the checkpoint", &wanted, &train(&mut second, 2..4));
+        in_32.load(&path).expect("it fits");
+        let all = lasting(&half).into_iter().flat_map(|n| in_32.parameter(&n).expect("there"));
+        assert_same_bits("in 32 bits", &middle, &all.collect::<Vec<f32>>());
+        std::fs::remove_file(&path).expect("it is there");
+    });
+}
+
+#[test]
+fn the_plans_of_a_session_agree_on_it() {
+    let model = Model::named("digits", 0).expect("a model");
+    on_each(devices(), |device| {
+        let options = PlanOptions { weights: NEAREST[1], ..PlanOptions::default() };
+        let train = plan(&model.train_step(4).expect("valid"), &options, device.limits());
+        let forward: Forward = model.forward(4).expect("valid");
+        let wide = forward.plan(device.limits()).expect("planned");
+        let error =
+            Session::with_plans(device, &[&train, &wide], Debug::default()).err().expect("they differ");
+        assert!(
+            matches!(error, Error::Option(_)) && error.to_string().contains("Forward::plan_with"),
+            "{error}"
+        );
+        let half = forward.plan_with(NEAREST[1], device.limits()).expect("planned");
+        Session::with_plans(device, &[&train, &half], Debug::default()).expect("they agree");
+    });
+}
+
+/// Steps of a tenth of the distance between two numbers: to the nearest they are all lost, by chance they add up.
+#[test]
+fn small_steps_are_lost_to_the_nearest_and_add_up_by_chance() {
+    const STEPS: usize = 64;
+    let params = Params::new(3);
+    let w = params.add("w", [64, 64], Init::Constant(1.0));
+    let step = TrainStep::trace(&params, |trace| trace.param(&w).sum(&[])).expect("valid");
+    // Below 1 numbers of bf16 are 2⁻⁸ apart; after so many steps the weight should be 1 - 6.4 · 2⁻⁸.
+    let rate = 0.1 / 256.0;
+    let wanted = 1.0 - STEPS as f64 * f64::from(rate);
+    on_each(devices(), |device| {
+        let end = |weights: WeightStorage| {
+            let options = PlanOptions { optimizer: sgd(rate), weights, ..PlanOptions::default() };
+            let plan = plan(&step, &options, device.limits());
+            let mut session = Session::new(device, &plan).expect("it opens");
+            (0..STEPS).for_each(|_| session.step().expect("it runs"));
+            let w = session.parameter("w").expect("there");
+            w.iter().map(|x| f64::from(*x)).sum::<f64>() / w.len() as f64
+        };
+        assert_eq!(end(WeightStorage::Bf16(Rounding::Nearest)), 1.0);
+        let mean = end(WeightStorage::Bf16(Rounding::Stochastic));
+        // A walk of 64 draws, each with a deviation of 0.3 steps; 4,096 of them.
+        let allowed = 5.0 * 0.3 / 256.0 * 8.0 / 64.0;
+        assert!((mean - wanted).abs() < allowed, "{mean}, should be {wanted} within {allowed}");
+    });
+}
+
+/// At a small rate weights to the nearest hardly move: rounding by chance learns as `f32` does.
+#[test]
+fn digits_are_learnt_in_16_bits_rounded_by_chance() {
+    let learn = |device: &Device, weights: WeightStorage, lr: f32| {
+        let (train, test) = digits().split(0.8, 0);
+        let loader = Loader::new(Arc::new(train), 32).expect("a batch").shuffled(0);
+        let model = Model::named("digits", 0).expect("a model");
+        let total = 12 * loader.batches() as u64;
+        let options = TrainOptions {
+            plan: PlanOptions {
+                optimizer: AdamW { lr, ..AdamW::default() }.into(),
+                weights,
+                ..PlanOptions::default()
+            },
+            schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
+            ..TrainOptions::default()
+        };
+        let mut trainer = Trainer::new(device, &model, loader, &options).expect("it opens");
+        let epoch = trainer.fit(12, Some(&test), &mut []).expect("it learns");
+        println!("digits, weights {weights}, rate {lr}: {:?}, loss {:.4}", epoch.accuracy, epoch.loss);
+        epoch.accuracy.unwrap_or_default()
+    };
+    on_each(devices(), |device| {
+        let [f32, nearest, chance] =
+            [WeightStorage::F32, NEAREST[1], STOCHASTIC[1]].map(|weights| learn(device, weights, 4e-3));
+        assert!(f32 >= 0.97 && chance >= 0.97, "{f32} {nearest} {chance}");
+        let [f32, nearest, chance] =
+            [WeightStorage::F32, NEAREST[1], STOCHASTIC[1]].map(|weights| learn(device, weights, 3e-4));
+        let numbers = format!("{f32} in 32 bits, {nearest} to the nearest, {chance} by chance");
+        assert!(chance >= nearest + 0.02 && chance >= f32 - 0.02, "at a small rate: {numbers}");
+    });
+}
