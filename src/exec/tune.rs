@@ -70,7 +70,7 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
     if let Some(product) = device.note(&note).and_then(|text| product_of(&text, limits)) {
         return Ok(Limits { product, ..limits.clone() });
     }
-    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let (start, mut deadline) = (Instant::now(), Deadline { time: tuning.time, longest: Duration::ZERO });
     let names = candidates(limits);
     let task = progress::task("tuning", names.len() as u64);
     let mut table: Option<Times> = None;
@@ -78,11 +78,11 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
     let mut tried = 0;
     for &name in &names {
         let begun = Instant::now();
-        if start.elapsed() + longest > tuning.time {
+        if !deadline.allows_another(start.elapsed()) {
             break;
         }
         let times = times(device, &Limits { product: name, ..limits.clone() }, precision, tuning)?;
-        longest = longest.max(begun.elapsed());
+        deadline.longest = deadline.longest.max(begun.elapsed());
         tried += 1;
         task.done(tried);
         match &table {
@@ -104,6 +104,20 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
         device.set_note(&note, best.1.unwrap_or(BY_TABLE));
     }
     Ok(Limits { product: best.1, ..limits.clone() })
+}
+
+/// When tuning ends.
+struct Deadline {
+    time: Duration,
+    /// What the slowest way so far took.
+    longest: Duration,
+}
+
+impl Deadline {
+    /// Whether another way, as slow as the slowest so far, would be done in time.
+    fn allows_another(&self, elapsed: Duration) -> bool {
+        elapsed.saturating_add(self.longest) <= self.time
+    }
 }
 
 /// The words for the table's own choice.
@@ -163,6 +177,33 @@ fn time(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How many of ways that take these seconds are tried in `time` seconds.
+    fn tried_in(time: u64, ways: &[u64]) -> usize {
+        let seconds = Duration::from_secs;
+        let (mut elapsed, mut deadline) =
+            (Duration::ZERO, Deadline { time: seconds(time), longest: Duration::ZERO });
+        let mut tried = 0;
+        for &way in ways {
+            if !deadline.allows_another(elapsed) {
+                break;
+            }
+            elapsed += seconds(way);
+            deadline.longest = deadline.longest.max(seconds(way));
+            tried += 1;
+        }
+        tried
+    }
+
+    #[test]
+    fn nothing_begins_that_would_probably_end_too_late() {
+        assert_eq!(tried_in(100, &[3, 1, 4, 2]), 4);
+        // After 3 + 1 seconds, 3 more would end at 7.
+        assert_eq!(tried_in(7, &[3, 1, 3, 1]), 3);
+        assert_eq!(tried_in(6, &[3, 1, 3, 1]), 2);
+        // Nobody knows how long the first takes.
+        assert_eq!(tried_in(1, &[3, 1, 3, 1]), 1);
+    }
 
     #[test]
     fn each_work_counts_alike() {

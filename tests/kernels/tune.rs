@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::compare::compare;
 use crate::support::{devices, noise, on_each};
@@ -68,14 +68,9 @@ fn it_ends_in_time_and_takes_no_more_memory_than_it_may() {
     on_each(devices(), |device| {
         let device = fresh(device, None);
         let none = Tuning { time: Duration::ZERO, ..LONG };
-        let start = Instant::now();
         // The first may begin, because nobody knows yet how long one takes.
         let (limits, ways) = tried(&device, &none);
         assert_eq!((limits, ways <= 1), (device.limits().clone(), true));
-        let one = start.elapsed();
-        let start = Instant::now();
-        tried(&device, &Tuning { time: one, ..LONG });
-        assert!(start.elapsed() < 4 * one + Duration::from_secs(2), "{:?} for {one:?}", start.elapsed());
         // No product fits into nothing: no way can be better than another.
         let nothing = Tuning { max_workspace: Bytes(0), ..LONG };
         assert_eq!(tried(&device, &nothing).0, *device.limits());
