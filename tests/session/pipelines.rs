@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::{ProgramId, Session};
+use wgrad::graph::Params;
 use wgrad::models::Model;
-use wgrad::plan::PlanOptions;
+use wgrad::nn::Linear;
+use wgrad::plan::{PlanOptions, TrainStep};
 
 const BATCH: usize = 8;
 
@@ -32,8 +34,15 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
+/// The loss after a few steps of a layer, which is few pipelines: they are compiled a dozen times.
 fn loss(device: &Device) -> u32 {
-    let mut session = session(device, "digits");
+    let params = Params::new(0);
+    let layer = Linear::new(&params, 64, 10);
+    let step = TrainStep::trace(&params, |trace| {
+        trace.input("x", [BATCH, 64]).apply(&layer).cross_entropy(&trace.labels("y", [BATCH], 10))
+    });
+    let plan = step.unwrap().plan(&PlanOptions::default(), device.limits()).unwrap();
+    let mut session = Session::new(device, &plan).unwrap();
     feed(&mut session, 64);
     for _ in 0..3 {
         session.step().unwrap();
