@@ -9,6 +9,10 @@
 # WGRAD_CHECKED=1 compiles every kernel with bounds checks and loop limits, in all tests. Without it those of kernels and
 # gradients run both ways.
 #
+# Everything with all features is built once, as in a release: lints and documentation share its macros and build scripts, and
+# the examples and benchmarks, which no test runs, are read by the lints and not linked. `pure` is the same library without
+# the feature `gpu`, with overflow checks.
+#
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
 #
 # Arguments go to the test programs: scripts/test.sh --test-threads 1
@@ -20,6 +24,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=() failed=0
+built=(--release --all-features) programs=(--lib --bins --tests)
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -34,7 +39,13 @@ stage() {
 }
 
 # shellcheck disable=SC2329 # called through stage
-run_tests() { cargo test --release --all-features --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+run_tests() { cargo test "${built[@]}" "${programs[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+
+# The tests of the pure half compile without the feature as well; they run with all features, where they are optimized.
+# shellcheck disable=SC2329
+test_without_gpu() {
+    cargo test --no-default-features --lib --tests --no-run && cargo test --no-default-features --lib
+}
 
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
@@ -70,9 +81,11 @@ if WGRAD_BROWSER=$(find_browser); then
 fi
 
 stage fmt cargo fmt --check
-stage clippy cargo clippy --all-targets --all-features -- -D warnings
-stage pure cargo test --no-default-features --lib
-stage doc env RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
+stage pure test_without_gpu
+stage doc env RUSTDOCFLAGS="-D warnings" cargo doc "${built[@]}" --no-deps
+stage build cargo test "${built[@]}" "${programs[@]}" --no-run
+stage doctests cargo test "${built[@]}" --doc
 stage test run_tests "$@"
 
 printf '\n%s\n' 'stage      result   wall'
