@@ -28,16 +28,25 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     var pixel = start % p.plane;
     var sum = 0.0;
     var products = 0.0;
-    for (var i = start; i < end; i += GROUP) {
-        let v = x[at + pixel];
-        let g = passed(norm(v, mu, scale, shift), dy[at + pixel], p.activation);
-        sum += g;
-        products = fma(g, (v - mu) * inverse, products);
-        pixel += GROUP;
-        // Dividing is dear where one step is enough.
-        let over = select(pixel / p.plane, select(0u, 1u, pixel >= p.plane), GROUP == 1u);
-        pixel -= over * p.plane;
-        at += over * p.channels * p.plane;
+    var i = start;
+    while (i < end) {
+        // In blocks of 64: one long sum would lose the digits of its terms.
+        let last = i + min(64u * GROUP, end - i);
+        var block_sum = 0.0;
+        var block_products = 0.0;
+        for (; i < last; i += GROUP) {
+            let v = x[at + pixel];
+            let g = passed(norm(v, mu, scale, shift), dy[at + pixel], p.activation);
+            block_sum += g;
+            block_products = fma(g, (v - mu) * inverse, block_products);
+            pixel += GROUP;
+            // Dividing is dear where one step is enough.
+            let over = select(pixel / p.plane, select(0u, 1u, pixel >= p.plane), GROUP == 1u);
+            pixel -= over * p.plane;
+            at += over * p.channels * p.plane;
+        }
+        sum += block_sum;
+        products += block_products;
     }
     sum = group_sum(lane, sum);
     products = group_sum(lane, products);

@@ -1,5 +1,4 @@
-// batch_stats: Σ (x - first) and Σ (x - first)² of a part of a channel, `first` being the channel's first element: near
-// enough to the mean that the squares do not cancel
+// batch_stats: the mean of a part of a channel, and Σ (x - mean)² of it
 // x [n, c, h, w] -> parts [2, parts, c]
 // grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
@@ -14,27 +13,54 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     }
     let part = job / p.channels;
     let channel = job - part * p.channels;
-    let first = x[channel * p.plane];
     let start = part * p.part_len + lane;
     let end = min(part * p.part_len + p.part_len, p.count);
     var at = start / p.plane * p.channels * p.plane + channel * p.plane;
     var pixel = start % p.plane;
+    // Sums of x - pivot and its square lose their digits where the pivot is far from the mean. So the pivot becomes the mean
+    // of what was seen after every block, the first blocks being short: any element may be the one that is far.
+    var pivot = 0.0;
+    if (start < end) {
+        pivot = x[at + pixel];
+    }
+    var seen = 0u;
     var sum = 0.0;
     var squares = 0.0;
-    for (var i = start; i < end; i += GROUP) {
-        let v = x[at + pixel] - first;
-        sum += v;
-        squares = fma(v, v, squares);
-        pixel += GROUP;
-        // Dividing is dear where one step is enough.
-        let over = select(pixel / p.plane, select(0u, 1u, pixel >= p.plane), GROUP == 1u);
-        pixel -= over * p.plane;
-        at += over * p.channels * p.plane;
+    var block = 4u;
+    var i = start;
+    while (i < end) {
+        let last = i + min(block * GROUP, end - i);
+        var block_sum = 0.0;
+        var block_squares = 0.0;
+        for (; i < last; i += GROUP) {
+            let v = x[at + pixel] - pivot;
+            block_sum += v;
+            block_squares = fma(v, v, block_squares);
+            seen++;
+            pixel += GROUP;
+            // Dividing is dear where one step is enough.
+            let over = select(pixel / p.plane, select(0u, 1u, pixel >= p.plane), GROUP == 1u);
+            pixel -= over * p.plane;
+            at += over * p.channels * p.plane;
+        }
+        sum += block_sum;
+        squares += block_squares;
+        let mean = pivot + sum / f32(seen);
+        let step = mean - pivot;
+        squares -= step * (2.0 * sum - f32(seen) * step);
+        sum -= f32(seen) * step;
+        pivot = mean;
+        block = min(2u * block, 64u);
     }
-    sum = group_sum(lane, sum);
-    squares = group_sum(lane, squares);
+    // The lanes' means and squares, brought to one pivot that is near the mean of all.
+    let own = f32(seen);
+    let all = group_sum(lane, own);
+    let centre = group_sum(lane, own * pivot) / all;
+    let off = pivot - centre;
+    let rest = group_sum(lane, own * off) / all;
+    squares = group_sum(lane, squares + own * off * off) - all * rest * rest;
     if (lane == 0u) {
-        parts[job] = sum;
+        parts[job] = centre + rest;
         parts[p.parts * p.channels + job] = squares;
     }
 }

@@ -17,6 +17,13 @@ fn x_at(i: u32) -> Elem {
     return from_memory(x[i]);
 }
 
+// Sums are summed up in blocks: one long sum would lose the digits of its terms.
+const BLOCK = 64u * GROUP;
+
+fn block_end(block: u32) -> u32 {
+    return block + min(BLOCK, p.cols - block);
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = job_of(wg.y * p.grid_x + wg.x, thread);
@@ -30,18 +37,38 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         // Counted from the first element: a row far from zero keeps its digits.
         let first = one_of(x_at(start));
         var sums = Elem();
-        for (var c = lane; c < p.cols; c += GROUP) {
-            sums += x_at(start + c) - first;
+        for (var block = lane; block < p.cols; block += BLOCK) {
+            var block_sums = Elem();
+            for (var c = block; c < block_end(block); c += GROUP) {
+                block_sums += x_at(start + c) - first;
+            }
+            sums += block_sums;
         }
         mean = first + group_sum(lane, total(sums)) * p.share;
     }
     // Of what is left after the mean: squares of the elements themselves would cancel.
     var squares = Elem();
-    for (var c = lane; c < p.cols; c += GROUP) {
-        let v = centred(x_at(start + c), mean);
-        squares += v * v;
+    var rests = Elem();
+    for (var block = lane; block < p.cols; block += BLOCK) {
+        var block_squares = Elem();
+        var block_rests = Elem();
+        for (var c = block; c < block_end(block); c += GROUP) {
+            let v = centred(x_at(start + c), mean);
+            block_squares += v * v;
+            block_rests += v;
+        }
+        squares += block_squares;
+        rests += block_rests;
     }
-    let deviation = 1.0 / sqrt(group_sum(lane, total(squares)) * p.share + p.eps);
+    var variance = group_sum(lane, total(squares)) * p.share;
+    if (CENTRED) {
+        // A first element far from the others left the mean inexact: by how much, the second reading knows.
+        let rest = group_sum(lane, total(rests)) * p.share;
+        mean += rest;
+        variance -= rest * rest;
+    }
+    // No `max`: it would return zero for a NaN.
+    let deviation = 1.0 / sqrt(select(variance, 0.0, variance < 0.0) + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
         let standard = centred(x_at(start + c), mean) * deviation;
         y[start + c] = to_memory(from_memory(gamma[c]) * standard + beta_at(c));

@@ -21,6 +21,8 @@ fn normal_at(i: u32, mean: f32, deviation: f32) -> Elem {
     return centred(from_memory(input[i]), mean) * deviation;
 }
 
+const BLOCK = 64u * GROUP;
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = job_of(wg.y * p.grid_x + wg.x, thread);
@@ -33,25 +35,33 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let deviation = deviation_of(row);
     var sums = Elem();
     var products = Elem();
-    var c = lane;
-    for (; c + GROUP < p.cols; c += 2u * GROUP) {
-        let g0 = slope_at(start + c, c);
-        let g1 = slope_at(start + c + GROUP, c + GROUP);
-        sums += g0 + g1;
-        let first = g0 * normal_at(start + c, mean, deviation);
-        products += first + g1 * normal_at(start + c + GROUP, mean, deviation);
-    }
-    if (c < p.cols) {
-        let g = slope_at(start + c, c);
-        sums += g;
-        products += g * normal_at(start + c, mean, deviation);
+    for (var block = lane; block < p.cols; block += BLOCK) {
+        // One long sum would lose the digits of its terms.
+        let end = block + min(BLOCK, p.cols - block);
+        var block_sums = Elem();
+        var block_products = Elem();
+        var c = block;
+        for (; c + GROUP < end; c += 2u * GROUP) {
+            let g0 = slope_at(start + c, c);
+            let g1 = slope_at(start + c + GROUP, c + GROUP);
+            block_sums += g0 + g1;
+            let first = g0 * normal_at(start + c, mean, deviation);
+            block_products += first + g1 * normal_at(start + c + GROUP, mean, deviation);
+        }
+        if (c < end) {
+            let g = slope_at(start + c, c);
+            block_sums += g;
+            block_products += g * normal_at(start + c, mean, deviation);
+        }
+        sums += block_sums;
+        products += block_products;
     }
     var mean_g = 0.0;
     if (CENTRED) {
         mean_g = group_sum(lane, total(sums)) * p.share;
     }
     let slope = group_sum(lane, total(products)) * p.share;
-    c = lane;
+    var c = lane;
     for (; c + GROUP < p.cols; c += 2u * GROUP) {
         let i = start + c;
         let d0 = slope_at(i, c) - mean_g - normal_at(i, mean, deviation) * slope;

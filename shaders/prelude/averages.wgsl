@@ -1,6 +1,19 @@
 // What an average is taken over, for each axis a range of the image: a window, or with ADAPTIVE one of `result` bins.
 override ADAPTIVE: bool = false;
 override COUNT_PADDING: bool = false;
+struct Params {
+    threads_x: u32,
+    total: u32,
+    kernel: vec2<u32>, // pairs are (rows, columns)
+    stride: vec2<u32>,
+    padding: vec2<u32>,
+    dilation: vec2<u32>,
+    image: vec2<u32>,
+    result: vec2<u32>,
+    pieces: vec2<u32>, // of a sum, for a thread each
+    piece: vec2<u32>,
+}
+@group(0) @binding(0) var<uniform> p: Params;
 
 struct Bin {
     start: u32,
@@ -30,11 +43,12 @@ fn column_bin(o: u32) -> Bin {
     return bin_of(o, p.image.y, p.result.y, p.kernel.y, p.stride.y, p.padding.y);
 }
 
-// First and last bin that element i may lie in.
+// First and end of the bins that element i may lie in.
 fn bins_over(i: u32, image: u32, result: u32, kernel: u32, stride: u32, padding: u32) -> vec2<u32> {
     if (ADAPTIVE) {
-        return vec2(i * result / image, min(((i + 1u) * result - 1u) / image, result - 1u));
+        return vec2(i * result / image, min(((i + 1u) * result - 1u) / image, result - 1u) + 1u);
     }
     let near = i + padding;
-    return vec2((max(near + stride, kernel) - kernel) / stride, min(near / stride, result - 1u));
+    // Behind the last window lie no elements of one.
+    return vec2(min((max(near + stride, kernel) - kernel) / stride, result), min(near / stride + 1u, result));
 }

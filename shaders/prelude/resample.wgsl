@@ -13,6 +13,8 @@ struct Axis {
 struct Params {
     threads_x: u32,
     total: u32,
+    pieces: vec2<u32>, // rows and columns of pieces of a sum, for a thread each
+    piece: vec2<u32>,
     unused0: u32,
     unused1: u32,
     y: Axis,
@@ -42,14 +44,14 @@ fn share_of(i: u32, o: u32, axis: Axis) -> f32 {
     return select(0.0, 1.0 - place.share, place.low == i) + select(0.0, place.share, place.high == i);
 }
 
-// First and last result pixel that may read image pixel i.
+// First and end of the result pixels that may read image pixel i.
 fn readers(i: u32, axis: Axis) -> vec2<u32> {
     if (axis.scale == 0u) {
-        return vec2(0u, axis.result - 1u);
+        return vec2(0u, axis.result);
     }
     let scale = i32(axis.scale);
     let low = max(0, (i32(i) - 1) * i32(axis.unit) - axis.shift) / scale;
     let high = max(0, (i32(i) + 1) * i32(axis.unit) - axis.shift) / scale + 1;
     let last = axis.result - 1u;
-    return vec2(select(min(u32(low), last), 0u, i == 0u), select(min(u32(high), last), last, i + 1u == axis.image));
+    return vec2(select(min(u32(low), last), 0u, i == 0u), select(min(u32(high), last), last, i + 1u == axis.image) + 1u);
 }

@@ -4,6 +4,7 @@ use super::{ACTIVATION, ELEM1, ELEM4, GRID, GROUP_REDUCE, IN_PLACE, Kernel, NAN,
 
 const POOL: &str = wgsl!("prelude/pool");
 const AVERAGES: &str = wgsl!("prelude/averages");
+const PIECES: &str = wgsl!("prelude/pieces");
 const RESAMPLE_AXIS: &str = wgsl!("prelude/resample");
 const CHANNELS: &str = wgsl!("prelude/channels");
 const ALONE: &str = wgsl!("prelude/alone");
@@ -39,14 +40,14 @@ pub(super) const ACTIVATIONS: &[&[(&str, f64)]] =
 
 kernel!(MAX_POOL, "max_pool", [GRID, POOL, NAN], [1, 2, 3], 64, NONE);
 kernel!(MAX_POOL_GRAD, "max_pool_grad", [GRID, POOL], [1, 2, 3], 64, NONE);
-kernel!(AVG_POOL, "avg_pool", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);
-kernel!(AVG_POOL_GRAD, "avg_pool_grad", [GRID, POOL, AVERAGES], [1, 2], 64, AVERAGED);
+kernel!(AVG_POOL, "avg_pool", [GRID, PIECES, AVERAGES], [1, 2], 64, AVERAGED);
+kernel!(AVG_POOL_GRAD, "avg_pool_grad", [GRID, PIECES, AVERAGES], [1, 2], 64, AVERAGED);
 kernel!(RESAMPLE, "resample", [GRID, RESAMPLE_AXIS], [1, 2], 64, NEAREST);
-kernel!(RESAMPLE_GRAD, "resample_grad", [GRID, RESAMPLE_AXIS], [1, 2], 64, NEAREST);
+kernel!(RESAMPLE_GRAD, "resample_grad", [GRID, PIECES, RESAMPLE_AXIS], [1, 2], 64, NEAREST);
 kernel!(RUNNING_STATS, "running_stats", [GRID], [1, 2, 3, 4], 64, NONE);
 teamed!(BATCH_STATS, BATCH_STATS_WG, "batch_stats", [], [1, 2]);
 teamed!(BATCH_NORM_SUMS, BATCH_NORM_SUMS_WG, "batch_norm_sums", [ELEM1, ACTIVATION], [1, 2, 3, 4, 5, 6, 7]);
-kernel!(BATCH_STATS_END, "batch_stats_end", [CHANNELS], [1, 2, 3, 4, 5], 8, NONE);
+kernel!(BATCH_STATS_END, "batch_stats_end", [CHANNELS], [1, 2, 3, 4], 8, NONE);
 kernel!(BATCH_NORM_SUMS_END, "batch_norm_sums_end", [CHANNELS], [1, 2, 3, 4, 5, 6, 7, 8], 8, NONE);
 placed!(BATCH_NORM, BATCH_NORM_IN_PLACE, "batch_norm", ELEM1, [ACTIVATION], [3, 4, 5, 6], 64, ACTIVATIONS);
 placed!(

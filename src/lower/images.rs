@@ -2,7 +2,8 @@
 
 use super::conv::image;
 use super::grid::{fold, per_thread};
-use super::{Lowered, Operand, Site};
+use super::pieces::{Pieces, between, longest_bin, most_bins, most_readers};
+use super::{Lowered, Operand, Site, flag};
 use crate::graph::{Activation, Averaging, Resample, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
@@ -38,55 +39,58 @@ pub(super) fn max_pool_grad(site: &Site, window: Window) -> Launch<Operand> {
     per_thread(site, &table::MAX_POOL_GRAD, total, memory, &params)
 }
 
-pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Launch<Operand> {
+/// The words of `shaders/prelude/averages.wgsl`, and the kernels of that name.
+pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Lowered {
     let (constants, window) = match over {
         Averaging::Adaptive(_) => (vec![("ADAPTIVE", 1.0)], Window::square(1)),
-        Averaging::Window { window, count_padding } => {
-            (vec![("COUNT_PADDING", f64::from(u8::from(count_padding)))], window)
-        }
+        Averaging::Window { window, count_padding } => (vec![("COUNT_PADDING", flag(count_padding))], window),
     };
-    let total = site.output().numel();
-    let (kernel, words) = if back {
-        (&table::AVG_POOL_GRAD, window_words(total, window, result(site), plane(site, 0)))
-    } else {
-        (&table::AVG_POOL, window_words(total, window, plane(site, 0), result(site)))
-    };
-    let mut launch = per_thread(site, kernel, total, vec![Operand::Input(0), Operand::Output(0)], &words);
-    launch.constants = constants;
-    launch
-}
-
-/// Scale, shift and unit with which result pixels read an image axis, in integers.
-fn between(mode: Resample, image: usize, result: usize) -> [i64; 3] {
-    let (h, r) = (image as i64, result as i64);
-    match mode {
-        Resample::Nearest => [h, 0, r],
-        Resample::Bilinear => [2 * h, h - r, 2 * r],
-        Resample::BilinearCorners if r == 1 => [0, 0, 1],
-        Resample::BilinearCorners => [h - 1, 0, r - 1],
-    }
-}
-
-pub(super) fn resample(site: &Site, mode: Resample, back: bool) -> Launch<Operand> {
     let (from, to) = (plane(site, 0), result(site));
-    let (image, result) = if back { (to, from) } else { (from, to) };
-    let total = site.output().numel();
-    let mut params = vec![total as u32, 0, 0];
+    let (kernel, image, result) =
+        if back { (&table::AVG_POOL_GRAD, to, from) } else { (&table::AVG_POOL, from, to) };
+    let longest = if back { most_bins } else { longest_bin };
+    let pieces = Pieces::of([0, 1].map(|axis| longest(over, axis, image[axis] as u64, result[axis] as u64)));
+    let mut words = window_words(site.output().numel(), window, image, result);
+    words.extend(pieces.words());
+    pieces.lower(site, kernel, &words, constants)
+}
+
+/// The words of `shaders/prelude/resample.wgsl` after `threads_x`.
+fn resample_words(site: &Site, mode: Resample, pieces: &Pieces, [image, result]: [[usize; 2]; 2]) -> Vec<u32> {
+    let mut words = vec![site.output().numel() as u32];
+    words.extend(pieces.words());
+    words.extend([0; 2]);
     for axis in 0..2 {
         let [scale, shift, unit] = between(mode, image[axis], result[axis]);
-        params.extend([
+        words.extend([
             image[axis] as u32,
             result[axis] as u32,
             scale as u32,
             shift as i32 as u32,
             unit as u32,
         ]);
-        params.extend([0; 3]);
+        words.extend([0; 3]);
     }
-    let kernel = if back { &table::RESAMPLE_GRAD } else { &table::RESAMPLE };
-    let mut launch = per_thread(site, kernel, total, vec![Operand::Input(0), Operand::Output(0)], &params);
-    launch.constants = vec![("NEAREST", f64::from(u8::from(mode == Resample::Nearest)))];
+    words
+}
+
+pub(super) fn resample(site: &Site, mode: Resample) -> Launch<Operand> {
+    let words = resample_words(site, mode, &Pieces::of([1; 2]), [plane(site, 0), result(site)]);
+    let memory = vec![Operand::Input(0), Operand::Output(0)];
+    let mut launch = per_thread(site, &table::RESAMPLE, site.output().numel(), memory, &words);
+    launch.constants = nearest(mode);
     launch
+}
+
+pub(super) fn resample_grad(site: &Site, mode: Resample) -> Lowered {
+    let [image, result] = [result(site), plane(site, 0)];
+    let pieces = Pieces::of([0, 1].map(|axis| most_readers(mode, image[axis], result[axis])));
+    let words = resample_words(site, mode, &pieces, [image, result]);
+    pieces.lower(site, &table::RESAMPLE_GRAD, &words, nearest(mode))
+}
+
+fn nearest(mode: Resample) -> Vec<(&'static str, f64)> {
+    vec![("NEAREST", flag(mode == Resample::Nearest))]
 }
 
 /// The number of `shaders/prelude/activation.wgsl`.
@@ -168,7 +172,7 @@ impl Channels {
 pub(super) fn batch_stats(site: &Site, eps: f32) -> Lowered {
     let channels = Channels::of(site);
     let kernels = [&table::BATCH_STATS, &table::BATCH_STATS_WG, &table::BATCH_STATS_END];
-    let then = [Operand::Input(0), Operand::Output(0), Operand::Output(1), Operand::Output(2)];
+    let then = [0, 1, 2].map(Operand::Output);
     let launches = channels.sums(site, kernels, &[Operand::Input(0)], &then, [eps.to_bits(), 0, 0]);
     Lowered { launches, workspace: vec![channels.scratch()] }
 }

@@ -16,6 +16,7 @@ mod matmul;
 mod movement;
 mod needs;
 mod norm;
+mod pieces;
 pub mod products;
 mod reduce;
 mod rotary;
@@ -168,14 +169,14 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Conv2dWeight { window, groups, normed } => conv::weight(site, *window, *groups, *normed),
         Op::MaxPool2d(window) => images::max_pool(site, *window).into(),
         Op::MaxPool2dGrad { window, .. } => images::max_pool_grad(site, *window).into(),
-        Op::AvgPool2d(over) => images::avg_pool(site, *over, false).into(),
-        Op::AvgPool2dGrad { over, .. } => images::avg_pool(site, *over, true).into(),
+        Op::AvgPool2d(over) => images::avg_pool(site, *over, false),
+        Op::AvgPool2dGrad { over, .. } => images::avg_pool(site, *over, true),
         Op::BatchStats { eps } => images::batch_stats(site, *eps),
         Op::BatchNorm(activation) => images::batch_norm(site, *activation).into(),
         Op::BatchNormGrad { activation, training } => images::batch_norm_grad(site, *activation, *training),
         Op::RunningStats { momentum, unbias } => images::running_stats(site, *momentum, *unbias).into(),
-        Op::Resample { mode, .. } => images::resample(site, *mode, false).into(),
-        Op::ResampleGrad { mode, .. } => images::resample(site, *mode, true).into(),
+        Op::Resample { mode, .. } => images::resample(site, *mode).into(),
+        Op::ResampleGrad { mode, .. } => images::resample_grad(site, *mode),
         Op::Embedding => embedding::embedding(site).into(),
         Op::EmbeddingGrad { rows } => embedding::grad(site, *rows),
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps).into(),
