@@ -22,10 +22,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let base = image * p.image.x * p.image.y;
     var sum = 0.0;
     for (var r = rows.x; r < rows.y; r++) {
-        // Row by row: one long sum would lose the digits of its terms.
         var row_sum = 0.0;
-        for (var s = columns.x; s < columns.y; s++) {
-            row_sum += x[base + r * p.image.y + s];
+        for (var first = columns.x; first < columns.y; first += BLOCK) {
+            var block_sum = 0.0;
+            for (var s = first; s < block_end(first, columns.y); s++) {
+                block_sum += x[base + r * p.image.y + s];
+            }
+            row_sum += block_sum;
         }
         sum += row_sum;
     }

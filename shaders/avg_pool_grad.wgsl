@@ -24,13 +24,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var sum = 0.0;
     for (var r = rows.x; r < rows.y; r++) {
         let row = row_bin(r);
-        // Row by row: one long sum would lose the digits of its terms.
         var row_sum = 0.0;
-        for (var s = columns.x; s < columns.y; s++) {
-            let column = column_bin(s);
-            if (iy >= row.start && iy < row.end && ix >= column.start && ix < column.end) {
-                row_sum += dy[base + r * p.result.y + s] / f32(row.size * column.size);
+        for (var first = columns.x; first < columns.y; first += BLOCK) {
+            var block_sum = 0.0;
+            for (var s = first; s < block_end(first, columns.y); s++) {
+                let column = column_bin(s);
+                if (iy >= row.start && iy < row.end && ix >= column.start && ix < column.end) {
+                    block_sum += dy[base + r * p.result.y + s] / f32(row.size * column.size);
+                }
             }
+            row_sum += block_sum;
         }
         sum += row_sum;
     }

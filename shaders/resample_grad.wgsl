@@ -21,14 +21,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var sum = 0.0;
     for (var r = rows.x; r < rows.y; r++) {
         let row_share = share_of(iy, r, p.y);
-        // Row by row: one long sum would lose the digits of its terms.
         var row_sum = 0.0;
-        for (var s = columns.x; s < columns.y; s++) {
-            let share = row_share * share_of(ix, s, p.x);
-            // Not a product with zero: what does not read the element may be infinite.
-            if (share != 0.0) {
-                row_sum = fma(share, dy[(image * p.y.result + r) * p.x.result + s], row_sum);
+        for (var first = columns.x; first < columns.y; first += BLOCK) {
+            var block_sum = 0.0;
+            for (var s = first; s < block_end(first, columns.y); s++) {
+                let share = row_share * share_of(ix, s, p.x);
+                // Not a product with zero: what does not read the element may be infinite.
+                if (share != 0.0) {
+                    block_sum = fma(share, dy[(image * p.y.result + r) * p.x.result + s], block_sum);
+                }
             }
+            row_sum += block_sum;
         }
         sum += row_sum;
     }

@@ -9,6 +9,10 @@ use crate::units::Bytes;
 /// It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.
 pub const ALIGNMENT: u64 = 256;
 
+/// Iterations that lavapipe gives to all loops of a thread together: after them it ends every loop without an error. No kernel
+/// for software adapters iterates more, whatever the shapes; what cannot be cut into parts is refused.
+pub const MAX_LOOP_ITERATIONS: u64 = 65_535;
+
 /// Which family of kernels runs well on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AdapterClass {

@@ -1,7 +1,9 @@
 //! Layer norm and RMS norm of rows.
 
 use super::grid::{fold, per_thread};
+use super::rows::check_length;
 use super::{Lowered, Operand, Site};
+use crate::error::Result;
 use crate::graph::RowNorm;
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
@@ -31,8 +33,9 @@ impl Rows {
         [ones, fours, group]: &'static [Kernel; 3],
         memory: Vec<Operand>,
         rest: &[u32],
-    ) -> Launch<Operand> {
-        let alone = site.limits.class == AdapterClass::Cpu && self.columns / self.width <= MAX_TURNS;
+    ) -> Result<Launch<Operand>> {
+        check_length(site, self.columns, MAX_ELEMENTS * u64::from(group.workgroup))?;
+        let alone = site.limits.class == AdapterClass::Cpu && self.columns / self.width <= MAX_ELEMENTS;
         let (kernel, groups, columns) = match (alone, self.width) {
             (false, _) => (group, self.rows, self.columns),
             (true, 4) => (fours, self.rows.div_ceil(u64::from(fours.workgroup)), self.columns / 4),
@@ -41,7 +44,7 @@ impl Rows {
         let grid = fold(groups, site.limits.max_workgroups);
         let mut params = vec![grid[0], self.rows as u32, columns as u32];
         params.extend(rest);
-        Launch { kernel, constants: Vec::new(), memory, params, grid }
+        Ok(Launch { kernel, constants: Vec::new(), memory, params, grid })
     }
 
     fn by_width(&self, [ones, fours]: &'static [Kernel; 2]) -> (&'static Kernel, u64) {
@@ -49,10 +52,10 @@ impl Rows {
     }
 }
 
-/// Three loops over a row stay below the 65,535 turns at which lavapipe ends them.
-const MAX_TURNS: u64 = 20_000;
+/// Elements of a row for each thread: its three loops over them, in blocks, stay below `MAX_LOOP_ITERATIONS`.
+const MAX_ELEMENTS: u64 = 20_000;
 
-pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Launch<Operand> {
+pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Result<Launch<Operand>> {
     let rows = Rows::of(site);
     let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0), Operand::Output(1)];
     let kernels = match kind {
@@ -67,7 +70,7 @@ pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Launch<Operand> {
 const MAX_PART: u64 = 16_384;
 
 /// Sums of columns first: the gradient of `x` may then lie over `dy`.
-pub(super) fn grad(site: &Site, kind: RowNorm) -> Lowered {
+pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let rows = Rows::of(site);
     let [x, statistics, gamma, dy] = [0, 1, 2, 3].map(Operand::Input);
     let (sums, end) = match kind {
@@ -94,6 +97,6 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Lowered {
         (RowNorm::Rms, Some(_)) => &table::RMS_NORM_GRAD_IN_PLACE,
     };
     let memory = site.placed(3, &[x, statistics, gamma]);
-    let dx = rows.launch(site, kernels, memory, &[rows.share()]);
-    Lowered { launches: vec![sums, end, dx], workspace: vec![parts * 2 * rows.columns * 4] }
+    let dx = rows.launch(site, kernels, memory, &[rows.share()])?;
+    Ok(Lowered { launches: vec![sums, end, dx], workspace: vec![parts * 2 * rows.columns * 4] })
 }

@@ -5,8 +5,7 @@ use super::{Lowered, Operand, Site, reduce};
 use crate::graph::{Averaging, Resample, Window};
 use crate::kernels::Kernel;
 
-/// Rows and columns of a piece at most. A thread sums row by row, so that no sum has more than 256 terms, and its loops end
-/// far below `MAX_LOOP_ITERATIONS`.
+/// Rows and columns of a piece at most: its thread's loops end far below `MAX_LOOP_ITERATIONS`, and no sum has more terms than 64.
 const LARGEST: [u64; 2] = [64, 256];
 
 /// How the rectangles that the elements of a result are sums over are cut.

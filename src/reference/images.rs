@@ -199,7 +199,10 @@ fn readings(mode: Resample, image: [usize; 4], result: [usize; 4], mut visit: im
         let columns = neighbours(mode, o[3], image[3], result[3]);
         for (row, row_share) in [(rows.0, 1.0 - rows.2), (rows.1, rows.2)] {
             for (column, share) in [(columns.0, 1.0 - columns.2), (columns.1, columns.2)] {
-                visit(at(image, [o[0], o[1], row, column]), at(result, o), row_share * share);
+                // Zero times infinity is NaN: what is not read may be anything.
+                if mode != Resample::Nearest || row_share * share != 0.0 {
+                    visit(at(image, [o[0], o[1], row, column]), at(result, o), row_share * share);
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ mod images;
 mod large;
 mod losses;
 mod movement;
+mod norms;
 mod pointwise;
 mod products;
 mod randomness;
@@ -23,16 +24,21 @@ mod rows_of_convolutions;
 mod rows_of_products;
 mod tune;
 mod updates;
+mod windows;
 
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::compare::Batch;
+use std::collections::BTreeMap;
+
+use support::close::{Near, assert_within};
+use support::compare::{Batch, device_gradients, twin_gradients};
 use support::{both_classes, checked_devices, devices, on_each};
 use wgrad::device::Device;
-use wgrad::graph::Trace;
+use wgrad::graph::{Init, Params, Tensor, Trace};
 use wgrad::limits::Limits;
-use wgrad::plan::Plan;
+use wgrad::plan::{Plan, TrainStep};
+use wgrad::shape::Shape;
 
 /// Lengths around the sizes of quads, subgroups and workgroups.
 const SIZES: [usize; 13] = [1, 2, 3, 4, 5, 7, 8, 31, 64, 65, 129, 257, 1000];
@@ -65,4 +71,38 @@ fn placed_both_ways(build: impl Fn(&Trace, &mut Batch, bool)) {
 
 fn is_gpu(limits: &Limits) -> bool {
     !limits.class.is_cpu()
+}
+
+/// The gradients of a loss over the parameters `p0`, `p1`, … of these shapes and elements against the twin's: within
+/// `near.rel` of each, and `near.abs` of the largest.
+fn gradients_near(
+    name: &str,
+    parameters: &[(Vec<usize>, Vec<f32>)],
+    labels: &BTreeMap<&str, Vec<u32>>,
+    near: Near,
+    build: impl Fn(&[Tensor]) -> Tensor,
+) {
+    let params = Params::new(3);
+    let register = |(i, (dims, data)): (usize, &(Vec<usize>, Vec<f32>))| {
+        let shape = Shape::try_new(dims).expect("few dimensions");
+        params.add(&format!("p{i}"), shape, Init::Data(data.clone().into()))
+    };
+    let registered: Vec<_> = parameters.iter().enumerate().map(register).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x: Vec<Tensor> = registered.iter().map(|param| trace.param(param)).collect();
+        let y = build(&x);
+        y.mul(&y.scale(0.3).sigmoid()).sum(&[])
+    });
+    let step = step.expect("valid");
+    unchecked(|device, limits| {
+        let (plan, found) = device_gradients(device, &step, limits, labels);
+        let wanted = twin_gradients(&plan, labels);
+        for (key, found) in found {
+            let wanted = &wanted[&key];
+            let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+            assert_within(&format!("{name}: {key} ({})", limits.name), &found, wanted, |i| {
+                near.rel * wanted[i].abs() + near.abs * largest + 2e-7
+            });
+        }
+    });
 }

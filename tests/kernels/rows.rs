@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wgrad::graph::{Init, Params, Tensor};
-use wgrad::plan::TrainStep;
+use wgrad::graph::Tensor;
 
-use super::{SIZES, everywhere, placed_both_ways, unchecked};
-use crate::support::close::{EXACT, Near, assert_within};
-use crate::support::compare::{compare, device_gradients, twin_gradients};
+use crate::support::close::{EXACT, Near};
+use crate::support::compare::compare;
 use crate::support::{noise, some_labels};
+use super::{SIZES, everywhere, gradients_near, placed_both_ways, unchecked};
 
 const NEAR: Near = Near { rel: 4e-6, abs: 4e-6 };
 
@@ -90,33 +89,12 @@ fn check_gradients(
     labels: &BTreeMap<&str, Vec<u32>>,
     build: impl Fn(&[Tensor]) -> Tensor,
 ) {
-    let params = Params::new(3);
-    let registered: Vec<_> = shapes
-        .iter()
-        .enumerate()
-        .map(|(i, dims)| {
-            let shape = wgrad::shape::Shape::try_new(dims).expect("few dimensions");
-            let data = noise(20 + i as u64, shape.numel() as usize, -2.0, 2.0);
-            params.add(&format!("p{i}"), shape, Init::Data(data.into()))
-        })
-        .collect();
-    let step = TrainStep::trace(&params, |trace| {
-        let x: Vec<Tensor> = registered.iter().map(|param| trace.param(param)).collect();
-        let y = build(&x);
-        y.mul(&y.scale(0.3).sigmoid()).sum(&[])
-    });
-    let step = step.expect("valid");
-    unchecked(|device, limits| {
-        let (plan, found) = device_gradients(device, &step, limits, labels);
-        let wanted = twin_gradients(&plan, labels);
-        for (key, found) in found {
-            let wanted = &wanted[&key];
-            let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
-            assert_within(&format!("{name}: {key} ({})", limits.name), &found, wanted, |i| {
-                2e-5 * wanted[i].abs() + 1e-5 * largest + 2e-7
-            });
-        }
-    });
+    let noise_of = |(i, dims): (usize, &&[usize])| {
+        let data = noise(20 + i as u64, dims.iter().product(), -2.0, 2.0);
+        (dims.to_vec(), data)
+    };
+    let params: Vec<_> = shapes.iter().enumerate().map(noise_of).collect();
+    gradients_near(name, &params, labels, Near { rel: 2e-5, abs: 1e-5 }, build);
 }
 
 #[test]

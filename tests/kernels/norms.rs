@@ -1,0 +1,168 @@
+//! Norms of elements that make naive formulas lose their digits: whichever element lies far from the others, however far all of
+//! them lie from zero, means and deviations are as exact as `f32` holds them.
+
+use std::collections::BTreeMap;
+
+use wgrad::graph::Trace;
+
+use super::support::close::Near;
+use super::support::compare::compare;
+use super::support::noise;
+use super::{Batch, gradients_near, unchecked};
+
+/// Standard deviation 1.
+fn spread(n: usize) -> Vec<f32> {
+    noise(11, n, -1.732_050_8, 1.732_050_8)
+}
+
+/// 40,000 elements with their name, and how far the mean, rounded to `f32`, may be from the true one, in deviations.
+fn awkward(n: usize) -> Vec<(String, Vec<f32>, f64)> {
+    let mut list = vec![("no outlier".to_owned(), spread(n), 0.0)];
+    for far in [100.0, -1000.0] {
+        for at in [0, 1, n / 3, n - 1] {
+            let mut data = spread(n);
+            data[at] = far;
+            list.push((format!("element {at} at {far}"), data, 0.0));
+        }
+    }
+    // A first part that is far from the others as a whole.
+    let block = spread(n).into_iter().enumerate().map(|(i, v)| if i < 300 { v + 100.0 } else { v });
+    list.push(("300 elements far off".to_owned(), block.collect(), 0.0));
+    for mean in [100.0f32, 1000.0] {
+        let data = spread(n).into_iter().map(|v| mean + v).collect();
+        list.push((format!("mean {mean}"), data, f64::from(mean) * f64::from(f32::EPSILON)));
+    }
+    list.push(("a constant".to_owned(), vec![3.1; n], 1e-5));
+    list
+}
+
+const NEAR: Near = Near { rel: 1e-6, abs: 1e-6 };
+
+/// Elements of a channel in several images, whose planes are or are not multiples of four; many parts, and few.
+#[test]
+fn batch_norm_of_awkward_channels() {
+    let shapes = [[4, 1, 100, 100], [40, 1, 10, 100], [1, 1, 1, 40_000], [1600, 1, 5, 5]];
+    for (name, data, off) in awkward(40_000) {
+        unchecked(|device, limits| {
+            compare(device, limits, |trace, batch| {
+                for shape in shapes {
+                    let x = batch.input(trace, shape, data.clone());
+                    let (gamma, beta) = (batch.input(trace, [1], vec![1.25]), batch.input(trace, [1], vec![-0.5]));
+                    let y = x.batch_norm_train(&gamma, &beta, 1e-5, None);
+                    let near = Near { abs: NEAR.abs + 2.0 * off, ..NEAR };
+                    batch.expect(&format!("{name}, {shape:?}"), &y, near);
+                }
+            });
+        });
+    }
+}
+
+/// Every channel has its own.
+#[test]
+fn batch_norm_of_many_channels() {
+    let (n, plane, cases) = (9, 35, awkward(9 * 35));
+    let channels = cases.len();
+    let mut data = vec![0.0; n * channels * plane];
+    for (c, (_, own, _)) in cases.iter().enumerate() {
+        for (i, v) in own.iter().enumerate() {
+            data[(i / plane * channels + c) * plane + i % plane] = *v;
+        }
+    }
+    let off = cases.iter().fold(0.0f64, |most, (.., off)| most.max(*off));
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [n, channels, 5, 7], data.clone());
+            let gamma = batch.input(trace, [channels], noise(1, channels, 0.5, 1.5));
+            let beta = batch.input(trace, [channels], noise(2, channels, -1.0, 1.0));
+            let y = x.batch_norm_train(&gamma, &beta, 1e-5, None);
+            batch.expect("channels", &y, Near { abs: NEAR.abs + 3.0 * off, ..NEAR });
+        });
+    });
+}
+
+fn rows(trace: &Trace, batch: &mut Batch, data: &[f32], d: usize, near: Near, name: &str) {
+    let x = batch.input(trace, [data.len() / d, d], data.to_vec());
+    let (gamma, beta) = (batch.input(trace, [d], vec![1.25; d]), batch.input(trace, [d], vec![-0.5; d]));
+    batch.expect(&format!("layer_norm, {name}"), &x.layer_norm(&gamma, &beta, 1e-5), near);
+    // Squares of one sign: their sum keeps its digits.
+    let near = Near { rel: 2e-6, abs: 1e-6 };
+    batch.expect(&format!("rms_norm, {name}"), &x.rms_norm(&gamma, 1e-5), near);
+}
+
+#[test]
+fn norms_of_awkward_rows_and_groups() {
+    for d in [999, 4096, 40_000] {
+        for (name, data, off) in awkward(d) {
+            unchecked(|device, limits| {
+                compare(device, limits, |trace, batch| {
+                    let near = Near { abs: NEAR.abs + 2.0 * off, ..NEAR };
+                    rows(trace, batch, &data, d, near, &format!("{name} of {d}"));
+                });
+            });
+        }
+    }
+    for (name, data, off) in awkward(40_000) {
+        unchecked(|device, limits| {
+            compare(device, limits, |trace, batch| {
+                let x = batch.input(trace, [1, 4, 100, 100], data.clone());
+                let gamma = batch.input(trace, [4], vec![1.25, 1.0, 0.75, -1.0]);
+                let beta = batch.input(trace, [4], vec![0.0, 1.0, -1.0, 0.5]);
+                let near = Near { abs: NEAR.abs + 2.0 * off, ..NEAR };
+                batch.expect(&format!("group_norm, {name}"), &x.group_norm(1, &gamma, &beta, 1e-5), near);
+            });
+        });
+    }
+}
+
+#[test]
+fn gradients_of_norms_of_awkward_elements() {
+    let n = 40_000;
+    for (name, data, off) in awkward(n) {
+        if name == "a constant" {
+            // The gradient is that of the rounding errors.
+            continue;
+        }
+        let near = Near { rel: 2e-6, abs: 2e-6 + 2.0 * off };
+        let ones = |n: usize| (vec![n], vec![1.25; n]);
+        let image = [(vec![4, 1, 100, 100], data.clone()), ones(1), ones(1)];
+        gradients_near(&format!("batch_norm, {name}"), &image, &BTreeMap::new(), near, |p| {
+            p[0].batch_norm_train(&p[1], &p[2], 1e-5, None)
+        });
+        let image = [(vec![1, 4, 100, 100], data.clone()), ones(4), ones(4)];
+        gradients_near(&format!("group_norm, {name}"), &image, &BTreeMap::new(), near, |p| {
+            p[0].group_norm(2, &p[1], &p[2], 1e-5)
+        });
+        let row = [(vec![1, n], data.clone()), ones(n), ones(n)];
+        gradients_near(&format!("layer_norm, {name}"), &row, &BTreeMap::new(), near, |p| {
+            p[0].layer_norm(&p[1], &p[2], 1e-5)
+        });
+        gradients_near(&format!("rms_norm, {name}"), &row[..2], &BTreeMap::new(), near, |p| {
+            p[0].rms_norm(&p[1], 1e-5)
+        });
+    }
+}
+
+/// One NaN, or one infinity, makes every element of its channel or row NaN, and no other.
+#[test]
+fn nan_and_infinities_reach_every_element() {
+    for stray in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in [0, 5, 700, 2399] {
+            let mut data = spread(2400);
+            data[at] = stray;
+            unchecked(|device, limits| {
+                compare(device, limits, |trace, batch| {
+                    let x = batch.input(trace, [2, 3, 20, 20], data.clone());
+                    let (gamma, beta) = (batch.input(trace, [3], vec![1.5; 3]), batch.input(trace, [3], vec![0.5; 3]));
+                    let y = x.batch_norm_train(&gamma, &beta, 1e-5, None);
+                    batch.expect("batch_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
+                    let y = x.group_norm(3, &gamma, &beta, 1e-5);
+                    batch.expect("group_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
+                    let (gamma, beta) =
+                        (batch.input(trace, [400], vec![1.5; 400]), batch.input(trace, [400], vec![0.5; 400]));
+                    let y = x.reshape([6, 400]).layer_norm(&gamma, &beta, 1e-5);
+                    batch.expect("layer_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
+                });
+            });
+        }
+    }
+}
