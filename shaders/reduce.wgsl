@@ -47,27 +47,37 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     // A maximum starts from an element: nothing is below -inf.
     let own = base + outer_first * p.outer_stride + inner_first * p.inner_stride;
     let start = select(0.0, x[own], MODE == 1u);
+    // In blocks of at most 256 elements, and those by 64 lines: one long sum would lose the digits of its terms.
     var total = start;
+    var lines = start;
     for (var o = outer_first; o < outer_end; o++) {
         let line = base + o * p.outer_stride;
         let step = p.inner_stride;
-        // Four sums in turn: shorter chains, smaller rounding errors.
-        var a = start;
-        var b = start;
-        var c = start;
-        var d = start;
-        var r = inner_first;
-        for (; r + 4u <= inner_end; r += 4u) {
-            let at = line + r * step;
-            a = combine(a, take(at));
-            b = combine(b, take(at + step));
-            c = combine(c, take(at + 2u * step));
-            d = combine(d, take(at + 3u * step));
+        for (var block = inner_first; block < inner_end; block += 256u) {
+            let block_end = block + min(256u, inner_end - block);
+            // Four sums in turn: shorter chains.
+            var a = start;
+            var b = start;
+            var c = start;
+            var d = start;
+            var r = block;
+            for (; r + 4u <= block_end; r += 4u) {
+                let at = line + r * step;
+                a = combine(a, take(at));
+                b = combine(b, take(at + step));
+                c = combine(c, take(at + 2u * step));
+                d = combine(d, take(at + 3u * step));
+            }
+            for (; r < block_end; r++) {
+                a = combine(a, take(line + r * step));
+            }
+            lines = combine(lines, combine(combine(a, b), combine(c, d)));
         }
-        for (; r < inner_end; r++) {
-            a = combine(a, take(line + r * step));
+        if (((o - outer_first) & 63u) == 63u) {
+            total = combine(total, lines);
+            lines = start;
         }
-        total = combine(total, combine(combine(a, b), combine(c, d)));
     }
+    total = combine(total, lines);
     y[i] = total * p.scale;
 }

@@ -4,7 +4,7 @@ use wgrad::graph::{Reduction, Tensor};
 use wgrad::shape::Shape;
 
 use super::{Batch, everywhere, unchecked};
-use crate::support::close::{EXACT, ulps};
+use crate::support::close::{EXACT, Near, ulps};
 use crate::support::compare::compare;
 use crate::support::noise;
 
@@ -79,6 +79,24 @@ fn long_axes() {
                 let shape = Shape::try_new(dims).expect("few dimensions");
                 let x = batch.input(trace, shape, noise(1, shape.numel() as usize, -2.0, 2.0));
                 all_kinds(batch, &x, axes);
+            }
+        });
+    });
+}
+
+/// Equal elements: each addition rounds the same way, and a long sum drifts.
+#[test]
+fn sums_of_equal_elements() {
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for dims in [[120_000, 1], [16_384, 1], [400, 300], [8000, 2], [3, 100_000]] {
+                let x = batch.input(trace, dims, vec![0.1; dims[0] * dims[1]]);
+                let near = Near { rel: 1e-6, abs: 0.0 };
+                for axes in [&[0usize][..], &[1], &[0, 1]] {
+                    batch.expect(&format!("sum of {dims:?} over {axes:?}"), &x.sum(axes), near);
+                }
+                let x = x.reshape([dims[0], 1, dims[1], 1]).expand([dims[0], 2, dims[1], 1]);
+                batch.expect(&format!("sum of {dims:?} apart"), &x.sum(&[0, 2]), near);
             }
         });
     });

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use wgrad::graph::{Tensor, Window};
 
-use super::support::close::Near;
-use super::support::compare::compare;
-use super::support::noise;
+use crate::support::close::Near;
+use crate::support::compare::compare;
+use crate::support::noise;
 use super::{gradients_near, unchecked};
 
 type Function = Box<dyn Fn(&Tensor) -> Tensor>;

@@ -1,70 +1,194 @@
-//! No thread of a software adapter makes more than `MAX_LOOP_ITERATIONS` iterations of its loops, whatever a user's shapes: lavapipe
-//! ends loops there without a word. Launches of extreme shapes are counted, iteration by iteration, by an interpreter of
-//! their kernels; and every kernel that has a loop must be among them.
+//! No thread of a software adapter makes more than `MAX_LOOP_ITERATIONS` iterations of its loops, whatever a user's shapes are:
+//! lavapipe ends loops there without an error. Launches of extreme shapes are counted by an interpreter of their kernels;
+//! and every kernel that has a loop must be among the launches.
 
 mod count;
 mod sites;
 mod slice;
+mod sources;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use count::Modules;
-use sites::{Extreme, extremes, presets};
+use sites::{Case, adapters, extremes, others, trained};
+use sources::{Typed, rewritten};
+use wgrad::error::Error;
+use wgrad::graph::{Graph, Node, ValueId};
 use wgrad::kernels::{Kernel, Launch, table};
-use wgrad::lower::{Site, in_place_inputs, lower};
+use wgrad::limits::{Limits, MAX_LOOP_ITERATIONS};
+use wgrad::lower::{Lowered, Site, in_place_inputs, lower};
 
-const MAX: u64 = 65_535;
+/// A launch of each kernel, and the largest count with the case that it is of.
+#[derive(Default)]
+struct Seen {
+    modules: Modules,
+    kernels: BTreeMap<&'static str, (&'static Kernel, u64)>,
+    refused: Vec<String>,
+    wrong: Vec<String>,
+}
 
-#[test]
-fn look() {
-    let begin = std::time::Instant::now();
-    let mut modules = Modules::default();
-    let mut covered: BTreeSet<&'static str> = BTreeSet::new();
-    let mut worst: BTreeMap<(bool, &'static str), (u64, String)> = Default::default();
-    let list = extremes();
-    for limits in presets() {
-        println!("{} after {:?}", limits.name, begin.elapsed());
-        if !limits.class.is_cpu() && limits.name != "discrete" && limits.cooperative.is_none() { continue; }
-        for Extreme { name, graph } in &list {
-            let start = std::time::Instant::now();
-            for node in &graph.nodes {
-                let of = |ids: &[wgrad::graph::ValueId]| {
-                    ids.iter().map(|id| { let v = graph.value(*id); (v.shape, v.dtype) }).collect::<Vec<_>>()
-                };
-                let (inputs, outputs) = (of(&node.inputs), of(&node.outputs));
-                let places = outputs.first().map(|(shape, _)| in_place_inputs(&node.op, &inputs, *shape)).unwrap_or_default();
-                for in_place in std::iter::once(None).chain(places.into_iter().map(Some)) {
-                    let site = Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits: &limits };
-                    match lower(&site) {
-                        Err(e) => println!("{} {name}: {e}", limits.name),
-                        Ok(lowered) => for launch in some_launches(&lowered.launches) {
-                            let most = if limits.class.is_cpu() { MAX } else { MAX };
-                            let n = modules.iterations(launch, most);
-                            covered.insert(launch.kernel.name);
-                            let n = match n { Ok(n) => n, Err(e) => { println!("FAIL {} {name} {}: {e} {:?} {:?}", limits.name, launch.kernel.name, launch.params, launch.constants); u64::MAX } };
-                            let entry = worst.entry((limits.class.is_cpu(), launch.kernel.name)).or_default();
-                            if n > entry.0 { *entry = (n, format!("{} {name}", limits.name)); }
+impl Seen {
+    /// Counts the launches of a node, in memory of its own and over each operand that it may overwrite.
+    fn node(&mut self, name: &str, graph: &Graph, node: &Node, limits: &Limits) {
+        let types = |ids: &[ValueId]| -> Vec<_> {
+            ids.iter().map(|id| graph.value(*id)).map(|value| (value.shape, value.dtype)).collect()
+        };
+        let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+        let result = outputs.first().map(|(shape, _)| *shape);
+        let places = result.map(|shape| in_place_inputs(&node.op, &inputs, shape)).unwrap_or_default();
+        for in_place in std::iter::once(None).chain(places.into_iter().map(Some)) {
+            let site = Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits };
+            self.site(name, &site);
+        }
+    }
+
+    fn site(&mut self, name: &str, site: &Site) {
+        let name = format!("{name}, {} for {}", site.op.name(), site.limits.name);
+        match lower(site) {
+            Ok(Lowered { launches, .. }) => {
+                for launch in some_of(&launches) {
+                    match self.modules.iterations(launch, MAX_LOOP_ITERATIONS) {
+                        Ok(n) => {
+                            let (_, most) = self.kernels.entry(launch.kernel.name).or_insert((launch.kernel, 0));
+                            *most = n.max(*most);
+                        }
+                        Err(e) => {
+                            self.wrong.push(format!("{name}, {}: {e}: {:?}", launch.kernel.name, launch.params));
                         }
                     }
                 }
             }
-            if start.elapsed().as_secs_f64() > 1.0 { println!("{} {name}: {:?}", limits.name, start.elapsed()); }
+            Err(Error::Option(why)) => self.refused.push(format!("{name}: {why}")),
+            Err(e) => self.wrong.push(format!("{name}: {e}")),
         }
     }
-    for (k, v) in &worst { println!("{k:?} {v:?}"); }
-    let missing: Vec<&str> = table::ALL.iter().filter(|k: &&&'static Kernel| modules.loops(k) && !covered.contains(k.name)).map(|k| k.name).collect();
-    println!("missing {missing:?}");
+
+    fn cases(&mut self, cases: &[Case], adapters: &[Limits]) {
+        for limits in adapters {
+            let all = limits.product.is_none();
+            for Case { name, graph, .. } in cases.iter().filter(|case| all || case.product) {
+                graph.nodes.iter().for_each(|node| self.node(name, graph, node, limits));
+            }
+        }
+    }
+
+    #[track_caller]
+    fn assert_right(&self) {
+        let few: Vec<&String> = self.wrong.iter().take(20).collect();
+        assert!(self.wrong.is_empty(), "{} launches, the first of them: {few:#?}", self.wrong.len());
+    }
 }
 
 /// The first and last launch of each kernel and some between: what is cut into launches is cut evenly.
-fn some_launches<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
+fn some_of<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
     let mut of: BTreeMap<&str, Vec<&Launch<M>>> = BTreeMap::new();
     for launch in launches {
         of.entry(launch.kernel.name).or_default().push(launch);
     }
     of.into_values().flat_map(|all| {
-        let (step, last) = (all.len().div_ceil(6), all.len() - 1);
+        let (step, last) = (all.len().div_ceil(4), all.len() - 1);
         all.into_iter().enumerate().filter(move |(i, _)| i % step == 0 || *i == last).map(|(_, launch)| launch)
     })
+}
+
+#[test]
+fn loops_of_software_adapters_end_in_time() {
+    let mut seen = Seen::default();
+    seen.cases(&extremes(), &adapters(true));
+    seen.assert_right();
+    // Extremes are extreme: some launches come near the limit, and what cannot be cut is refused with a way out.
+    let most = seen.kernels.values().map(|(_, n)| *n).max();
+    assert!(most > Some(MAX_LOOP_ITERATIONS * 3 / 4), "at most {most:?} iterations");
+    for op in ["matmul", "softmax", "layer_norm", "conv2d"] {
+        let refused = seen.refused.iter().any(|why| why.contains(&format!(", {op} for")));
+        assert!(refused, "no {op} was refused");
+    }
+}
+
+/// A kernel without a launch here, or with a loop that its parameters do not bound, fails.
+#[test]
+fn every_loop_is_bounded_by_parameters() {
+    let mut seen = Seen::default();
+    seen.cases(&others(), &adapters(true));
+    seen.cases(&others(), &adapters(false));
+    for limits in [adapters(true), adapters(false)].concat() {
+        for Typed { op, inputs, outputs } in &rewritten() {
+            seen.site("rewritten", &Site { op, inputs, outputs, in_place: None, limits: &limits });
+        }
+    }
+    for (graph, limits) in trained() {
+        graph.nodes.iter().for_each(|node| seen.node("a step", &graph, node, &limits));
+    }
+    seen.assert_right();
+    let mut modules = Modules::default();
+    let missing: Vec<&str> = table::ALL
+        .iter()
+        .filter(|kernel| modules.loops(kernel) && !seen.kernels.contains_key(kernel.name))
+        .map(|kernel| kernel.name)
+        .collect();
+    assert!(missing.is_empty(), "kernels with loops and without a launch in this test: {missing:?}");
+    // Kernels that are made from others have their loops from the same texts.
+    let seen: BTreeSet<&str> = seen.kernels.values().flat_map(|(kernel, _)| kernel.parts.iter().copied()).collect();
+    for folder in ["shaders", "shaders/prelude"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for file in std::fs::read_dir(folder).expect("the folder of the shaders") {
+            let path = file.expect("a file").path();
+            let text = if path.is_file() { std::fs::read_to_string(&path).expect("text") } else { continue };
+            let counted = !has_loop(&text) || seen.contains(text.as_str());
+            assert!(counted, "{}: a loop, and no launch in this test has it", path.display());
+        }
+    }
+}
+
+fn has_loop(text: &str) -> bool {
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    code.map(str::trim_start).any(|line| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word)))
+}
+
+/// The interpreter counts what can be counted by hand.
+#[test]
+fn the_interpreter_counts_right() {
+    let counted = |body: &str, params: Vec<u32>| {
+        let text = format!(
+            "struct Params {{ n: u32, m: u32 }}
+             @group(0) @binding(0) var<uniform> p: Params;
+             @group(0) @binding(1) var<storage, read_write> x: array<u32>;
+             fn twice(n: u32) -> u32 {{ return n + n; }}
+             fn inner(n: u32) {{ for (var i = 0u; i < n; i++) {{ x[i] = i; }} }}
+             @compute @workgroup_size(8)
+             fn main(@builtin(global_invocation_id) id: vec3<u32>) {{ {body} }}"
+        );
+        let kernel: &'static Kernel = Box::leak(Box::new(Kernel {
+            name: text.clone().leak(),
+            parts: vec![&*text.leak()].leak(),
+            slots: &[1],
+            workgroup: 8,
+            variants: &[&[]],
+        }));
+        let memory: Vec<()> = vec![()];
+        let launch = Launch { kernel, constants: Vec::new(), memory, params, grid: [3, 1, 1] };
+        Modules::default().iterations(&launch, 10_000)
+    };
+    let check = |body: &str, params: [u32; 2], wanted: u64| {
+        assert_eq!(counted(body, params.to_vec()), Ok(wanted), "{body} with {params:?}");
+    };
+    // The iteration that finds the end counts, too.
+    check("for (var i = 0u; i < p.n; i++) { x[i] = 1u; }", [100, 0], 101);
+    check("for (var i = 0u; i < p.n; i += 3u) { x[i] += x[i + 1u]; }", [100, 0], 35);
+    check("for (var i = p.n; i > 0u; i--) { x[i] = 1u; }", [100, 0], 101);
+    check("for (var i = p.n; i > 0u; i /= 2u) { x[i] = 1u; }", [64, 0], 8);
+    check("for (var i = 0u; i < p.n; i++) { for (var k = 0u; k < i; k++) { x[k] = i; } }", [10, 0], 11 + 55);
+    check("for (var i = 0u; i < p.n; i++) { inner(twice(p.m)); }", [10, 5], 11 + 10 * 11);
+    check("var i = 0u; while (i < p.n) { let e = min(i + 7u, p.n); for (; i < e; i++) { x[i] = 0u; } }", [20, 0], 4 + 23);
+    // What memory decides ends no loop, and both ways of a condition are gone.
+    check("for (var i = 0u; i < p.n; i++) { if (x[i] == 0u) { break; } }", [100, 0], 101);
+    check("if (x[0] == 0u) { inner(p.n); } else { inner(p.m); }", [5, 50], 51);
+    check("if (id.x >= p.n) { return; } inner(p.m);", [1, 9], 10);
+    // The last thread of three workgroups of eight.
+    check("inner(id.x);", [0, 0], 24);
+    for unbounded in ["for (var i = 0u; i < x[0]; i++) { x[i] = 1u; }", "for (var i = 0u; i < p.n; i++) { x[i] = 1u; }"] {
+        assert!(counted(unbounded, vec![20_000, 0]).is_err(), "{unbounded}");
+    }
 }

@@ -1,34 +1,45 @@
-//! Operations of extreme shapes, forward and backward, and the adapters that they are lowered for.
+//! Operations of extreme and of ordinary shapes, forward and backward, and the adapters that they are lowered for.
 
 use wgrad::autodiff::differentiate;
-use wgrad::dtype::DType;
-use wgrad::graph::{Attention, Graph, Init, Params, Reduction, Tensor, Trace, Window};
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::graph::{Attention, Graph, Init, LossScale, Params, Reduction, Tensor, Trace, Window};
 use wgrad::limits::{Cooperative, Limits};
 use wgrad::lower::{conv, products};
-use wgrad::plan::TrainStep;
+use wgrad::optim::Optimizer;
+use wgrad::plan::{PlanOptions, TrainStep};
 
 /// A graph with its backward pass.
-pub struct Extreme {
+pub struct Case {
     pub name: String,
     pub graph: Graph,
+    /// Whether it has a matrix product or a convolution, for which adapters have many ways.
+    pub product: bool,
 }
 
-/// Every preset, every way to compute products and convolutions by name, and cooperative matrices.
-pub fn presets() -> Vec<Limits> {
-    let named = |name: &str| Limits::named(name).expect("a preset");
+fn named(name: &str) -> Limits {
+    Limits::named(name).expect("a preset")
+}
+
+/// Software adapters, with every way to compute products and convolutions by name; or all others, those with cooperative
+/// matrices, too.
+pub fn adapters(software: bool) -> Vec<Limits> {
     let mut list: Vec<Limits> = Limits::NAMES.map(named).to_vec();
+    list.retain(|limits| limits.class.is_cpu() == software);
     let ways = products::ROWS.iter().map(|row| row.name).chain(conv::ROWS.iter().map(|row| row.name));
     let mut ways: Vec<&'static str> = ways.collect();
     ways.sort_unstable();
     ways.dedup();
-    for preset in ["lavapipe", "swiftshader"] {
+    for preset in list.clone() {
         list.extend(ways.iter().map(|way| Limits {
-            name: format!("{preset} by {way}"),
+            name: format!("{} by {way}", preset.name),
             product: Some(way),
-            ..named(preset)
+            ..preset.clone()
         }));
+        // Other software adapters have no subgroups.
+        let name = format!("{} without subgroups", preset.name);
+        list.push(Limits { name, min_subgroup: 0, long_words: false, ..preset });
     }
-    for side in [8, 16] {
+    for side in [8, 16].into_iter().filter(|_| !software) {
         let cooperative = Some(Cooperative { side, lanes: 32 });
         list.push(Limits { name: format!("cooperative {side}"), cooperative, ..named("discrete") });
     }
@@ -42,11 +53,16 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// A parameter: what an operation does with it has a gradient.
-    fn x(&self, shape: &[usize]) -> Tensor {
+    /// A parameter.
+    fn raw(&self, shape: &[usize]) -> Tensor {
         let shape = wgrad::shape::Shape::try_new(shape).expect("few dimensions");
         let name = format!("p{}", self.params.list().len());
-        self.trace.param(&self.params.add(&name, shape, Init::Constant(1.0))).scale(2.0)
+        self.trace.param(&self.params.add(&name, shape, Init::Constant(1.0)))
+    }
+
+    /// A function of a parameter: it has a gradient, and an operation may overwrite it.
+    fn x(&self, shape: &[usize]) -> Tensor {
+        self.raw(shape).scale(2.0)
     }
 
     fn ids(&self, n: usize, below: u32) -> Tensor {
@@ -54,7 +70,7 @@ impl Stage<'_> {
     }
 }
 
-fn extreme(name: String, build: impl Fn(&Stage) -> Tensor) -> Extreme {
+fn case(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
     let params = Params::new(1);
     let step = TrainStep::trace(&params, |trace| {
         build(&Stage { params: params.clone(), trace }).square().sum(&[])
@@ -63,140 +79,237 @@ fn extreme(name: String, build: impl Fn(&Stage) -> Tensor) -> Extreme {
     let loss = graph.outputs[0].1;
     let (trace, _) = differentiate(graph, loss).unwrap_or_else(|e| panic!("{name}: {e}"));
     let graph = trace.finish().unwrap_or_else(|e| panic!("{name}: {e}"));
-    Extreme { name, graph }
+    let product = name.starts_with("matmul") || name.starts_with("conv2d");
+    Case { name, graph, product }
 }
 
-/// More than a binding of lavapipe holds, and within 32 bits.
-const HUGE: usize = 1 << 27;
+/// As many elements as the largest binding of a software adapter holds, and more than lavapipe's.
+const HUGE: usize = 1 << 28;
 
-pub fn extremes() -> Vec<Extreme> {
+type Add<'a> = &'a mut dyn FnMut(String, &dyn Fn(&Stage) -> Tensor);
+
+pub fn extremes() -> Vec<Case> {
     let mut list = Vec::new();
-    let mut add = |name: String, build: &dyn Fn(&Stage) -> Tensor| list.push(extreme(name, build));
-    for dims in [vec![HUGE], vec![3, HUGE / 4], vec![HUGE / 4, 3], vec![1 << 9, 5, 1 << 9, 7, 1 << 5, 3]] {
-        for kind in [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::SumSquares] {
-            for mask in 1..1u8 << dims.len() {
-                let axes: Vec<usize> = (0..dims.len()).filter(|axis| mask >> axis & 1 == 1).collect();
-                add(format!("{kind:?} of {dims:?} over {axes:?}"), &|s| s.x(&dims).reduce_keep(kind, &axes));
-            }
-        }
+    let add: Add = &mut |name, build| list.push(case(name, build));
+    reductions(add, &[vec![HUGE], vec![3, HUGE / 4], vec![HUGE / 4, 3], vec![1 << 9, 5, 1 << 9, 7, 1 << 5, 3]]);
+    reductions(add, &[vec![1 << 20, 3, 2], vec![1 << 20, 2, 3], vec![3, 1 << 13, 2, 1 << 12]]);
+    matmuls(add, &[(1, 1), (7, 5), (64, 64)], &[65_536, 100_001, 130_000, 130_001, 260_000, 1 << 22]);
+    for d in [50_257, 100_000, 100_001, 1 << 20, 2_500_000, 1 << 25, HUGE] {
+        rows(add, 1, d);
     }
-    for k in [65_536, 100_001, 130_000, 130_001, 260_000, 1 << 20, 1 << 22] {
-        for (m, n) in [(1, 1), (7, 5), (8, 64), (64, 64)] {
-            for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
-                let a = if ta { [k, m] } else { [m, k] };
-                let b = if tb { [n, k] } else { [k, n] };
-                add(format!("matmul of {m} × {k} × {n}, {ta} {tb}"), &|s| {
-                    s.x(&a).matmul_transposed(&s.x(&b), ta, tb)
-                });
-            }
-        }
+    for (n, d) in [(HUGE / 4, 1), (HUGE / 4, 3), (HUGE / 4, 4), (1 << 20, 33)] {
+        rows(add, n, d);
     }
-    for d in [50_257, 100_000, 100_001, 1 << 20, 1 << 22, 1 << 25] {
-        for rows in [1, 3] {
-            add(format!("softmax of {rows} × {d}"), &|s| s.x(&[rows, d]).softmax());
-            add(format!("log_softmax of {rows} × {d}"), &|s| s.x(&[rows, d]).log_softmax());
-            add(format!("cross_entropy of {rows} × {d}"), &|s| {
-                s.x(&[rows, d]).cross_entropy(&s.ids(rows, d as u32))
+    lookups(add, &[(HUGE / 2, 3, 1), (HUGE / 64, 1 << 20, 4), (70_000, 256, 3)]);
+    rotaries(add, &[(1 << 20, 1, 64), (33, 3, 1 << 16), (1 << 16, 4, 6)]);
+    attentions(add, &[(1 << 15, 4, 1, 1), (1 << 13, 64, 4, 1), (1 << 14, 256, 2, 2), (513, 128, 64, 1)]);
+    averages(
+        add,
+        &[
+            ([300, 300], [300, 300], 1),
+            ([300, 300], [256, 256], 1),
+            ([700, 500], [300, 300], 1),
+            ([5000, 5000], [5000, 5000], 1),
+            ([1, 1 << 20], [1, 100_000], 1),
+            ([1 << 20, 1], [100_000, 1], 7),
+        ],
+    );
+    bins(add, &[([300, 300], [1, 1]), ([5000, 3000], [2, 1]), ([1, 1], [300, 300]), ([3, 1], [4000, 3000])]);
+    bins(add, &[([1, 1 << 22], [1, 3]), ([255, 257], [4, 1000])]);
+    maxima(add, &[[15, 17], [1, 255], [255, 1]]);
+    let up = [([1, 1], [300, 300]), ([1, 1], [5000, 5000]), ([2, 3], [700, 2900]), ([1, 2], [1, 1 << 20])];
+    resamples(add, &up);
+    resamples(add, &[([300, 300], [7, 1]), ([9, 9], [2700, 2701])]);
+    norms(add, &[[1, 1, 5000, 5000], [1 << 20, 3, 1, 1], [64, 1 << 10, 8, 9], [1, 1, 1, HUGE], [1, 1 << 22, 1, 2]]);
+    convolutions(
+        add,
+        &[
+            ([1, 70_000, 2, 2], [3, 70_000, 1, 1], 1, 1),
+            ([1, 30_000, 2, 2], [3, 30_000, 1, 1], 1, 1),
+            ([1, 60_000, 2, 2], [3, 60_000, 1, 1], 1, 1),
+            ([1, 1, 300, 300], [5, 1, 299, 299], 1, 1),
+            ([1, 4, 200, 200], [4, 1, 180, 180], 4, 1),
+            ([1, 4, 300, 300], [4, 1, 270, 270], 4, 1),
+            ([1, 64, 3000, 2000], [64, 64, 3, 3], 1, 1),
+            ([1, 3, 5000, 5000], [16, 3, 3, 3], 1, 2),
+            ([1, 4, 5000, 5000], [4, 1, 3, 3], 4, 2),
+            ([2, 5, 40, 41], [60_000, 5, 1, 1], 1, 1),
+            ([1, 20_000, 5, 5], [2, 20_000, 3, 3], 1, 3),
+        ],
+    );
+    list
+}
+
+/// Shapes of everyday, which GPUs compute too: every operation with a loop, in every form.
+pub fn others() -> Vec<Case> {
+    let mut list = Vec::new();
+    let add: Add = &mut |name, build| list.push(case(name, build));
+    reductions(add, &[vec![7, 33, 65]]);
+    matmuls(add, &[(5, 3), (4, 32), (64, 64), (2048, 2048)], &[31, 64]);
+    for (n, d) in [(9, 30), (9, 32), (3, 1000)] {
+        rows(add, n, d);
+    }
+    lookups(add, &[(700, 300, 3), (700, 300, 4), (1, 1, 1)]);
+    rotaries(add, &[(33, 3, 6), (33, 3, 64)]);
+    attentions(add, &[(70, 64, 4, 2), (70, 20, 1, 1)]);
+    averages(add, &[([9, 9], [3, 3], 2)]);
+    bins(add, &[([9, 9], [2, 4])]);
+    maxima(add, &[[3, 3]]);
+    resamples(add, &[([9, 9], [18, 19])]);
+    norms(add, &[[2, 3, 9, 9]]);
+    convolutions(
+        add,
+        &[
+            ([2, 5, 20, 21], [7, 5, 3, 3], 1, 2),
+            ([2, 64, 40, 40], [64, 64, 3, 3], 1, 1),
+            ([2, 256, 80, 80], [256, 256, 1, 1], 1, 1),
+            ([2, 12, 9, 9], [12, 1, 3, 3], 12, 1),
+        ],
+    );
+    list
+}
+
+fn reductions(add: Add, shapes: &[Vec<usize>]) {
+    for dims in shapes {
+        for mask in 1..1u8 << dims.len() {
+            let axes: Vec<usize> = (0..dims.len()).filter(|axis| mask >> axis & 1 == 1).collect();
+            let kinds = [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::SumSquares];
+            add(format!("reduction of {dims:?} over {axes:?}"), &|s| {
+                s.x(dims).reduce_keep(kinds[usize::from(mask) % 4], &axes)
             });
-            add(format!("layer_norm of {rows} × {d}"), &|s| s.x(&[rows, d]).layer_norm(&s.x(&[d]), &s.x(&[d]), 1e-5));
-            add(format!("rms_norm of {rows} × {d}"), &|s| s.x(&[rows, d]).rms_norm(&s.x(&[d]), 1e-5));
         }
     }
-    for (rows, d) in [(HUGE / 4, 1), (HUGE / 4, 3), (HUGE / 4, 4), (1 << 20, 33)] {
-        add(format!("norms of {rows} rows of {d}"), &|s| {
-            let x = s.x(&[rows, d]).layer_norm(&s.x(&[d]), &s.x(&[d]), 1e-5);
-            x.rms_norm(&s.x(&[d]), 1e-5).softmax()
-        });
-        add(format!("cross_entropy of {rows} rows of {d}"), &|s| {
-            s.x(&[rows, d]).cross_entropy(&s.ids(rows, d as u32))
-        });
+}
+
+fn matmuls(add: Add, results: &[(usize, usize)], inner: &[usize]) {
+    for (&k, &(m, n)) in inner.iter().flat_map(|k| results.iter().map(move |result| (k, result))) {
+        for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
+            let a = if ta { [k, m] } else { [m, k] };
+            let b = if tb { [n, k] } else { [k, n] };
+            add(format!("matmul of {m} × {k} × {n}, {ta} {tb}"), &|s| {
+                s.x(&a).matmul_transposed(&s.x(&b), ta, tb)
+            });
+        }
     }
-    for (ids, rows, d) in [(HUGE / 8, 3, 1), (HUGE / 64, 1 << 20, 4), (70_000, 256, 3), (1, 1, 1)] {
+}
+
+fn rows(add: Add, n: usize, d: usize) {
+    add(format!("softmax of {n} × {d}"), &|s| s.x(&[n, d]).softmax());
+    add(format!("log_softmax of {n} × {d}"), &|s| s.x(&[n, d]).log_softmax());
+    add(format!("cross_entropy of {n} × {d}"), &|s| s.x(&[n, d]).cross_entropy(&s.ids(n, d as u32)));
+    add(format!("layer_norm of {n} × {d}"), &|s| s.x(&[n, d]).layer_norm(&s.x(&[d]), &s.x(&[d]), 1e-5));
+    add(format!("rms_norm of {n} × {d}"), &|s| s.x(&[n, d]).rms_norm(&s.x(&[d]), 1e-5));
+}
+
+/// Ids, rows of the table, and columns.
+fn lookups(add: Add, sizes: &[(usize, usize, usize)]) {
+    for &(ids, rows, d) in sizes {
         add(format!("embedding of {ids} of {rows} rows of {d}"), &|s| {
             s.x(&[rows, d]).embedding(&s.ids(ids, rows as u32))
         });
     }
-    let list_of_rotary = [(1, 1 << 20, 1, 64), (2, 33, 3, 1 << 16), (1, 1 << 16, 4, 6)];
-    for (batch, positions, heads, d) in list_of_rotary {
-        add(format!("rotary of {positions} by {d}"), &|s| {
-            s.x(&[batch, positions, heads, d]).rotary(heads, 10_000.0)
-        });
-    }
-    for (seq, size, heads, kv_heads) in [(1 << 16, 4, 1, 1), (1 << 14, 64, 4, 1), (1 << 17, 128, 2, 2), (513, 256, 64, 1)] {
-        for causal in [false, true] {
-            let options = Attention { causal, dropout: 0.1, ..Attention::default() };
-            add(format!("attention of {seq} by {size}, {heads} heads"), &|s| {
-                let [q, k, v] = [heads, kv_heads, kv_heads].map(|heads| s.x(&[1, seq, heads, size]));
-                q.attention(&k, &v, &options)
-            });
-            add(format!("packed attention of {seq} by {size}, {heads} heads"), &|s| {
-                s.x(&[1, seq, (heads + 2 * kv_heads) * size]).reshape([1, seq, heads + 2 * kv_heads, size]).self_attention(heads, kv_heads, &options)
-            });
-        }
-    }
-    images(&mut add);
-    list
 }
 
-fn images(add: &mut dyn FnMut(String, &dyn Fn(&Stage) -> Tensor)) {
-    for (image, kernel, stride) in [
-        ([300, 300], [300, 300], 1),
-        ([300, 300], [256, 256], 1),
-        ([700, 500], [300, 300], 1),
-        ([5000, 5000], [5000, 5000], 1),
-        ([1, 1 << 20], [1, 100_000], 1),
-        ([1 << 20, 1], [100_000, 1], 7),
-    ] {
-        for count in [false, true] {
-            let window = Window { kernel, stride: [stride; 2], ..Window::square(1) };
-            add(format!("avg_pool of {image:?} by {kernel:?}"), &|s| {
-                s.x(&[1, 2, image[0], image[1]]).avg_pool2d(window, count)
+/// Positions, heads and columns.
+fn rotaries(add: Add, sizes: &[(usize, usize, usize)]) {
+    for &(positions, heads, d) in sizes {
+        add(format!("rotary of {positions} by {d}"), &|s| s.x(&[1, positions, heads, d]).rotary(heads, 10_000.0));
+    }
+}
+
+/// Positions, columns of a head, heads of queries and of keys.
+fn attentions(add: Add, sizes: &[(usize, usize, usize, usize)]) {
+    for &(positions, size, heads, kv_heads) in sizes {
+        for (causal, dropout) in [(false, 0.0), (true, 0.1)] {
+            let options = Attention { causal, dropout, ..Attention::default() };
+            let name = format!("attention of {positions} by {size}, {heads} heads, {options:?}");
+            add(name.clone(), &|s| {
+                let [q, k, v] = [heads, kv_heads, kv_heads].map(|heads| s.x(&[1, positions, heads, size]));
+                q.attention(&k, &v, &options)
+            });
+            add(format!("packed {name}"), &|s| {
+                s.x(&[1, positions, heads + 2 * kv_heads, size]).self_attention(heads, kv_heads, &options)
             });
         }
     }
-    for (image, bins) in [([300, 300], [1, 1]), ([5000, 3000], [2, 1]), ([1, 1], [300, 300]), ([3, 1], [4000, 3000]), ([1, 1 << 22], [1, 3])] {
-        add(format!("adaptive_avg_pool of {image:?} to {bins:?}"), &|s| {
-            s.x(&[1, 2, image[0], image[1]]).adaptive_avg_pool2d(bins)
-        });
+}
+
+/// Images, windows and strides.
+fn averages(add: Add, sizes: &[([usize; 2], [usize; 2], usize)]) {
+    for &([h, w], kernel, stride) in sizes {
+        let window = Window { kernel, stride: [stride; 2], ..Window::square(1) };
+        add(format!("avg_pool of {h} × {w} by {kernel:?}"), &|s| s.x(&[1, 2, h, w]).avg_pool2d(window, true));
     }
-    for kernel in [[15, 17], [1, 255], [255, 1]] {
+}
+
+fn bins(add: Add, sizes: &[([usize; 2], [usize; 2])]) {
+    for &([h, w], bins) in sizes {
+        add(format!("avg_pool of {h} × {w} to {bins:?}"), &|s| s.x(&[1, 2, h, w]).adaptive_avg_pool2d(bins));
+    }
+}
+
+fn maxima(add: Add, windows: &[[usize; 2]]) {
+    for &kernel in windows {
         let window = Window { kernel, ..Window::square(1) };
         add(format!("max_pool by {kernel:?}"), &|s| s.x(&[2, 3, 300, 301]).max_pool2d(window));
     }
-    for (image, size) in [([1, 1], [300, 300]), ([1, 1], [5000, 5000]), ([2, 3], [700, 2900]), ([1, 2], [1, 1 << 20]), ([300, 300], [7, 1]), ([9, 9], [2700, 2701])] {
-        add(format!("upsample_nearest of {image:?} to {size:?}"), &|s| {
-            s.x(&[1, 2, image[0], image[1]]).upsample_nearest(size)
-        });
+}
+
+fn resamples(add: Add, sizes: &[([usize; 2], [usize; 2])]) {
+    for &([h, w], size) in sizes {
+        add(format!("nearest of {h} × {w} to {size:?}"), &|s| s.x(&[1, 2, h, w]).upsample_nearest(size));
         for corners in [false, true] {
-            add(format!("upsample_bilinear of {image:?} to {size:?}, {corners}"), &|s| {
-                s.x(&[1, 2, image[0], image[1]]).upsample_bilinear(size, corners)
+            add(format!("bilinear of {h} × {w} to {size:?}, {corners}"), &|s| {
+                s.x(&[1, 2, h, w]).upsample_bilinear(size, corners)
             });
         }
     }
-    for [n, c, h, w] in [[1, 1, 5000, 5000], [1 << 20, 3, 1, 1], [64, 1 << 10, 8, 9], [1, 1, 1, HUGE], [1, 1 << 22, 1, 2]] {
-        add(format!("batch_norm of {:?}", [n, c, h, w]), &|s| {
-            s.x(&[n, c, h, w]).batch_norm_train(&s.x(&[c]), &s.x(&[c]), 1e-5, None)
+}
+
+fn norms(add: Add, images: &[[usize; 4]]) {
+    for image in images {
+        let c = image[1];
+        add(format!("batch_norm of {image:?}"), &|s| {
+            s.x(image).batch_norm_train(&s.x(&[c]), &s.x(&[c]), 1e-5, None)
         });
-        add(format!("group_norm of {:?}", [n, c, h, w]), &|s| {
-            s.x(&[n, c, h, w]).group_norm(1, &s.x(&[c]), &s.x(&[c]), 1e-5)
-        });
+        add(format!("group_norm of {image:?}"), &|s| s.x(image).group_norm(1, &s.x(&[c]), &s.x(&[c]), 1e-5));
     }
-    for (x, weight, groups, stride) in [
-        ([1, 70_000, 2, 2], [3, 70_000, 1, 1], 1, 1),
-        ([1, 30_000, 2, 2], [3, 30_000, 1, 1], 1, 1),
-        ([1, 1, 300, 300], [5, 1, 299, 299], 1, 1),
-        ([1, 4, 200, 200], [4, 1, 180, 180], 4, 1),
-        ([1, 4, 300, 300], [4, 1, 270, 270], 4, 1),
-        ([1, 64, 3000, 2000], [64, 64, 3, 3], 1, 1),
-        ([1, 3, 5000, 5000], [16, 3, 3, 3], 1, 2),
-        ([1, 4, 5000, 5000], [4, 1, 3, 3], 4, 2),
-        ([2, 5, 40, 41], [60_000, 5, 1, 1], 1, 1),
-        ([1, 20_000, 5, 5], [2, 20_000, 3, 3], 1, 3),
-    ] {
+}
+
+/// Images, weights, groups and strides.
+fn convolutions(add: Add, sizes: &[([usize; 4], [usize; 4], usize, usize)]) {
+    for &(x, weight, groups, stride) in sizes {
         let window = Window { kernel: [weight[2], weight[3]], ..Window::square(1).stride(stride) };
         add(format!("conv2d of {x:?} by {weight:?}, stride {stride}"), &|s| {
             s.x(&x).conv2d(&s.x(&weight), None, window, groups)
         });
     }
-    let _ = DType::F32;
+}
+
+/// Steps with every optimizer and every kind of weights, and one with a loss scale; for software adapters and for a GPU.
+pub fn trained() -> Vec<(Graph, Limits)> {
+    let mut list = Vec::new();
+    let rounding = Rounding::default();
+    for weights in [WeightStorage::F32, WeightStorage::F16(rounding), WeightStorage::Bf16(rounding)] {
+        for optimizer in Optimizer::NAMES {
+            let optimizer = Optimizer::named(optimizer).expect("known");
+            for (precision, loss_scale) in
+                [(Precision::F32, None), (Precision::F16, Some(LossScale::default()))]
+            {
+                let options = PlanOptions { optimizer, weights, precision, loss_scale, ..PlanOptions::default() };
+                let params = Params::new(1);
+                let step = TrainStep::trace(&params, |trace| {
+                    let stage = Stage { params: params.clone(), trace };
+                    let y = stage.raw(&[40, 300]).matmul(&stage.raw(&[300, 70])).relu();
+                    y.cross_entropy(&stage.ids(40, 70))
+                });
+                let step = step.expect("valid");
+                for limits in ["lavapipe", "swiftshader", "discrete"].map(named) {
+                    let plan = step.plan(&options, &limits).expect("planned");
+                    list.push((plan.graph().clone(), limits));
+                }
+            }
+        }
+    }
+    list
 }
