@@ -8,7 +8,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     // What an app with a window has done before it meets this crate.
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default()))?;
-    let descriptor = wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..Default::default() };
+    // This crate's features, limits and memory hints; what else the app needs is added here.
+    let descriptor = wgrad::device::descriptor(&adapter);
     let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
 
     // Handles are cheap to clone; the app keeps its own.
@@ -37,5 +38,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (slope, offset) = (session.parameter("line.weight")?[0], session.parameter("line.bias")?[0]);
     println!("y = {slope:.3} x {offset:+.3}, loss {:.1e}", session.loss()?);
     println!("{} created on the app's device", Bytes(session.device_bytes()));
+    if let Some(driver) = device.driver_memory() {
+        println!("{} reserved by wgpu for all of the app", Bytes(driver.reserved));
+    }
     Ok(())
 }

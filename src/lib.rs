@@ -63,6 +63,8 @@ pub mod prelude {
     #[cfg(feature = "gpu")]
     pub use crate::device::{Device, DeviceOptions, Select};
     pub use crate::dtype::{DType, Precision};
+    #[cfg(all(feature = "gpu", feature = "safetensors"))]
+    pub use crate::exec::{LoadOptions, Rename};
     #[cfg(feature = "gpu")]
     pub use crate::exec::{ProgramId, Session};
     pub use crate::graph::{IGNORE, Init, Param, Params, Tensor, Trace};

@@ -59,7 +59,12 @@ impl Adapter {
         Self::new(&device.adapter_info(), &device.limits(), device.features(), true)
     }
 
-    fn new(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, features: wgpu::Features, compute: bool) -> Self {
+    pub(super) fn new(
+        info: &wgpu::AdapterInfo,
+        limits: &wgpu::Limits,
+        features: wgpu::Features,
+        compute: bool,
+    ) -> Self {
         let kind = match info.device_type {
             wgpu::DeviceType::DiscreteGpu => "discrete",
             wgpu::DeviceType::IntegratedGpu => "integrated",

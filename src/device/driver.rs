@@ -10,7 +10,8 @@ use crate::units::Bytes;
 pub struct DriverMemory {
     /// Bytes of buffers and textures that are alive.
     pub allocated: u64,
-    /// Bytes taken from the driver.
+    /// Bytes of the blocks taken from the driver, in which those lie: how large blocks are is by the memory hints with which
+    /// the device was [opened](super::descriptor).
     pub reserved: u64,
 }
 

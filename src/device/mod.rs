@@ -4,6 +4,7 @@ mod adapter;
 mod budget;
 mod buffers;
 mod cache;
+mod descriptor;
 mod driver;
 mod mapping;
 mod notes;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub use adapter::{Adapter, Select};
 pub use budget::Buffer;
 pub use cache::cache_folder;
+pub use descriptor::descriptor;
 pub use driver::DriverMemory;
 pub use mapping::Mapping;
 pub use pipelines::PipelineSource;
@@ -115,29 +117,17 @@ impl Device {
             what: format!("to open `{}`", adapter.name),
             message: e.to_string(),
         };
-        let mut features = adapter::wanted_features(raw.features());
-        if adapter.limits.long_words {
-            features |= wgpu::Features::SHADER_INT64;
-        }
+        let mut descriptor = descriptor(&raw);
         if options.cache.is_some() {
-            features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
+            descriptor.required_features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
         }
-        let mut experimental_features = wgpu::ExperimentalFeatures::disabled();
         if adapter.cooperative.is_some() {
-            features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+            descriptor.required_features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
             // SAFETY: wgpu asks callers to expect undefined behaviour where such a feature has faults. Only kernels of this
             // crate use it: they keep to the rules of SPIR-V for addresses, strides and uniform control flow, the known
             // faults are stepped around, and plans use them after a self-test on the same adapter and driver.
-            experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+            descriptor.experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("wgrad"),
-            required_features: features,
-            required_limits: raw.limits(),
-            memory_hints: wgpu::MemoryHints::MemoryUsage,
-            experimental_features,
-            ..Default::default()
-        };
         let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
         let failure = Arc::new(Mutex::new(None));
         let (lost, uncaptured) = (Arc::clone(&failure), Arc::clone(&failure));
@@ -176,7 +166,8 @@ impl Device {
         })
     }
 
-    /// Uses a device and queue that the app has opened, with the limits and features the app gave it. The app's error
+    /// Uses a device and queue that the app has opened, with the limits and features the app gave it; [`descriptor`] has
+    /// those that suit this crate, and memory hints with which wgpu reserves little more than is created. The app's error
     /// handlers stay as they are.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let adapter = Adapter::of_device(&device);

@@ -186,6 +186,7 @@ fn print(
     let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile } = measured;
     let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
+    let reserved_bytes = session.device().driver_memory().map(|driver| driver.reserved);
     if options.json {
         let mut result = json!({
             "model": model.name,
@@ -206,6 +207,7 @@ fn print(
             "cpu_ms_per_step": cpu_ms_per_step,
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
+            "reserved_bytes": reserved_bytes,
             "recompute": options.fitting.recompute,
             "bit_masks": options.fitting.bit_masks,
             "loss_scale": options.fitting.loss_scale,
@@ -246,6 +248,10 @@ fn print(
         println!("             {cpu:.2} ms of CPU time");
     }
     println!("device       {} created, {} planned", Bytes(device_bytes), Bytes(planned_bytes));
+    if let Some(reserved) = reserved_bytes {
+        let factor = reserved as f64 / device_bytes.max(1) as f64;
+        println!("             {} reserved by wgpu, {factor:.2} × created", Bytes(reserved));
+    }
     println!(
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1

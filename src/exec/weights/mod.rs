@@ -1,22 +1,39 @@
 //! Parameters as safetensors files.
 
+mod matching;
+mod options;
+mod read;
 mod write;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
 use super::Session;
+use super::held::Held;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{LOSS_SCALE, Param};
-use crate::plan::Storage;
+use crate::plan::{Storage, StorageId};
 use crate::progress;
+use matching::{Matched, Wanted, matched};
+use read::File;
 
-/// How a tensor is stored in a file: its type and dimensions.
-type Stored = (Dtype, Vec<usize>);
+/// How a session holds a tensor that files have.
+struct Stored {
+    /// In a file it is `f32`, but for words that are no numbers.
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Optimizer state, not a parameter.
+    state: bool,
+}
+
+impl Stored {
+    fn elements(&self) -> u64 {
+        self.shape.iter().map(|&n| n as u64).product()
+    }
+}
 
 /// The note with the number of training steps, in files that have the optimizer's state.
 const STEPS: &str = "steps";
@@ -50,96 +67,125 @@ impl Session {
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
-        let shapes: Vec<_> = self.saved(optimizer_state)?.into_iter().collect();
+        let shapes: Vec<_> = self.stored(optimizer_state).into_iter().collect();
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let file = std::fs::File::create(&partial).map_err(|e| failed(path, &e))?;
         let mut file = std::io::BufWriter::new(file);
         file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
-        let task = progress::task("saving", shapes.iter().map(|(_, stored)| elements(stored)).sum::<u64>());
+        let task = progress::task("saving", shapes.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in &shapes {
             let data = self.parameter(name)?;
             write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
-            saved += elements(stored);
+            saved += stored.elements();
             task.done(saved);
         }
         file.into_inner().map_err(|e| failed(path, &e))?;
         std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
     }
 
-    /// Reads parameters, and optimizer state and the number of steps if the file has them. Nothing is changed unless
-    /// everything fits. Weights that the device holds in 16 bits are rounded to nearest.
+    /// Reads parameters, and optimizer state and the number of steps if the file has them: [`Session::load_with`] where names
+    /// must agree on both sides.
     ///
     /// # Errors
-    /// [`Error::Weights`] with every name, shape and type that does not fit.
+    /// As [`Session::load_with`].
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.load_named(path, |name| Some(name.to_owned()))
+        self.load_with(path, &LoadOptions::default()).map(drop)
     }
 
     /// [`Session::load`] of a file whose tensors have other names: `name_of` says what the model calls a tensor of the
-    /// file, or `None` for one that nobody needs. Two tensors may go by one name if they are equal, such as tied weights.
+    /// file, or `None` for one that nobody needs.
     ///
     /// # Errors
-    /// As [`Session::load`].
+    /// As [`Session::load_with`].
     pub fn load_named(
         &mut self,
         path: impl AsRef<Path>,
         name_of: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|e| failed(path, &e))?;
-        let file = parse(path, &bytes)?;
-        let steps = notes(path, &bytes)?.get(STEPS).map(|steps| steps.parse::<u64>());
+        self.load_file(path.as_ref(), true, &name_of).map(drop)
+    }
+
+    /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, and says what it did.
+    ///
+    /// - Tensors are matched by name, after [`LoadOptions::rename`]. Two of the file may go by one name if they are equal,
+    ///   such as tied weights. Shapes must agree.
+    /// - F16, BF16, F32 and F64 become what the session holds, `f32` or 16 bits, to the nearest, ties to even.
+    /// - A tensor that the model does not have is ignored if the last part of its name is `num_batches_tracked` and it is an
+    ///   `i64` scalar: PyTorch's batch norms count batches there.
+    /// - Optimizer state is asked for if the file has the number of steps, which [`Session::save`] writes with it. A session
+    ///   that only evaluates leaves it alone. With [`LoadOptions::strict`] off, state of which the file has only a part is not
+    ///   loaded, nor is the number of steps.
+    ///
+    /// The file is read tensor by tensor: the host holds no more than one of them. Before the first is loaded everything else
+    /// was compared, so a file that does not fit changes nothing. What was loaded before the file cannot be read any more, or
+    /// the device is lost, stays.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] with every name, shape and type that does not fit, and the ways out; or for a file that is missing
+    /// or damaged.
+    pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
+        self.load_file(path.as_ref(), options.strict, &|name| options.rename.apply(name))
+    }
+
+    fn load_file(
+        &mut self,
+        path: &Path,
+        strict: bool,
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<LoadReport> {
+        let mut file = File::open(path)?;
+        let steps = file.notes().get(STEPS).map(|steps| steps.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
-        let wanted = self.saved(steps.is_some())?;
-        // A checkpoint of a training run serves a session that only evaluates: its state is left alone.
+        let tensors = self.stored(steps.is_some());
         let evaluates = steps.is_some() && self.keeper.optimizer.is_none();
-        let is_state = |name: &str| {
-            name == LOSS_SCALE || name.rsplit_once('.').is_some_and(|(param, _)| wanted.contains_key(param))
-        };
-        let mut problems = Vec::new();
-        let named = named(&file, name_of, &mut problems);
-        differences(&wanted, &named, |name| evaluates && is_state(name), &mut problems);
-        if !problems.is_empty() {
-            return Err(failed(path, &format!("does not fit the model:\n  {}", problems.join("\n  "))));
-        }
-        let task = progress::task("loading", wanted.values().map(elements).sum::<u64>());
+        let wanted = Wanted { tensors, evaluates, strict, name_of };
+        let Matched { tensors, mut report } = matched(&mut file, &wanted)?;
+        let mut in_order: Vec<_> = tensors.into_iter().collect();
+        in_order.sort_by_key(|(_, info)| info.data_offsets);
+        let stored = |name: &str| &wanted.tensors[name];
+        let task =
+            progress::task("loading", in_order.iter().map(|(name, _)| stored(name).elements()).sum::<u64>());
         let mut loaded = 0;
-        for (name, (_, view)) in named.iter() {
-            let Some(stored) = wanted.get(name) else { continue };
-            // The file need not be aligned for words.
-            self.set_parameter(name, &bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))?;
-            loaded += elements(stored);
+        for (name, info) in in_order {
+            let Stored { dtype: to, .. } = *stored(&name);
+            let (data, overflowed) = file.elements(&info, to)?;
+            self.set_parameter(&name, &data)?;
+            loaded += stored(&name).elements();
             task.done(loaded);
+            report.loaded += 1;
+            let from = format!("{:?}", info.dtype);
+            if from.to_lowercase() != to.name() {
+                report.converted.push(Converted { name, from, to, overflowed });
+            }
         }
-        if let Some(steps) = steps {
+        if let Some(steps) = steps.filter(|_| !report.missing.iter().any(|name| stored(name).state)) {
             self.set_steps(steps);
+            report.steps = Some(steps);
         }
-        Ok(())
+        Ok(report)
     }
 
-    /// Names, types and shapes of what a file holds.
-    fn saved(&self, optimizer_state: bool) -> Result<BTreeMap<String, Stored>> {
+    /// What files have of this session, by name.
+    fn stored(&self, optimizer_state: bool) -> BTreeMap<String, Stored> {
         let plan = &self.keeper;
-        let parameters = &plan.graph().parameters;
-        let stored = |storage: &Storage| {
-            let value = plan.graph().values.iter().find(|value| value.name == storage.name)?;
-            let dtype = if value.dtype == DType::U32 { Dtype::U32 } else { Dtype::F32 };
-            Some((dtype, value.shape.dims().to_vec()))
+        let graph = plan.graph();
+        let one = |(i, storage): (usize, &Storage)| {
+            let dtype = Held::of(plan, StorageId(i as u32)).dtype;
+            let parameter = graph.parameters.get(i);
+            let shape = match parameter {
+                Some(parameter) => parameter.shape(),
+                None => graph.values.iter().find(|value| value.name == storage.name)?.shape,
+            };
+            let state = parameter.is_none();
+            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state }))
         };
-        let parameter = |p: &Param| (p.name().to_owned(), (Dtype::F32, p.shape().dims().to_vec()));
-        let mut all: BTreeMap<_, _> = parameters.iter().map(parameter).collect();
-        if optimizer_state {
-            let states = plan.program.storages.iter().filter(|s| s.lasts()).skip(parameters.len());
-            all.extend(states.filter_map(|s| Some((s.name.clone(), stored(s)?))));
-        }
-        Ok(all)
+        // Parameters are the first storages, in the order of registration.
+        let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };
+        let lasting = plan.program.storages.iter().enumerate().filter(|(_, storage)| storage.lasts());
+        lasting.take(count).filter_map(one).collect()
     }
-}
-
-fn elements((_, shape): &Stored) -> u64 {
-    shape.iter().map(|&n| n as u64).product()
 }
 
 /// The texts that [`Session::save_with_notes`], or another program, left in a safetensors file.
@@ -147,73 +193,7 @@ fn elements((_, shape): &Stored) -> u64 {
 /// # Errors
 /// [`Error::Weights`] for a file that is missing or damaged.
 pub fn read_notes(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>> {
-    let path = path.as_ref();
-    notes(path, &std::fs::read(path).map_err(|e| failed(path, &e))?)
-}
-
-fn notes(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, String>> {
-    let (_, header) =
-        SafeTensors::read_metadata(bytes).map_err(|e| failed(path, &format!("damaged: {e}")))?;
-    Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())
-}
-
-fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
-    SafeTensors::deserialize(bytes).map_err(|e| failed(path, &format!("damaged: {e}")))
-}
-
-/// A file's tensors by the model's names, each with its name in the file.
-type Named<'a> = BTreeMap<String, (String, TensorView<'a>)>;
-
-fn named<'a>(
-    file: &SafeTensors<'a>,
-    name_of: impl Fn(&str) -> Option<String>,
-    problems: &mut Vec<String>,
-) -> Named<'a> {
-    let mut named = Named::new();
-    let mut tensors = file.tensors();
-    tensors.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    for (theirs, view) in tensors {
-        let Some(ours) = name_of(&theirs) else { continue };
-        match named.get(&ours) {
-            Some((other, first)) if first.data() != view.data() || first.shape() != view.shape() => {
-                problems.push(format!("`{other}` and `{theirs}` differ; in the model both are `{ours}`"));
-            }
-            Some(_) => {}
-            None => drop(named.insert(ours, (theirs, view))),
-        }
-    }
-    named
-}
-
-/// Everything that keeps a file from being loaded.
-fn differences(
-    wanted: &BTreeMap<String, Stored>,
-    file: &Named,
-    needless: impl Fn(&str) -> bool,
-    problems: &mut Vec<String>,
-) {
-    for (name, (dtype, shape)) in wanted {
-        match file.get(name) {
-            None => problems.push(format!("`{name}` {shape:?} is missing")),
-            Some((theirs, view)) if view.shape() != shape => {
-                let mut text =
-                    format!("`{theirs}` is {:?} in the file, {shape:?} in the model", view.shape());
-                if let ([theirs, a @ ..], [ours, b @ ..]) = (view.shape(), &shape[..])
-                    && a == b
-                {
-                    text += &format!(": {theirs} rows where the model has {ours}");
-                }
-                problems.push(text);
-            }
-            Some((theirs, view)) if view.dtype() != *dtype => {
-                problems
-                    .push(format!("`{theirs}` is {:?} in the file, {dtype:?} in the model", view.dtype()));
-            }
-            Some(_) => {}
-        }
-    }
-    let strange = file.iter().filter(|(name, _)| !wanted.contains_key(*name) && !needless(name));
-    problems.extend(strange.map(|(_, (theirs, _))| format!("`{theirs}` is in the file, not in the model")));
+    Ok(File::open(path.as_ref())?.notes())
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> Error {

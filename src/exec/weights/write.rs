@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use safetensors::Dtype;
-
 use super::Stored;
+use crate::dtype::DType;
 
-/// Names, types of four bytes and shapes, sorted by name.
+/// Tensors by name, sorted; each element takes four bytes.
 pub(super) type Shapes = [(String, Stored)];
 
 /// The head of the file: a length, and as JSON the notes and the place of each tensor.
@@ -18,10 +17,10 @@ pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u
         notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut offset = 0;
-    for (name, (dtype, shape)) in shapes {
-        let end = offset + bytes(shape);
+    for (name, stored) in shapes {
+        let (shape, end) = (&stored.shape, offset + 4 * stored.elements());
         let name = quoted(name);
-        let dtype = if *dtype == Dtype::U32 { "U32" } else { "F32" };
+        let dtype = if stored.dtype == DType::U32 { "U32" } else { "F32" };
         // Writing to a string cannot fail.
         let _ = write!(
             json,
@@ -43,10 +42,6 @@ pub(super) fn elements(file: &mut impl Write, data: &[u32]) -> io::Result<()> {
     data.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()))
 }
 
-fn bytes(shape: &[usize]) -> u64 {
-    4 * shape.iter().map(|&n| n as u64).product::<u64>()
-}
-
 /// A string of JSON (RFC 8259).
 fn quoted(text: &str) -> String {
     let mut result = String::from("\"");
@@ -64,16 +59,16 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use safetensors::SafeTensors;
+    use safetensors::{Dtype, SafeTensors};
 
     use super::*;
 
     #[test]
     fn the_crate_reads_what_is_written() {
-        let stored = |dtype, shape: &[usize]| (dtype, shape.to_vec());
+        let stored = |dtype, shape: &[usize]| Stored { dtype, shape: shape.to_vec(), state: false };
         let shapes = [
-            ("a \"b\"\n\\".to_owned(), stored(Dtype::F32, &[2, 3])),
-            ("scalar".to_owned(), stored(Dtype::U32, &[])),
+            ("a \"b\"\n\\".to_owned(), stored(DType::F32, &[2, 3])),
+            ("scalar".to_owned(), stored(DType::U32, &[])),
         ];
         let all: String = (0..300).filter_map(char::from_u32).collect();
         let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);

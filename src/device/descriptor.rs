@@ -1,0 +1,38 @@
+//! What this crate asks of wgpu for a device, its own or an app's.
+
+use super::adapter::{Adapter, wanted_features};
+
+/// How to open a device for this crate: the features that its kernels and profiles use, where the adapter has them, all of the
+/// adapter's limits, and memory hints that suit a few large buffers. [`Device::open`](super::Device::open) opens with it; an
+/// app that opens its own device for [`Device::from_wgpu`](super::Device::from_wgpu) changes what it needs:
+///
+/// ```no_run
+/// # fn open(adapter: &wgpu::Adapter) -> Result<(), wgpu::RequestDeviceError> {
+/// let mut descriptor = wgrad::device::descriptor(adapter);
+/// descriptor.required_features |= wgpu::Features::TEXTURE_COMPRESSION_BC;
+/// let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// wgpu takes blocks of memory from the driver and puts buffers into them. With its default hints,
+/// [`Performance`](wgpu::MemoryHints::Performance), the first block of each kind of memory is 64 MiB (128 MiB for memory that
+/// the host does not see); with [`MemoryUsage`](wgpu::MemoryHints::MemoryUsage), which this descriptor has, 4 MiB (8 MiB). A
+/// buffer larger than the next block has a block of its own size. [`Device::driver_memory`](super::Device::driver_memory)
+/// tells what is reserved.
+///
+/// Cooperative matrices are not in it: they are an experimental feature of wgpu, which an app must allow itself.
+pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
+    let available = adapter.features();
+    let mut required_features = wanted_features(available);
+    if Adapter::new(&adapter.get_info(), &adapter.limits(), available, true).limits.long_words {
+        required_features |= wgpu::Features::SHADER_INT64;
+    }
+    wgpu::DeviceDescriptor {
+        label: Some("wgrad"),
+        required_features,
+        required_limits: adapter.limits(),
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,222 @@
+//! A safetensors file, read piece by piece: a model is never in host memory as a whole.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use super::failed;
+use crate::dtype::DType;
+use crate::error::Result;
+
+/// Bytes read at a time: a multiple of the size of every type that is read.
+const PIECE: usize = 1 << 20;
+/// The longest header that the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+/// An open file whose header agrees with its length.
+pub(super) struct File {
+    path: PathBuf,
+    file: std::fs::File,
+    header: Metadata,
+    /// Where the tensors begin.
+    start: u64,
+}
+
+impl File {
+    /// Reads the header and nothing else.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let mut file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
+        let bytes = file.metadata().map_err(|e| failed(path, &e))?.len();
+        let damaged = |why: String| failed(path, &format!("damaged: {why}"));
+        let Some(behind_length) = bytes.checked_sub(8) else {
+            return Err(damaged(format!("{bytes} bytes are no safetensors file")));
+        };
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(|e| failed(path, &e))?;
+        let length = u64::from_le_bytes(length);
+        if length > behind_length.min(LONGEST_HEADER) {
+            return Err(damaged(format!("a header of {length} bytes in a file of {bytes}")));
+        }
+        let mut header = vec![0; length as usize];
+        file.read_exact(&mut header).map_err(|e| failed(path, &e))?;
+        let header: Metadata = serde_json::from_slice(&header).map_err(|e| damaged(e.to_string()))?;
+        let start = 8 + length;
+        let wanted = start + header.data_len() as u64;
+        if wanted != bytes {
+            return Err(damaged(format!("the header describes {wanted} bytes, the file has {bytes}")));
+        }
+        Ok(Self { path: path.to_owned(), file, header, start })
+    }
+
+    /// Where it lies.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The texts in the header.
+    pub(super) fn notes(&self) -> BTreeMap<String, String> {
+        self.header.metadata().clone().unwrap_or_default().into_iter().collect()
+    }
+
+    /// Every tensor, by its name in the file.
+    pub(super) fn tensors(&self) -> BTreeMap<String, TensorInfo> {
+        self.header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect()
+    }
+
+    /// The elements of a tensor as `held` stores them, rounded to nearest, ties to even; and how many finite ones became
+    /// infinite. Words that are no `f32` come as their bits. The types must [agree](converts).
+    pub(super) fn elements(&mut self, info: &TensorInfo, held: DType) -> Result<(Vec<f32>, u64)> {
+        let (mut all, mut overflowed) = (Vec::with_capacity(info.shape.iter().product()), 0);
+        let exact = matches!((info.dtype, held), (Dtype::F32, DType::F32) | (Dtype::U32, DType::U32));
+        let width = info.dtype.bitsize() / 8;
+        self.pieces(info, |piece| {
+            for element in piece.chunks_exact(width) {
+                all.push(if exact {
+                    f32::from_bits(u32::from_le_bytes(array(element)))
+                } else {
+                    let element = wide(info.dtype, element);
+                    let stored = nearest(element, held);
+                    overflowed += u64::from(element.is_finite() && !stored.is_finite());
+                    stored
+                });
+            }
+        })?;
+        Ok((all, overflowed))
+    }
+
+    /// Whether two tensors have the same type, shape and bytes.
+    pub(super) fn equal(&mut self, a: &TensorInfo, b: &TensorInfo) -> Result<bool> {
+        if (a.dtype, &a.shape) != (b.dtype, &b.shape) {
+            return Ok(false);
+        }
+        let (from, to) = a.data_offsets;
+        let (mut one, mut other) = (vec![0; PIECE.min(to - from)], vec![0; PIECE.min(to - from)]);
+        for at in (0..to - from).step_by(PIECE) {
+            let n = PIECE.min(to - from - at);
+            self.read(from + at, &mut one[..n])?;
+            self.read(b.data_offsets.0 + at, &mut other[..n])?;
+            if one[..n] != other[..n] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives all bytes of a tensor to `take`, in whole elements.
+    fn pieces(&mut self, info: &TensorInfo, mut take: impl FnMut(&[u8])) -> Result<()> {
+        let (from, to) = info.data_offsets;
+        let mut piece = vec![0; PIECE.min(to - from)];
+        for at in (from..to).step_by(PIECE) {
+            let n = PIECE.min(to - at);
+            self.read(at, &mut piece[..n])?;
+            take(&piece[..n]);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.seek(SeekFrom::Start(self.start + at as u64));
+        read.and_then(|_| self.file.read_exact(bytes)).map_err(|e| failed(&self.path, &e))
+    }
+}
+
+/// Whether [`File::elements`] can make `held` of what the file has.
+pub(super) fn converts(file: Dtype, held: DType) -> bool {
+    match held {
+        DType::U32 => file == Dtype::U32,
+        DType::F32 | DType::F16 | DType::BF16 => {
+            matches!(file, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64)
+        }
+    }
+}
+
+/// An element of a floating-point type that [converts], exactly.
+fn wide(dtype: Dtype, element: &[u8]) -> f64 {
+    match dtype {
+        Dtype::F16 => f16::from_le_bytes(array(element)).to_f64(),
+        Dtype::BF16 => bf16::from_le_bytes(array(element)).to_f64(),
+        Dtype::F64 => f64::from_le_bytes(array(element)),
+        _ => f64::from(f32::from_le_bytes(array(element))),
+    }
+}
+
+/// The number nearest to `x` that `held` has, ties to even; infinite beyond the largest.
+fn nearest(x: f64, held: DType) -> f32 {
+    match held {
+        DType::F16 => f16::from_f32(to_odd(x)).to_f32(),
+        DType::BF16 => bf16::from_f32(to_odd(x)).to_f32(),
+        DType::F32 | DType::U32 => x as f32,
+    }
+}
+
+/// `x` in 24 bits, the last one set where bits are lost: rounded once more, to 22 bits or fewer, it gives what rounding `x`
+/// itself gives (Boldo & Melquiond 2008). Rounding to nearest twice would not, near ties.
+fn to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    if x.is_nan() || f64::from(near) == x {
+        return near;
+    }
+    let toward_zero = near.to_bits() - u32::from(f64::from(near).abs() > x.abs());
+    f32::from_bits(toward_zero | 1)
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("pieces are cut into whole elements")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All numbers of a 16-bit type, each with those around the middle to its neighbour: rounded once, not twice.
+    #[test]
+    fn f64_becomes_the_nearest_of_16_bits() {
+        let all = |held: DType| {
+            let number = move |bits: u16| match held {
+                DType::F16 => f16::from_bits(bits).to_f64(),
+                _ => bf16::from_bits(bits).to_f64(),
+            };
+            (0..u16::MAX >> 1)
+                .map(move |bits| (number(bits), number(bits + 1), bits))
+                .filter(|p| p.1.is_finite())
+        };
+        for held in [DType::F16, DType::BF16] {
+            let mut pairs = 0;
+            for (low, high, bits) in all(held) {
+                let middle = low + (high - low) / 2.0;
+                let even = if bits % 2 == 0 { low } else { high };
+                for (x, wanted) in [
+                    (low, low),
+                    (middle.next_down(), low),
+                    (middle, even),
+                    (middle.next_up(), high),
+                    (middle * (1.0 + 1e-12), high),
+                ] {
+                    assert_eq!(
+                        f64::from(nearest(x, held)),
+                        wanted,
+                        "{held}: {x:e} between {low:e} and {high:e}"
+                    );
+                    assert_eq!(f64::from(nearest(-x, held)), -wanted, "{held}: -{x:e}");
+                }
+                pairs += 1;
+            }
+            assert!(pairs > 31_000, "{held}: {pairs}");
+            for x in [1e300, f64::INFINITY] {
+                assert_eq!(nearest(x, held), f32::INFINITY);
+                assert_eq!(nearest(-x, held), f32::NEG_INFINITY);
+            }
+            assert_eq!(nearest(1e-300, held).to_bits(), 0);
+            assert_eq!(nearest(-1e-300, held).to_bits(), (-0f32).to_bits());
+            assert!(nearest(f64::NAN, held).is_nan());
+        }
+        // Below 65,520 the nearest is the largest number.
+        assert_eq!(nearest(65_519.999, DType::F16), 65_504.0);
+        assert_eq!(nearest(65_520.0, DType::F16), f32::INFINITY);
+        assert_eq!(nearest(0.1, DType::F32), 0.1);
+    }
+}
