@@ -1,0 +1,166 @@
+//! Bytes created, seen from outside: wgpu's own allocator has every buffer of a session and nothing else of it, and with this
+//! crate's descriptor it takes little more from the driver.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::{noise, some_labels};
+use wgrad::device::{Device, DeviceOptions, Select, descriptor};
+use wgrad::exec::{Debug, Session};
+use wgrad::models::Model;
+use wgrad::plan::{Offload, Plan, PlanOptions};
+
+/// What docs/out-of-memory.md says of `descriptor`: the most that is reserved is so much of what is created, and the first block
+/// of each kind of memory.
+const FACTOR: f64 = 1.25;
+const FIRST_BLOCKS: u64 = 16 << 20;
+
+/// Live allocations by name: how many, and how many bytes.
+type Allocations = BTreeMap<String, (u64, u64)>;
+
+/// Devices of an app's own on every adapter that wgrad would use, with these memory hints.
+fn on_each_app(hints: &wgpu::MemoryHints, body: impl Fn(Device)) {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let usable: Vec<_> = Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
+    let mut seen = 0;
+    for raw in pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all())) {
+        let info = raw.get_info();
+        if !usable.iter().any(|a| a.name == info.name && a.backend == info.backend.to_str()) {
+            continue;
+        }
+        seen += 1;
+        let asked = wgpu::DeviceDescriptor { memory_hints: hints.clone(), ..descriptor(&raw) };
+        let (device, queue) =
+            pollster::block_on(raw.request_device(&asked)).expect("the adapter has all of it");
+        body(Device::from_wgpu(device, queue));
+    }
+    assert_eq!(seen, usable.len(), "every adapter that wgrad would use is here");
+}
+
+fn plan(name: &str, batch: usize, offload: Offload, device: &Device) -> Plan {
+    let step = Model::named(name, 0).expect("a model").train_step(batch).expect("valid");
+    step.plan(&PlanOptions { offload, ..PlanOptions::default() }, device.limits()).expect("planned")
+}
+
+/// `None` where the backend does not report.
+fn allocations(device: &Device) -> Option<Allocations> {
+    device.wait(None).expect("it runs");
+    let report = device.wgpu_device().generate_allocator_report();
+    if report.is_none() {
+        eprintln!("SKIPPED: {}: the backend does not report allocations", device.adapter().name);
+    }
+    let mut all = Allocations::new();
+    for allocation in report?.allocations {
+        let (count, bytes) = all.entry(allocation.name).or_default();
+        *count += 1;
+        *bytes += allocation.size;
+    }
+    Some(all)
+}
+
+fn train(session: &mut Session) {
+    session.feed("x", &noise(0, 128 * 784, 0.0, 1.0)).expect("valid");
+    session.feed("y", &some_labels(0, 128, 10)).expect("valid");
+    for _ in 0..3 {
+        session.step().expect("it runs");
+    }
+    session.loss().expect("finite");
+}
+
+/// The allocator's list before a session, while it trains, and after it: the difference is the session's buffers, each by its
+/// name, in number and in bytes but for the rounding of each.
+#[test]
+fn the_allocator_has_what_a_session_creates() {
+    on_each_app(&wgpu::MemoryHints::MemoryUsage, |device| {
+        let Some(before) = allocations(&device) else { return };
+        let evaluate = Model::named("mlp", 0).expect("a model").forward(32).expect("valid");
+        let evaluate = evaluate.plan(device.limits()).expect("planned");
+        for offload in [Offload::OFF, Offload::OPTIMIZER] {
+            let plan = plan("mlp", 128, offload, &device);
+            let mut session =
+                Session::with_plans(&device, &[&plan, &evaluate], Debug::default()).expect("it opens");
+            train(&mut session);
+            let during = allocations(&device).expect("it reported before");
+            let of_session: Allocations =
+                during.into_iter().filter(|(name, _)| !before.contains_key(name)).collect();
+            let count: u64 = of_session.values().map(|(count, _)| count).sum();
+            assert_eq!(count, session.buffers() as u64, "{of_session:?}");
+            let bytes: u64 = of_session.values().map(|(_, bytes)| bytes).sum();
+            let created = session.device_bytes();
+            println!("{}: {created} created, {bytes} allocated", device.adapter().name);
+            assert!((created..=created + 256 * count).contains(&bytes), "{created} created: {of_session:?}");
+            // The largest by name, each on its own.
+            let footprint = session.footprint();
+            for (name, wanted) in [("persistent.0", footprint.persistent), ("step.0", footprint.step)] {
+                let (count, bytes) = of_session[name];
+                assert_eq!(count, 1);
+                assert!((wanted..wanted + 256).contains(&bytes), "{name}: {bytes} of {wanted}");
+            }
+            assert_eq!(
+                of_session.keys().any(|name| name.starts_with("offload")),
+                offload == Offload::OPTIMIZER
+            );
+            drop(session);
+            assert_eq!(allocations(&device).expect("it reported before"), before, "all of it is given back");
+        }
+    });
+}
+
+/// What wgpu takes from the driver for a session: little more than the session creates with this crate's hints, several times as
+/// much with wgpu's own.
+#[test]
+fn little_more_is_reserved_than_is_created() {
+    let jobs = [("digits", 32), ("mlp", 128), ("cnn", 128), ("lenet", 512), ("gpt-nano", 4)];
+    let reserved = |hints: &wgpu::MemoryHints, each: &dyn Fn(&str, u64, u64)| {
+        on_each_app(hints, |device| {
+            // A device gives blocks back once they are empty, all but the last.
+            for (name, batch) in jobs {
+                let session =
+                    Session::new(&device, &plan(name, batch, Offload::OFF, &device)).expect("it opens");
+                session.wait().expect("it is there");
+                let Some(driver) = device.driver_memory() else {
+                    eprintln!("SKIPPED: {}: the backend does not report allocations", device.adapter().name);
+                    return;
+                };
+                let created = session.device_bytes();
+                let factor = driver.reserved as f64 / created as f64;
+                println!(
+                    "{name} {batch}, {hints:?}, {}: {created} created, {driver}, {factor:.2}",
+                    device.adapter().name
+                );
+                assert!(
+                    driver.allocated >= created && driver.reserved >= driver.allocated,
+                    "{name}: {driver}"
+                );
+                each(name, created, driver.reserved);
+            }
+        });
+    };
+    reserved(&wgpu::MemoryHints::MemoryUsage, &|name, created, reserved| {
+        let most = (FACTOR * created as f64) as u64 + FIRST_BLOCKS;
+        assert!(
+            reserved <= most,
+            "{name}: {reserved} reserved for {created}, {most} are said to be the most"
+        );
+    });
+    reserved(&wgpu::MemoryHints::Performance, &|name, created, reserved| {
+        assert!(
+            reserved >= 64 << 20,
+            "{name}: {reserved} reserved for {created}: the page says at least 64 MiB"
+        );
+    });
+}
+
+/// A device that an app opens with the descriptor takes the plans of one that this crate opens, but for cooperative matrices.
+#[test]
+fn the_descriptor_gives_an_app_the_same_limits() {
+    on_each_app(&wgpu::MemoryHints::MemoryUsage, |app| {
+        let select = Select::Named(app.adapter().name.clone());
+        let own = Device::open(&DeviceOptions { select, cooperative: false, ..DeviceOptions::default() });
+        let own = own.expect("it is usable");
+        assert_eq!(app.limits(), own.limits());
+        assert_eq!(app.adapter().subgroups, own.adapter().subgroups);
+        assert_eq!(app.timestamp_period().is_some(), own.timestamp_period().is_some());
+    });
+}
