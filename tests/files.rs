@@ -1,12 +1,9 @@
 //! Weight files of others: state dicts as PyTorch writes them, every floating-point type, names that differ, and files that fit
 //! in part. `golden/state_dict.py` made those of PyTorch.
 #![cfg(feature = "safetensors")]
-#![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,45 +21,6 @@ use wgrad::graph::{Init, Params, Tensor, Window};
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
 use wgrad::optim::{AdamW, Optimizer, Sgd};
 use wgrad::plan::{Forward, Offload, Plan, PlanOptions, TrainStep};
-
-/// Bytes of the heap that this thread holds, and the most since [`peak_of`] began.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
-}
-
-fn count(bytes: i64) {
-    // While a thread ends its counter is gone, and nothing measured runs any more.
-    let _ = HELD.try_with(|held| {
-        let (now, peak) = held.get();
-        held.set((now + bytes, peak.max(now + bytes)));
-    });
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The most bytes that `work` adds to this thread's heap at a time.
-fn peak_of(work: impl FnOnce()) -> u64 {
-    let (before, _) = HELD.get();
-    HELD.set((before, before));
-    work();
-    (HELD.get().1 - before).max(0) as u64
-}
 
 /// The network of `golden/state_dict.py`.
 struct Net {
@@ -564,55 +522,6 @@ fn words_are_not_converted() {
         file.write(&all, Some(2));
         let what = format!("`{codes}` is F32 ");
         refused(session.load_with(&file.0, &not_strict()), &[&what, "u32", "no other type is converted"]);
-    });
-}
-
-/// A file of 32 MiB in 32 tensors is never in host memory as a whole, nor are two of them.
-#[test]
-fn a_file_is_read_tensor_by_tensor() {
-    const COUNT: usize = 32;
-    const ONE: usize = 1 << 20;
-    let params = Params::new(0);
-    let names: Vec<String> = (0..COUNT).map(|i| format!("w{i}")).collect();
-    let all: Vec<_> = names.iter().map(|name| params.add(name, [512, 512], Init::Constant(0.0))).collect();
-    let forward = Forward::trace(&params, "sum", |trace| {
-        let sums = all.iter().map(|w| trace.param(w).sum(&[]));
-        sums.reduce(|a, b| a.add(&b)).expect("some")
-    });
-    let forward = forward.expect("valid");
-    let file = Scratch::new("large");
-    on_each(devices(), |device| {
-        let mut session = open(device, &forward.plan(device.limits()).expect("planned"));
-        for dtype in [Dtype::F32, Dtype::F64] {
-            let one = |i: usize| -> Vec<u8> {
-                let x = i as f64 + 0.5;
-                let bytes = if dtype == Dtype::F64 {
-                    x.to_le_bytes().to_vec()
-                } else {
-                    (x as f32).to_le_bytes().to_vec()
-                };
-                bytes.repeat(ONE / 4)
-            };
-            let tensors: Tensors =
-                names.iter().enumerate().map(|(i, n)| (n.clone(), (dtype, vec![512, 512], one(i)))).collect();
-            file.write(&tensors, None);
-            drop(tensors);
-            let peak = peak_of(|| session.load(&file.0).expect("it fits"));
-            println!(
-                "{dtype:?}: {peak} bytes at most while {} are loaded",
-                std::fs::metadata(&file.0).expect("there").len()
-            );
-            // One tensor, and a piece of the file.
-            assert!(peak < 3 * ONE as u64, "{dtype:?}: {peak} bytes");
-            for (i, name) in names.iter().enumerate() {
-                assert!(
-                    session.parameter(name).expect("there").iter().all(|x| *x == i as f32 + 0.5),
-                    "{name}"
-                );
-            }
-        }
-        let peak = peak_of(|| drop(wgrad::exec::read_notes(&file.0).expect("there")));
-        assert!(peak < ONE as u64 / 4, "{peak} bytes for notes");
     });
 }
 

@@ -2,6 +2,10 @@
 
 use super::adapter::{Adapter, wanted_features};
 
+/// Bytes of the blocks in which small buffers lie. For memory that the host sees wgpu takes half of it, and nowhere less than
+/// 4 MiB.
+const BLOCK: u64 = 4 << 20;
+
 /// How to open a device for this crate: the features that its kernels and profiles use, where the adapter has them, all of the
 /// adapter's limits, and memory hints that suit a few large buffers. [`Device::open`](super::Device::open) opens with it; an
 /// app that opens its own device for [`Device::from_wgpu`](super::Device::from_wgpu) changes what it needs:
@@ -15,11 +19,10 @@ use super::adapter::{Adapter, wanted_features};
 /// # }
 /// ```
 ///
-/// wgpu takes blocks of memory from the driver and puts buffers into them. With its default hints,
-/// [`Performance`](wgpu::MemoryHints::Performance), the first block of each kind of memory is 64 MiB (128 MiB for memory that
-/// the host does not see); with [`MemoryUsage`](wgpu::MemoryHints::MemoryUsage), which this descriptor has, 4 MiB (8 MiB). A
-/// buffer larger than the next block has a block of its own size. [`Device::driver_memory`](super::Device::driver_memory)
-/// tells what is reserved.
+/// wgpu takes blocks of memory from the driver and puts buffers into them; one that is larger than a block has a block of its own
+/// size. By default the first blocks of wgpu are 128 MiB of memory that the host does not see and 64 MiB of each kind that it
+/// sees, and a session fills little of them: it has a few large buffers and some small ones. With the hints of this descriptor
+/// every block has 4 MiB, the least that wgpu takes. [`Device::driver_memory`](super::Device::driver_memory) tells what is reserved.
 ///
 /// Cooperative matrices are not in it: they are an experimental feature of wgpu, which an app must allow itself.
 pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
@@ -32,7 +35,7 @@ pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
         label: Some("wgrad"),
         required_features,
         required_limits: adapter.limits(),
-        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: BLOCK..BLOCK },
         ..Default::default()
     }
 }
