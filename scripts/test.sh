@@ -91,6 +91,9 @@ stage test run_tests "$@"
 printf '\n%s\n' 'stage      result   wall'
 printf '%s\n' "${summary[@]}"
 printf '\n'
+# What tests left out here, each once; some programs say it while the harness has a line half written.
+grep -o 'SKIPPED: .*' "$log" | sort -u || true
+printf '\n'
 # Last, cargo's own lines, one for each test program.
 grep '^test result:' "$log" || echo 'no test ran'
 exit "$failed"

@@ -250,6 +250,42 @@ mod tests {
         assert_eq!([input, weight], [forward; 2]);
     }
 
+    /// Bytes are those of one pass over each tensor, but for what is read twice, in part, or written in place.
+    #[test]
+    fn traffic_is_counted_by_passes() {
+        let params = Params::new(0);
+        let weights = params.add("w", [2, 3, 4, 5], Init::Constant(0.5));
+        let scales = params.add("scale", [3], Init::Constant(1.0));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let scale = trace.param(&scales);
+            let normal = trace.param(&weights).batch_norm_train(&scale, &scale, 1e-5, None);
+            normal.square().slice(0, 0..1).exp().sum(&[])
+        })
+        .expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = crate::autodiff::differentiate(graph, loss).expect("a scalar");
+        crate::optim::Optimizer::named("momentum")
+            .and_then(|momentum| momentum.append(&trace, gradients, crate::optim::Clip::Off))
+            .expect("valid");
+        let graph = trace.finish().expect("valid");
+        let (image, channels) = (120, 3);
+        let floats = |n: u64| 4 * n;
+        assert_eq!(cost_of("batch_stats", &graph).bytes, floats(image + 3 * channels));
+        assert_eq!(cost_of("batch_norm", &graph).bytes, floats(2 * image + 4 * channels));
+        // Image and gradient, mean, deviation and scale twice; the image's gradient and those of scale and offset once.
+        let grad = graph.nodes.iter().find(|node| node.op.name() == "batch_norm_grad").expect("a gradient");
+        assert_eq!((grad.inputs.len(), grad.outputs.len()), (6, 3));
+        let (twice, once) = (2 * image + 4 * channels, image + 2 * channels);
+        assert_eq!(graph.cost(grad).bytes, floats(2 * twice + once));
+        assert_eq!(graph.cost(grad).flops, 16 * image);
+        assert_eq!(cost_of("slice", &graph).bytes, floats(2 * image / 2));
+        // Weight and momentum are read and written, the gradient is read.
+        let update = graph.nodes.iter().rfind(|node| node.op.name() == "momentum").expect("an update");
+        let size = graph.value(update.inputs[0]).shape.numel();
+        let scalars: u64 = update.inputs[3..].iter().map(|id| graph.value(*id).bytes()).sum();
+        assert_eq!(graph.cost(update).bytes, floats(5 * size) + scalars);
+    }
+
     #[test]
     fn the_slower_of_the_two_decides() {
         let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0, host_bytes_per_s: 1.0 };

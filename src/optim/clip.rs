@@ -44,3 +44,51 @@ impl Clip {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Init, Params};
+    use crate::limits::Limits;
+    use crate::optim::{Optimizer, Sgd};
+    use crate::plan::{PlanOptions, TrainStep};
+    use crate::reference::Twin;
+
+    /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4.
+    fn taken(clip: Clip) -> [f64; 2] {
+        let params = Params::new(0);
+        let [a, b] = [("a", 3.0), ("b", -4.0)].map(|(name, slope)| (params.add(name, [1], Init::Constant(0.0)), slope));
+        let step = TrainStep::trace(&params, |trace| {
+            trace.param(&a.0).scale(a.1).add(&trace.param(&b.0).scale(b.1)).sum(&[])
+        });
+        let optimizer = Optimizer::from(Sgd { lr: 1.0, ..Sgd::default() });
+        let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
+        let plan = step.and_then(|step| step.plan(&options, &Limits::default())).expect("planned");
+        let mut twin = Twin::new(plan.graph());
+        twin.set_step(&optimizer.scalars(0, 1.0, 0));
+        twin.run().expect("it runs");
+        ["a", "b"].map(|name| -twin.parameter(name).expect("there")[0])
+    }
+
+    #[test]
+    fn a_norm_above_the_limit_is_scaled_to_it_and_one_below_is_left_alone() {
+        assert_eq!(taken(Clip::Off), [3.0, -4.0]);
+        // The norm is 5: the limit is never a target.
+        for limit in [5.1, 6.0, 1e6] {
+            assert_eq!(taken(Clip::Norm(limit)), [3.0, -4.0], "norm at most {limit}");
+        }
+        for limit in [4.9, 1.0, 1e-3] {
+            let shrunk = taken(Clip::Norm(limit));
+            let share = f64::from(limit) / (5.0 + 1e-6);
+            for (shrunk, whole) in shrunk.iter().zip([3.0, -4.0]) {
+                assert!((shrunk / (share * whole) - 1.0).abs() < 1e-6, "norm at most {limit}: {shrunk} of {whole}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_cut_on_both_sides() {
+        assert_eq!(taken(Clip::Value(3.5)), [3.0, -3.5]);
+        assert_eq!(taken(Clip::Value(0.5)), [0.5, -0.5]);
+    }
+}

@@ -3,6 +3,7 @@
 use super::unchecked;
 use crate::support::close::EXACT;
 use crate::support::compare::compare;
+use crate::support::skip::skip;
 
 /// Grids are folded into rows beyond 65,535 workgroups: a wrong fold leaves elements out or computes them twice.
 #[test]
@@ -10,7 +11,7 @@ fn more_workgroups_than_a_dimension_holds() {
     let n = 4 * 64 * 65_535 + 4 * 64 * 3 + 5;
     unchecked(|device, limits| {
         if 4 * n as u64 > limits.max_binding {
-            eprintln!("SKIPPED: {} binds at most {} bytes", limits.name, limits.max_binding);
+            skip(&format!("{} binds at most {} bytes", limits.name, limits.max_binding));
             return;
         }
         let plan = compare(device, limits, |trace, batch| {

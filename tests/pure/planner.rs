@@ -1,9 +1,16 @@
 //! The offset planner against random problems, nasty ones, and the public ones in the folder that `WGRAD_PROBLEMS` names.
 
-use std::path::{Path, PathBuf};
+#[path = "support/problems.rs"]
+mod problems;
+#[path = "support/skip.rs"]
+mod skip;
+
+use std::path::Path;
 use std::time::Duration;
 
+use problems::{brute_force, lowest_place};
 use proptest::prelude::*;
+use skip::public_problems;
 use wgrad::memory::planner::{
     Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem, solve,
     validate, write_problem, write_solution,
@@ -21,60 +28,6 @@ fn packed(problem: &Problem, effort: Effort) -> Packing {
     assert_eq!(certificate.gap, certificate.height - certificate.lower_bound);
     assert_eq!(certificate.optimal, certificate.gap == 0);
     packing
-}
-
-/// The lowest offset for item `next` beside those at `places`.
-fn lowest_place(items: &[Item], places: &[(usize, u64)], next: usize) -> u64 {
-    let item = &items[next];
-    let meets = |other: &Item| item.lower < other.upper && other.lower < item.upper;
-    let mut taken: Vec<(u64, u64)> = places
-        .iter()
-        .filter(|&&(placed, _)| meets(&items[placed]) && items[placed].size > 0)
-        .map(|&(placed, offset)| (offset, offset + items[placed].size))
-        .collect();
-    taken.sort_unstable();
-    let mut offset = 0;
-    for (start, end) in taken {
-        if offset + item.size <= start {
-            break;
-        }
-        offset = offset.max(end.next_multiple_of(item.alignment));
-    }
-    offset
-}
-
-/// The lowest height there is: every order, each item at the lowest place that the ones before it leave.
-/// Some order gives an optimum, because every packing can be pushed to the ground.
-fn lowest_of_all_orders(items: &[Item], places: &mut Vec<(usize, u64)>, height: u64, best: &mut u64) {
-    if height >= *best {
-        return;
-    }
-    if places.len() == items.len() {
-        *best = height;
-        return;
-    }
-    for next in 0..items.len() {
-        if places.iter().any(|&(placed, _)| placed == next) {
-            continue;
-        }
-        let item = &items[next];
-        let offset = item.fixed.map_or_else(|| lowest_place(items, places, next), |place| place.offset);
-        places.push((next, offset));
-        lowest_of_all_orders(items, places, height.max(offset + item.size), best);
-        places.pop();
-    }
-}
-
-fn brute_force(items: &[Item]) -> u64 {
-    let mut ordered = items.to_vec();
-    ordered.sort_by_key(|item| item.fixed.is_none());
-    let fixed = ordered.iter().filter(|item| item.fixed.is_some()).count();
-    let mut places: Vec<(usize, u64)> =
-        (0..fixed).map(|i| (i, ordered[i].fixed.map_or(0, |place| place.offset))).collect();
-    let height = places.iter().map(|&(i, offset)| offset + ordered[i].size).max().unwrap_or(0);
-    let mut best = u64::MAX;
-    lowest_of_all_orders(&ordered, &mut places, height, &mut best);
-    best
 }
 
 fn item(sizes: std::ops::Range<u64>, alignments: &'static [u64]) -> impl Strategy<Value = Item> {
@@ -326,20 +279,6 @@ fn a_solution_file_is_a_problem_in_which_everything_stays() {
     assert_eq!(packed(&held, Effort::Exact).solution, packing.solution);
 }
 
-/// The public problems, if `WGRAD_PROBLEMS` names the folder that holds them.
-fn public_problems(folder: &str) -> Option<Vec<PathBuf>> {
-    let Some(root) = std::env::var_os("WGRAD_PROBLEMS") else {
-        eprintln!("SKIPPED: set WGRAD_PROBLEMS to the folder of public problems ({folder}/*.csv)");
-        return None;
-    };
-    let entries = std::fs::read_dir(Path::new(&root).join(folder)).expect("WGRAD_PROBLEMS names a folder");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
-    files.sort();
-    assert!(!files.is_empty(), "no problems in {folder}");
-    Some(files)
-}
-
 fn read(path: &Path) -> Problem {
     let text = std::fs::read_to_string(path).expect("readable");
     read_problem(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -347,7 +286,7 @@ fn read(path: &Path) -> Problem {
 
 #[test]
 fn challenging_problems_are_solved_to_their_bound() {
-    for path in public_problems("minimalloc").unwrap_or_default() {
+    for path in public_problems("minimalloc") {
         let certificate = packed(&read(&path), Effort::Balanced).certificate;
         assert!(certificate.optimal, "{}: {certificate:?}", path.display());
     }
@@ -356,7 +295,7 @@ fn challenging_problems_are_solved_to_their_bound() {
 #[test]
 fn real_traces_are_packed_to_their_bound() {
     for folder in ["pytorch", "idealloc"] {
-        for path in public_problems(folder).unwrap_or_default() {
+        for path in public_problems(folder) {
             let certificate = packed(&read(&path), Effort::Balanced).certificate;
             assert!(certificate.optimal, "{}: {certificate:?}", path.display());
         }

@@ -1,10 +1,15 @@
 //! Every strategy and every pool against a model that knows only what is alive. `cargo test --release` runs millions of
 //! operations, a debug build a share of them.
 
+#[path = "support/skip.rs"]
+mod skip;
+
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
+use skip::{committed_problems, csv_files, public_problems};
 use wgrad::memory::replay::{Outcome, contenders, replay};
 use wgrad::memory::trace::Trace;
 use wgrad::memory::{
@@ -334,23 +339,14 @@ fn pool_statistics_add_up_over_long_runs() {
     }
 }
 
-/// The public traces, where `WGRAD_PROBLEMS` names their folder.
-fn traces(folder: &str) -> Vec<(String, Trace)> {
-    let Ok(root) = std::env::var("WGRAD_PROBLEMS") else {
-        eprintln!("SKIPPED: WGRAD_PROBLEMS does not name the folder with the public traces");
-        return Vec::new();
-    };
-    let entries = std::fs::read_dir(std::path::Path::new(&root).join(folder)).expect("a folder of traces");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
-    paths.sort();
-    assert!(!paths.is_empty(), "{root}/{folder} holds no CSV");
-    let read = |path: std::path::PathBuf| {
+/// The traces in CSV of a folder, by name.
+fn traces(files: Vec<PathBuf>) -> Vec<(String, Trace)> {
+    let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).expect("readable");
         let name = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
         (name, Trace::parse(&text).expect("a trace of lifetimes"))
     };
-    paths.into_iter().map(read).collect()
+    files.into_iter().map(read).collect()
 }
 
 fn outcome(trace: &Trace, name: &str) -> Outcome {
@@ -372,7 +368,7 @@ fn the_pytorch_mode_reserves_what_pytorch_reserved() {
         ("medium_ctx512_inference", 1890),
         ("medium_ctx1024_inference", 3056),
     ];
-    for (name, trace) in traces("pytorch") {
+    for (name, trace) in traces(public_problems("pytorch")) {
         let (_, mib) =
             reported.into_iter().find(|(known, _)| *known == name).expect("a figure for every trace");
         let error = outcome(&trace, "pytorch").peak_reserved as f64 / (mib << 20) as f64 - 1.0;
@@ -382,7 +378,8 @@ fn the_pytorch_mode_reserves_what_pytorch_reserved() {
 
 #[test]
 fn best_fit_in_one_page_stays_within_two_percent_of_the_bound() {
-    for (name, trace) in traces("pytorch").into_iter().chain(traces("idealloc")) {
+    let public = traces(public_problems("pytorch")).into_iter().chain(traces(public_problems("idealloc")));
+    for (name, trace) in public.chain(traces(csv_files(&committed_problems("")))) {
         for (strategy, limit) in [("best-fit", 1.02), ("two-ended", 1.013), ("bins", 1.026)] {
             let ratio = outcome(&trace, strategy).ratio;
             assert!(ratio <= limit, "{name}: {strategy} reserves {ratio:.4} of the lower bound");

@@ -1,6 +1,7 @@
 //! What a run says of itself: statistics, profiles, traces, snapshots.
 
 use crate::support;
+use crate::support::skip::skip;
 use crate::support::{devices, on_each};
 use wgrad::device::Device;
 use wgrad::exec::{Eager, ProgramId, Session};
@@ -128,7 +129,7 @@ fn a_profile_times_every_dispatch_and_changes_no_bit() {
             Ok(profile) => profile,
             Err(error) if device.timestamp_period().is_none() => {
                 assert!(error.to_string().contains("timestamp"), "{error}");
-                eprintln!("SKIPPED: {error}");
+                skip(&error.to_string());
                 return;
             }
             Err(error) => panic!("{error}"),

@@ -1,5 +1,6 @@
 //! Every adapter of the machine, opened once for a test program, and the classes each can be planned for.
 
+use super::skip::skip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
@@ -24,7 +25,7 @@ fn open_all(checked: bool) -> Vec<Device> {
     let all = Device::list();
     for adapter in &all {
         if let Some(why) = &adapter.unusable {
-            eprintln!("SKIPPED: adapter {}: {why}", adapter.name);
+            skip(&format!("adapter {}: {why}", adapter.name));
         }
     }
     let usable: Vec<_> = all.into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
@@ -37,7 +38,7 @@ fn open_all(checked: bool) -> Vec<Device> {
         );
     }
     if usable.is_empty() {
-        eprintln!("SKIPPED: no adapter on this machine, nothing ran on a device");
+        skip("no adapter on this machine, nothing ran on a device");
     }
     let open = |name: String| {
         let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
@@ -62,7 +63,7 @@ pub fn cooperative() -> Vec<(&'static Device, Limits)> {
     if all.is_empty() {
         let required = std::env::var_os("WGRAD_REQUIRE_COOPERATIVE").is_some_and(|value| value == "1");
         assert!(!required, "WGRAD_REQUIRE_COOPERATIVE: no adapter here has cooperative matrices");
-        eprintln!("SKIPPED: no adapter here has cooperative matrices (scripts/recent_mesa.sh builds one)");
+        skip("no adapter here has cooperative matrices (scripts/recent_mesa.sh builds one)");
     }
     all
 }
@@ -99,7 +100,7 @@ pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
     };
     let (rows, others): (Vec<_>, Vec<_>) = ROWS.iter().partition(|row| row.runs_on(own));
     for row in others {
-        println!("{}: {} does not run", own.name, row.name);
+        skip(&format!("{}: {} does not run", own.name, row.name));
     }
     rows.into_iter().map(with).collect()
 }

@@ -20,6 +20,7 @@ pub mod image_cases;
 pub mod networks;
 pub mod random_graph;
 pub mod row_cases;
+pub mod skip;
 
 #[cfg(feature = "gpu")]
 pub use adapters::{

@@ -10,13 +10,23 @@ use super::problem::Item;
 /// of the alignments, so each of them but the topmost takes its size rounded up to `g`. An item that is fixed
 /// reaches at least its own end.
 pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64> {
-    bound_of(items.into_iter().map(|item| Load {
+    lower_bound_in_chunks(items, 1)
+}
+
+/// The same for the heights of `chunks` lines together, over which the items may be dealt out as one likes: the topmost item
+/// of each line takes no more than its size.
+pub(super) fn lower_bound_in_chunks<'a>(
+    items: impl IntoIterator<Item = &'a Item>,
+    chunks: usize,
+) -> Option<u64> {
+    let load = |item: &Item| Load {
         lower: item.lower,
         upper: item.upper,
         size: item.size,
         alignment: item.alignment,
         fixed: item.fixed.map(|place| place.offset),
-    }))
+    };
+    bound_of(items.into_iter().map(load), chunks)
 }
 
 /// What the bound looks at.
@@ -28,8 +38,8 @@ pub(super) struct Load {
     pub fixed: Option<u64>,
 }
 
-/// [`lower_bound`] of anything.
-pub(super) fn bound_of(items: impl IntoIterator<Item = Load>) -> Option<u64> {
+/// [`lower_bound_in_chunks`] of anything.
+pub(super) fn bound_of(items: impl IntoIterator<Item = Load>, chunks: usize) -> Option<u64> {
     let items: Vec<Load> = items.into_iter().filter(|item| item.size > 0).collect();
     let unit = common_alignment(items.iter().map(|item| item.alignment));
     let mut highest: u128 = 0;
@@ -49,8 +59,7 @@ pub(super) fn bound_of(items: impl IntoIterator<Item = Load>) -> Option<u64> {
         if starts {
             live += padded;
             *paddings.entry(padding).or_default() += 1;
-            let top = paddings.last_key_value().map_or(0, |(padding, _)| u128::from(*padding));
-            highest = highest.max(live - top);
+            highest = highest.max(live - largest(&paddings, chunks));
         } else {
             live -= padded;
             if let Some(count) = paddings.get_mut(&padding) {
@@ -62,6 +71,20 @@ pub(super) fn bound_of(items: impl IntoIterator<Item = Load>) -> Option<u64> {
         }
     }
     u64::try_from(highest).ok()
+}
+
+/// The sum of the `count` largest of `paddings`, which says how often each occurs.
+fn largest(paddings: &BTreeMap<u64, usize>, count: usize) -> u128 {
+    let (mut sum, mut left) = (0, count);
+    for (&padding, &times) in paddings.iter().rev().take_while(|(padding, _)| **padding > 0) {
+        let taken = times.min(left);
+        sum += u128::from(padding) * taken as u128;
+        left -= taken;
+        if left == 0 {
+            break;
+        }
+    }
+    sum
 }
 
 /// The greatest common divisor of `alignments`; 1 if there are none.
@@ -91,6 +114,14 @@ mod tests {
         let items = [Item::new("a", 0, 5, 10).aligned(16), Item::new("b", 0, 5, 3).aligned(32)];
         assert_eq!(lower_bound(&items), Some(16 + 16 - 13));
         assert_eq!(common_alignment([256, 96]), 32);
+    }
+
+    #[test]
+    fn each_chunk_has_a_topmost() {
+        let item = |size| Item::new("a", 0, 5, size).aligned(16);
+        let items = [item(10), item(3), item(3), item(16)];
+        let bounds = [1, 2, 3, 4].map(|chunks| lower_bound_in_chunks(&items, chunks));
+        assert_eq!(bounds, [64 - 13, 64 - 13 - 13, 64 - 13 - 13 - 6, 32].map(Some));
     }
 
     #[test]

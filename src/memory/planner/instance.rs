@@ -156,13 +156,14 @@ impl Instance {
 
     /// A height in bytes that no packing of this line is below; `None` if it does not fit 64 bits.
     pub(super) fn bound(&self) -> Option<u64> {
-        bound_of((0..self.len()).map(|i| Load {
+        let load = |i: usize| Load {
             lower: self.first[i].into(),
             upper: self.last[i].into(),
             size: self.size[i],
             alignment: self.alignment[i],
             fixed: self.fixed[i],
-        }))
+        };
+        bound_of((0..self.len()).map(load), 1)
     }
 
     /// Positions of the items that may be placed freely.

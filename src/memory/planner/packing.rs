@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::greedy::Fit;
 use super::order::Order;
 use super::problem::Solution;
+use super::validate::Violation;
 
 /// How much work is spent. Budgets are counted in steps, so a result depends on the effort alone, not on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +81,7 @@ impl fmt::Display for Method {
 pub struct Certificate {
     /// Heights of all arenas together, in bytes.
     pub height: u64,
-    /// No packing that keeps the arenas apart is lower, in bytes.
+    /// No packing into as many arenas that keeps them apart is lower, in bytes.
     pub lower_bound: u64,
     /// `height - lower_bound`, in bytes.
     pub gap: u64,
@@ -88,6 +89,16 @@ pub struct Certificate {
     pub optimal: bool,
     /// How the packing was found; for several arenas, the costliest method that was needed.
     pub method: Method,
+}
+
+impl Certificate {
+    /// Of a packing of `height` bytes and a proof that none is below `lower_bound`: they cannot contradict each other.
+    pub(super) fn new(height: u64, lower_bound: u64, method: Method) -> Result<Self, Violation> {
+        let Some(gap) = height.checked_sub(lower_bound) else {
+            return Err(Violation::BelowBound { height, lower_bound });
+        };
+        Ok(Self { height, lower_bound, gap, optimal: gap == 0, method })
+    }
 }
 
 /// A validated solution and what is known about it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bound::lower_bound;
+use super::bound::{lower_bound, lower_bound_in_chunks};
 use super::budget::Budget;
 use super::check::check;
 use super::cut;
@@ -39,14 +39,18 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
         let (limit, effort) = (problem.max_arena, options.effort);
         let goal = Goal { bound: least, enough: least.max(spare), limit, effort };
         let found = pack_arena(&Instance::new(&items), goal, &mut budget).ok_or_else(overflow)?;
-        bound = bound.checked_add(found.proved).ok_or_else(overflow)?;
+        // The limit has cut the line: what was proved of one line need not hold of several.
+        let proved = match found.layout.heights.len() {
+            0 | 1 => found.proved,
+            chunks => lower_bound_in_chunks(items.iter().copied(), chunks).ok_or_else(overflow)?,
+        };
+        bound = bound.checked_add(proved).ok_or_else(overflow)?;
         method = costlier(method, found.method);
         write_back(members, &found.layout, arena, &mut solution);
     }
     validate(problem, &solution)?;
     let height = solution.arenas.iter().try_fold(0u64, |sum, h| sum.checked_add(*h)).ok_or_else(overflow)?;
-    let (gap, optimal) = (height - bound, height == bound);
-    Ok(Packing { solution, certificate: Certificate { height, lower_bound: bound, gap, optimal, method } })
+    Ok(Packing { certificate: Certificate::new(height, bound, method)?, solution })
 }
 
 /// Units of work, about a nanosecond each.

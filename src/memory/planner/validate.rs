@@ -80,6 +80,14 @@ pub enum Violation {
         /// The other.
         second: usize,
     },
+    /// The packing is lower than what was proved to be the lowest height.
+    #[error("the packing takes {height} bytes, less than the {lower_bound} that were proved to be the least")]
+    BelowBound {
+        /// Heights of all arenas together in bytes.
+        height: u64,
+        /// The bound in bytes.
+        lower_bound: u64,
+    },
 }
 
 /// Checks every rule: one place per item, alignment, limits, fixed places, arenas kept apart, and no two items that are

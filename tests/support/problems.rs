@@ -1,0 +1,199 @@
+//! Packing problems whose lowest height is known: small ones by trying everything, larger ones because of how they are made.
+//! Nothing here is taken from the planner but its types.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use wgrad::memory::planner::{Item, Problem};
+use wgrad::random;
+
+/// A problem with its lowest height.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What is to be packed.
+    pub problem: Problem,
+    /// The lowest height of all packings, in bytes.
+    pub optimum: u64,
+}
+
+/// The lowest offset for item `next` that those at `places` leave.
+pub fn lowest_place(items: &[Item], places: &[(usize, u64)], next: usize) -> u64 {
+    let item = &items[next];
+    let meets = |other: &Item| item.lower < other.upper && other.lower < item.upper;
+    let mut taken: Vec<(u64, u64)> = places
+        .iter()
+        .filter(|&&(placed, _)| meets(&items[placed]) && items[placed].size > 0)
+        .map(|&(placed, offset)| (offset, offset + items[placed].size))
+        .collect();
+    taken.sort_unstable();
+    let mut offset = 0;
+    for (start, end) in taken {
+        if offset + item.size <= start {
+            break;
+        }
+        offset = offset.max(end.next_multiple_of(item.alignment));
+    }
+    offset
+}
+
+/// The lowest height there is: every order, each item at the lowest place that the ones before it leave.
+/// Some order gives an optimum, because every packing can be pushed to the ground.
+fn lowest_of_all_orders(items: &[Item], places: &mut Vec<(usize, u64)>, height: u64, best: &mut u64) {
+    if height >= *best {
+        return;
+    }
+    if places.len() == items.len() {
+        *best = height;
+        return;
+    }
+    for next in 0..items.len() {
+        if places.iter().any(|&(placed, _)| placed == next) {
+            continue;
+        }
+        let item = &items[next];
+        let offset = item.fixed.map_or_else(|| lowest_place(items, places, next), |place| place.offset);
+        places.push((next, offset));
+        lowest_of_all_orders(items, places, height.max(offset + item.size), best);
+        places.pop();
+    }
+}
+
+/// The lowest height of a few items in one arena, in bytes.
+pub fn brute_force(items: &[Item]) -> u64 {
+    let mut ordered = items.to_vec();
+    ordered.sort_by_key(|item| item.fixed.is_none());
+    let fixed = ordered.iter().filter(|item| item.fixed.is_some()).count();
+    let mut places: Vec<(usize, u64)> =
+        (0..fixed).map(|i| (i, ordered[i].fixed.map_or(0, |place| place.offset))).collect();
+    let height = places.iter().map(|&(i, offset)| offset + ordered[i].size).max().unwrap_or(0);
+    let mut best = u64::MAX;
+    lowest_of_all_orders(&ordered, &mut places, height, &mut best);
+    best
+}
+
+/// The bytes alive at the fullest instant: at each, all sizes rounded up to the step that all offsets share, but for that of the
+/// item that gains most by lying on top; and the highest end of what has a fixed place.
+pub fn live_bytes(items: &[Item]) -> u64 {
+    let divides_all = |step: &u64| items.iter().filter(|i| i.size > 0).all(|i| i.alignment % step == 0);
+    let step = (1..=items.iter().map(|item| item.alignment).max().unwrap_or(1)).rev().find(divides_all);
+    let step = step.unwrap_or(1);
+    let at = |instant: u64| {
+        let alive = items.iter().filter(|i| i.lower <= instant && instant < i.upper && i.size > 0);
+        let rounded = |item: &Item| item.size.div_ceil(step) * step;
+        let on_top = alive.clone().map(|item| rounded(item) - item.size).max().unwrap_or(0);
+        alive.map(rounded).sum::<u64>() - on_top
+    };
+    let fullest = items.iter().map(|item| at(item.lower)).max().unwrap_or(0);
+    let ends = items.iter().filter(|item| item.size > 0).filter_map(|item| Some(item.fixed?.offset + item.size));
+    fullest.max(ends.max().unwrap_or(0))
+}
+
+/// Numbers that depend on a seed alone.
+pub struct Draws {
+    key: u64,
+    drawn: u64,
+}
+
+impl Draws {
+    pub fn new(seed: u64) -> Self {
+        Self { key: random::key(seed, "problem"), drawn: 0 }
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.drawn += 1;
+        random::bits(self.key, self.drawn) % limit
+    }
+}
+
+/// `count` items of a few bytes, alive for a few instants.
+pub fn small_items(draws: &mut Draws, count: usize) -> Vec<Item> {
+    let item = |_| {
+        let lower = draws.below(8);
+        Item::new("item", lower, lower + 1 + draws.below(5), 1 + draws.below(6))
+    };
+    (0..count).map(item).collect()
+}
+
+/// About `count` items that fill `height` bytes at every instant, wherever they may lie: what ends leaves bytes for what starts,
+/// but not in one piece.
+pub fn dense_items(draws: &mut Draws, count: usize, height: u64) -> Vec<Item> {
+    let mut items: Vec<Item> = Vec::new();
+    for now in 0.. {
+        let alive = items.iter().filter(|item| item.upper > now).map(|item| item.size).sum::<u64>();
+        let mut free = height - alive;
+        while free > 0 {
+            let size = 1 + draws.below(free);
+            items.push(Item::new("item", now, now + 1 + draws.below(4), size));
+            free -= size;
+        }
+        if items.len() >= count {
+            break;
+        }
+    }
+    items
+}
+
+/// Seeds of [`with_gap`], found by trying: about one in ten thousand is one.
+pub const GAPS: [u64; 12] =
+    [16164, 29183, 29813, 73602, 147_484, 66833, 80134, 88875, 116_700, 219_565, 317_122, 340_876];
+
+/// A few items that cannot be packed as low as what is alive at every instant: those of a seed of [`GAPS`].
+pub fn with_gap(seed: u64) -> Known {
+    let mut draws = Draws::new(seed);
+    let height = 3 + draws.below(5);
+    let items = dense_items(&mut draws, 8, height);
+    let optimum = brute_force(&items);
+    assert!(optimum > live_bytes(&items), "seed {seed} has no gap");
+    Known { optimum, problem: Problem::new(items) }
+}
+
+/// The items that `[lower, upper)` × `height` bytes are cut into: they fit back, and no packing of them is lower.
+pub fn cut(draws: &mut Draws, (lower, upper): (u64, u64), height: u64, pieces: usize) -> Vec<Item> {
+    let mut parts = vec![(lower, upper, height)];
+    for _ in 0..20 * pieces {
+        if parts.len() == pieces {
+            break;
+        }
+        let which = draws.below(parts.len() as u64) as usize;
+        let (lower, upper, size) = parts[which];
+        if draws.below(2) == 0 && upper - lower > 1 {
+            let middle = lower + 1 + draws.below(upper - lower - 1);
+            parts[which].1 = middle;
+            parts.push((middle, upper, size));
+        } else if size > 1 {
+            let below = 1 + draws.below(size - 1);
+            parts[which].2 = below;
+            parts.push((lower, upper, size - below));
+        }
+    }
+    parts.into_iter().map(|(lower, upper, size)| Item::new("piece", lower, upper, size)).collect()
+}
+
+/// A large problem made of small ones with a gap, so that its own lowest height is known and above all that is alive at any
+/// instant.
+///
+/// One after the other come small problems, their sizes and times multiplied, and rectangles cut into `pieces`, no higher than
+/// the highest small problem's optimum. Below all of it lie items that live for the whole time: they add their bytes to every
+/// packing, because whatever lies above one of them can be moved down by its size once it is taken away.
+pub fn composed(seed: u64, cores: &[Known], pieces: usize) -> Known {
+    let mut draws = Draws::new(seed);
+    let (mut items, mut time, mut highest) = (Vec::new(), 0, 0);
+    // The largest scale comes last, so each rectangle's height is drawn when the optimum is known.
+    let scales: Vec<u64> = cores.iter().map(|_| 20 + draws.below(20)).collect();
+    let optimum = cores.iter().zip(&scales).map(|(core, scale)| core.optimum * scale).max().unwrap_or(0);
+    for (core, scale) in cores.iter().zip(scales) {
+        let stretch = 1 + draws.below(3);
+        for item in &core.problem.items {
+            let at = |instant: u64| time + stretch * instant;
+            items.push(Item::new("core", at(item.lower), at(item.upper), scale * item.size));
+            highest = highest.max(at(item.upper));
+        }
+        let length = 6 + draws.below(20);
+        let height = optimum - 1 - draws.below(optimum / 4);
+        items.extend(cut(&mut draws, (highest, highest + length), height, pieces));
+        highest += length;
+        time = highest;
+    }
+    let below = 10 + draws.below(optimum);
+    let slabs = cut(&mut draws, (0, 1), below, 3);
+    items.extend(slabs.into_iter().map(|slab| Item::new("slab", 0, time, slab.size)));
+    Known { problem: Problem::new(items), optimum: optimum + below }
+}
