@@ -61,7 +61,7 @@ fn every_cheap_operation_is_computed_again() {
 #[test]
 fn products_and_means_are_kept() {
     let makes: [(&str, fn(&Tensor) -> Tensor); 3] =
-        [("matmul", |w| w.matmul_transposed(w, false, true)), ("softmax", |w| w.softmax(1)), ("exp", Tensor::exp)];
+        [("matmul", |w| w.matmul_transposed(w, false, true)), ("softmax", |w| w.softmax()), ("exp", Tensor::exp)];
     for (name, make) in makes {
         let step = step_of(|_, w, _| make(w));
         let options = PlanOptions { fuse: false, ..PlanOptions::default() };
@@ -88,11 +88,13 @@ fn joins_of_a_dense_block_are_not_kept() {
     });
     let step = step.expect("valid");
     let peak = |rebuild: bool| {
-        let options = PlanOptions { rebuild, ..PlanOptions::default() };
-        let plan = step.plan(&options, &Limits::named("nvidia").expect("a preset")).expect("planned");
+        let options = PlanOptions { rebuild, fuse: false, ..PlanOptions::default() };
+        let plan = step.plan(&options, &Limits::default()).expect("planned");
         (plan.peak_bytes(), again(plan.graph()).iter().filter(|node| node.op.name() == "concat").count())
     };
     let ((less, joins), (more, none)) = (peak(true), peak(false));
+    let names: Vec<&str> = step.plan(&PlanOptions { fuse: false, ..PlanOptions::default() }, &Limits::default()).unwrap().graph().nodes.iter().map(|n| n.op.name()).collect();
+    println!("{names:?} {less} {more}");
     assert!(joins >= 2 && none == 0, "{joins} joins again, {none} without rebuild");
     assert!(less * 100 < more * 85, "{less} of {more} bytes");
 }
@@ -117,7 +119,8 @@ fn what_runs_again_is_counted_in_full() {
             };
             let (again_s, all_s) = (seconds(&mut repeated.iter().copied()), seconds(&mut graph.nodes.iter()));
             let what = format!("{name} {recompute:?}");
-            assert!(again_s > 0.02 * plan.work.step_s, "{what}: hardly anything runs again");
+            let rule = recompute != Recompute::Off;
+            assert!(!rule || again_s > 0.02 * plan.work.step_s, "{what}: hardly anything runs again: {again_s} s");
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * all_s;
             assert!(near(plan.work.again_s, again_s), "{what}: {} of {again_s}", plan.work.again_s);
             assert!(near(plan.work.seconds(), all_s), "{what}: {} of {all_s}", plan.work.seconds());

@@ -94,15 +94,18 @@ fn only_what_backward_rules_name_is_kept() {
     assert!(!ops.iter().any(|op| ["batch_norm", "relu"].contains(op)), "{ops:?}");
 }
 
-/// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is allowed.
+/// Model, batch, PyTorch's peak in GB by its own tracker, and the part of it that is reached.
 const BESIDE_PYTORCH: [(&str, usize, f64, f64); 6] = [
-    ("resnet18", 128, 2.883, 0.60),
-    ("resnet50", 184, 16.056, 0.60),
-    ("vgg16", 176, 14.488, 0.60),
-    ("mobilenet-v2", 272, 21.276, 0.50),
-    ("densenet121", 84, 11.002, 0.50),
-    ("unet", 11, 16.207, 0.60),
+    ("resnet18", 128, 2.883, 0.564),
+    ("resnet50", 184, 16.056, 0.586),
+    ("vgg16", 176, 14.488, 0.547),
+    ("mobilenet-v2", 272, 21.276, 0.354),
+    ("densenet121", 84, 11.002, 0.226),
+    ("unet", 11, 16.207, 0.506),
 ];
+
+/// A part may grow by this much of itself before it must be found out why.
+const SLACK: f64 = 1.02;
 
 #[test]
 fn steps_need_less_than_in_pytorch() {
@@ -117,7 +120,7 @@ fn steps_need_less_than_in_pytorch() {
             "{name} {batch}: {share:.3} of PyTorch's, {height:.4} of the bound, {:.2?}",
             start.elapsed()
         );
-        assert!(share <= part, "{name}: {share:.3} of PyTorch's peak, {part} is allowed");
+        assert!(share <= SLACK * part, "{name}: {share:.3} of PyTorch's peak, where {part} was reached");
         assert!(height <= 1.001, "{name}: height {height:.4} times the lower bound");
     }
 }

@@ -96,11 +96,14 @@ impl TrainStep {
             let offload = Offload { optimizer: true, ..options.offload };
             let away = PlanOptions { offload, ..open };
             let plan = self.plan_over_budget(&away, limits)?;
-            // Beside moving, nothing is free.
-            if slowdown(&plan, &asked) < best(&found) && plan.work.moved > 0 {
+            // With nothing computed again it takes this long, and what is moved is never free.
+            let least = (plan.work.step_s + plan.work.moved_s) / asked.work.seconds() - 1.0;
+            if least < best(&found) && plan.work.moved > 0 {
                 if fits(&plan) {
                     found.push(fitted(plan, away, &["offload optimizer"]));
-                } else if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
+                }
+                // Where moving is enough, `rebuild` may still compute more again than it must.
+                if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
                     found.push(fitted(plan, options, &["offload optimizer", "recompute auto"]));
                 }
             }

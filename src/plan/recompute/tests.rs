@@ -83,3 +83,79 @@ fn blocks_are_layers() {
     // The stem, eight blocks and the last product.
     assert_eq!(layers.stages.len(), 10);
 }
+
+/// What runs a second time in a program, in modelled seconds.
+fn again_s(bench: &Bench, program: &Program) -> f64 {
+    Work::of(&bench.graph, &program.graph, &Roofline::default()).again_s
+}
+
+#[test]
+fn time_is_measured_as_the_program_takes_it() {
+    let limits = Limits::default();
+    for name in ["resnet18", "mobilenet-v2"] {
+        let bench = bench(&small(name), &limits, false);
+        let points = bench.frontier(Heights::Few);
+        let step_s = bench.graph.seconds(&Roofline::default());
+        assert!(points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s, "{name}: {points:?}");
+        for point in points {
+            let taken = again_s(&bench, &bench.program(&point.fates, &limits).expect("it can be built"));
+            assert!((taken - point.again_s).abs() < 1e-9 * step_s, "{name}: {taken} and {}", point.again_s);
+        }
+    }
+}
+
+#[test]
+fn the_fastest_that_fits_is_taken() {
+    let limits = Limits::default();
+    let bench = bench(&small("resnet18"), &limits, false);
+    let points = bench.frontier(Heights::Few);
+    let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
+    let total = |point: &Point| {
+        let program = bench.program(&point.fates, &limits).expect("it can be built");
+        Plan::lay_out(program, &limits, settings.clone()).expect("planned").footprint().total()
+    };
+    let totals: Vec<u64> = points.iter().map(total).collect();
+    for &budget in totals.iter().step_by(totals.len().div_ceil(6)) {
+        let fits = points.iter().zip(&totals).filter(|(_, total)| **total <= budget);
+        let least = fits.map(|(point, _)| point.again_s).fold(f64::INFINITY, f64::min);
+        let plan = bench.cheapest(budget, Heights::Few, &limits, &settings).expect("planned");
+        let taken = again_s(&bench, &plan.program);
+        assert!(taken <= least * (1.0 + 1e-9), "{budget} bytes: {taken} where {least} is enough");
+    }
+}
+
+/// A chain of equal layers, whose best checkpoints are known: the search is nowhere slower than they are.
+#[test]
+fn no_height_takes_longer_than_the_best_checkpoints_of_its_chain() {
+    let limits = Limits::default();
+    let bench = bench(&deep(), &limits, false);
+    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    let points = bench.frontier(Heights::Few);
+    let most = points.iter().map(|point| point.peak).max().expect("some");
+    let (mut writer, mut meter, mut compared) = (Writer::new(&bench.tape), measure::Meter::new(&bench.tape), 0);
+    for part in 4..20 {
+        let room = most * part / 20;
+        let fates = layers.fates(&chain::Chain::new(&layers.stages, room), &vec![Fate::Keep; bench.tape.slots.len()]);
+        let Ok(script) = writer.write(&fates) else { continue };
+        let checkpoints = meter.measure(script, 0);
+        let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);
+        let Some(least) = fits.map(|point| point.again_s).min_by(f64::total_cmp) else { continue };
+        let limit = checkpoints.again_s * (1.0 + 1e-9);
+        assert!(least <= limit, "{} bytes: {least} s, checkpoints take {limit}", checkpoints.peak);
+        compared += 1;
+    }
+    assert!(compared >= 10, "only {compared} heights were compared");
+}
+
+/// Forty equal layers, whose activations are most of what they need.
+fn deep() -> TrainStep {
+    use crate::graph::{Init, Params};
+    let params = Params::new(0);
+    let weights: Vec<_> = (0..40).map(|i| params.add(&format!("w{i}"), [64, 64], Init::fan_in(64))).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [4096, 64]);
+        let y = weights.iter().fold(x, |x, w| x.matmul(&trace.param(w)).tanh());
+        y.square().mean(&[])
+    });
+    step.expect("valid")
+}

@@ -1,0 +1,194 @@
+//! Plans under a budget: the fastest way that fits is taken, the largest batch is found, and the figures of docs/fit.md are those
+//! of the plans.
+
+use wgrad::Bytes;
+use wgrad::graph::{Init, Params, Roofline};
+use wgrad::limits::Limits;
+use wgrad::models::Model;
+use wgrad::optim::Optimizer;
+use wgrad::plan::{self, Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
+
+fn optimizer(name: &str) -> Optimizer {
+    Optimizer::named(name).expect("known")
+}
+
+/// Twelve equal layers on `batch` samples: what they keep is most of what they need, and optimizer state is not little.
+fn deep(batch: usize) -> wgrad::Result<TrainStep> {
+    let params = Params::new(0);
+    let weights: Vec<_> =
+        (0..12).map(|i| params.add(&format!("w{i}"), [128, 128], Init::fan_in(128))).collect();
+    TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [batch, 128]);
+        weights.iter().fold(x, |x, w| x.matmul(&trace.param(w)).tanh()).square().mean(&[])
+    })
+}
+
+/// Every way of [`TrainStep::fit`] to keep to a budget, with its modelled seconds, where it does.
+fn ways(step: &TrainStep, options: &PlanOptions, budget: u64, limits: &Limits) -> Vec<(&'static str, f64)> {
+    let (open, away) = (*options, PlanOptions { offload: Offload::OPTIMIZER, ..*options });
+    let auto = |options: PlanOptions| PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(budget)), ..options };
+    let all = [("recompute", auto(open)), ("offload", away), ("both", auto(away))];
+    let planned = all.map(|(name, options)| (name, step.plan_over_budget(&options, limits).expect("planned")));
+    let fits = |(_, plan): &(&str, Plan)| plan.footprint().total() <= budget;
+    planned.into_iter().filter(fits).map(|(name, plan)| (name, plan.work.seconds())).collect()
+}
+
+#[test]
+fn the_fastest_way_that_fits_is_taken() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = deep(1024).expect("valid");
+    let mut taken = Vec::new();
+    // A link so fast that moving is free, and one so slow that nothing else is dearer.
+    for host_bytes_per_s in [1e15, 1e8] {
+        let roofline = Roofline { host_bytes_per_s, ..Roofline::default() };
+        let options = PlanOptions { optimizer: optimizer("adamw"), roofline, ..PlanOptions::default() };
+        let asked = step.plan(&options, &limits).expect("planned");
+        let away = PlanOptions { offload: Offload::OPTIMIZER, ..options };
+        let away = step.plan(&away, &limits).expect("planned").footprint().total();
+        assert!(away < asked.footprint().total(), "state in the host's memory saves nothing");
+        // Offloading fits, recomputation as well.
+        let budget = (away + asked.footprint().total()) / 2;
+        let ways = ways(&step, &options, budget, &limits);
+        assert!(ways.len() >= 2, "{ways:?}");
+        let fitted = step.fit(&options, Bytes(budget), &limits).expect("it fits");
+        let (fastest, seconds) = ways.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).expect("some");
+        let found = fitted.plan.work.seconds();
+        assert!((found / seconds - 1.0).abs() < 1e-9, "{:?} takes {found} s: {ways:?}", fitted.changes);
+        let slower = found / asked.work.seconds() - 1.0;
+        assert!((fitted.time_fraction - slower).abs() < 1e-9, "{} is {slower}", fitted.time_fraction);
+        assert!(ways.iter().any(|way| way.1 > seconds * 1.001), "nothing could be chosen: {ways:?}");
+        taken.push(fastest);
+    }
+    assert!(taken[0] == "offload" && taken[1] == "recompute", "{taken:?}");
+}
+
+#[test]
+fn the_largest_batch_is_refined_beyond_a_glance() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options =
+        PlanOptions { recompute: Recompute::Auto, optimizer: optimizer("momentum"), ..PlanOptions::default() };
+    let total = |batch: usize, options: &PlanOptions| {
+        let plan = deep(batch).expect("valid").plan_over_budget(options, &limits).expect("planned");
+        plan.footprint().total()
+    };
+    for whole in [128, 200, 320, 512, 1000] {
+        let budget = Bytes(total(whole, &PlanOptions { recompute: Recompute::Off, ..options }));
+        let most = plan::max_batch(deep, &options, budget, &limits).expect("found");
+        eprintln!("{whole} {most}");
+        let options = PlanOptions { budget: Some(budget), ..options };
+        assert!(total(most, &options) <= budget.0 && total(most + 1, &options) > budget.0, "{most} of {whole}");
+    }
+}
+
+// ---- the figures of docs/fit.md -----------------------------------------------------------------------------------
+
+const DOCUMENT: &str = include_str!("../docs/fit.md");
+
+/// The cells of the rows of the table below the line that starts with `head`.
+fn table(head: &str) -> Vec<Vec<&'static str>> {
+    let rows = DOCUMENT.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect();
+    rows.map(cells).collect()
+}
+
+/// A plan for an NVIDIA card, over its budget or not.
+fn planned(name: &str, batch: usize, options: &PlanOptions) -> Plan {
+    let step = Model::named(name, 0).expect("known").train_step(batch).expect("valid");
+    step.plan_over_budget(options, &Limits::named("nvidia").expect("a preset")).expect("planned")
+}
+
+fn percent(share: f64, digits: usize) -> String {
+    format!("{:.digits$} %", 100.0 * share)
+}
+
+#[test]
+fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
+    let rows = table("| `--offload` |");
+    assert_eq!(rows.len(), 5);
+    let most = |bytes| Offload { activations: Activations::Most(bytes), ..Offload::OFF };
+    let ways = [
+        Offload::OFF,
+        Offload::OPTIMIZER,
+        most(Bytes::gib(2)),
+        Offload { activations: Activations::All, ..Offload::OFF },
+        Offload { activations: Activations::All, ..Offload::OPTIMIZER },
+    ];
+    for (row, offload) in rows.iter().zip(ways) {
+        let options = PlanOptions { optimizer: optimizer("adamw"), offload, ..PlanOptions::default() };
+        let plan = planned("gpt2", 8, &options);
+        let (footprint, work) = (plan.footprint(), plan.work);
+        let mut found = vec![row[0].to_owned(), Bytes(footprint.total()).to_string()];
+        let away = [Bytes(footprint.host).to_string(), Bytes(work.moved).to_string(), percent(work.moved_fraction(), 1)];
+        found.extend(away.map(|text| if offload == Offload::OFF { String::new() } else { text }));
+        assert_eq!(&found, row);
+    }
+}
+
+/// The lines that `wgrad plan resnet50 --batch 184 --optimizer momentum --limits nvidia` prints of the plan itself.
+#[test]
+fn the_printed_example_is_that_of_the_plan() {
+    let plan = planned("resnet50", 184, &PlanOptions { optimizer: optimizer("momentum"), ..PlanOptions::default() });
+    let (footprint, work) = (plan.footprint(), plan.work);
+    let example = DOCUMENT.split("the end of it:").nth(1).expect("an example");
+    let line = |label: &str| {
+        let found = example.lines().find(|line| line.trim_start().starts_with(label));
+        found.unwrap_or_else(|| panic!("no `{label}`")).trim_start()[label.len()..].trim()
+    };
+    let bytes = |label: &str| line(label).split("  ").next().map(str::to_owned);
+    for (label, found) in [
+        ("planned", plan.peak_bytes()),
+        ("lower bound", plan.lower_bound_bytes()),
+        ("arenas", footprint.persistent + footprint.step),
+        ("staging", footprint.staging),
+        ("transfer", footprint.transfer),
+        ("uniforms", footprint.uniforms),
+        ("total  ", footprint.total()),
+    ] {
+        assert_eq!(bytes(label), Some(Bytes(found).to_string()), "{label}");
+    }
+    let again = format!(
+        "{} of the step's modelled time, {} of its arithmetic",
+        percent(work.time_fraction(), 2),
+        percent(work.flops_fraction(), 2)
+    );
+    assert_eq!(line("computed again"), again);
+    // The same figure in the text.
+    let told = format!("already counts {}", percent(work.time_fraction(), 1));
+    assert!(DOCUMENT.contains(&told), "the text does not say: {told}");
+}
+
+/// Compares rows of the table of what `Recompute::Auto` reaches.
+fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
+    let rows: Vec<_> = table("| network | budget |").into_iter().filter(|row| chosen(row[0])).collect();
+    for row in &rows {
+        let words: Vec<&str> = row[0].split([' ', ',', '`']).filter(|word| !word.is_empty()).collect();
+        let after = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
+        let budget = row[1].trim_end_matches(|c: char| c.is_alphabetic()).parse::<f64>().expect("a number");
+        let unit = if row[1].ends_with("GiB") { (1u64 << 30) as f64 } else { 1e9 };
+        let options = PlanOptions {
+            optimizer: optimizer(after("--optimizer").unwrap_or("momentum")),
+            recompute: Recompute::Auto,
+            accumulate: after("--accumulate").map_or(1, |parts| parts.parse().expect("a number")),
+            budget: Some(Bytes((budget * unit) as u64)),
+            ..PlanOptions::default()
+        };
+        let batch = words[1].parse::<usize>().expect("a batch") / options.accumulate as usize;
+        let plan = planned(words[0], batch, &options);
+        let total = format!("{:.3}", plan.footprint().total() as f64 / 1e9);
+        let flops = if row[4].is_empty() { String::new() } else { percent(plan.work.flops_fraction(), 1) };
+        assert_eq!([&total, &percent(plan.work.time_fraction(), 1), &flops], [row[2], row[3], row[4]], "{}", row[0]);
+    }
+    rows.len()
+}
+
+#[test]
+fn the_table_of_auto_is_that_of_the_plans_in_its_quickest_row() {
+    assert_eq!(compare_auto(|network| network.starts_with("vgg16")), 1);
+}
+
+#[test]
+#[ignore = "plans for minutes: the rest of the table"]
+fn the_table_of_auto_is_that_of_the_plans() {
+    assert_eq!(compare_auto(|_| true), 11);
+}
