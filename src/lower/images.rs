@@ -56,7 +56,12 @@ pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Lowered {
 }
 
 /// The words of `shaders/prelude/resample.wgsl` after `threads_x`.
-fn resample_words(site: &Site, mode: Resample, pieces: &Pieces, [image, result]: [[usize; 2]; 2]) -> Vec<u32> {
+fn resample_words(
+    site: &Site,
+    mode: Resample,
+    pieces: &Pieces,
+    [image, result]: [[usize; 2]; 2],
+) -> Vec<u32> {
     let mut words = vec![site.output().numel() as u32];
     words.extend(pieces.words());
     words.extend([0; 2]);

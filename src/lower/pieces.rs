@@ -126,7 +126,8 @@ mod tests {
             }
             let longest = list.iter().map(|(start, end)| (end - start) as u64).max();
             assert!(longest <= Some(longest_bin(over, 0, i, r)), "{over:?} of {image}");
-            let over_one = |at| list.iter().filter(|(start, end)| (*start..*end).contains(&at)).count() as u64;
+            let over_one =
+                |at| list.iter().filter(|(start, end)| (*start..*end).contains(&at)).count() as u64;
             assert!((0..image).map(over_one).max() <= Some(most_bins(over, 0, i, r)), "{over:?} of {image}");
         };
         for image in 1..24 {

@@ -57,7 +57,8 @@ mod tests {
     /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4.
     fn taken(clip: Clip) -> [f64; 2] {
         let params = Params::new(0);
-        let [a, b] = [("a", 3.0), ("b", -4.0)].map(|(name, slope)| (params.add(name, [1], Init::Constant(0.0)), slope));
+        let [a, b] = [("a", 3.0), ("b", -4.0)]
+            .map(|(name, slope)| (params.add(name, [1], Init::Constant(0.0)), slope));
         let step = TrainStep::trace(&params, |trace| {
             trace.param(&a.0).scale(a.1).add(&trace.param(&b.0).scale(b.1)).sum(&[])
         });
@@ -81,7 +82,10 @@ mod tests {
             let shrunk = taken(Clip::Norm(limit));
             let share = f64::from(limit) / (5.0 + 1e-6);
             for (shrunk, whole) in shrunk.iter().zip([3.0, -4.0]) {
-                assert!((shrunk / (share * whole) - 1.0).abs() < 1e-6, "norm at most {limit}: {shrunk} of {whole}");
+                assert!(
+                    (shrunk / (share * whole) - 1.0).abs() < 1e-6,
+                    "norm at most {limit}: {shrunk} of {whole}"
+                );
             }
         }
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use wgrad::graph::Trace;
 
+use super::{Batch, gradients_near, unchecked};
 use crate::support::close::Near;
 use crate::support::compare::compare;
 use crate::support::noise;
-use super::{Batch, gradients_near, unchecked};
 
 /// Standard deviation 1.
 fn spread(n: usize) -> Vec<f32> {
@@ -47,7 +47,8 @@ fn batch_norm_of_awkward_channels() {
             compare(device, limits, |trace, batch| {
                 for shape in shapes {
                     let x = batch.input(trace, shape, data.clone());
-                    let (gamma, beta) = (batch.input(trace, [1], vec![1.25]), batch.input(trace, [1], vec![-0.5]));
+                    let (gamma, beta) =
+                        (batch.input(trace, [1], vec![1.25]), batch.input(trace, [1], vec![-0.5]));
                     let y = x.batch_norm_train(&gamma, &beta, 1e-5, None);
                     let near = Near { abs: NEAR.abs + 2.0 * off, ..NEAR };
                     batch.expect(&format!("{name}, {shape:?}"), &y, near);
@@ -152,13 +153,16 @@ fn nan_and_infinities_reach_every_element() {
             unchecked(|device, limits| {
                 compare(device, limits, |trace, batch| {
                     let x = batch.input(trace, [2, 3, 20, 20], data.clone());
-                    let (gamma, beta) = (batch.input(trace, [3], vec![1.5; 3]), batch.input(trace, [3], vec![0.5; 3]));
+                    let (gamma, beta) =
+                        (batch.input(trace, [3], vec![1.5; 3]), batch.input(trace, [3], vec![0.5; 3]));
                     let y = x.batch_norm_train(&gamma, &beta, 1e-5, None);
                     batch.expect("batch_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
                     let y = x.group_norm(3, &gamma, &beta, 1e-5);
                     batch.expect("group_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
-                    let (gamma, beta) =
-                        (batch.input(trace, [400], vec![1.5; 400]), batch.input(trace, [400], vec![0.5; 400]));
+                    let (gamma, beta) = (
+                        batch.input(trace, [400], vec![1.5; 400]),
+                        batch.input(trace, [400], vec![0.5; 400]),
+                    );
                     let y = x.reshape([6, 400]).layer_norm(&gamma, &beta, 1e-5);
                     batch.expect("layer_norm", &y, Near { rel: 2e-6, abs: 2e-6 });
                 });

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use wgrad::graph::Tensor;
 
+use super::{SIZES, everywhere, gradients_near, placed_both_ways, unchecked};
 use crate::support::close::{EXACT, Near};
 use crate::support::compare::compare;
 use crate::support::{noise, some_labels};
-use super::{SIZES, everywhere, gradients_near, placed_both_ways, unchecked};
 
 const NEAR: Near = Near { rel: 4e-6, abs: 4e-6 };
 

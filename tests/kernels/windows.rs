@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use wgrad::graph::{Tensor, Window};
 
+use super::{gradients_near, unchecked};
 use crate::support::close::Near;
 use crate::support::compare::compare;
 use crate::support::noise;
-use super::{gradients_near, unchecked};
 
 type Function = Box<dyn Fn(&Tensor) -> Tensor>;
 

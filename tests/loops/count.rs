@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{
-    AddressSpace, Binding, Block, BuiltIn, Expression, Function, Handle, Module, RelationalFunction, ShaderStage,
-    Statement, SwitchValue,
+    AddressSpace, Binding, Block, BuiltIn, Expression, Function, Handle, Module, RelationalFunction,
+    ShaderStage, Statement, SwitchValue,
 };
 use wgrad::kernels::{Kernel, Launch};
 
@@ -262,7 +262,8 @@ impl<'a> Run<'a> {
         continuing: &'a Block,
         break_if: Option<Handle<Expression>>,
     ) -> Result<Flow, String> {
-        let mut counts = break_if.is_none() && frame.slice.only_counts(&self.loopy, frame.function, [body, continuing]);
+        let mut counts =
+            break_if.is_none() && frame.slice.only_counts(&self.loopy, frame.function, [body, continuing]);
         loop {
             self.iterations += 1;
             if self.iterations > self.most {
@@ -308,7 +309,12 @@ impl<'a> Run<'a> {
     }
 
     /// Both ways of a condition that memory decides.
-    fn either(&mut self, frame: &mut Frame<'a>, accept: &'a Block, reject: &'a Block) -> Result<Flow, String> {
+    fn either(
+        &mut self,
+        frame: &mut Frame<'a>,
+        accept: &'a Block,
+        reject: &'a Block,
+    ) -> Result<Flow, String> {
         let (variables, iterations) = (frame.variables.clone(), self.iterations);
         let first = self.block(frame, accept)?;
         let accepted = std::mem::replace(&mut frame.variables, variables);
@@ -395,7 +401,9 @@ impl<'a> Run<'a> {
             Expression::Constant(constant) => self.constant(self.module.constants[*constant].init),
             Expression::ZeroValue(ty) => Value::of_type(self.module, *ty, &[], 0),
             Expression::FunctionArgument(i) => frame.arguments[*i as usize].clone(),
-            Expression::Compose { components, .. } => flattened(list(components), self.module, frame, expression),
+            Expression::Compose { components, .. } => {
+                flattened(list(components), self.module, frame, expression)
+            }
             Expression::Splat { size, value: one } => Value::Many(vec![value(*one); *size as usize]),
             Expression::Swizzle { size, vector, pattern } => {
                 let vector = value(*vector);
@@ -412,7 +420,8 @@ impl<'a> Run<'a> {
                 select(&value(*condition), &value(*accept), &value(*reject))
             }
             Expression::Math { fun, arg, arg1, arg2, arg3 } => {
-                let args: Vec<_> = [Some(*arg), *arg1, *arg2, *arg3].into_iter().flatten().map(value).collect();
+                let args: Vec<_> =
+                    [Some(*arg), *arg1, *arg2, *arg3].into_iter().flatten().map(value).collect();
                 math(*fun, &args)
             }
             Expression::As { expr, kind, convert } => cast(&value(*expr), *kind, convert.is_some()),
@@ -437,7 +446,9 @@ impl<'a> Run<'a> {
 
 /// Vectors may be made of vectors.
 fn flattened(parts: Vec<Value>, module: &Module, frame: &Frame, expression: Handle<Expression>) -> Value {
-    let Expression::Compose { ty, .. } = &frame.function.expressions[expression] else { return Value::Unknown };
+    let Expression::Compose { ty, .. } = &frame.function.expressions[expression] else {
+        return Value::Unknown;
+    };
     if !matches!(module.types[*ty].inner, naga::TypeInner::Vector { .. }) {
         return Value::Many(parts);
     }

@@ -51,11 +51,13 @@ impl Seen {
                 for launch in some_of(&launches) {
                     match self.modules.iterations(launch, MAX_LOOP_ITERATIONS) {
                         Ok(n) => {
-                            let (_, most) = self.kernels.entry(launch.kernel.name).or_insert((launch.kernel, 0));
+                            let (_, most) =
+                                self.kernels.entry(launch.kernel.name).or_insert((launch.kernel, 0));
                             *most = n.max(*most);
                         }
                         Err(e) => {
-                            self.wrong.push(format!("{name}, {}: {e}: {:?}", launch.kernel.name, launch.params));
+                            self.wrong
+                                .push(format!("{name}, {}: {e}: {:?}", launch.kernel.name, launch.params));
                         }
                     }
                 }
@@ -89,7 +91,10 @@ fn some_of<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
     }
     of.into_values().flat_map(|all| {
         let (step, last) = (all.len().div_ceil(4), all.len() - 1);
-        all.into_iter().enumerate().filter(move |(i, _)| i % step == 0 || *i == last).map(|(_, launch)| launch)
+        all.into_iter()
+            .enumerate()
+            .filter(move |(i, _)| i % step == 0 || *i == last)
+            .map(|(_, launch)| launch)
     })
 }
 
@@ -130,7 +135,8 @@ fn every_loop_is_bounded_by_parameters() {
         .collect();
     assert!(missing.is_empty(), "kernels with loops and without a launch in this test: {missing:?}");
     // Kernels that are made from others have their loops from the same texts.
-    let seen: BTreeSet<&str> = seen.kernels.values().flat_map(|(kernel, _)| kernel.parts.iter().copied()).collect();
+    let seen: BTreeSet<&str> =
+        seen.kernels.values().flat_map(|(kernel, _)| kernel.parts.iter().copied()).collect();
     for folder in ["shaders", "shaders/prelude"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         for file in std::fs::read_dir(folder).expect("the folder of the shaders") {
@@ -144,7 +150,8 @@ fn every_loop_is_bounded_by_parameters() {
 
 fn has_loop(text: &str) -> bool {
     let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    code.map(str::trim_start).any(|line| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word)))
+    code.map(str::trim_start)
+        .any(|line| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word)))
 }
 
 /// The interpreter counts what can be counted by hand.
@@ -181,14 +188,20 @@ fn the_interpreter_counts_right() {
     check("for (var i = p.n; i > 0u; i /= 2u) { x[i] = 1u; }", [64, 0], 8);
     check("for (var i = 0u; i < p.n; i++) { for (var k = 0u; k < i; k++) { x[k] = i; } }", [10, 0], 11 + 55);
     check("for (var i = 0u; i < p.n; i++) { inner(twice(p.m)); }", [10, 5], 11 + 10 * 11);
-    check("var i = 0u; while (i < p.n) { let e = min(i + 7u, p.n); for (; i < e; i++) { x[i] = 0u; } }", [20, 0], 4 + 23);
+    check(
+        "var i = 0u; while (i < p.n) { let e = min(i + 7u, p.n); for (; i < e; i++) { x[i] = 0u; } }",
+        [20, 0],
+        4 + 23,
+    );
     // What memory decides ends no loop, and both ways of a condition are gone.
     check("for (var i = 0u; i < p.n; i++) { if (x[i] == 0u) { break; } }", [100, 0], 101);
     check("if (x[0] == 0u) { inner(p.n); } else { inner(p.m); }", [5, 50], 51);
     check("if (id.x >= p.n) { return; } inner(p.m);", [1, 9], 10);
     // The last thread of three workgroups of eight.
     check("inner(id.x);", [0, 0], 24);
-    for unbounded in ["for (var i = 0u; i < x[0]; i++) { x[i] = 1u; }", "for (var i = 0u; i < p.n; i++) { x[i] = 1u; }"] {
+    for unbounded in
+        ["for (var i = 0u; i < x[0]; i++) { x[i] = 1u; }", "for (var i = 0u; i < p.n; i++) { x[i] = 1u; }"]
+    {
         assert!(counted(unbounded, vec![20_000, 0]).is_err(), "{unbounded}");
     }
 }

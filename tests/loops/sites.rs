@@ -72,9 +72,8 @@ impl Stage<'_> {
 
 fn case(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
     let params = Params::new(1);
-    let step = TrainStep::trace(&params, |trace| {
-        build(&Stage { params: params.clone(), trace }).square().sum(&[])
-    });
+    let step =
+        TrainStep::trace(&params, |trace| build(&Stage { params: params.clone(), trace }).square().sum(&[]));
     let graph = step.unwrap_or_else(|e| panic!("{name}: {e}")).graph().clone();
     let loss = graph.outputs[0].1;
     let (trace, _) = differentiate(graph, loss).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -91,7 +90,10 @@ type Add<'a> = &'a mut dyn FnMut(String, &dyn Fn(&Stage) -> Tensor);
 pub fn extremes() -> Vec<Case> {
     let mut list = Vec::new();
     let add: Add = &mut |name, build| list.push(case(name, build));
-    reductions(add, &[vec![HUGE], vec![3, HUGE / 4], vec![HUGE / 4, 3], vec![1 << 9, 5, 1 << 9, 7, 1 << 5, 3]]);
+    reductions(
+        add,
+        &[vec![HUGE], vec![3, HUGE / 4], vec![HUGE / 4, 3], vec![1 << 9, 5, 1 << 9, 7, 1 << 5, 3]],
+    );
     reductions(add, &[vec![1 << 20, 3, 2], vec![1 << 20, 2, 3], vec![3, 1 << 13, 2, 1 << 12]]);
     matmuls(add, &[(1, 1), (7, 5), (64, 64)], &[65_536, 100_001, 130_000, 130_001, 260_000, 1 << 22]);
     for d in [50_257, 100_000, 100_001, 1 << 20, 2_500_000, 1 << 25, HUGE] {
@@ -120,7 +122,10 @@ pub fn extremes() -> Vec<Case> {
     let up = [([1, 1], [300, 300]), ([1, 1], [5000, 5000]), ([2, 3], [700, 2900]), ([1, 2], [1, 1 << 20])];
     resamples(add, &up);
     resamples(add, &[([300, 300], [7, 1]), ([9, 9], [2700, 2701])]);
-    norms(add, &[[1, 1, 5000, 5000], [1 << 20, 3, 1, 1], [64, 1 << 10, 8, 9], [1, 1, 1, HUGE], [1, 1 << 22, 1, 2]]);
+    norms(
+        add,
+        &[[1, 1, 5000, 5000], [1 << 20, 3, 1, 1], [64, 1 << 10, 8, 9], [1, 1, 1, HUGE], [1, 1 << 22, 1, 2]],
+    );
     convolutions(
         add,
         &[
@@ -213,7 +218,9 @@ fn lookups(add: Add, sizes: &[(usize, usize, usize)]) {
 /// Positions, heads and columns.
 fn rotaries(add: Add, sizes: &[(usize, usize, usize)]) {
     for &(positions, heads, d) in sizes {
-        add(format!("rotary of {positions} by {d}"), &|s| s.x(&[1, positions, heads, d]).rotary(heads, 10_000.0));
+        add(format!("rotary of {positions} by {d}"), &|s| {
+            s.x(&[1, positions, heads, d]).rotary(heads, 10_000.0)
+        });
     }
 }
 
@@ -238,7 +245,9 @@ fn attentions(add: Add, sizes: &[(usize, usize, usize, usize)]) {
 fn averages(add: Add, sizes: &[([usize; 2], [usize; 2], usize)]) {
     for &([h, w], kernel, stride) in sizes {
         let window = Window { kernel, stride: [stride; 2], ..Window::square(1) };
-        add(format!("avg_pool of {h} × {w} by {kernel:?}"), &|s| s.x(&[1, 2, h, w]).avg_pool2d(window, true));
+        add(format!("avg_pool of {h} × {w} by {kernel:?}"), &|s| {
+            s.x(&[1, 2, h, w]).avg_pool2d(window, true)
+        });
     }
 }
 
@@ -296,7 +305,8 @@ pub fn trained() -> Vec<(Graph, Limits)> {
             for (precision, loss_scale) in
                 [(Precision::F32, None), (Precision::F16, Some(LossScale::default()))]
             {
-                let options = PlanOptions { optimizer, weights, precision, loss_scale, ..PlanOptions::default() };
+                let options =
+                    PlanOptions { optimizer, weights, precision, loss_scale, ..PlanOptions::default() };
                 let params = Params::new(1);
                 let step = TrainStep::trace(&params, |trace| {
                     let stage = Stage { params: params.clone(), trace };

@@ -205,7 +205,9 @@ fn compares(function: &Function, condition: Handle<Expression>) -> bool {
 fn adds(function: &Function, pointer: Handle<Expression>, value: Handle<Expression>) -> bool {
     use naga::BinaryOperator as B;
     let expressions = &function.expressions;
-    let Expression::Binary { op: B::Add | B::Subtract, left, right } = &expressions[value] else { return false };
+    let Expression::Binary { op: B::Add | B::Subtract, left, right } = &expressions[value] else {
+        return false;
+    };
     let own = matches!(&expressions[*left], Expression::Load { pointer: from } if *from == pointer);
     own && matches!(expressions[pointer], Expression::LocalVariable(_))
         && matches!(expressions[*right], Expression::Literal(_) | Expression::Constant(_))

@@ -35,7 +35,9 @@ impl Value {
             TypeInner::Vector { size, scalar: of } if of.width <= 4 => {
                 Many((0..size as u32).map(|i| scalar(of.kind, offset + 4 * i)).collect())
             }
-            TypeInner::Array { base, size: naga::ArraySize::Constant(n), stride } if n.get() <= LONGEST_ARRAY => {
+            TypeInner::Array { base, size: naga::ArraySize::Constant(n), stride }
+                if n.get() <= LONGEST_ARRAY =>
+            {
                 Many((0..n.get()).map(|i| Self::of_type(module, base, words, offset + i * stride)).collect())
             }
             TypeInner::Struct { ref members, .. } => {

@@ -1,12 +1,9 @@
 //! The rules of the house, read from its source: which room may know which, how long a file may be, and that the
 //! documents speak of files that exist.
 
-#[path = "support/skip.rs"]
-mod skip;
-
 use std::path::{Path, PathBuf};
 
-use skip::skip;
+use crate::support::skip::skip;
 
 /// A file of `src`, with its path from there.
 struct Source {
@@ -228,7 +225,8 @@ fn unsafe_has_a_reason() {
 #[test]
 fn skips_are_said_aloud() {
     for source in sources("tests") {
-        let says = source.text.contains(concat!("eprintln!(\"", "SKIPPED")) || source.text.contains(concat!("println!(\"", "SKIPPED"));
+        let says = source.text.contains(concat!("eprintln!(\"", "SKIPPED"))
+            || source.text.contains(concat!("println!(\"", "SKIPPED"));
         assert!(!says, "tests/{}: `support::skip::skip` says what is skipped", source.path);
     }
 }
@@ -240,10 +238,13 @@ fn faults_can_be_planted() {
     let mut faults = 0;
     for entry in list.split("\n== ").skip(1) {
         let name = entry.lines().next().unwrap_or_default();
-        let of = |start: &str| entry.lines().skip(1).filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>();
+        let of = |start: &str| {
+            entry.lines().skip(1).filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>()
+        };
         let (file, test, old, new) = (of("file "), of("test "), of("-").join("\n"), of("+").join("\n"));
         assert!(file.len() == 1 && test.len() == 1 && old != new, "`{name}` is not complete");
-        let text = std::fs::read_to_string(root().join(file[0])).unwrap_or_else(|e| panic!("{}: {e}", file[0]));
+        let text =
+            std::fs::read_to_string(root().join(file[0])).unwrap_or_else(|e| panic!("{}: {e}", file[0]));
         assert_eq!(text.matches(&old).count(), 1, "`{name}`: its lines are not in {} once", file[0]);
         faults += 1;
     }

@@ -1,13 +1,10 @@
 //! The page of a plan, opened by a browser: what its script computes from the rectangles is what the plan says.
 //! Without a browser the test says that it is skipped; `WGRAD_BROWSER` names one that must be there.
 
-#[path = "support/skip.rs"]
-mod skip;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skip::skip;
+use crate::support::skip::skip;
 use wgrad::Bytes;
 use wgrad::limits::Limits;
 use wgrad::models::Model;

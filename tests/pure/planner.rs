@@ -1,16 +1,11 @@
 //! The offset planner against random problems, nasty ones, and the public ones in the folder that `WGRAD_PROBLEMS` names.
 
-#[path = "support/problems.rs"]
-mod problems;
-#[path = "support/skip.rs"]
-mod skip;
-
 use std::path::Path;
 use std::time::Duration;
 
-use problems::{brute_force, lowest_place};
+use crate::support::problems::{brute_force, lowest_place};
+use crate::support::skip::public_problems;
 use proptest::prelude::*;
-use skip::public_problems;
 use wgrad::memory::planner::{
     Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem, solve,
     validate, write_problem, write_solution,

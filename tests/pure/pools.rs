@@ -1,15 +1,12 @@
 //! Every strategy and every pool against a model that knows only what is alive. `cargo test --release` runs millions of
 //! operations, a debug build a share of them.
 
-#[path = "support/skip.rs"]
-mod skip;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::support::skip::{committed_problems, csv_files, public_problems};
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
-use skip::{committed_problems, csv_files, public_problems};
 use wgrad::memory::replay::{Outcome, contenders, replay};
 use wgrad::memory::trace::Trace;
 use wgrad::memory::{

@@ -4,6 +4,7 @@
 mod equivalence;
 mod errors;
 mod fusion;
+mod guards;
 mod masks;
 mod observe;
 mod offload;

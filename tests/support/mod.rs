@@ -18,6 +18,7 @@ pub mod golden;
 pub mod image_cases;
 #[cfg(feature = "gpu")]
 pub mod networks;
+pub mod problems;
 pub mod random_graph;
 pub mod row_cases;
 pub mod skip;

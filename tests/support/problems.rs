@@ -82,7 +82,8 @@ pub fn live_bytes(items: &[Item]) -> u64 {
         alive.map(rounded).sum::<u64>() - on_top
     };
     let fullest = items.iter().map(|item| at(item.lower)).max().unwrap_or(0);
-    let ends = items.iter().filter(|item| item.size > 0).filter_map(|item| Some(item.fixed?.offset + item.size));
+    let ends =
+        items.iter().filter(|item| item.size > 0).filter_map(|item| Some(item.fixed?.offset + item.size));
     fullest.max(ends.max().unwrap_or(0))
 }
 

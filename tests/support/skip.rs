@@ -17,15 +17,14 @@ pub fn skip(what: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED: {what}\n").as_bytes());
 }
 
-/// The CSV files of a folder of public problems, sorted by name: those in the folder that `WGRAD_PROBLEMS` names. Where it
-/// names none, the committed ones of that kind, with a line that says what is left out.
+/// The CSV files of a folder of public problems, sorted by name, in the folder that `WGRAD_PROBLEMS` names; none, with a line
+/// that says so, where it names none. Problems of our own, with known optima, are in `benches/problems`.
 pub fn public_problems(folder: &str) -> Vec<PathBuf> {
     if let Some(root) = std::env::var_os("WGRAD_PROBLEMS") {
         return csv_files(&Path::new(&root).join(folder));
     }
-    skip(&format!("public problems of `{folder}`: WGRAD_PROBLEMS does not name the folder of all of them"));
-    let committed = committed_problems("public").join(folder);
-    if committed.is_dir() { csv_files(&committed) } else { Vec::new() }
+    skip(&format!("public problems of `{folder}`: WGRAD_PROBLEMS names no folder that holds them"));
+    Vec::new()
 }
 
 /// A folder of `benches/problems`.

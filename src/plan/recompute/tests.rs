@@ -96,7 +96,10 @@ fn time_is_measured_as_the_program_takes_it() {
         let bench = bench(&small(name), &limits, false);
         let points = bench.frontier(Heights::Few);
         let step_s = bench.graph.seconds(&Roofline::default());
-        assert!(points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s, "{name}: {points:?}");
+        assert!(
+            points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
+            "{name}: {points:?}"
+        );
         for point in points {
             let taken = again_s(&bench, &bench.program(&point.fates, &limits).expect("it can be built"));
             assert!((taken - point.again_s).abs() < 1e-9 * step_s, "{name}: {taken} and {}", point.again_s);
@@ -132,10 +135,12 @@ fn no_height_takes_longer_than_the_best_checkpoints_of_its_chain() {
     let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
     let points = bench.frontier(Heights::Few);
     let most = points.iter().map(|point| point.peak).max().expect("some");
-    let (mut writer, mut meter, mut compared) = (Writer::new(&bench.tape), measure::Meter::new(&bench.tape), 0);
+    let (mut writer, mut meter, mut compared) =
+        (Writer::new(&bench.tape), measure::Meter::new(&bench.tape), 0);
     for part in 4..20 {
         let room = most * part / 20;
-        let fates = layers.fates(&chain::Chain::new(&layers.stages, room), &vec![Fate::Keep; bench.tape.slots.len()]);
+        let fates =
+            layers.fates(&chain::Chain::new(&layers.stages, room), &vec![Fate::Keep; bench.tape.slots.len()]);
         let Ok(script) = writer.write(&fates) else { continue };
         let checkpoints = meter.measure(script, 0);
         let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);

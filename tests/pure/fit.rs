@@ -26,9 +26,14 @@ fn deep(batch: usize) -> wgrad::Result<TrainStep> {
 /// Every way of [`TrainStep::fit`] to keep to a budget, with its modelled seconds, where it does.
 fn ways(step: &TrainStep, options: &PlanOptions, budget: u64, limits: &Limits) -> Vec<(&'static str, f64)> {
     let (open, away) = (*options, PlanOptions { offload: Offload::OPTIMIZER, ..*options });
-    let auto = |options: PlanOptions| PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(budget)), ..options };
+    let auto = |options: PlanOptions| PlanOptions {
+        recompute: Recompute::Auto,
+        budget: Some(Bytes(budget)),
+        ..options
+    };
     let all = [("recompute", auto(open)), ("offload", away), ("both", auto(away))];
-    let planned = all.map(|(name, options)| (name, step.plan_over_budget(&options, limits).expect("planned")));
+    let planned =
+        all.map(|(name, options)| (name, step.plan_over_budget(&options, limits).expect("planned")));
     let fits = |(_, plan): &(&str, Plan)| plan.footprint().total() <= budget;
     planned.into_iter().filter(fits).map(|(name, plan)| (name, plan.work.seconds())).collect()
 }
@@ -65,8 +70,11 @@ fn the_fastest_way_that_fits_is_taken() {
 #[test]
 fn the_largest_batch_is_refined_beyond_a_glance() {
     let limits = Limits::named("nvidia").expect("a preset");
-    let options =
-        PlanOptions { recompute: Recompute::Auto, optimizer: optimizer("momentum"), ..PlanOptions::default() };
+    let options = PlanOptions {
+        recompute: Recompute::Auto,
+        optimizer: optimizer("momentum"),
+        ..PlanOptions::default()
+    };
     let total = |batch: usize, options: &PlanOptions| {
         let plan = deep(batch).expect("valid").plan_over_budget(options, &limits).expect("planned");
         plan.footprint().total()
@@ -76,7 +84,10 @@ fn the_largest_batch_is_refined_beyond_a_glance() {
         let most = plan::max_batch(deep, &options, budget, &limits).expect("found");
         eprintln!("{whole} {most}");
         let options = PlanOptions { budget: Some(budget), ..options };
-        assert!(total(most, &options) <= budget.0 && total(most + 1, &options) > budget.0, "{most} of {whole}");
+        assert!(
+            total(most, &options) <= budget.0 && total(most + 1, &options) > budget.0,
+            "{most} of {whole}"
+        );
     }
 }
 
@@ -119,7 +130,11 @@ fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
         let plan = planned("gpt2", 8, &options);
         let (footprint, work) = (plan.footprint(), plan.work);
         let mut found = vec![row[0].to_owned(), Bytes(footprint.total()).to_string()];
-        let away = [Bytes(footprint.host).to_string(), Bytes(work.moved).to_string(), percent(work.moved_fraction(), 1)];
+        let away = [
+            Bytes(footprint.host).to_string(),
+            Bytes(work.moved).to_string(),
+            percent(work.moved_fraction(), 1),
+        ];
         found.extend(away.map(|text| if offload == Offload::OFF { String::new() } else { text }));
         assert_eq!(&found, row);
     }
@@ -128,7 +143,8 @@ fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
 /// The lines that `wgrad plan resnet50 --batch 184 --optimizer momentum --limits nvidia` prints of the plan itself.
 #[test]
 fn the_printed_example_is_that_of_the_plan() {
-    let plan = planned("resnet50", 184, &PlanOptions { optimizer: optimizer("momentum"), ..PlanOptions::default() });
+    let plan =
+        planned("resnet50", 184, &PlanOptions { optimizer: optimizer("momentum"), ..PlanOptions::default() });
     let (footprint, work) = (plan.footprint(), plan.work);
     let example = DOCUMENT.split("the end of it:").nth(1).expect("an example");
     let line = |label: &str| {
@@ -177,7 +193,12 @@ fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
         let plan = planned(words[0], batch, &options);
         let total = format!("{:.3}", plan.footprint().total() as f64 / 1e9);
         let flops = if row[4].is_empty() { String::new() } else { percent(plan.work.flops_fraction(), 1) };
-        assert_eq!([&total, &percent(plan.work.time_fraction(), 1), &flops], [row[2], row[3], row[4]], "{}", row[0]);
+        assert_eq!(
+            [&total, &percent(plan.work.time_fraction(), 1), &flops],
+            [row[2], row[3], row[4]],
+            "{}",
+            row[0]
+        );
     }
     rows.len()
 }

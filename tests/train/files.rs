@@ -2,17 +2,15 @@
 //! in part. `golden/state_dict.py` made those of PyTorch.
 #![cfg(feature = "safetensors")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::support::close::{Near, assert_close, assert_same_bits};
+use crate::support::golden::{path, read, wide};
+use crate::support::{devices, noise, on_each, some_labels};
 use half::{bf16, f16};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use support::close::{Near, assert_close, assert_same_bits};
-use support::golden::{path, read, wide};
-use support::{devices, noise, on_each, some_labels};
 use wgrad::Error;
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};

@@ -1,10 +1,8 @@
 //! Guards between tensors: they must see what is written there, behind whichever tensor it is.
 #![cfg(feature = "gpu")]
 
-mod support;
-
-use support::networks::{BATCH, network, optimizer};
-use support::{devices, noise, on_each, some_labels};
+use crate::support::networks::{BATCH, network, optimizer};
+use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::Error;
 use wgrad::device::Device;
 use wgrad::exec::{Debug, ProgramId, Session};
@@ -29,7 +27,11 @@ fn what_is_written_behind_any_tensor_is_seen() {
         assert!(guard > 0);
         checked(device, &plan).expect("nothing is written between tensors");
         let mut seen = 0;
-        let step = |plan: &Plan| (0..plan.program.storages.len()).filter(|&i| !plan.program.storages[i].persistent).collect::<Vec<_>>();
+        let step = |plan: &Plan| {
+            (0..plan.program.storages.len())
+                .filter(|&i| !plan.program.storages[i].persistent)
+                .collect::<Vec<_>>()
+        };
         for i in step(&plan) {
             // The same dispatches, but a tensor is said to end before its last bytes: those were written.
             let storage = &plan.program.storages[i];

@@ -31,7 +31,14 @@ fn step_of(f: impl Fn(&Trace, &Tensor, &dyn Fn(&str) -> Tensor) -> Tensor) -> Tr
 fn every_cheap_operation_is_computed_again() {
     type Make = fn(&Trace, &Tensor, &dyn Fn(&str) -> Tensor) -> Tensor;
     let cheap: [(&str, Make); 14] = [
-        ("batch_norm", |_, w, p| w.reshape([1, 6, 8, 1]).permute(&[0, 2, 1, 3]).batch_norm_train(&p("gamma"), &p("beta"), 1e-5, None)),
+        ("batch_norm", |_, w, p| {
+            w.reshape([1, 6, 8, 1]).permute(&[0, 2, 1, 3]).batch_norm_train(
+                &p("gamma"),
+                &p("beta"),
+                1e-5,
+                None,
+            )
+        }),
         ("layer_norm", |_, w, p| w.layer_norm(&p("gamma"), &p("beta"), 1e-5)),
         ("rms_norm", |_, w, p| w.rms_norm(&p("gamma"), 1e-5)),
         ("relu", |_, w, _| w.relu()),
@@ -60,8 +67,11 @@ fn every_cheap_operation_is_computed_again() {
 /// What costs more than a pass over memory is kept, though it could be had again.
 #[test]
 fn products_and_means_are_kept() {
-    let makes: [(&str, fn(&Tensor) -> Tensor); 3] =
-        [("matmul", |w| w.matmul_transposed(w, false, true)), ("softmax", |w| w.softmax()), ("exp", Tensor::exp)];
+    let makes: [(&str, fn(&Tensor) -> Tensor); 3] = [
+        ("matmul", |w| w.matmul_transposed(w, false, true)),
+        ("softmax", |w| w.softmax()),
+        ("exp", Tensor::exp),
+    ];
     for (name, make) in makes {
         let step = step_of(|_, w, _| make(w));
         let options = PlanOptions { fuse: false, ..PlanOptions::default() };
@@ -93,7 +103,14 @@ fn joins_of_a_dense_block_are_not_kept() {
         (plan.peak_bytes(), again(plan.graph()).iter().filter(|node| node.op.name() == "concat").count())
     };
     let ((less, joins), (more, none)) = (peak(true), peak(false));
-    let names: Vec<&str> = step.plan(&PlanOptions { fuse: false, ..PlanOptions::default() }, &Limits::default()).unwrap().graph().nodes.iter().map(|n| n.op.name()).collect();
+    let names: Vec<&str> = step
+        .plan(&PlanOptions { fuse: false, ..PlanOptions::default() }, &Limits::default())
+        .unwrap()
+        .graph()
+        .nodes
+        .iter()
+        .map(|n| n.op.name())
+        .collect();
     println!("{names:?} {less} {more}");
     assert!(joins >= 2 && none == 0, "{joins} joins again, {none} without rebuild");
     assert!(less * 100 < more * 85, "{less} of {more} bytes");
@@ -120,7 +137,10 @@ fn what_runs_again_is_counted_in_full() {
             let (again_s, all_s) = (seconds(&mut repeated.iter().copied()), seconds(&mut graph.nodes.iter()));
             let what = format!("{name} {recompute:?}");
             let rule = recompute != Recompute::Off;
-            assert!(!rule || again_s > 0.02 * plan.work.step_s, "{what}: hardly anything runs again: {again_s} s");
+            assert!(
+                !rule || again_s > 0.02 * plan.work.step_s,
+                "{what}: hardly anything runs again: {again_s} s"
+            );
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * all_s;
             assert!(near(plan.work.again_s, again_s), "{what}: {} of {again_s}", plan.work.again_s);
             assert!(near(plan.work.seconds(), all_s), "{what}: {} of {all_s}", plan.work.seconds());

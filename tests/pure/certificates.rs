@@ -1,15 +1,12 @@
 //! What the planner proves, against what is known otherwise: the lowest height of small problems by trying every packing, of
 //! larger ones by their making, and the bytes alive at the fullest instant, counted anew.
 
-#[path = "support/problems.rs"]
-mod problems;
-#[path = "support/skip.rs"]
-mod skip;
-
 use std::time::Duration;
 
-use problems::{Draws, GAPS, Known, brute_force, composed, cut, live_bytes, small_items, with_gap};
-use skip::{committed_problems, csv_files};
+use crate::support::problems::{
+    Draws, GAPS, Known, brute_force, composed, cut, live_bytes, small_items, with_gap,
+};
+use crate::support::skip::{committed_problems, csv_files};
 use wgrad::memory::planner::{
     Certificate, Effort, Item, Options, Problem, lower_bound, read_problem, solve, validate, write_problem,
 };
@@ -65,7 +62,11 @@ fn small_problems_are_certified_as_brute_force_finds_them() {
         let known = Known { optimum: brute_force(&items), problem: Problem::new(items) };
         let live = live_bytes(&known.problem.items);
         assert_eq!(lower_bound(&known.problem.items), Some(live), "seed {seed}");
-        assert!(live <= known.optimum, "seed {seed}: {live} bytes are alive in a packing of {}", known.optimum);
+        assert!(
+            live <= known.optimum,
+            "seed {seed}: {live} bytes are alive in a packing of {}",
+            known.optimum
+        );
         for (way, options) in ways(&known.problem) {
             let certificate = certified(&format!("seed {seed}, {way}"), &known, &options);
             if is_unsearched(way) {
@@ -88,7 +89,10 @@ fn a_gap_is_closed_by_search_alone() {
         let live = live_bytes(&known.problem.items);
         for (way, options) in ways(&known.problem) {
             let certificate = certified(&format!("seed {seed}, {way}"), &known, &options);
-            assert!(!is_unsearched(way) || certificate.lower_bound == live, "seed {seed}, {way}: {certificate:?}");
+            assert!(
+                !is_unsearched(way) || certificate.lower_bound == live,
+                "seed {seed}, {way}: {certificate:?}"
+            );
             assert!(!is_unsearched(way) || !certificate.optimal, "seed {seed}, {way}: nothing proves that");
             assert!(!is_thorough(way) || certificate.optimal, "seed {seed}: {certificate:?}");
         }
