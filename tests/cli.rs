@@ -241,3 +241,17 @@ fn a_bench_goes_on_where_memory_ends() {
     let text = refusal(&["bench", "mlp", "--on-oom", "panic"]);
     assert!(text.contains("--on-oom panic"), "{text}");
 }
+
+#[test]
+fn a_packing_that_was_not_searched_for_is_not_said_to_be_proved() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/problems/known/gap-0.csv");
+    let said = |more: &[&str]| {
+        let output = wgrad(&[&["pack", file], more].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // 4 bytes are alive at every instant, and no packing takes fewer than 5.
+    let hurried = said(&["--time-limit", "0"]);
+    assert!(hurried.contains("lower bound  4 ") && hurried.contains("not proved"), "{hurried}");
+    let searched = said(&["--effort", "exact"]);
+    assert!(searched.contains("lower bound  5 ") && searched.contains("yes, proved"), "{searched}");
+}

@@ -137,6 +137,11 @@ fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
         ];
         found.extend(away.map(|text| if offload == Offload::OFF { String::new() } else { text }));
         assert_eq!(&found, row);
+        if offload == Offload::OPTIMIZER {
+            let link = options.roofline.host_bytes_per_s / 50e9;
+            let told = format!("it costs less: {} at 50 GB/s", percent(work.moved_fraction() * link, 1));
+            assert!(DOCUMENT.contains(&told), "the text does not say: {told}");
+        }
     }
 }
 

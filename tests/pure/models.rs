@@ -140,7 +140,7 @@ fn the_cnn_of_the_benchmark_needs_what_it_promises() {
     let limits = Limits::named("lavapipe").expect("a preset");
     let plan = step.plan(&PlanOptions { optimizer, ..PlanOptions::default() }, &limits).expect("it fits");
     let bytes = plan.footprint().total();
-    assert!(bytes <= 19_000_000, "{bytes} bytes, staging and all");
+    assert!(bytes <= 12_400_000, "{bytes} bytes, staging and all, where 12,178,768 were reached");
 }
 
 fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) -> String {

@@ -47,7 +47,7 @@ fn a_step_of_gpt2_needs_a_sixth_of_what_pytorch_needs() {
         let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
         eprintln!("gpt2, 8 sequences of 1024, {limits}: {gb:.3} GB, {height:.4} of the lower bound");
         // PyTorch 2.15's own tracker counts 30.066 GB in eager mode.
-        assert!(gb <= 5.1, "{gb:.3} GB");
+        assert!(gb <= 1.02 * 4.817, "{gb:.3} GB, where 4.817 were reached");
         assert!(height < 1.005, "height {height:.4} times the lower bound");
     }
 }
