@@ -166,7 +166,7 @@ fn refused(outcome: wgrad::Result<LoadReport>, parts: &[&str]) {
 
 #[test]
 fn state_dicts_of_pytorch_load_in_every_type() {
-    let values = read("state_dict.safetensors");
+    let (values, ours) = (read("state_dict.safetensors"), Scratch::new("ours"));
     on_each(devices(), |device| {
         let plans = plans(device, &adamw());
         for (name, from) in [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("f64", "F64")] {
@@ -189,6 +189,13 @@ fn state_dicts_of_pytorch_load_in_every_type() {
         let found = logits(&mut session, ProgramId(0));
         assert_close("logits", &found, &wide(&values["logits_f32"].1), Near { rel: 0.0, abs: 3e-6 });
         session.load_named(golden("f64"), |name| Some(name.to_owned())).expect("it fits");
+
+        // And back: what PyTorch wrote, but for the count.
+        session.load(golden("f32")).expect("it fits");
+        session.save(&ours.0, false).expect("saved");
+        let mut theirs = tensors(&golden("f32"));
+        theirs.remove("bn.num_batches_tracked").expect("there");
+        assert_eq!(tensors(&ours.0), theirs);
     });
 }
 
