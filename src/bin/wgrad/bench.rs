@@ -101,7 +101,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     };
     let precision = options.network.precision()?;
     let limits = &options.device.limits(&device, precision)?;
-    let fuse = !options.network.unfused;
+    let fuse = !options.network.no_fuse;
     let weights = options.network.weights()?;
     let settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
     device.set_budget(options.device_budget);
@@ -196,7 +196,7 @@ fn print(
             "precision": options.network.precision,
             "weights": options.network.weights,
             "stochastic_rounding": options.network.stochastic_rounding,
-            "fused": !options.network.unfused,
+            "fused": !options.network.no_fuse,
             "dispatches": plan.program.launches.len(),
             "adapter": adapter.name,
             "driver": adapter.driver,
@@ -209,6 +209,7 @@ fn print(
             "planned_bytes": planned_bytes,
             "reserved_bytes": reserved_bytes,
             "recompute": options.fitting.recompute,
+            "rebuild": !options.fitting.no_rebuild,
             "bit_masks": options.fitting.bit_masks,
             "loss_scale": options.fitting.loss_scale,
             "cooperative": plan.limits.cooperative.map(|matrices| matrices.side),

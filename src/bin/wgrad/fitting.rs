@@ -18,6 +18,10 @@ pub struct Options {
     /// What the backward pass computes again: off, auto (with --budget), every:N (layers), sqrt, policy or named:PATH,PATH.
     #[arg(long, default_value = "off")]
     pub recompute: String,
+    /// Keep results of norms, activation functions, sums and joins for the backward pass instead of computing them again there,
+    /// unless --recompute says so.
+    #[arg(long)]
+    pub no_rebuild: bool,
     /// Keep a bit for each element where the backward pass only asks where a ReLU let gradients pass.
     #[arg(long)]
     pub bit_masks: bool,
@@ -54,11 +58,11 @@ impl Options {
         let budget = self.budget()?;
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
         let offload = offload(&self.offload)?;
-        let (accumulate, bit_masks) = (self.accumulate, self.bit_masks);
+        let (accumulate, bit_masks, rebuild) = (self.accumulate, self.bit_masks, !self.no_rebuild);
         let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let loss_scale = self.loss_scale.then(LossScale::default);
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { clip, offload, roofline, bit_masks, loss_scale, ..options })
+        Ok(PlanOptions { clip, offload, roofline, rebuild, bit_masks, loss_scale, ..options })
     }
 
     /// A step for a batch, traced for one of its parts.

@@ -29,9 +29,9 @@ pub struct Options {
     /// Round weights of 16 bits up or down by chance, so that small steps add up.
     #[arg(long)]
     pub stochastic_rounding: bool,
-    /// Run functions of single elements, and updates of norms and biases, one by one instead of joining them.
-    #[arg(long)]
-    pub unfused: bool,
+    /// Merge no operations: element-wise functions, norms that convolutions apply, updates of norms and biases run one by one.
+    #[arg(long, alias = "unfused")]
+    pub no_fuse: bool,
 }
 
 impl Options {

@@ -47,6 +47,8 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
         "stochastic_rounding": options.network.stochastic_rounding,
         "limits": options.limits,
         "recompute": options.fitting.recompute,
+        "rebuild": !options.fitting.no_rebuild,
+        "fused": !options.network.no_fuse,
         "bit_masks": options.fitting.bit_masks,
         "accumulate": options.fitting.accumulate,
         "changes": changes,

@@ -92,7 +92,7 @@ fn answer(options: &Options) -> Result<Answer> {
     let settings = PlanOptions {
         precision,
         weights: options.network.weights()?,
-        fuse: !options.network.unfused,
+        fuse: !options.network.no_fuse,
         ..fitting.plan_options(Optimizer::named(&options.optimizer)?)?
     };
     let title = title(options, &model)?;
@@ -144,8 +144,11 @@ fn title(options: &Options, model: &Model) -> Result<String> {
     if options.network.weights != "f32" {
         title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
-    if options.network.unfused {
+    if options.network.no_fuse {
         title.push_str(" · unfused");
+    }
+    if options.fitting.no_rebuild {
+        title.push_str(" · no rebuild");
     }
     if options.fitting.recompute != "off" {
         title.push_str(&format!(" · recompute {}", options.fitting.recompute));

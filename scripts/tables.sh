@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Writes the tables of README.md and docs that plans and committed measurements decide; tests/tables compares them. PyTorch's
+# figures come from benches/results/pytorch_memory.json (benches/figures/pytorch_memory.py), times from
+# benches/results/compare.md (benches/compare/run.sh).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+WGRAD_TABLES=write cargo test --release --no-default-features --test tables -- --test-threads 1

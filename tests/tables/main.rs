@@ -1,0 +1,114 @@
+//! The figures in README.md, docs and benches/results that plans and committed measurements decide. Tables stand there between
+//! `<!-- table: NAME -->` and `<!-- end of table -->`; they are made here and compared with what the documents say, to the last
+//! printed digit. `scripts/tables.sh` writes them anew.
+
+#[path = "../support/pytorch.rs"]
+mod pytorch;
+
+mod memory;
+mod networks;
+mod options;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const END: &str = "<!-- end of table -->";
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(path(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// The text before, within and after a table; panics where the file has none of this name, or more than one.
+fn parts<'a>(file: &str, text: &'a str, name: &str) -> [&'a str; 3] {
+    let start = format!("<!-- table: {name} -->\n");
+    assert_eq!(text.matches(&start).count(), 1, "{file}: tables `{name}`");
+    let (before, rest) = text.split_once(&start).expect("it is there");
+    let (table, after) = rest.split_once(END).unwrap_or_else(|| panic!("{file}: `{name}` has no end"));
+    [before, table, after]
+}
+
+/// The table of this name in a file is `expected`, which ends in a line feed; `WGRAD_TABLES=write` makes it so.
+fn check(file: &str, name: &str, expected: &str) {
+    let text = read(file);
+    let [before, found, after] = parts(file, &text, name);
+    let expected = format!("\n{expected}\n");
+    if found == expected {
+        return;
+    }
+    if std::env::var("WGRAD_TABLES").as_deref() == Ok("write") {
+        // Tests of other tables in the same file wait: `scripts/tables.sh` runs them one after the other.
+        let text = format!("{before}<!-- table: {name} -->\n{expected}{END}{after}");
+        std::fs::write(path(file), text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        return;
+    }
+    let differs = found.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
+    panic!("{file}, table `{name}` is stale: {differs:#?}\nscripts/tables.sh writes it anew: {expected}");
+}
+
+/// A Markdown table.
+fn markdown(header: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(header) + &format!("|{}\n", "---|".repeat(header.len()));
+    for row in rows {
+        assert_eq!(row.len(), header.len(), "{row:?}");
+        text += &line(&row);
+    }
+    text
+}
+
+fn strings(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|&cell| cell.to_owned()).collect()
+}
+
+/// Bytes with three digits, in GB or MB.
+fn bytes(bytes: u64) -> String {
+    let (value, unit) = if bytes < 100_000_000 { (1e6, "MB") } else { (1e9, "GB") };
+    let value = bytes as f64 / value;
+    let digits = if value >= 10.0 { 1 } else { 2 };
+    format!("{value:.digits$} {unit}")
+}
+
+/// Each table of the documents is checked by a test of this file: none can be left behind.
+#[test]
+fn every_table_has_a_test() {
+    let known: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("README.md", &["memory", "speed"][..]),
+        ("docs/networks.md", &["memory", "time"]),
+        ("docs/transformers.md", &["memory", "time", "peak"]),
+        ("docs/precision.md", &["activations"]),
+        ("docs/kernels.md", &["fusion"]),
+        ("benches/results/compare.md", &["speed"]),
+    ]);
+    let mut files: Vec<String> = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
+    for folder in ["docs", "benches/results", "benches"] {
+        let entries = std::fs::read_dir(path(folder)).expect("a folder");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
+        files.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}/{name}")));
+    }
+    for file in files {
+        let text = read(&file);
+        let marks = text.split("<!-- table: ").skip(1);
+        let found: Vec<&str> = marks.map(|rest| rest.split(" -->").next().expect("a name")).collect();
+        let known = known.get(file.as_str()).copied().unwrap_or_default();
+        assert_eq!(found, known, "{file}");
+        assert_eq!(text.matches(END).count(), found.len(), "{file}: ends of tables");
+    }
+}
+
+/// The README's times are those of the results, row by row.
+#[test]
+fn the_readme_quotes_the_measured_times() {
+    let results = read("benches/results/compare.md");
+    let [_, table, _] = parts("benches/results/compare.md", &results, "speed");
+    check("README.md", "speed", table.trim_start_matches('\n').strip_suffix('\n').expect("a line feed"));
+}
+
+/// A sentence that quotes a figure: it stands in the document as it is here.
+fn says(file: &str, sentence: &str) {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&read(file)).contains(&words(sentence)), "{file} does not say: {sentence}");
+}

@@ -1,0 +1,129 @@
+//! What is created beside what PyTorch holds, and modelled times.
+
+use wgrad::plan::Plan;
+
+use crate::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
+use crate::{bytes, check, markdown, says, strings};
+
+fn created(plan: &Plan) -> u64 {
+    plan.footprint().total()
+}
+
+/// Bytes that a session creates, with shares of PyTorch's.
+fn beside(network: &Network, plan: &Plan) -> String {
+    let share = |held: u64| format!("{:.2}", created(plan) as f64 / held as f64);
+    let of = [Some(&network.pytorch), network.pytorch_fused.as_ref()];
+    let shares: Vec<String> = of.into_iter().flatten().map(|held| share(held.peak_bytes)).collect();
+    format!("{} ({})", bytes(created(plan)), shares.join(", "))
+}
+
+fn memory_row(name: &'static str) -> Vec<String> {
+    let network = network(name);
+    let mut row = vec![network.title(), bytes(network.pytorch.peak_bytes)];
+    row.extend(network.pytorch_fused.as_ref().map(|held| bytes(held.peak_bytes)));
+    row.push(beside(&network, &network.bare));
+    row.push(beside(&network, &network.default));
+    row.push(match &network.fitted {
+        Some((budget, plan)) => format!("{} within {}", beside(&network, plan), bytes(budget.0)),
+        None => "–".to_owned(),
+    });
+    row
+}
+
+const OURS: [&str; 3] = ["nothing computed again", "default", "under a budget"];
+
+fn memory(networks: impl IntoIterator<Item = &'static str>, theirs: &[&str]) -> String {
+    let header = [&["network"], theirs, &OURS].concat();
+    markdown(&strings(&header), networks.into_iter().map(memory_row))
+}
+
+fn milliseconds(seconds: f64) -> String {
+    let ms = 1e3 * seconds;
+    let digits = if ms < 1.0 { 3 } else if ms < 10.0 { 2 } else if ms < 100.0 { 1 } else { 0 };
+    format!("{ms:.digits$}")
+}
+
+fn time_row(name: &'static str) -> Vec<String> {
+    let network = network(name);
+    let mut row = vec![network.title()];
+    for (card, default) in CARDS.iter().zip(&network.on_cards) {
+        let ms = |plan: &Plan| milliseconds(plan.graph().seconds(&card.roofline()));
+        let again = 100.0 * default.work.time_fraction();
+        let fitted = network.fitted.as_ref().map_or("–".to_owned(), |(_, plan)| ms(plan));
+        row.push(format!("{} / {} ({again:.1} %) / {fitted}", ms(&network.bare), ms(default)));
+    }
+    row
+}
+
+fn time(networks: impl IntoIterator<Item = &'static str>) -> String {
+    let header: Vec<String> =
+        [String::from("network")].into_iter().chain(CARDS.iter().map(|card| format!("{}, ms", card.name))).collect();
+    markdown(&header, networks.into_iter().map(time_row))
+}
+
+fn names(list: &[(&'static str, &str)]) -> Vec<&'static str> {
+    list.iter().map(|(name, _)| *name).collect()
+}
+
+const ATTENTION: [&str; 2] = ["PyTorch, scores in memory", "PyTorch, fused attention"];
+
+#[test]
+fn networks_for_images() {
+    check("docs/networks.md", "memory", &memory(names(&IMAGES), &["PyTorch"]));
+    check("docs/networks.md", "time", &time(names(&IMAGES)));
+}
+
+#[test]
+fn transformers() {
+    check("docs/transformers.md", "memory", &memory(names(&TRANSFORMERS), &ATTENTION));
+    check("docs/transformers.md", "time", &time(names(&TRANSFORMERS)));
+}
+
+/// One column for PyTorch: fused attention where there is any, the other beside it.
+#[test]
+fn the_readme() {
+    let networks = ["mlp", "cnn", "resnet50", "mobilenet-v2", "densenet121", "unet", "gpt2", "gpt2-medium", "bert-base"];
+    let rows = networks.into_iter().map(|name| {
+        let mut row = memory_row(name);
+        if network(name).pytorch_fused.is_some() {
+            let fused = row.remove(2);
+            row[1] = format!("{}, fused {fused}", row[1]);
+        }
+        row
+    });
+    let header = [&["network", "PyTorch"], &OURS[..]].concat();
+    check("README.md", "memory", &markdown(&strings(&header), rows));
+}
+
+/// Every plan of the tables is as small as its order of operations allows, and one arena is as good as several.
+#[test]
+fn plans_are_as_small_as_their_order_allows() {
+    for (name, _) in IMAGES.iter().chain(&TRANSFORMERS) {
+        let plan = &network(name).default;
+        let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
+        assert!(height < 1.001, "{name}: {height:.4} of the lower bound");
+    }
+}
+
+#[test]
+fn where_the_bytes_of_gpt2_are() {
+    let network = network("gpt2");
+    let rows = network.default.class_bytes().into_iter().filter(|(_, bytes)| *bytes > 0);
+    let rows = rows.map(|(class, size)| vec![class.name().to_owned(), bytes(size)]);
+    check("docs/transformers.md", "peak", &markdown(&strings(&["alive at the peak", ""]), rows));
+}
+
+/// What sentences say of single plans.
+#[test]
+fn sentences() {
+    let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
+    let resnet50 = network("resnet50");
+    let work = resnet50.default.work;
+    let again = format!(
+        "computed again  {} of the step's modelled time, {} of its arithmetic",
+        percent(work.time_fraction()),
+        percent(work.flops_fraction())
+    );
+    says("docs/fit.md", &again);
+    says("docs/out-of-memory.md", &again);
+}

@@ -1,0 +1,136 @@
+//! The networks of the tables, and their plans.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use wgrad::Bytes;
+use wgrad::graph::Roofline;
+use wgrad::limits::Limits;
+use wgrad::models::{Model, ModelOptions};
+use wgrad::optim::Optimizer;
+use wgrad::plan::{Plan, PlanOptions, Recompute};
+
+use crate::pytorch::{self, Held};
+
+/// Networks of docs/networks.md, and the budget of their last column.
+pub const IMAGES: [(&str, &str); 8] = [
+    ("mlp", ""),
+    ("cnn", "10MB"),
+    ("resnet18", "1.2GB"),
+    ("resnet50", "5GB"),
+    ("vgg16", "5.5GB"),
+    ("mobilenet-v2", "5GB"),
+    ("densenet121", "2GB"),
+    ("unet", "5GB"),
+];
+
+/// Networks of docs/transformers.md, and the budget of their last column.
+pub const TRANSFORMERS: [(&str, &str); 5] = [
+    ("gpt-nano", "150MB"),
+    ("gpt2", "3GB"),
+    ("gpt2-medium", "7GB"),
+    ("llama-tiny", "600MB"),
+    ("bert-base", "4GB"),
+];
+
+/// A card on paper: rates of its data sheet, which kernels do not reach.
+pub struct Card {
+    pub name: &'static str,
+    /// FP32, without tensor cores, per second.
+    pub flops: f64,
+    /// To and from memory, per second.
+    pub bytes: f64,
+}
+
+/// NVIDIA H200 SXM, data sheet of 2024; GeForce RTX 4090, NVIDIA's "Ada GPU architecture" of 2022; Apple M2 with 10 GPU cores,
+/// Apple's announcement of 6 June 2022.
+pub const CARDS: [Card; 3] = [
+    Card { name: "H200", flops: 67e12, bytes: 4.8e12 },
+    Card { name: "RTX 4090", flops: 82.6e12, bytes: 1008e9 },
+    Card { name: "Apple M2", flops: 3.6e12, bytes: 100e9 },
+];
+
+impl Card {
+    pub fn roofline(&self) -> Roofline {
+        Roofline { flops_per_s: self.flops, bytes_per_s: self.bytes, ..Roofline::default() }
+    }
+}
+
+/// A network of the tables with its plans.
+pub struct Network {
+    pub name: &'static str,
+    /// In eager mode, attention materialised for transformers.
+    pub pytorch: Held,
+    /// With fused attention and none of its dropout.
+    pub pytorch_fused: Option<Held>,
+    /// `--no-rebuild --no-fuse`
+    pub bare: Plan,
+    pub default: Plan,
+    /// The default plan by each of [`CARDS`].
+    pub on_cards: Vec<Plan>,
+    /// `--recompute auto --budget`
+    pub fitted: Option<(Bytes, Plan)>,
+}
+
+/// Options of `wgrad plan NAME --batch N --optimizer O`.
+pub fn options(optimizer: &str) -> PlanOptions {
+    let optimizer = Optimizer::named(optimizer).expect("a known optimizer");
+    PlanOptions { optimizer, ..PlanOptions::default() }
+}
+
+/// `wgrad plan NAME --batch N --limits nvidia` with these options.
+pub fn plan(name: &str, batch: usize, seq: Option<usize>, options: &PlanOptions) -> Plan {
+    let model = Model::with_options(name, 0, &ModelOptions { seq, ..ModelOptions::default() });
+    let step = model.expect("a known model").train_step(batch).expect("a valid step");
+    let limits = Limits::named("nvidia").expect("a preset");
+    step.plan(options, &limits).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The plans of a network, made once for all tables.
+pub fn network(name: &'static str) -> Arc<Network> {
+    type Known = BTreeMap<&'static str, Arc<OnceLock<Arc<Network>>>>;
+    static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
+    let cell = KNOWN.lock().expect("no test panics in it").entry(name).or_default().clone();
+    cell.get_or_init(|| Arc::new(made(name))).clone()
+}
+
+fn made(name: &'static str) -> Network {
+    let transformer = TRANSFORMERS.iter().any(|(other, _)| *other == name);
+    let held = |attention| pytorch::held(name, attention);
+    let pytorch = held(transformer.then_some("materialised"));
+    let pytorch_fused = transformer.then(|| held(Some("fused")));
+    let trained = Model::named(name, 0).expect("a known model").params().count();
+    for of in [Some(&pytorch), pytorch_fused.as_ref()].into_iter().flatten() {
+        assert_eq!(of.parameters, trained, "{name}: PyTorch counts another network");
+    }
+    let Held { batch, seq, .. } = pytorch;
+    let standard = options(&pytorch.optimizer);
+    let plan = |options: &PlanOptions| plan(name, batch, seq, options);
+    let (_, budget) = IMAGES.iter().chain(&TRANSFORMERS).find(|(other, _)| *other == name).expect("known");
+    let fitted = (!budget.is_empty()).then(|| {
+        let budget: Bytes = budget.parse().expect("a size");
+        let auto = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..standard };
+        (budget, plan(&auto))
+    });
+    let card = |card: &Card| plan(&PlanOptions { roofline: card.roofline(), ..standard });
+    Network {
+        name,
+        bare: plan(&PlanOptions { rebuild: false, fuse: false, ..standard }),
+        default: plan(&standard),
+        on_cards: CARDS.iter().map(card).collect(),
+        fitted,
+        pytorch,
+        pytorch_fused,
+    }
+}
+
+impl Network {
+    /// `resnet50, 184, momentum` or `gpt2, 8 × 1,024`.
+    pub fn title(&self) -> String {
+        let Held { batch, seq, optimizer, .. } = &self.pytorch;
+        match seq {
+            Some(seq) => format!("{}, {batch} × {seq}", self.name),
+            None => format!("{}, {batch}, {optimizer}", self.name),
+        }
+    }
+}
