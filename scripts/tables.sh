@@ -5,3 +5,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WGRAD_TABLES=write cargo test --release --no-default-features --test tables -- --test-threads 1
+# What the documents show of `wgrad plan`.
+WGRAD_TABLES=write cargo test --release --all-features --test cli the_documents_show

@@ -191,6 +191,70 @@ fn long_work_says_nothing_in_a_pipe() {
     assert_eq!(wgrad(&[&long[..], &["--quiet"]].concat()).stdout, output.stdout);
 }
 
+/// What a plan saves by computing again and by merging can be turned off, each alone, and the answer says so.
+#[test]
+fn what_is_computed_again_can_be_turned_off() {
+    let plan = |more: &[&str]| {
+        json(&[&["plan", "resnet18", "--batch", "8", "--optimizer", "momentum", "--json"][..], more].concat())
+    };
+    let total = |plan: &Value| plan["device_bytes"]["total"].as_u64().expect("a number");
+    let again = |plan: &Value| plan["recompute_time_fraction"].as_f64().expect("a number");
+    let default = plan(&[]);
+    let (kept, apart) = (plan(&["--no-rebuild"]), plan(&["--no-rebuild", "--no-fuse"]));
+    let told = |plan: &Value| [plan["rebuild"].as_bool(), plan["fused"].as_bool()].map(Option::unwrap);
+    assert_eq!([&default, &kept, &apart].map(told), [[true, true], [false, true], [false, false]]);
+    assert!(again(&default) > 0.0 && total(&default) < total(&kept), "{} {}", total(&default), total(&kept));
+    assert_eq!(again(&apart), 0.0, "nothing is merged, so nothing is computed twice");
+    assert!(again(&kept) < again(&default), "{} and {}", again(&kept), again(&default));
+    assert!(total(&kept) <= total(&apart), "{} and {}", total(&kept), total(&apart));
+    let old = plan(&["--no-rebuild", "--unfused"]);
+    assert_eq!(old["hash"], apart["hash"], "--unfused goes on to work");
+}
+
+/// What comes before the numbers of a printed line: it says which line of another run is the same.
+fn label(line: &str) -> &str {
+    let text = line.trim_start();
+    let end = text.find("  ").into_iter().chain(text.find(": ")).min();
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// What the documents show of `wgrad plan` without a budget is what it prints: their lines, in order, `…` for any others.
+/// `scripts/tables.sh` writes them anew.
+#[test]
+fn the_documents_show_what_is_printed() {
+    let write = std::env::var("WGRAD_TABLES").as_deref() == Ok("write");
+    let mut shown = 0;
+    for file in ["docs/out-of-memory.md", "docs/fit.md"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = std::fs::read_to_string(&path).expect("a document");
+        let (mut fresh, mut printed): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        for line in text.lines() {
+            if let Some(command) = line.strip_prefix("$ wgrad plan ").filter(|text| !text.contains("--budget")) {
+                let arguments: Vec<&str> = ["plan"].into_iter().chain(command.split_whitespace()).collect();
+                let output = wgrad(&arguments);
+                let both = [output.stdout, output.stderr].concat();
+                printed = String::from_utf8_lossy(&both).lines().map(|line| line.trim_end().to_owned()).collect();
+                shown += 1;
+            } else if line.starts_with("```") || line.starts_with("$ ") {
+                printed.clear();
+            } else if !printed.is_empty() && line != "…" && !line.is_empty() {
+                let same = |printed: &String| if write { label(printed) == label(line) } else { printed == line };
+                let at = printed.iter().position(same).unwrap_or_else(|| {
+                    panic!("{file}: not printed, or not in this order: {line}\nprinted:\n{}", printed.join("\n"))
+                });
+                fresh.push(printed[at].clone());
+                printed.drain(..=at);
+                continue;
+            }
+            fresh.push(line.to_owned());
+        }
+        if write {
+            std::fs::write(&path, fresh.join("\n") + "\n").expect("it can be written");
+        }
+    }
+    assert!(shown >= 8, "{shown} blocks: are they written in another way?");
+}
+
 #[test]
 fn what_is_offloaded_is_counted_and_mistakes_are_told() {
     let plan = |offload: &str| json(&["plan", "mlp", "--batch", "64", "--offload", offload, "--json"]);

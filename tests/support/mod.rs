@@ -19,6 +19,7 @@ pub mod image_cases;
 #[cfg(feature = "gpu")]
 pub mod networks;
 pub mod problems;
+pub mod pytorch;
 pub mod random_graph;
 pub mod row_cases;
 pub mod skip;

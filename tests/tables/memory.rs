@@ -102,6 +102,8 @@ fn plans_are_as_small_as_their_order_allows() {
         let plan = &network(name).default;
         let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
         assert!(height < 1.001, "{name}: {height:.4} of the lower bound");
+        // docs/out-of-memory.md says so.
+        assert!(!plan.peak.at.contains("(forward)"), "{name}: {}", plan.peak.at);
     }
 }
 

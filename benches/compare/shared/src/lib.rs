@@ -22,6 +22,7 @@ pub const RATE: f32 = 1e-3;
 const WARM_UP: u32 = 2;
 
 /// The work of one run.
+#[derive(Serialize)]
 pub struct Work {
     /// `mlp`, 784-512-512-10, or `cnn`, 16 3×3, 32 3×3 with stride 2, linear: as `wgrad bench` has them.
     pub model: String,
@@ -33,6 +34,8 @@ pub struct Work {
     pub x: Vec<f32>,
     /// Labels.
     pub y: Vec<u32>,
+    /// Adam's learning rate.
+    pub rate: f32,
 }
 
 impl Work {
@@ -58,6 +61,7 @@ impl Work {
             weights,
             x: (0..(BATCH * PIXELS) as u64).map(|i| random::uniform(x, i)).collect(),
             y: (0..BATCH as u64).map(|i| (random::bits(y, i) % CLASSES as u64) as u32).collect(),
+            rate: RATE,
         }
     }
 
