@@ -10,7 +10,7 @@ pub struct Held {
     pub batch: usize,
     pub seq: Option<usize>,
     pub optimizer: String,
-    pub parameters: usize,
+    pub parameters: u64,
     /// Bytes of all tensors alive at once, inputs included.
     pub peak_bytes: u64,
 }
@@ -28,7 +28,7 @@ pub fn held(network: &str, attention: Option<&str>) -> Held {
         batch: number("batch").expect("a number") as usize,
         seq: number("seq").map(|seq| seq as usize),
         optimizer: row["optimizer"].as_str().expect("a name").to_owned(),
-        parameters: number("parameters").expect("a number") as usize,
+        parameters: number("parameters").expect("a number"),
         peak_bytes: number("peak_bytes").expect("a number"),
     }
 }

@@ -66,10 +66,20 @@ fn strings(cells: &[&str]) -> Vec<String> {
 
 /// Bytes with three digits, in GB or MB.
 fn bytes(bytes: u64) -> String {
-    let (value, unit) = if bytes < 100_000_000 { (1e6, "MB") } else { (1e9, "GB") };
+    let (value, unit) = if bytes < 1_000_000_000 { (1e6, "MB") } else { (1e9, "GB") };
     let value = bytes as f64 / value;
-    let digits = if value >= 10.0 { 1 } else { 2 };
+    let digits = if value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
     format!("{value:.digits$} {unit}")
+}
+
+/// A number with commas: `1,024`.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let commas = |(i, digit): (usize, char)| {
+        let comma = i > 0 && (digits.len() - i).is_multiple_of(3);
+        comma.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(commas).collect()
 }
 
 /// Each table of the documents is checked by a test of this file: none can be left behind.
@@ -79,7 +89,8 @@ fn every_table_has_a_test() {
         ("README.md", &["memory", "speed"][..]),
         ("docs/networks.md", &["memory", "time"]),
         ("docs/transformers.md", &["memory", "time", "peak"]),
-        ("docs/precision.md", &["activations"]),
+        ("docs/precision.md", &["activations", "weights"]),
+        ("docs/fit.md", &["offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("benches/results/compare.md", &["speed"]),
     ]);

@@ -3,7 +3,7 @@
 use wgrad::plan::Plan;
 
 use crate::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
-use crate::{bytes, check, markdown, says, strings};
+use crate::{bytes, check, markdown, strings};
 
 fn created(plan: &Plan) -> u64 {
     plan.footprint().total()
@@ -113,19 +113,4 @@ fn where_the_bytes_of_gpt2_are() {
     let rows = network.default.class_bytes().into_iter().filter(|(_, bytes)| *bytes > 0);
     let rows = rows.map(|(class, size)| vec![class.name().to_owned(), bytes(size)]);
     check("docs/transformers.md", "peak", &markdown(&strings(&["alive at the peak", ""]), rows));
-}
-
-/// What sentences say of single plans.
-#[test]
-fn sentences() {
-    let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
-    let resnet50 = network("resnet50");
-    let work = resnet50.default.work;
-    let again = format!(
-        "computed again  {} of the step's modelled time, {} of its arithmetic",
-        percent(work.time_fraction()),
-        percent(work.flops_fraction())
-    );
-    says("docs/fit.md", &again);
-    says("docs/out-of-memory.md", &again);
 }

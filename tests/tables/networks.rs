@@ -10,12 +10,13 @@ use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
 use wgrad::plan::{Plan, PlanOptions, Recompute};
 
+use crate::grouped;
 use crate::pytorch::{self, Held};
 
 /// Networks of docs/networks.md, and the budget of their last column.
 pub const IMAGES: [(&str, &str); 8] = [
     ("mlp", ""),
-    ("cnn", "10MB"),
+    ("cnn", ""),
     ("resnet18", "1.2GB"),
     ("resnet50", "5GB"),
     ("vgg16", "5.5GB"),
@@ -78,11 +79,14 @@ pub fn options(optimizer: &str) -> PlanOptions {
     PlanOptions { optimizer, ..PlanOptions::default() }
 }
 
+/// What the documents plan for: a card whose buffers hold any tensor here.
+const LIMITS: &str = "nvidia";
+
 /// `wgrad plan NAME --batch N --limits nvidia` with these options.
 pub fn plan(name: &str, batch: usize, seq: Option<usize>, options: &PlanOptions) -> Plan {
     let model = Model::with_options(name, 0, &ModelOptions { seq, ..ModelOptions::default() });
     let step = model.expect("a known model").train_step(batch).expect("a valid step");
-    let limits = Limits::named("nvidia").expect("a preset");
+    let limits = Limits::named(LIMITS).expect("a preset");
     step.plan(options, &limits).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
@@ -129,7 +133,7 @@ impl Network {
     pub fn title(&self) -> String {
         let Held { batch, seq, optimizer, .. } = &self.pytorch;
         match seq {
-            Some(seq) => format!("{}, {batch} × {seq}", self.name),
+            Some(seq) => format!("{}, {batch} × {}", self.name, grouped(*seq)),
             None => format!("{}, {batch}, {optimizer}", self.name),
         }
     }

@@ -1,11 +1,15 @@
-//! What fusion and 16 bits buy.
+//! What fusion, 16 bits and the host's memory buy.
 
+use wgrad::Bytes;
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::plan::{Plan, PlanOptions};
+use wgrad::graph::{Class, Roofline};
+use wgrad::limits::Limits;
+use wgrad::models::Model;
+use wgrad::plan::{Activations, Offload, Plan, PlanOptions};
 use wgrad::report;
 
-use crate::networks::{options, plan};
-use crate::{bytes, check, markdown, strings};
+use crate::networks::{network, options, plan};
+use crate::{bytes, check, grouped, markdown, says, strings};
 
 #[test]
 fn fusion() {
@@ -29,7 +33,7 @@ fn fusion() {
         vec![
             title.to_owned(),
             format!("{} → {}", bytes(before.peak_bytes()), bytes(after.peak_bytes())),
-            format!("{} → {}", before.program.launches.len(), after.program.launches.len()),
+            [&before, &after].map(|plan| grouped(plan.program.launches.len())).join(" → "),
             format!("{} → {} %", again(&before), again(&after)),
         ]
     });
@@ -63,4 +67,102 @@ fn activations_in_16_bits() {
     });
     let header = ["model, batch", "kept, f32", "kept, f16", "share", "peak, f32", "peak, f16"];
     check("docs/precision.md", "activations", &markdown(&strings(&header), rows));
+}
+
+#[test]
+fn weights_in_16_bits() {
+    let standard = options("adam8bit");
+    let weights = WeightStorage::Bf16(Rounding::Stochastic);
+    let half = PlanOptions { precision: Precision::F16, ..standard };
+    let pair = |options: PlanOptions| {
+        [options, PlanOptions { weights, ..options }].map(|options| plan("gpt2", 8, Some(1024), &options))
+    };
+    let parameters = |plan: &Plan| {
+        let of = plan.class_bytes().into_iter().find(|(class, _)| *class == Class::Parameter);
+        of.expect("parameters").1
+    };
+    let total = |plan: &Plan| plan.footprint().total();
+    let row = |title: &str, plans: &[Plan; 2], of: &dyn Fn(&Plan) -> u64| {
+        let [wide, narrow] = plans.each_ref().map(of);
+        vec![title.to_owned(), bytes(wide), bytes(narrow), format!("{} less", bytes(wide - narrow))]
+    };
+    let (wide, both) = (pair(standard), pair(half));
+    let rows = [
+        row("parameters", &wide, &parameters),
+        row("everything the session creates", &wide, &total),
+        row("the same with `--precision f16`", &both, &total),
+    ];
+    check("docs/precision.md", "weights", &markdown(&strings(&["", "weights f32", "weights bf16", ""]), rows));
+}
+
+#[test]
+fn what_the_host_keeps() {
+    let optimizer = Offload { optimizer: true, ..Offload::OFF };
+    let most = Activations::Most(Bytes(2 << 30));
+    let ways = [
+        ("off", Offload::OFF),
+        ("optimizer", optimizer),
+        ("activations:2GiB", Offload { activations: most, ..Offload::OFF }),
+        ("activations", Offload { activations: Activations::All, ..Offload::OFF }),
+        ("optimizer,activations", Offload { activations: Activations::All, ..optimizer }),
+    ];
+    let of = |offload| plan("gpt2", 8, Some(1024), &PlanOptions { offload, ..options("adamw") });
+    let rows = ways.map(|(name, offload)| {
+        let plan = of(offload);
+        let Offload { optimizer, activations } = offload;
+        let moves = optimizer || activations != Activations::Keep;
+        let text = |text: String| if moves { text } else { String::new() };
+        vec![
+            name.to_owned(),
+            Bytes(plan.footprint().total()).to_string(),
+            text(Bytes(plan.footprint().host).to_string()),
+            text(Bytes(plan.work.moved).to_string()),
+            text(format!("{:.1} %", 100.0 * plan.work.moved_fraction())),
+        ]
+    });
+    let header = ["`--offload`", "total", "host", "moved in a step", "modelled time of that"];
+    check("docs/fit.md", "offload", &markdown(&strings(&header), rows));
+    let roofline = Roofline { host_bytes_per_s: 50e9, ..Roofline::default() };
+    let fast = plan("gpt2", 8, Some(1024), &PlanOptions { offload: optimizer, roofline, ..options("adamw") });
+    says("docs/fit.md", &format!("less: {:.1} % at 50 GB/s", 100.0 * fast.work.moved_fraction()));
+}
+
+/// What sentences say of single plans.
+#[test]
+fn sentences() {
+    let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
+    let work = network("resnet50").default.work;
+    let again = format!(
+        "computed again {} of the step's modelled time, {} of its arithmetic",
+        percent(work.time_fraction()),
+        percent(work.flops_fraction())
+    );
+    says("docs/fit.md", &again);
+    says("docs/out-of-memory.md", &again);
+    let share = format!("already counts {:.1} %", 100.0 * work.time_fraction());
+    says("docs/fit.md", &share);
+    let lavapipe = Limits::named("lavapipe").expect("a preset");
+    let step = Model::named("cnn", 0).expect("known").train_step(128).expect("valid");
+    let [apart, merged] = [false, true].map(|fuse| {
+        let plan = step.plan(&PlanOptions { fuse, ..options("adam") }, &lavapipe).expect("it fits");
+        bytes(plan.peak_bytes())
+    });
+    says(
+        "docs/kernels.md",
+        &format!("Planned for lavapipe, arenas of `cnn` take {apart} with nothing merged and {merged} by default."),
+    );
+    let activations = |seq| {
+        let classes = plan("gpt2", 8, Some(seq), &options("adamw")).class_bytes();
+        let scratch = |class| matches!(class, Class::Activation | Class::Workspace);
+        classes.into_iter().filter(|(class, _)| scratch(*class)).map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let [short, middle, long] = [512, 1024, 4096].map(activations);
+    let text = format!(
+        "`gpt2` with 8 sequences: {} of activations at 512 tokens, {} at 1,024, {} at 4,096: {:.1} times as much for 8 times",
+        bytes(short),
+        bytes(middle),
+        bytes(long),
+        long as f64 / short as f64
+    );
+    says("docs/transformers.md", &text);
 }
