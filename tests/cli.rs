@@ -229,18 +229,25 @@ fn the_documents_show_what_is_printed() {
         let text = std::fs::read_to_string(&path).expect("a document");
         let (mut fresh, mut printed): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for line in text.lines() {
-            if let Some(command) = line.strip_prefix("$ wgrad plan ").filter(|text| !text.contains("--budget")) {
+            if let Some(command) =
+                line.strip_prefix("$ wgrad plan ").filter(|text| !text.contains("--budget"))
+            {
                 let arguments: Vec<&str> = ["plan"].into_iter().chain(command.split_whitespace()).collect();
                 let output = wgrad(&arguments);
                 let both = [output.stdout, output.stderr].concat();
-                printed = String::from_utf8_lossy(&both).lines().map(|line| line.trim_end().to_owned()).collect();
+                printed =
+                    String::from_utf8_lossy(&both).lines().map(|line| line.trim_end().to_owned()).collect();
                 shown += 1;
             } else if line.starts_with("```") || line.starts_with("$ ") {
                 printed.clear();
             } else if !printed.is_empty() && line != "…" && !line.is_empty() {
-                let same = |printed: &String| if write { label(printed) == label(line) } else { printed == line };
+                let same =
+                    |printed: &String| if write { label(printed) == label(line) } else { printed == line };
                 let at = printed.iter().position(same).unwrap_or_else(|| {
-                    panic!("{file}: not printed, or not in this order: {line}\nprinted:\n{}", printed.join("\n"))
+                    panic!(
+                        "{file}: not printed, or not in this order: {line}\nprinted:\n{}",
+                        printed.join("\n")
+                    )
                 });
                 fresh.push(printed[at].clone());
                 printed.drain(..=at);

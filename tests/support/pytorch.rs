@@ -22,7 +22,9 @@ pub fn held(network: &str, attention: Option<&str>) -> Held {
     let all: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let one = |row: &&Value| row["network"] == network && row["attention"].as_str() == attention;
     let rows: Vec<&Value> = all["networks"].as_array().expect("a list").iter().filter(one).collect();
-    let [row] = rows[..] else { panic!("{}: {} rows for {network} {attention:?}", path.display(), rows.len()) };
+    let [row] = rows[..] else {
+        panic!("{}: {} rows for {network} {attention:?}", path.display(), rows.len())
+    };
     let number = |field: &str| row[field].as_u64();
     Held {
         batch: number("batch").expect("a number") as usize,

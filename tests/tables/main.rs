@@ -64,12 +64,16 @@ fn strings(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|&cell| cell.to_owned()).collect()
 }
 
-/// Bytes with three digits, in GB or MB.
+/// A number with three digits, or all in front of the point.
+fn rounded(value: f64) -> String {
+    let digits = [99.95, 9.995, 0.9995].iter().filter(|&&least| value < least).count();
+    format!("{value:.digits$}")
+}
+
+/// Bytes in GB or MB.
 fn bytes(bytes: u64) -> String {
-    let (value, unit) = if bytes < 1_000_000_000 { (1e6, "MB") } else { (1e9, "GB") };
-    let value = bytes as f64 / value;
-    let digits = if value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
-    format!("{value:.digits$} {unit}")
+    let (unit, name) = if bytes < 1_000_000_000 { (1e6, "MB") } else { (1e9, "GB") };
+    format!("{} {name}", rounded(bytes as f64 / unit))
 }
 
 /// A number with commas: `1,024`.

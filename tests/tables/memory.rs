@@ -3,7 +3,7 @@
 use wgrad::plan::Plan;
 
 use crate::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
-use crate::{bytes, check, markdown, strings};
+use crate::{bytes, check, markdown, rounded, strings};
 
 fn created(plan: &Plan) -> u64 {
     plan.footprint().total()
@@ -37,17 +37,11 @@ fn memory(networks: impl IntoIterator<Item = &'static str>, theirs: &[&str]) -> 
     markdown(&strings(&header), networks.into_iter().map(memory_row))
 }
 
-fn milliseconds(seconds: f64) -> String {
-    let ms = 1e3 * seconds;
-    let digits = if ms < 1.0 { 3 } else if ms < 10.0 { 2 } else if ms < 100.0 { 1 } else { 0 };
-    format!("{ms:.digits$}")
-}
-
 fn time_row(name: &'static str) -> Vec<String> {
     let network = network(name);
     let mut row = vec![network.title()];
     for (card, default) in CARDS.iter().zip(&network.on_cards) {
-        let ms = |plan: &Plan| milliseconds(plan.graph().seconds(&card.roofline()));
+        let ms = |plan: &Plan| rounded(1e3 * plan.graph().seconds(&card.roofline()));
         let again = 100.0 * default.work.time_fraction();
         let fitted = network.fitted.as_ref().map_or("–".to_owned(), |(_, plan)| ms(plan));
         row.push(format!("{} / {} ({again:.1} %) / {fitted}", ms(&network.bare), ms(default)));
@@ -56,8 +50,10 @@ fn time_row(name: &'static str) -> Vec<String> {
 }
 
 fn time(networks: impl IntoIterator<Item = &'static str>) -> String {
-    let header: Vec<String> =
-        [String::from("network")].into_iter().chain(CARDS.iter().map(|card| format!("{}, ms", card.name))).collect();
+    let header: Vec<String> = [String::from("network")]
+        .into_iter()
+        .chain(CARDS.iter().map(|card| format!("{}, ms", card.name)))
+        .collect();
     markdown(&header, networks.into_iter().map(time_row))
 }
 
@@ -82,7 +78,8 @@ fn transformers() {
 /// One column for PyTorch: fused attention where there is any, the other beside it.
 #[test]
 fn the_readme() {
-    let networks = ["mlp", "cnn", "resnet50", "mobilenet-v2", "densenet121", "unet", "gpt2", "gpt2-medium", "bert-base"];
+    let networks =
+        ["mlp", "cnn", "resnet50", "mobilenet-v2", "densenet121", "unet", "gpt2", "gpt2-medium", "bert-base"];
     let rows = networks.into_iter().map(|name| {
         let mut row = memory_row(name);
         if network(name).pytorch_fused.is_some() {

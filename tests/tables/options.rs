@@ -28,7 +28,8 @@ fn fusion() {
         ("llama-tiny, batch 16, momentum", "llama-tiny", 16, standard("momentum")),
     ];
     let rows = steps.into_iter().map(|(title, name, batch, fused)| {
-        let [before, after] = [false, true].map(|fuse| plan(name, batch, None, &PlanOptions { fuse, ..fused }));
+        let [before, after] =
+            [false, true].map(|fuse| plan(name, batch, None, &PlanOptions { fuse, ..fused }));
         let again = |plan: &Plan| format!("{:.1}", 100.0 * plan.work.time_fraction());
         vec![
             title.to_owned(),
@@ -92,7 +93,11 @@ fn weights_in_16_bits() {
         row("everything the session creates", &wide, &total),
         row("the same with `--precision f16`", &both, &total),
     ];
-    check("docs/precision.md", "weights", &markdown(&strings(&["", "weights f32", "weights bf16", ""]), rows));
+    check(
+        "docs/precision.md",
+        "weights",
+        &markdown(&strings(&["", "weights f32", "weights bf16", ""]), rows),
+    );
 }
 
 #[test]
@@ -149,8 +154,15 @@ fn sentences() {
     });
     says(
         "docs/kernels.md",
-        &format!("Planned for lavapipe, arenas of `cnn` take {apart} with nothing merged and {merged} by default."),
+        &format!(
+            "Planned for lavapipe, arenas of `cnn` take {apart} with nothing merged and {merged} by default."
+        ),
     );
+    let step = Model::named("resnet18", 0).expect("known").train_step(128).expect("valid");
+    let nvidia = Limits::named("nvidia").expect("a preset");
+    let savings = step.savings(&options("momentum"), &nvidia).expect("it fits");
+    let planned = plan("resnet18", 128, None, &options("momentum")).peak_bytes();
+    says("README.md", &format!("{} of tensors in {}", Bytes(savings.naive), Bytes(planned)));
     let activations = |seq| {
         let classes = plan("gpt2", 8, Some(seq), &options("adamw")).class_bytes();
         let scratch = |class| matches!(class, Class::Activation | Class::Workspace);

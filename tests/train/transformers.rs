@@ -60,8 +60,13 @@ fn steps_need_less_than_in_pytorch_with_fused_attention() {
                 let plan = plan(name, held.batch, seq, limits).expect("it fits");
                 let share = plan.footprint().total() as f64 / held.peak_bytes as f64;
                 let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
-                eprintln!("{name}, {limits}: {share:.4} of PyTorch's, {attention}, {height:.4} of the lower bound");
-                assert!(share <= part, "{name}: {share:.4} of PyTorch's peak, {attention}; {part} is allowed");
+                eprintln!(
+                    "{name}, {limits}: {share:.4} of PyTorch's, {attention}, {height:.4} of the lower bound"
+                );
+                assert!(
+                    share <= part,
+                    "{name}: {share:.4} of PyTorch's peak, {attention}; {part} is allowed"
+                );
                 assert!(height < 1.005, "height {height:.4} times the lower bound");
             }
         }

@@ -25,7 +25,9 @@ type Runs = BTreeMap<(String, String), Vec<Outcome>>;
 fn main() {
     let paths: Vec<String> = std::env::args().skip(1).collect();
     assert!(!paths.is_empty(), "table FILE...: files of outcomes");
-    println!("| network | library | commit, n | ms a step | CPU ms a step | s to the first loss | MB | first loss |");
+    println!(
+        "| network | library | commit, n | ms a step | CPU ms a step | s to the first loss | MB | first loss |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut apart = false;
@@ -48,7 +50,9 @@ fn print(path: &str, rows: &mut Vec<(String, String)>) -> bool {
     for line in text.lines().filter(|line| line.starts_with('{')) {
         match serde_json::from_str(line).unwrap_or_else(|e| panic!("{path}: {e} in {line}")) {
             Line::About { commit: of } => commit = of,
-            Line::Build { built, build_cpu_s } => eprintln!("{path}: building {built} took {build_cpu_s:.0} CPU seconds"),
+            Line::Build { built, build_cpu_s } => {
+                eprintln!("{path}: building {built} took {build_cpu_s:.0} CPU seconds")
+            }
             Line::Run(run) => runs.entry((run.model.clone(), run.who.library.clone())).or_default().push(run),
         }
     }
@@ -63,7 +67,11 @@ fn print(path: &str, rows: &mut Vec<(String, String)>) -> bool {
             let (Some([least, middle, most]), Some([_, wgrad, _])) = (all(theirs), all(ours)) else {
                 return "–".to_owned();
             };
-            let range = if theirs.len() > 1 { format!(" ({least:.digits$} to {most:.digits$})") } else { String::new() };
+            let range = if theirs.len() > 1 {
+                format!(" ({least:.digits$} to {most:.digits$})")
+            } else {
+                String::new()
+            };
             let ratio = if own { String::new() } else { format!(", × {:.2}", middle / wgrad) };
             format!("{middle:.digits$}{range}{ratio}")
         };
