@@ -6,10 +6,11 @@
 #
 # Libraries: wgrad, pytorch, meganeura, burn; by default wgrad and pytorch. In each round they take turns; the table has medians of
 # the rounds, with the least and the most. pytorch is its eager mode on the CPU: `PYTHON` names a Python with torch.
-# --lines keeps what each run printed; `table FILE...` makes the table of such files again.
+# --lines keeps what each run printed; `table FILE...` makes the table of such files again. Committed lines are in
+# benches/results/compare, the table of all of them in benches/results/compare.md; tests/tables compares the two.
 # --build builds each library in an empty folder and counts the CPU seconds: minutes each, for burn half an hour.
-# Which adapter: VK_DRIVER_FILES names one driver. CARGO_TARGET_DIR says where to build. Nothing is cached by Mesa, so the first step is that of a new machine;
-# burn's own tuning cache is left as it is.
+# Which adapter: VK_DRIVER_FILES names one driver. CARGO_TARGET_DIR says where to build. Nothing is cached by Mesa, so the first
+# step is that of a new machine; burn's own tuning cache is left as it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 command="benches/compare/run.sh $*"

@@ -12,6 +12,8 @@ mod options;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 const END: &str = "<!-- end of table -->";
 
 fn path(file: &str) -> PathBuf {
@@ -120,6 +122,53 @@ fn the_readme_quotes_the_measured_times() {
     let results = read("benches/results/compare.md");
     let [_, table, _] = parts("benches/results/compare.md", &results, "speed");
     check("README.md", "speed", table.trim_start_matches('\n').strip_suffix('\n').expect("a line feed"));
+}
+
+/// The table of times has the medians of the lines that the runs printed, and no row beyond them.
+#[test]
+fn the_measured_times_are_those_of_the_runs() {
+    let results = read("benches/results/compare.md");
+    let [_, table, _] = parts("benches/results/compare.md", &results, "speed");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let mut known = 0;
+    for entry in std::fs::read_dir(path("benches/results/compare")).expect("a folder") {
+        let file = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&file).expect("lines");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let (about, runs): (Vec<Value>, Vec<Value>) = lines.partition(|line| line["commit"].is_string());
+        let text = |line: &Value, field: &str| line[field].as_str().expect("text").to_owned();
+        let mut groups: BTreeMap<[String; 2], Vec<&Value>> = BTreeMap::new();
+        for run in &runs {
+            groups.entry(["model", "library"].map(|field| text(run, field))).or_default().push(run);
+        }
+        for ([model, library], runs) in groups {
+            let median = |field: &str| {
+                let mut all: Vec<f64> =
+                    runs.iter().map(|run| run[field].as_f64().expect("a number")).collect();
+                all.sort_by(f64::total_cmp);
+                let (low, high) = ((all.len() - 1) / 2, all.len() / 2);
+                f64::midpoint(all[low], all[high])
+            };
+            let [version, adapter] = ["version", "adapter"].map(|field| text(runs[0], field));
+            let commit = text(&about[0], "commit");
+            let start = format!("| {model} | {library} {version}, {adapter} | {commit}, {} |", runs.len());
+            let row =
+                rows.iter().find(|row| row.starts_with(&start)).unwrap_or_else(|| panic!("no row {start}"));
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            for (cell, field, digits) in
+                [(4, "ms_per_step", 1), (5, "cpu_ms_per_step", 1), (6, "first_step_s", 2)]
+            {
+                let expected = format!("{:.digits$}", median(field));
+                assert_eq!(
+                    cells[cell].split([' ', ',']).next(),
+                    Some(expected.as_str()),
+                    "{field} of {start}"
+                );
+            }
+            known += 1;
+        }
+    }
+    assert_eq!(rows.len(), known, "rows without a run");
 }
 
 /// A sentence that quotes a figure: it stands in the document as it is here.
