@@ -288,6 +288,27 @@ fn what_is_offloaded_is_counted_and_mistakes_are_told() {
     assert!(text.contains("two or three rates"), "{text}");
 }
 
+/// What wgpu reserves stands under what is created, where its allocator tells.
+#[test]
+fn a_bench_says_what_is_reserved() {
+    for device in devices() {
+        let name = &device.adapter().name;
+        let bench = ["bench", "mlp", "--batch", "64", "--steps", "1", "--adapter", name];
+        let result = json(&[&bench[..], &["--json"]].concat());
+        let text = String::from_utf8_lossy(&wgrad(&bench).stdout).into_owned();
+        match device.driver_memory() {
+            Some(_) => {
+                let [created, reserved] = ["device_bytes", "reserved_bytes"].map(|key| result[key].as_u64());
+                let (created, reserved) = (created.expect("a number"), reserved.expect("a number"));
+                assert!((created..2 * created).contains(&reserved), "{result}");
+                let line = format!("{} reserved by wgpu", wgrad::Bytes(reserved));
+                assert!(text.contains(&line), "`{line}` is not in {text}");
+            }
+            None => assert!(result["reserved_bytes"].is_null() && !text.contains("reserved"), "{text}"),
+        }
+    }
+}
+
 #[test]
 fn a_bench_goes_on_where_memory_ends() {
     for device in devices() {
