@@ -26,6 +26,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     dbeta[channel] = sum;
     dgamma[channel] = products;
     both[channel * 2u] = vec4(mean[channel], deviation[channel], gamma[channel], beta[channel]);
-    let share = select(0.0, 1.0 / f32(p.count), p.training == 1u);
-    both[channel * 2u + 1u] = vec4(sum * share, products * share, 0.0, 0.0);
+    // Not by a factor of 0: NaN in one sample must not reach the others.
+    let means = select(vec2(0.0), vec2(sum, products) / f32(p.count), p.training == 1u);
+    both[channel * 2u + 1u] = vec4(means, 0.0, 0.0);
 }

@@ -26,7 +26,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let gradient = unscale * from_memory(g[i]);
     let momentum = from_memory(m[i]);
-    let towards = sign(mix(gradient, momentum, p.beta1));
+    let blend = mix(gradient, momentum, p.beta1);
+    let towards = or_nan(blend, sign(blend));
     set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - rate * towards);
     m[i] = to_memory(mix(gradient, momentum, p.beta2));
 }

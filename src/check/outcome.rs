@@ -13,6 +13,8 @@ use crate::reference::Twin;
 /// Everything that can be read after some steps: outputs, the loss among them, parameters and optimizer state.
 pub(super) struct Outcome {
     pub outputs: Tensors,
+    /// Outputs of 16 bits.
+    pub halves: Tensors,
     pub parameters: Tensors,
     pub states: Tensors,
 }
@@ -32,7 +34,12 @@ fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
 
 impl Outcome {
     fn empty() -> Self {
-        Self { outputs: Tensors::new(), parameters: Tensors::new(), states: Tensors::new() }
+        Self {
+            outputs: Tensors::new(),
+            halves: Tensors::new(),
+            parameters: Tensors::new(),
+            states: Tensors::new(),
+        }
     }
 
     fn keep(&mut self, value: &Value, data: Vec<f64>) {
@@ -43,9 +50,15 @@ impl Outcome {
         list.insert(value.name.clone(), data);
     }
 
-    /// The three kinds of tensors, by name.
-    pub(super) fn kinds(&self) -> [(&'static str, &Tensors); 3] {
-        [("output", &self.outputs), ("parameter", &self.parameters), ("state", &self.states)]
+    fn read(&mut self, name: &str, dtype: DType, data: Vec<f64>) {
+        let list = if dtype.is_half() { &mut self.halves } else { &mut self.outputs };
+        list.insert(name.to_owned(), data);
+    }
+
+    /// The kinds of tensors, by name.
+    pub(super) fn kinds(&self) -> [(&'static str, &Tensors); 4] {
+        let outputs = [("output", &self.outputs), ("output of 16 bits", &self.halves)];
+        [outputs[0], outputs[1], ("parameter", &self.parameters), ("state", &self.states)]
     }
 
     /// On the twin.
@@ -76,8 +89,8 @@ impl Outcome {
             twin.run()?;
         }
         let mut outcome = Self::empty();
-        for (name, _) in &graph.outputs {
-            outcome.outputs.insert(name.clone(), twin.output(name)?.to_vec());
+        for (name, id) in &graph.outputs {
+            outcome.read(name, graph.value(*id).dtype, twin.output(name)?.to_vec());
         }
         for value in states(graph) {
             outcome.keep(value, twin.parameter(&value.name)?.to_vec());
@@ -148,7 +161,7 @@ impl Outcome {
                 }
                 _ => session.output(ProgramId(0), name)?,
             };
-            outcome.outputs.insert(name.clone(), wide(data));
+            outcome.read(name, graph.value(*id).dtype, wide(data));
         }
         for value in states(graph) {
             outcome.keep(value, wide(session.parameter(&value.name)?));
