@@ -26,7 +26,7 @@ pub fn max_batch(
     let options = PlanOptions { budget: Some(budget), ..*options };
     let task = progress::task("largest batch: plans", None);
     let mut plans = 0;
-    let mut fits = |batch: usize, heights: Heights| -> Result<bool> {
+    let fits = |batch: usize, heights: Heights| -> Result<bool> {
         plans += 1;
         task.done(plans - 1);
         match step(batch)?.fits(&options, limits, heights) {
@@ -35,17 +35,28 @@ pub fn max_batch(
             Err(error) => Err(error),
         }
     };
+    // Once the doubling ends, each plan halves what is left.
+    let bracketed = |high: usize| task.expect(u64::from(2 * high.ilog2()).max(1));
+    largest(fits, bracketed, options.recompute == Recompute::Auto)
+}
+
+/// The largest number that `fits`, 0 if none does: at a glance, and with `thorough` from there on with all heights. `bracketed`
+/// hears of the first power of two that is too much.
+fn largest(
+    mut fits: impl FnMut(usize, Heights) -> Result<bool>,
+    bracketed: impl FnOnce(usize),
+    thorough: bool,
+) -> Result<usize> {
     let (mut low, mut high) = (0, 1);
     while high <= MOST && fits(high, Heights::Few)? {
-        (low, high) = (high, high * 2);
+        (low, high) = (high, (2 * high).min(MOST + 1));
     }
-    // From here on each plan halves what is left.
-    task.expect(u64::from(2 * high.ilog2()).max(1));
+    bracketed(high);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle, Heights::Few)? { low = middle } else { high = middle }
     }
-    if options.recompute != Recompute::Auto {
+    if !thorough {
         return Ok(low);
     }
     // A glance may miss what fits, but not the other way round.
@@ -60,4 +71,27 @@ pub fn max_batch(
         }
     }
     Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_glance_misses_is_found() {
+        for seen in [0, 1, 5, 64, 1000] {
+            for more in [0, 1, 2, 3, 7, 100] {
+                let fits = |batch: usize, heights: Heights| {
+                    Ok(batch <= if heights == Heights::All { seen + more } else { seen })
+                };
+                assert_eq!(
+                    largest(fits, |_| (), true).expect("found"),
+                    seen + more,
+                    "{seen} and {more} more"
+                );
+                assert_eq!(largest(fits, |_| (), false).expect("found"), seen);
+            }
+        }
+        assert_eq!(largest(|_, _| Ok(true), |_| (), true).expect("found"), MOST, "it ends");
+    }
 }
