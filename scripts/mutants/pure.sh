@@ -26,7 +26,9 @@ case " $* " in
 esac
 out=${MUTANTS_OUT:-target/mutants}
 mkdir -p "$out"
-# Tests are built with little optimization, because each mutant is compiled anew, and skip what takes longest.
-exec cargo mutants --no-shuffle --output "$out" --profile mutants --cargo-arg=--no-default-features \
-    --minimum-test-timeout 120 "${files[@]}" "$@" -- \
-    --lib --test certificates --test fit --test rebuild --test models --test pools
+# Tests are built with little optimization, because each mutant is compiled anew. They are named for the build as well: others
+# need a device and do not compile without one.
+arguments=(--cargo-arg=--no-default-features --cargo-arg=--lib)
+for test in certificates fit rebuild models pools; do arguments+=(--cargo-arg="--test=$test"); done
+exec cargo mutants --no-shuffle --output "$out" --profile mutants --minimum-test-timeout 120 "${arguments[@]}" \
+    "${files[@]}" "$@"
