@@ -4,6 +4,7 @@ use super::conv::image;
 use super::grid::{fold, per_thread};
 use super::pieces::{Pieces, between, longest_bin, most_bins, most_readers};
 use super::{Lowered, Operand, Site, flag};
+use crate::error::{Error, Result};
 use crate::graph::{Activation, Averaging, Resample, Window};
 use crate::kernels::{Kernel, Launch, table};
 use crate::limits::AdapterClass;
@@ -40,7 +41,10 @@ pub(super) fn max_pool_grad(site: &Site, window: Window) -> Launch<Operand> {
 }
 
 /// The words of `shaders/prelude/averages.wgsl`, and the kernels of that name.
-pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Lowered {
+///
+/// # Errors
+/// [`Error::Option`] for bins whose bounds do not fit the kernels' integers.
+pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Result<Lowered> {
     let (constants, window) = match over {
         Averaging::Adaptive(_) => (vec![("ADAPTIVE", 1.0)], Window::square(1)),
         Averaging::Window { window, count_padding } => (vec![("COUNT_PADDING", flag(count_padding))], window),
@@ -48,11 +52,30 @@ pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Lowered {
     let (from, to) = (plane(site, 0), result(site));
     let (kernel, image, result) =
         if back { (&table::AVG_POOL_GRAD, to, from) } else { (&table::AVG_POOL, from, to) };
+    if matches!(over, Averaging::Adaptive(_)) {
+        check_axes(site, image, result)?;
+    }
     let longest = if back { most_bins } else { longest_bin };
     let pieces = Pieces::of([0, 1].map(|axis| longest(over, axis, image[axis] as u64, result[axis] as u64)));
     let mut words = window_words(site.output().numel(), window, image, result);
     words.extend(pieces.words());
-    pieces.lower(site, kernel, &words, constants)
+    Ok(pieces.lower(site, kernel, &words, constants))
+}
+
+/// Kernels relate the pixels of two axes by products of 32 bits.
+fn check_axes(site: &Site, image: [usize; 2], result: [usize; 2]) -> Result<()> {
+    const MOST: u64 = 1 << 30;
+    for (h, r) in image.into_iter().zip(result) {
+        if (h as u64 + 1).saturating_mul(r as u64 + 1) > MOST {
+            let op = site.op.name();
+            return Err(Error::Option(format!(
+                "{op}: an axis of {h} pixels and one of {r}: their product is {}, at most {MOST} fit the kernels' integers; cut \
+                 the image into slices along it",
+                h as u64 * r as u64
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The words of `shaders/prelude/resample.wgsl` after `threads_x`.
@@ -79,19 +102,21 @@ fn resample_words(
     words
 }
 
-pub(super) fn resample(site: &Site, mode: Resample) -> Launch<Operand> {
+pub(super) fn resample(site: &Site, mode: Resample) -> Result<Launch<Operand>> {
+    check_axes(site, plane(site, 0), result(site))?;
     let words = resample_words(site, mode, &Pieces::of([1; 2]), [plane(site, 0), result(site)]);
     let memory = vec![Operand::Input(0), Operand::Output(0)];
     let mut launch = per_thread(site, &table::RESAMPLE, site.output().numel(), memory, &words);
     launch.constants = nearest(mode);
-    launch
+    Ok(launch)
 }
 
-pub(super) fn resample_grad(site: &Site, mode: Resample) -> Lowered {
+pub(super) fn resample_grad(site: &Site, mode: Resample) -> Result<Lowered> {
     let [image, result] = [result(site), plane(site, 0)];
+    check_axes(site, image, result)?;
     let pieces = Pieces::of([0, 1].map(|axis| most_readers(mode, image[axis], result[axis])));
     let words = resample_words(site, mode, &pieces, [image, result]);
-    pieces.lower(site, &table::RESAMPLE_GRAD, &words, nearest(mode))
+    Ok(pieces.lower(site, &table::RESAMPLE_GRAD, &words, nearest(mode)))
 }
 
 fn nearest(mode: Resample) -> Vec<(&'static str, f64)> {

@@ -123,7 +123,8 @@ fn gradients_of_norms_of_awkward_elements() {
             // The gradient is that of the rounding errors.
             continue;
         }
-        let near = Near { rel: 2e-6, abs: 1e-5 + 2.0 * off };
+        // The gradient is a difference of numbers some thirty times as large.
+        let near = Near { rel: 2e-6, abs: 1e-5 + 30.0 * off };
         let ones = |n: usize| (vec![n], vec![1.25; n]);
         let image = [(vec![4, 1, 100, 100], data.clone()), ones(1), ones(1)];
         gradients_near(&format!("batch_norm, {name}"), &image, &BTreeMap::new(), near, |p| {

@@ -214,6 +214,54 @@ fn tensors_larger_than_a_binding_say_which_batch_fits() {
     says(&error, &["`big`", "160.0 MiB", "help: plan for limits with larger bindings"]);
 }
 
+/// Kernels relate pixels of two axes by products of 32 bits, which would wrap.
+#[test]
+fn axes_whose_product_leaves_32_bits() {
+    let functions: [(&str, &dyn Fn(&Tensor) -> Tensor); 3] = [
+        ("adaptive", &|x| x.adaptive_avg_pool2d([1, 65_536])),
+        ("nearest", &|x| x.upsample_nearest([1, 65_536])),
+        ("bilinear", &|x| x.upsample_bilinear([1, 65_536], true)),
+    ];
+    for (name, function) in functions {
+        for preset in ["lavapipe", "nvidia"] {
+            let limits = Limits::named(preset).expect("a preset");
+            let planned = |width: usize| {
+                let traced = Forward::trace(&Params::new(0), "y", |trace| {
+                    function(&trace.input("x", [1, 1, 1, width]))
+                });
+                traced.expect("valid").plan(&limits)
+            };
+            planned(16_000).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let error = failed(planned(20_000));
+            says(&error, &["20000 pixels", "65536", "1310720000", "1073741824", "cut the image into slices"]);
+        }
+    }
+}
+
+/// A workgroup of a software adapter shares long rows; longer ones are refused.
+#[test]
+fn rows_too_long_for_a_software_adapter() {
+    let functions: [(&str, &dyn Fn(&Tensor) -> Tensor); 4] = [
+        ("softmax", &|x| x.softmax()),
+        ("log_softmax", &|x| x.log_softmax()),
+        ("layer_norm", &|x| {
+            let d = x.shape().last();
+            x.layer_norm(&x.trace().input("gamma", [d]), &x.trace().input("beta", [d]), 1e-5)
+        }),
+        ("rms_norm", &|x| x.rms_norm(&x.trace().input("gamma", [x.shape().last()]), 1e-5)),
+    ];
+    for (name, function) in functions {
+        let planned = |preset: &str, d: usize| {
+            let traced = Forward::trace(&Params::new(0), "y", |trace| function(&trace.input("x", [1, d])));
+            traced.expect("valid").plan(&Limits::named(preset).expect("a preset"))
+        };
+        planned("lavapipe", 2_500_000).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let error = failed(planned("lavapipe", 3_000_000));
+        says(&error, &["rows of 3000000 elements", "`lavapipe`, which takes 2", "65535", "cut into parts"]);
+        planned("nvidia", 3_000_000).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
 /// lavapipe ends a thread's loops after 65,535 turns without a word: what would need more is refused.
 #[test]
 fn sums_too_long_for_a_software_adapter() {
