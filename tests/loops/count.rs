@@ -15,7 +15,7 @@ use super::slice::{Loopy, Slice, has_loop, root};
 use super::value::{Value, binary, cast, math, select, unary};
 
 /// What decides about the iterations of a launch: its kernel, its parameters, its constants as text, and its grid.
-type Key = (&'static str, Vec<u32>, String, [u32; 3]);
+type Key = (String, Vec<u32>, String, [u32; 3]);
 
 /// Modules by name of their kernel, and what was counted before.
 #[derive(Default)]
@@ -48,7 +48,9 @@ impl Modules {
     /// A thread that makes more than `most`, or what the interpreter does not understand.
     pub fn iterations<M>(&mut self, launch: &Launch<M>, most: u64) -> Result<u64, String> {
         let Launch { kernel, constants, params, grid, .. } = launch;
-        let key = (kernel.name, params.clone(), format!("{constants:?} {most}"), *grid);
+        // The same loops: only what they read and write lies elsewhere.
+        let name = kernel.name.replace("_in_place", "").replace("_u64", "");
+        let key = (name, params.clone(), format!("{constants:?} {most}"), *grid);
         if let Some(counted) = self.counted.get(&key) {
             return counted.clone();
         }
@@ -176,9 +178,11 @@ impl<'a> Run<'a> {
         let slice = Rc::clone(self.slices.entry((function, result)).or_insert_with(slice));
         let values = vec![None; function.expressions.len()];
         let mut frame = Frame { function, slice, arguments, values, variables: Vec::new() };
-        for (_, variable) in function.local_variables.iter() {
-            let zero = Value::of_type(self.module, variable.ty, &[], 0);
-            let first = variable.init.map_or(zero, |init| self.value(&frame, init));
+        for (handle, variable) in function.local_variables.iter() {
+            let zero = || Value::of_type(self.module, variable.ty, &[], 0);
+            let kept = frame.slice.keeps(handle);
+            let first = || variable.init.map_or_else(zero, |init| self.value(&frame, init));
+            let first = if kept { first() } else { Value::Unknown };
             frame.variables.push(first);
         }
         match self.block(&mut frame, &function.body)? {
@@ -245,7 +249,11 @@ impl<'a> Run<'a> {
             }
             Statement::Store { pointer, value } => self.store(frame, *pointer, *value),
             Statement::Call { function, arguments, result } if frame.slice.calls(&self.loopy, statement) => {
-                let arguments = arguments.iter().map(|argument| self.value(frame, *argument)).collect();
+                let argument = |argument: &Handle<Expression>| match frame.slice.needs(*argument) {
+                    true => self.value(frame, *argument),
+                    false => Value::Unknown,
+                };
+                let arguments = arguments.iter().map(argument).collect();
                 let needed = result.filter(|result| frame.slice.needs(*result));
                 let module: &'a Module = self.module;
                 let value = self.call(&module.functions[*function], arguments, needed.is_some())?;

@@ -9,16 +9,31 @@ pub struct Slice {
     variables: Vec<bool>,
 }
 
-/// Of each function of a module whether it has a loop or calls one that has.
-pub struct Loopy(Vec<bool>);
+/// Of each function of a module that has a loop, or calls one that has: which of its arguments decide about loops.
+pub struct Loopy(Vec<Option<Vec<bool>>>);
 
 impl Loopy {
     pub fn of(module: &Module) -> Self {
-        Self(module.functions.iter().map(|(_, function)| has_loop(module, &function.body)).collect())
+        let mut known = Self(Vec::new());
+        // Functions come after those that they call.
+        for (_, function) in module.functions.iter() {
+            let deciding = has_loop(module, &function.body).then(|| {
+                let slice = Slice::of(&known, function, false);
+                let mut deciding = vec![false; function.arguments.len()];
+                for (expression, kind) in function.expressions.iter() {
+                    if let Expression::FunctionArgument(i) = kind {
+                        deciding[*i as usize] |= slice.needs(expression);
+                    }
+                }
+                deciding
+            });
+            known.0.push(deciding);
+        }
+        known
     }
 
     pub fn has(&self, function: Handle<Function>) -> bool {
-        self.0[function.index()]
+        self.0[function.index()].is_some()
     }
 }
 
@@ -97,8 +112,15 @@ impl Slice {
                     self.need(function, *value);
                 }
                 Statement::Return { value: Some(value) } if result => self.need(function, *value),
-                Statement::Call { arguments, .. } if self.calls(loopy, statement) => {
-                    arguments.iter().for_each(|argument| self.need(function, *argument));
+                Statement::Call { function: callee, arguments, result: to }
+                    if self.calls(loopy, statement) =>
+                {
+                    let whole = to.is_some_and(|to| self.needs(to));
+                    for (i, argument) in arguments.iter().enumerate() {
+                        if whole || loopy.0[callee.index()].as_ref().is_some_and(|deciding| deciding[i]) {
+                            self.need(function, *argument);
+                        }
+                    }
                 }
                 _ => {}
             }
