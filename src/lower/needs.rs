@@ -1,6 +1,6 @@
 //! What kernels need of an adapter.
 
-use crate::limits::Limits;
+use crate::limits::{Limits, MAX_LOOP_ITERATIONS};
 
 /// What a kernel needs of an adapter.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,12 @@ impl Needs {
     pub(super) const TILE64: Self = Self { subgroup: 0, threads: 64, workgroup_bytes: 8704 };
     /// `shaders/tile128.wgsl`
     pub(super) const TILE128: Self = Self { subgroup: 0, threads: 256, workgroup_bytes: 16_384 };
+
+    /// Whether a thread's loops over so many steps of the inner dimension end in time: of tiles in workgroup memory each step
+    /// takes more than one of the iterations that software adapters give.
+    pub(super) fn ends(&self, steps: u64, limits: &Limits) -> bool {
+        !limits.class.is_cpu() || self.workgroup_bytes == 0 || steps <= MAX_LOOP_ITERATIONS * 3 / 4
+    }
 
     /// Whether an adapter has it.
     pub(super) fn met_by(&self, limits: &Limits) -> bool {

@@ -215,7 +215,7 @@ impl Row {
 
 /// The row that computes a product: the one that the limits name if it can, else the first that suits.
 pub fn choose(case: &Case, limits: &Limits) -> &'static Row {
-    let can = |row: &&Row| row.runs_on(limits) && row.computes(case);
+    let can = |row: &&Row| row.runs_on(limits) && row.computes(case) && row.needs.ends(case.sizes.k, limits);
     let named = limits.product.and_then(Row::named).filter(can);
     let suits = || ROWS.iter().filter(can).find(|row| (row.suits)(limits.class, &case.sizes));
     // The last row computes everything everywhere.

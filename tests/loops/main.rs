@@ -71,11 +71,7 @@ impl Seen {
         for limits in adapters {
             let all = limits.product.is_none();
             for Case { name, graph, .. } in cases.iter().filter(|case| all || case.product) {
-                let start = std::time::Instant::now();
                 graph.nodes.iter().for_each(|node| self.node(name, graph, node, limits));
-                if start.elapsed().as_secs_f64() > 1.0 {
-                    println!("SLOW {} {name} {:?}", limits.name, start.elapsed());
-                }
             }
         }
     }

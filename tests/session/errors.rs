@@ -214,10 +214,12 @@ fn tensors_larger_than_a_binding_say_which_batch_fits() {
     says(&error, &["`big`", "160.0 MiB", "help: plan for limits with larger bindings"]);
 }
 
+type Function<'a> = &'a dyn Fn(&Tensor) -> Tensor;
+
 /// Kernels relate pixels of two axes by products of 32 bits, which would wrap.
 #[test]
 fn axes_whose_product_leaves_32_bits() {
-    let functions: [(&str, &dyn Fn(&Tensor) -> Tensor); 3] = [
+    let functions: [(&str, Function); 3] = [
         ("adaptive", &|x| x.adaptive_avg_pool2d([1, 65_536])),
         ("nearest", &|x| x.upsample_nearest([1, 65_536])),
         ("bilinear", &|x| x.upsample_bilinear([1, 65_536], true)),
@@ -241,7 +243,7 @@ fn axes_whose_product_leaves_32_bits() {
 /// A workgroup of a software adapter shares long rows; longer ones are refused.
 #[test]
 fn rows_too_long_for_a_software_adapter() {
-    let functions: [(&str, &dyn Fn(&Tensor) -> Tensor); 4] = [
+    let functions: [(&str, Function); 4] = [
         ("softmax", &|x| x.softmax()),
         ("log_softmax", &|x| x.log_softmax()),
         ("layer_norm", &|x| {

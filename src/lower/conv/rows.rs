@@ -234,7 +234,8 @@ impl Tiling {
 
 /// The row that computes a convolution: the one that the limits name if it can, else the first that suits.
 pub fn choose(case: &Case, limits: &Limits) -> &'static Row {
-    let can = |row: &&Row| row.runs_on(limits) && row.computes(case);
+    let steps = case.steps.min(if case.pass == Pass::Weight { MAX_PART } else { u64::MAX });
+    let can = |row: &&Row| row.runs_on(limits) && row.computes(case) && row.needs.ends(steps, limits);
     let named = limits.product.and_then(Row::named).filter(can);
     let suits = || {
         ROWS.iter().filter(can).find(|row| (row.suits)(limits.class, case, row.tiling(case.pass).work(case)))
