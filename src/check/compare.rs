@@ -23,9 +23,9 @@ pub(super) struct Case<'a> {
 }
 
 /// What differs, and by how many times what is allowed.
-struct Difference {
-    what: String,
-    error: f64,
+pub(super) struct Difference {
+    pub what: String,
+    pub error: f64,
 }
 
 impl Difference {
@@ -242,19 +242,19 @@ fn rounding(options: &PlanOptions) -> f64 {
 const FACTOR: f64 = 16.0;
 
 /// What may differ beside what [`Perturbation`]s tell.
-struct Allowed {
+pub(super) struct Allowed {
     /// Their size.
-    rounding: f64,
+    pub rounding: f64,
     /// A share of the largest number of the tensor, or of a tenth of the largest of all. A thousandth of that at least where a
     /// tensor is 0 because its terms cancel: those are not seen, but their rounding errors are.
-    floor: f64,
+    pub floor: f64,
     /// Whatever the size.
-    jump: f64,
+    pub jump: f64,
 }
 
 /// The largest difference of any tensor, in units of what is allowed. That is measured by two perturbations at first, and by
 /// more and larger ones where those find too much.
-fn measured(
+pub(super) fn measured(
     what: &str,
     actual: &Tensors,
     expected: &Tensors,

@@ -26,6 +26,8 @@ mod network;
 mod outcome;
 mod reference;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 

@@ -136,7 +136,7 @@ fn large_scores() {
 
 #[test]
 fn dropout_draws_the_same_mask_in_every_pass() {
-    let shape = |p: f32, options, packed| {
+    let shape = |p: f64, options, packed| {
         let options = Attention { dropout: p, ..options };
         Shape { batch: 2, heads: [4, 2], packed, ..square(67, options) }
     };

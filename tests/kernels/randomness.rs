@@ -12,7 +12,7 @@ use crate::support::close::assert_same_bits;
 const N: usize = 40_003;
 
 /// A step whose parameter `w` is dropped out; its gradient is the mask times 1 / (1 - p).
-fn plan(limits: &wgrad::limits::Limits, p: f32, seed: u64) -> Plan {
+fn plan(limits: &wgrad::limits::Limits, p: f64, seed: u64) -> Plan {
     let params = Params::new(seed);
     let w = params.add("w", [N], Init::Constant(3.0));
     let step = TrainStep::trace(&params, |trace| {
@@ -34,14 +34,14 @@ fn run(session: &mut Session) -> (Vec<f32>, Vec<f32>) {
 #[test]
 fn the_mask_is_the_same_forward_and_backward_and_new_at_each_step() {
     everywhere(|device, limits| {
-        for p in [0.1f32, 0.5, 0.9] {
+        for p in [0.1, 0.5, 0.9, 0.999] {
             let plan = plan(limits, p, 7 + (1 << 40));
             let mut session = Session::new(device, &plan).expect("it opens");
             let mut last: Option<Vec<bool>> = None;
             for step in 0..3 {
                 let (dropped, gradient) = run(&mut session);
                 let kept: Vec<bool> = dropped.iter().map(|&v| v != 0.0).collect();
-                let scale = (1.0 / (1.0 - f64::from(p))) as f32;
+                let scale = (1.0 / (1.0 - p)) as f32;
                 for (i, (&y, &g)) in dropped.iter().zip(&gradient).enumerate() {
                     let (want, slope) = if kept[i] { (3.0 * scale, scale) } else { (0.0, 0.0) };
                     assert!(

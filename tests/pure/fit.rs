@@ -91,7 +91,7 @@ fn the_largest_batch_under_auto_is_the_last_that_fits() {
 
 // ---- the figures of docs/fit.md -----------------------------------------------------------------------------------
 
-const DOCUMENT: &str = include_str!("../docs/fit.md");
+const DOCUMENT: &str = include_str!("../../docs/fit.md");
 
 /// The cells of the rows of the table below the line that starts with `head`.
 fn table(head: &str) -> Vec<Vec<&'static str>> {

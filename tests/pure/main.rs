@@ -5,6 +5,7 @@ mod certificates;
 mod fit;
 mod fuzz;
 mod house;
+mod mistakes;
 mod models;
 mod page;
 mod planner;

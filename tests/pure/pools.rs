@@ -2,7 +2,7 @@
 //! operations, a debug build a share of them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::support::skip::{committed_problems, csv_files, public_problems};
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};

@@ -1,6 +1,7 @@
 //! Plans that run: sessions and the eager executor must agree bit for bit in every variant, create what was planned, and
 //! survive whatever fails.
 
+mod check;
 mod equivalence;
 mod errors;
 mod fusion;

@@ -1,5 +1,6 @@
 //! Training: optimizers, precision, whole networks, and what a run tells and keeps.
 
+mod answers;
 mod files;
 mod gpt2;
 mod loss_scale;

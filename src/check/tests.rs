@@ -1,0 +1,71 @@
+//! That every operation is drawn, and that differences are noticed.
+
+use std::collections::BTreeSet;
+
+use super::compare::{Allowed, measured};
+use super::dice::Dice;
+use super::network::Network;
+use super::outcome::starts;
+use super::reference::{Reference, SLOPE, Tensors};
+use super::settings::Settings;
+use crate::graph::{Binary, Op, Unary};
+use crate::limits::Limits;
+use crate::optim::{Optimizer, Sgd};
+use crate::reference::Twin;
+
+/// Notes an operation, and those that it is made of.
+fn note(op: &Op, seen: &mut BTreeSet<&'static str>) {
+    seen.insert(op.kind());
+    match op {
+        Op::Unary(f) => drop(seen.insert(f.name())),
+        Op::Binary(f) => drop(seen.insert(f.name())),
+        Op::Chain(chain) => chain.links().iter().for_each(|link| note(&link.op, seen)),
+        _ => {}
+    }
+    if let Some(then) = op.then() {
+        then.links().iter().for_each(|link| note(&link.op, seen));
+    }
+}
+
+#[test]
+fn every_operation_is_drawn() {
+    let mut seen = BTreeSet::new();
+    let own = Limits::named("lavapipe").unwrap_or_default();
+    for seed in 0..120 {
+        let network = Network::random(seed, 24).expect("draws are valid");
+        let settings = Settings::random(&mut Dice::new(seed), &own, 2);
+        let plan = network.step.plan(&settings.options, &settings.limits);
+        plan.expect("it can be planned").graph().nodes.iter().for_each(|node| note(&node.op, &mut seen));
+    }
+    let all = Op::KINDS.iter().chain(Unary::NAMES).chain(Binary::NAMES);
+    let missing: BTreeSet<_> = all.filter(|name| !seen.contains(**name)).collect();
+    assert!(missing.is_empty(), "never drawn: {missing:?}");
+}
+
+#[test]
+fn a_wrong_number_is_noticed_and_a_rounding_error_is_not() {
+    let tensors = |x: f64| Tensors::from([("w".to_owned(), vec![1.0, x])]);
+    let allowed = Allowed { rounding: 1e-6, floor: 4e-6, jump: 0.0 };
+    // The second number depends ten times as much on what goes in as it is large.
+    let error = |x: f64| {
+        let spread = |p: super::reference::Perturbation| Ok(tensors(2.0 + 20.0 * p.size));
+        measured("", &tensors(x), &tensors(2.0), &allowed, &spread).expect("no run fails").error
+    };
+    assert!(error(2.0 + 1e-4) < 1.0 && error(2.0 + 0.5) > 1.0);
+    assert_eq!(error(f64::NAN), f64::INFINITY);
+    let missing = measured("", &Tensors::new(), &tensors(2.0), &allowed, &|_| Ok(tensors(2.0)));
+    assert_eq!(missing.expect("no run fails").error, f64::INFINITY);
+}
+
+#[test]
+fn gradients_of_graphs_as_traced_are_slopes() {
+    let optimizer: Optimizer = Sgd::default().into();
+    for seed in 0..10 {
+        let network = Network::random(seed, 16).expect("draws are valid");
+        let graph = network.step.graph();
+        let starts = starts(graph, &Twin::new(graph)).expect("parameters have starts");
+        let scalars = optimizer.scalars(0, 0.0, seed);
+        let error = Reference::slope_error(&network, &starts, &scalars).expect("the twin runs");
+        assert!(error < SLOPE, "seed {seed}: {error}");
+    }
+}
