@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
+use support::skip::skip;
 use support::{noise, some_labels};
 use wgrad::device::{Device, DeviceOptions, Select, descriptor};
 use wgrad::exec::{Debug, Session};
@@ -51,7 +52,7 @@ fn allocations(device: &Device) -> Option<Allocations> {
     device.wait(None).expect("it runs");
     let report = device.wgpu_device().generate_allocator_report();
     if report.is_none() {
-        eprintln!("SKIPPED: {}: the backend does not report allocations", device.adapter().name);
+        skip(&format!("{}: the backend does not report allocations", device.adapter().name));
     }
     let mut all = Allocations::new();
     for allocation in report?.allocations {
@@ -126,7 +127,7 @@ fn little_more_is_reserved_than_is_created() {
                 let session = Session::new(&device, &plan).expect("it opens");
                 session.wait().expect("it is there");
                 let Some(driver) = device.driver_memory() else {
-                    eprintln!("SKIPPED: {}: the backend does not report allocations", device.adapter().name);
+                    skip(&format!("{}: the backend does not report allocations", device.adapter().name));
                     return;
                 };
                 let (created, adapter) = (session.device_bytes(), device.adapter());

@@ -14,6 +14,7 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("linear", linear),
     ("function", function),
     ("function", function),
+    ("slopes", slopes),
     ("power", power),
     ("binary", binary),
     ("binary", binary),
@@ -117,6 +118,18 @@ fn function(maker: &mut Maker) {
         _ => activation(maker, &x),
     };
     maker.keep(y);
+}
+
+/// Functions whose results nobody reads but their gradients, which ask for signs alone; long enough to be kept as bits.
+fn slopes(maker: &mut Maker) {
+    let shape = [maker.sizes.batch, 640];
+    let x = maker.weight(shape, 1).add(&maker.input(shape));
+    let y = match maker.dice.below(3) {
+        0 => x.relu(),
+        1 => x.leaky_relu(0.1),
+        _ => x.clamp(-0.5, 0.8),
+    };
+    maker.term(y.mean(&[]));
 }
 
 /// Functions whose results or slopes may be large.

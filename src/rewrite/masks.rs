@@ -81,6 +81,8 @@ impl Wanted {
         let mut place: Vec<Option<usize>> = vec![None; count];
         let mut functions: BTreeMap<ValueId, Vec<Unary>> = BTreeMap::new();
         let mut otherwise = vec![false; count];
+        // Read by the backward half of an earlier part of the batch.
+        let mut late = vec![false; count];
         for (i, node) in graph.nodes.iter().enumerate() {
             if matches!(node.op, Op::Reshape(_)) {
                 root[node.outputs[0].index()] = root[node.inputs[0].index()];
@@ -88,11 +90,16 @@ impl Wanted {
             }
             let inputs = || node.inputs.iter().map(|id| root[id.index()]);
             if node.phase == Phase::Forward {
-                inputs().for_each(|id| place[id.index()] = place[id.index()].map(|_| i));
+                for id in inputs() {
+                    place[id.index()] = place[id.index()].map(|_| i);
+                    // Parts of a batch are joined for the host when all is done: the mask would come too late.
+                    otherwise[id.index()] |= late[id.index()];
+                }
                 node.outputs.iter().for_each(|id| place[id.index()] = Some(i + 1));
                 continue;
             }
             for (position, id) in inputs().enumerate() {
+                late[id.index()] = true;
                 match node.op {
                     Op::UnaryGrad(f)
                         if position == 0 && has_two_slopes(f) && node.phase == Phase::Backward =>

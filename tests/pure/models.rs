@@ -157,7 +157,7 @@ fn mistakes_are_told() {
         "{larger}"
     );
     let groups = traced(Window::square(1), 4, [1, 6, 4, 4], [8, 1, 1, 1]);
-    assert!(groups.contains("6 channels are not divisible by 4 groups"), "{groups}");
+    assert!(groups.contains("6 input channels are not divisible by 4 groups"), "{groups}");
     let channels = traced(Window::square(1), 1, [1, 6, 4, 4], [8, 5, 1, 1]);
     assert!(channels.contains("has 6 channels") && channels.contains("takes 5"), "{channels}");
     let small = ModelOptions { image: Some([0, 3]), ..ModelOptions::default() };

@@ -72,10 +72,10 @@ fn near_in_half(what: &str, bounds: [f64; 2], model: fn(&Params, &Trace) -> Tens
 
 #[test]
 fn the_gradient_of_a_maximum_finds_it_in_16_bits() {
-    near_in_half("maximum", [2e-3, 2e-2], |params, trace| {
+    near_in_half("maximum", [2e-2, 0.2], |params, trace| {
         weight(params, trace, "w", &[64, 32], 0.5).tanh().max(&[1]).square().mean(&[])
     });
-    near_in_half("maximum of a convolution", [5e-3, 5e-2], |params, trace| {
+    near_in_half("maximum of a convolution", [5e-2, 0.3], |params, trace| {
         let x = weight(params, trace, "x", &[2, 4, 16, 16], 1.0);
         let w = weight(params, trace, "w", &[8, 4, 3, 3], 0.3);
         x.conv2d(&w, None, Window::square(3).padding(1), 1).relu().max(&[2, 3]).square().mean(&[])
@@ -90,7 +90,8 @@ fn zeros_of_16_bits_do_not_divide() {
     });
     near_in_half("quotient", [5e-3, 5e-2], |params, trace| {
         let (x, y) = (weight(params, trace, "x", &[64, 32], 1.0), weight(params, trace, "y", &[64, 32], 1.0));
-        x.tanh().div(&y.scale(1e-9).exp().offset(-1.0).abs().offset(1e-8)).tanh().mean(&[])
+        // Denominators of 1e-7 to 1e-6, which `f16` would hold as a few steps of its smallest numbers, or as 0.
+        x.scale(1e-6).div(&y.square().scale(1e-6).offset(1e-7)).square().mean(&[])
     });
 }
 
