@@ -19,7 +19,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var all = vec2(0.0);
     for (var i = start; i < end; i++) {
         let after = within(i, moments(i));
-        all = max(all, vec2(largest(after.first), largest(after.second)));
+        all = larger(all, vec2(largest(after.first), largest(after.second)));
     }
     for (var i = start; i < end; i++) {
         // Computed again: the same bits, and nothing to keep.

@@ -18,7 +18,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     for (var half = 32u; half > 0u; half >>= 1u) {
         if (lane < half) {
-            found[lane] = max(found[lane], found[lane + half]);
+            found[lane] = larger(found[lane], found[lane + half]);
         }
         workgroupBarrier();
     }

@@ -97,9 +97,14 @@ fn moments(i: u32) -> Moments {
     return after;
 }
 
+// Magnitudes are in the order of their bits, and NaN is above all.
 fn largest(x: vec4<f32>) -> f32 {
-    let magnitude = abs(x);
-    return max(max(magnitude.x, magnitude.y), max(magnitude.z, magnitude.w));
+    let magnitude = bitcast<vec4<u32>>(x) & vec4(0x7fffffffu);
+    return bitcast<f32>(max(max(magnitude.x, magnitude.y), max(magnitude.z, magnitude.w)));
+}
+
+fn larger(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+    return bitcast<vec2<f32>>(max(bitcast<vec2<u32>>(a), bitcast<vec2<u32>>(b)));
 }
 
 fn store(i: u32, after: Moments, largest: vec2<f32>) {

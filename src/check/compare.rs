@@ -107,10 +107,8 @@ impl Case<'_> {
         }];
 
         let parts = options.accumulate as usize;
-        let reference = |perturbation| -> Result<Reference> {
-            let all = Reference::of(network, parts, &starts, &scalars, perturbation)?;
-            Ok(all.clipped(options.clip))
-        };
+        let whole = |perturbation| Reference::of(network, parts, &starts, &scalars, perturbation);
+        let reference = |perturbation| Ok(whole(perturbation)?.clipped(options.clip));
         let (expected, actual) = (reference(None)?, Outcome::of_twin(&plan, network, 1, None, None)?);
         let gradients: Tensors = expected
             .gradients
@@ -130,12 +128,17 @@ impl Case<'_> {
         // A gradient that is 0 because others cancel is as wrong as those are rounded.
         let floor = if options.precision == Precision::F32 { 2e-6 } else { size };
         let spread = |perturbation| Ok(reference(Some(perturbation))?.gradients);
-        let allowed = Allowed { rounding: size, floor, jump: 0.0 };
+        // What is cut off has rounding errors of its former size.
+        let jump = match options.clip {
+            Clip::Value(_) => floor * 0.1 * largest(&whole(None)?.gradients),
+            _ => 0.0,
+        };
+        let allowed = Allowed { rounding: size, floor, jump };
         found.push(measured("gradient of the plan:", &gradients, &expected.gradients, &allowed, &spread)?);
         let losses = |loss: f64| Tensors::from([("loss".to_owned(), vec![loss])]);
         let spread = |perturbation| Ok(losses(reference(Some(perturbation))?.loss));
         let [loss, should] = [losses(actual.outputs["loss"][0]), losses(expected.loss)];
-        let allowed = Allowed { floor: 2e-6, ..allowed };
+        let allowed = Allowed { floor: 2e-6, jump: 0.0, ..allowed };
         found.push(measured("loss of the plan:", &loss, &should, &allowed, &spread)?);
         Ok(found)
     }
@@ -241,6 +244,11 @@ fn rounding(options: &PlanOptions) -> f64 {
 /// How many times what the changes of the input change a result may differ.
 const FACTOR: f64 = 16.0;
 
+/// The largest magnitude of any tensor.
+fn largest(tensors: &Tensors) -> f64 {
+    tensors.values().flatten().fold(0f64, |all, x| all.max(x.abs()))
+}
+
 /// What may differ beside what [`Perturbation`]s tell.
 pub(super) struct Allowed {
     /// Their size.
@@ -262,8 +270,7 @@ pub(super) fn measured(
     spread: &dyn Fn(Perturbation) -> Result<Tensors>,
 ) -> Result<Difference> {
     let Allowed { rounding, floor, jump } = *allowed;
-    let size = |tensors: &Tensors| tensors.values().flatten().fold(0f64, |all, x| all.max(x.abs()));
-    let all = size(expected);
+    let all = largest(expected);
     let several = |seeds: std::ops::Range<u64>, size: f64| -> Result<Vec<Tensors>> {
         seeds.map(|seed| spread(Perturbation { seed, size: size * rounding })).collect()
     };
@@ -281,9 +288,9 @@ pub(super) fn measured(
                     .fold(0f64, |all, d| if d.is_nan() { d } else { all.max(d) })
             };
             let own = moved.iter().map(|tensors| apart(&tensors[name])).fold(0f64, f64::max);
-            let largest = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
-            let cancelled = if largest < 1e-8 * all { floor.max(1e-3) * all } else { 0.0 };
-            let allowed = FACTOR * own + floor * largest.max(all * 0.1) + cancelled + jump + 1e-12;
+            let most = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
+            let cancelled = if most < 1e-8 * all { floor.max(1e-3) * all } else { 0.0 };
+            let allowed = FACTOR * own + floor * most.max(all * 0.1) + cancelled + jump + 1e-12;
             let found = actual.get(name).map_or(f64::INFINITY, &apart);
             let text = match actual.get(name).map(|own| farthest(own, numbers)) {
                 Some([at, own, should]) => format!(

@@ -1,5 +1,6 @@
 //! Optimizer updates, as PyTorch's documentation writes them.
 
+use super::elementwise::largest;
 use crate::graph::Update;
 
 /// Changes `memory`, the node's inputs in their order: `w, g, scalars`, then the state.
@@ -108,7 +109,7 @@ fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias
             memory[0][i] = (1.0 - rate * decay) * memory[0][i] - step;
         }
         for (which, moments) in [first, second].iter().enumerate() {
-            let most = moments.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            let most = moments.iter().fold(0.0f64, |most, x| largest(most, x.abs()));
             memory[5][2 * block + which] = most;
             for (word, four) in moments.chunks(4).enumerate() {
                 // What lies behind the end of the tensor is the code of 0.

@@ -382,13 +382,12 @@ fn best_fit_in_one_page_stays_within_two_percent_of_the_bound() {
     let public = traces(public_problems("pytorch")).into_iter().chain(traces(public_problems("idealloc")));
     // Our own steps have few and large buffers: what is lost between them weighs more.
     let own = traces(csv_files(&committed_problems("")));
-    let limits = [("best-fit", 1.02, 1.30), ("two-ended", 1.013, 1.30), ("bins", 1.026, 1.30)];
+    let limits = [("best-fit", 1.02, 1.141), ("two-ended", 1.013, 1.139), ("bins", 1.026, 1.141)];
     for (ours, (name, trace)) in public.map(|trace| (false, trace)).chain(own.into_iter().map(|t| (true, t)))
     {
         for (strategy, of_public, of_own) in limits {
             let ratio = outcome(&trace, strategy).ratio;
             let limit = if ours { of_own } else { of_public };
-            eprintln!("{name}: {strategy} {ratio:.4}");
             assert!(ratio <= limit, "{name}: {strategy} reserves {ratio:.4} of the lower bound");
         }
     }
