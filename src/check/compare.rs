@@ -108,7 +108,8 @@ impl Case<'_> {
 
         let parts = options.accumulate as usize;
         let whole = |perturbation| Reference::of(network, parts, &starts, &scalars, perturbation);
-        let reference = |perturbation| Ok(whole(perturbation)?.clipped(options.clip));
+        let reference =
+            |perturbation| -> Result<Reference> { Ok(whole(perturbation)?.clipped(options.clip)) };
         let (expected, actual) = (reference(None)?, Outcome::of_twin(&plan, network, 1, None, None)?);
         let gradients: Tensors = expected
             .gradients
