@@ -22,6 +22,7 @@
 mod compare;
 mod dice;
 mod draws;
+pub mod export;
 mod network;
 mod outcome;
 mod reference;

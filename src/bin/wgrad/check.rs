@@ -1,5 +1,8 @@
 //! `wgrad check`: whether an adapter computes what it should.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,10 +30,17 @@ pub struct Options {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Check nothing: write the random networks to this file, one a line as JSON, for benches/check/against_pytorch.py.
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
 }
 
 pub fn run(options: &Options) -> Result<ExitCode> {
     let Options { graphs, seed, fuse_one_in, .. } = *options;
+    if let Some(path) = &options.export {
+        export(path, seed, graphs)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let time = options.seconds.map(Duration::try_from_secs_f64).transpose();
     let time = time.map_err(|_| Error::Option("--seconds: expected a number of seconds".to_owned()))?;
     let device = options.device.open()?;
@@ -42,6 +52,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         print_text(&report);
     }
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn export(path: &Path, seed: u64, graphs: u64) -> Result<()> {
+    let failed = |error: std::io::Error| Error::Option(format!("--export {}: {error}", path.display()));
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    for seed in seed..seed + graphs {
+        writeln!(file, "{}", check::export::network(seed)?).map_err(failed)?;
+    }
+    file.flush().map_err(failed)
 }
 
 fn print_json(report: &Report) {
