@@ -17,7 +17,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `gpu` | yes | [`device`], [`exec`], [`train`]: everything that needs wgpu |
+//! | `gpu` | yes | [`device`], [`exec`], [`check`], [`train`]: everything that needs wgpu |
 //! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
 //! | `cli` | no | the `wgrad` program |
 //!

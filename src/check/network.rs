@@ -51,7 +51,7 @@ impl Network {
     /// # Errors
     /// As [`Network::random`].
     pub(super) fn of(draw: Draw, seed: u64) -> Result<Self> {
-        Self::build(seed, |maker| draw(maker))
+        Self::build(seed, draw)
     }
 
     fn build(seed: u64, draw: impl FnOnce(&mut Maker)) -> Result<Self> {

@@ -67,7 +67,8 @@ fn every_cheap_operation_is_computed_again() {
 /// What costs more than a pass over memory is kept, though it could be had again.
 #[test]
 fn products_and_means_are_kept() {
-    let makes: [(&str, fn(&Tensor) -> Tensor); 3] = [
+    type Make = (&'static str, fn(&Tensor) -> Tensor);
+    let makes: [Make; 3] = [
         ("matmul", |w| w.matmul_transposed(w, false, true)),
         ("softmax", |w| w.softmax()),
         ("exp", Tensor::exp),
