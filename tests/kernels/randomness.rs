@@ -57,7 +57,6 @@ fn the_mask_is_the_same_forward_and_backward_and_new_at_each_step() {
                 );
                 let share = kept.iter().filter(|kept| **kept).count() as f64 / N as f64;
                 // Four standard deviations of a binomial share.
-                let p = f64::from(p);
                 assert!(
                     (share - (1.0 - p)).abs() < 4.0 * (p * (1.0 - p) / N as f64).sqrt(),
                     "{share} kept at {p}"
