@@ -81,7 +81,7 @@ impl Case<'_> {
         let steps = if self.is_smooth(options) { 2 } else { 1 };
         found.push(self.on_device(network, options, &plan, steps)?);
         if dice.one_in(4) {
-            found.push(self.injected(network, &plan, dice)?);
+            found.push(self.injected(network, options, &plan, dice)?);
         }
         Ok(found)
     }
@@ -185,7 +185,13 @@ impl Case<'_> {
     }
 
     /// Where NaN and infinities go.
-    fn injected(&self, network: &Network, plan: &Plan, dice: &mut Dice) -> Result<Difference> {
+    fn injected(
+        &self,
+        network: &Network,
+        options: &PlanOptions,
+        plan: &Plan,
+        dice: &mut Dice,
+    ) -> Result<Difference> {
         let floats = network.feeds.iter().filter_map(|(name, feed)| match feed {
             Feed::Floats { .. } => plan
                 .graph()
@@ -198,7 +204,9 @@ impl Case<'_> {
         let mut places: Vec<(String, u64)> = floats.collect();
         places.extend(parameters.map(|value| (value.name.clone(), value.shape.numel())));
         let (name, count) = places[dice.below(places.len())].clone();
-        let number = dice.of(&[f32::NAN, f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+        // In 16 bits an infinity becomes the largest number wherever it is stored.
+        let infinite = if options.precision == Precision::F32 { f32::INFINITY } else { f32::NAN };
+        let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
         // Kernels multiply by the zeros that a convolution is padded with, the twin leaves them out.
         let padded = plan.graph().nodes.iter().any(|node| node.op.kind().starts_with("conv2d"));

@@ -15,7 +15,7 @@ fn random_networks_agree_with_the_twin() {
     let (graphs, seed) = (number("WGRAD_CHECK_GRAPHS"), number("WGRAD_CHECK_SEED").unwrap_or(0));
     let time = Duration::from_secs(60) / devices().len().max(1) as u32;
     let options = Options {
-        graphs: graphs.unwrap_or(400),
+        graphs: graphs.unwrap_or(120),
         seed,
         time: graphs.is_none().then_some(time),
         fuse_one_in: 8,
