@@ -210,7 +210,8 @@ fn eight_bit_moments_are_rounded_as_the_twin_rounds_them() {
                 let wanted = twin.parameter(&storage.name).expect("there");
                 let what = format!("{} after step {step} ({})", storage.name, limits.name);
                 if !storage.name.ends_with("8bit") {
-                    assert_close(&what, &found, wanted, Near { rel: 1e-5, abs: 2e-7 });
+                    // Where the second moment is a code next to 0 a step is a hundred rates long: 2e-6 of that.
+                    assert_close(&what, &found, wanted, Near { rel: 1e-5, abs: 2e-6 });
                     continue;
                 }
                 let code = |word: u32, i: usize| i64::from(word >> (8 * i) & 255);
