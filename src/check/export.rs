@@ -1,6 +1,5 @@
 //! Random networks as data, for comparison with other libraries: `benches/check/against_pytorch.py` runs them in PyTorch.
 
-use super::NODES;
 use super::network::{Feed, Network};
 use super::outcome::starts;
 use super::reference::Reference;
@@ -18,8 +17,7 @@ use crate::reference::{Twin, dropout_keeps};
 /// # Errors
 /// Faults of the library only.
 pub fn network(seed: u64) -> Result<Json> {
-    let span = (NODES.end() - NODES.start() + 1) as u64;
-    let network = Network::random(seed, NODES.start() + (crate::random::mix(seed) % span) as usize)?;
+    let network = Network::random(seed, super::nodes(seed))?;
     let graph = network.step.graph();
     let optimizer: Optimizer = Sgd::default().into();
     let scalars = optimizer.scalars(0, 0.0, seed);

@@ -93,6 +93,12 @@ pub struct Report {
 /// Operations in a random network.
 const NODES: std::ops::RangeInclusive<usize> = 12..=30;
 
+/// How many the network of a seed has.
+fn nodes(seed: u64) -> usize {
+    let span = (NODES.end() - NODES.start() + 1) as u64;
+    NODES.start() + (crate::random::mix(seed) % span) as usize
+}
+
 /// Checks the device's adapter.
 ///
 /// # Errors
@@ -117,10 +123,8 @@ pub fn run(device: &Device, options: &Options) -> Result<Report> {
             break;
         }
         let seed = options.seed + i;
-        let nodes =
-            NODES.start() + (crate::random::mix(seed) % (NODES.end() - NODES.start() + 1) as u64) as usize;
         let case = Case { device, seed, draw: None, fuse_one_in: options.fuse_one_in };
-        case.run(Network::random(seed, nodes), &mut report)?;
+        case.run(Network::random(seed, nodes(seed)), &mut report)?;
         report.graphs += 1;
         task.done(DRAWS.len() as u64 + i + 1);
     }
