@@ -218,7 +218,8 @@ pub(super) fn feed(
     }
     for (name, data) in parameters {
         if graph.values.iter().any(|value| value.class == Class::Parameter && value.name == *name) {
-            twin.set(name, &moved(data))?;
+            // A change as small as a rounding error of `f32` would be lost in weights of 16 bits.
+            twin.set_exact(name, &moved(data))?;
         }
     }
     Ok(())

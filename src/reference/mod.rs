@@ -79,20 +79,31 @@ impl<'a> Twin<'a> {
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set(&mut self, name: &str, data: &[f64]) -> Result<()> {
+        let rounded = |value: &Value| match value.dtype.is_half() && value.class.is_persistent() {
+            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            false => data.to_vec(),
+        };
+        self.place(name, rounded)
+    }
+
+    /// [`Twin::set`] without rounding, whatever the element type.
+    pub(crate) fn set_exact(&mut self, name: &str, data: &[f64]) -> Result<()> {
+        self.place(name, |_| data.to_vec())
+    }
+
+    fn place(&mut self, name: &str, data: impl FnOnce(&Value) -> Vec<f64>) -> Result<()> {
         let fed = |value: &Value| value.class == Class::Input || value.class.is_persistent();
         let Some((id, value)) = self.graph.ids().find(|(_, value)| fed(value) && value.name == name) else {
             let known = self.graph.values.iter().filter(|v| fed(v)).map(|v| v.name.clone()).collect();
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
+        let data = data(value);
         if value.shape.numel() != data.len() as u64 {
             let message =
                 format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
-        self.memory[id.index()] = Some(match value.dtype.is_half() && value.class.is_persistent() {
-            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
-            false => data.to_vec(),
-        });
+        self.memory[id.index()] = Some(data);
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use super::{Binary, Op, Unary};
 pub enum Kept {
     /// It may be rounded: the result is a smooth function of it, evaluated at most half a unit in the last place away.
     Rounded,
-    /// It may be rounded if the forward pass reads the rounded value too: the operation compares it, or an exponential of it,
-    /// with another result of the forward pass.
+    /// It may be rounded if the forward pass reads the rounded value too: the operation compares it, an exponential of it, or
+    /// its distance from a mean, with another result of the forward pass.
     Consistent,
     /// It stays in 32 bits: zero and infinity matter, as in the list of operations that PyTorch's autocast runs in `float32`.
     Exact,
@@ -27,6 +27,9 @@ impl Op {
             // e^(x - lse), with the lse of the forward pass.
             Self::CrossEntropyGrad if i == 0 => Kept::Consistent,
             Self::AttentionGrad(attend) if i < attend.operands() => Kept::Consistent,
+            // (x - mean) / deviation, with the statistics of the forward pass: where x is nearly constant, its rounding errors
+            // are multiplied by 1 / √ε.
+            Self::RowNormGrad { .. } | Self::BatchNormGrad { .. } if i == 0 => Kept::Consistent,
             Self::MatMul { .. }
             | Self::Unary(_)
             | Self::UnaryGrad(_)
