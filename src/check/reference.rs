@@ -16,7 +16,8 @@ use crate::shape::Shape;
 /// Numbers by the name of a parameter, an input or an output.
 pub(super) type Tensors = BTreeMap<String, Vec<f64>>;
 
-/// A relative change of every number that goes in, by chance: what it changes in the result is how well that is determined.
+/// A relative change of every number that goes in or is computed, by chance: what it changes in the result is how well that is
+/// determined.
 #[derive(Clone, Copy)]
 pub(super) struct Perturbation {
     pub seed: u64,
@@ -195,14 +196,9 @@ pub(super) fn feed(
     parameters: &Tensors,
     perturbation: Option<Perturbation>,
 ) -> Result<()> {
-    let mut dice = Dice::new(perturbation.map_or(0, |p| p.seed));
-    let size = perturbation.map_or(0.0, |p| p.size);
-    let mut moved = |numbers: &[f64]| -> Vec<f64> {
-        numbers
-            .iter()
-            .map(|x| if size > 0.0 { x * (1.0 + size * f64::from(dice.number())) } else { *x })
-            .collect()
-    };
+    if let Some(Perturbation { seed, size }) = perturbation {
+        twin.perturb(seed, size);
+    }
     for (name, data) in &network.feeds {
         let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
         let count = value.shape.numel() as usize;
@@ -211,7 +207,7 @@ pub(super) fn feed(
         match data {
             Feed::Floats { numbers, .. } => {
                 let own: Vec<f64> = numbers[start..start + count].iter().map(|x| f64::from(*x)).collect();
-                twin.set(name, &moved(&own))?;
+                twin.set(name, &own)?;
             }
             Feed::Indices(indices) => twin.set_u32(name, &indices[start..start + count])?,
         }
@@ -219,7 +215,7 @@ pub(super) fn feed(
     for (name, data) in parameters {
         if graph.values.iter().any(|value| value.class == Class::Parameter && value.name == *name) {
             // A change as small as a rounding error of `f32` would be lost in weights of 16 bits.
-            twin.set_exact(name, &moved(data))?;
+            twin.set_exact(name, data)?;
         }
     }
     Ok(())

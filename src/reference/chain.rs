@@ -1,6 +1,7 @@
 //! Functions of single elements, alone or one after the other.
 
 use super::elementwise::{binary, cast, dropout, unary, unary_grad};
+use super::noise::Noise;
 use super::{Array, batch_norm, movement};
 use crate::graph::{Arg, Chain, Op};
 use crate::shape::Shape;
@@ -34,7 +35,7 @@ pub(super) fn link(op: &Op, x: &[Array], to: Shape) -> Vec<f64> {
 }
 
 /// Every link in its order.
-pub(super) fn chain(chain: &Chain, operands: &[Array]) -> Vec<f64> {
+pub(super) fn chain(chain: &Chain, operands: &[Array], noise: Noise) -> Vec<f64> {
     let mut results: Vec<Vec<f64>> = Vec::new();
     for one in chain.links() {
         let args: Vec<Array> = one
@@ -45,8 +46,9 @@ pub(super) fn chain(chain: &Chain, operands: &[Array]) -> Vec<f64> {
                 Arg::Link(j) => Array { shape: chain.shape(), data: &results[j] },
             })
             .collect();
-        let result = link(&one.op, &args, chain.shape());
-        results.push(result);
+        let mut result = [link(&one.op, &args, chain.shape())];
+        noise.change_results(&one.op, &mut result);
+        results.extend(result);
     }
     results.pop().unwrap_or_default()
 }

@@ -23,6 +23,7 @@ mod loss;
 mod loss_scale;
 mod matmul;
 mod movement;
+mod noise;
 mod norm;
 mod reduce;
 mod rotary;
@@ -35,9 +36,12 @@ pub use special::{erf, erfc};
 
 use std::collections::BTreeMap;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
 use crate::shape::Shape;
+
+use noise::Noise;
 
 /// A graph with a value in `f64` for each of its tensors; `u32` elements are held exactly.
 ///
@@ -48,6 +52,7 @@ pub struct Twin<'a> {
     memory: Vec<Option<Vec<f64>>>,
     /// What went to the host's memory, by number.
     host: BTreeMap<u32, Vec<f64>>,
+    noise: Noise,
 }
 
 /// A tensor in the middle of the twin's work: shape and elements, row-major.
@@ -71,7 +76,14 @@ impl<'a> Twin<'a> {
                 _ => None,
             }
         };
-        Self { graph, memory: graph.values.iter().map(start).collect(), host: BTreeMap::new() }
+        let memory = graph.values.iter().map(start).collect();
+        Self { graph, memory, host: BTreeMap::new(), noise: Noise::default() }
+    }
+
+    /// From here on every number that is set and every number that an operation computes is multiplied by 1 ± `size`, by
+    /// chance: what that changes in a result is how well it is determined in arithmetic with such rounding errors.
+    pub(crate) fn perturb(&mut self, seed: u64, size: f64) {
+        self.noise = Noise { seed, size };
     }
 
     /// Replaces an input, a parameter or optimizer state, row-major.
@@ -97,7 +109,10 @@ impl<'a> Twin<'a> {
             let known = self.graph.values.iter().filter(|v| fed(v)).map(|v| v.name.clone()).collect();
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
-        let data = data(value);
+        let mut data = data(value);
+        if value.dtype != DType::U32 {
+            self.noise.change(&mut data);
+        }
         if value.shape.numel() != data.len() as u64 {
             let message =
                 format!("{} takes {} elements, got {}", value.shape, value.shape.numel(), data.len());
@@ -218,7 +233,7 @@ impl<'a> Twin<'a> {
             Op::MatMul { ta, tb, .. } => vec![matmul::matmul(x(0), x(1), *ta, *tb)],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
-            Op::Chain(chain) => vec![chain::chain(chain, &inputs)],
+            Op::Chain(chain) => vec![chain::chain(chain, &inputs, self.noise)],
             op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
             Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
@@ -255,9 +270,10 @@ impl<'a> Twin<'a> {
             Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),
         };
+        self.noise.change_results(&node.op, &mut results);
         if let Some(then) = node.op.then() {
             let first = Array { shape: then.shape(), data: &results[0] };
-            results = vec![chain::chain(then, &[&[first], &others[..]].concat())];
+            results = vec![chain::chain(then, &[&[first], &others[..]].concat(), self.noise)];
         }
         for (id, data) in node.outputs.iter().zip(results) {
             debug_assert_eq!(data.len() as u64, self.graph.value(*id).shape.numel());
