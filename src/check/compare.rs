@@ -78,18 +78,12 @@ impl Case<'_> {
         let mut found = self.gradients(network, settings)?;
         let Settings { options, limits } = settings;
         let plan = network.step.plan(options, limits)?;
-        let steps = if self.is_smooth(options) { 2 } else { 1 };
+        let steps = if is_smooth(options) { 2 } else { 1 };
         found.push(self.on_device(network, options, &plan, steps)?);
         if dice.one_in(4) {
             found.push(self.injected(network, options, &plan, dice)?);
         }
         Ok(found)
-    }
-
-    /// Whether a rounding error of the first step stays one in the second.
-    fn is_smooth(&self, options: &PlanOptions) -> bool {
-        options.weights == WeightStorage::F32
-            && matches!(options.optimizer, Optimizer::Sgd(_) | Optimizer::Adam(_) | Optimizer::AdamW(_))
     }
 
     /// The traced graph's gradients against slopes, and the plan's against those.
@@ -204,32 +198,60 @@ impl Case<'_> {
         let mut places: Vec<(String, u64)> = floats.collect();
         places.extend(parameters.map(|value| (value.name.clone(), value.shape.numel())));
         let (name, count) = places[dice.below(places.len())].clone();
-        // In 16 bits an infinity becomes the largest number wherever it is stored.
-        let infinite = if options.precision == Precision::F32 { f32::INFINITY } else { f32::NAN };
+        // 0 · ∞ is NaN, and a rounding error times ∞ is infinite: what saturates makes that finite, but not NaN.
+        let saturates = options.precision != Precision::F32 || matches!(options.clip, Clip::Value(_));
+        let infinite = if saturates { f32::NAN } else { f32::INFINITY };
         let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
         // Kernels multiply by the zeros that a convolution is padded with, the twin leaves them out.
         let padded = plan.graph().nodes.iter().any(|node| node.op.kind().starts_with("conv2d"));
         let actual = Outcome::of_device(self.device, plan, network, 1, Some(&injection))?;
-        let expected = Outcome::of_twin(plan, network, 1, None, Some(&injection))?;
-        for ((kind, actual), (_, expected)) in actual.kinds().into_iter().zip(expected.kinds()) {
-            for (name, numbers) in expected {
-                let wrong = numbers.iter().zip(&actual[name]).position(|(twin, device)| {
-                    (twin.is_nan() && device.is_finite())
-                        || (!padded && twin.abs() < 1e30 && !device.is_finite())
-                });
-                if let Some(at) = wrong {
-                    let Injection { name: from, at: place, number } = &injection;
-                    let what = format!(
-                        "{number} in `{from}` at {place}: {kind} `{name}` at {at} is {} on the device, should be {}",
-                        actual[name][at], numbers[at]
-                    );
-                    return Ok(Difference { what, error: f64::INFINITY });
-                }
+        let twin = |perturbation| Outcome::of_twin(plan, network, 1, perturbation, Some(&injection));
+        let mut expected = vec![twin(None)?];
+        let mut perturbations = perturbations();
+        loop {
+            let Some((kind, name, at)) = misplaced(&actual, &expected, padded) else {
+                return Ok(Difference::none());
+            };
+            // A number next to a kink, or at the limit of its format, lies on either side of it by chance.
+            if let Some((seed, size)) = perturbations.next() {
+                expected.push(twin(Some(Perturbation { seed, size: size * rounding(options) }))?);
+                continue;
+            }
+            let of = |outcome: &Outcome| outcome.kinds()[kind].1[&name][at];
+            let Injection { name: from, at: place, number } = &injection;
+            let what = format!(
+                "{number} in `{from}` at {place}: {} `{name}` at {at} is {} on the device, should be {}",
+                actual.kinds()[kind].0,
+                of(&actual),
+                of(&expected[0])
+            );
+            return Ok(Difference { what, error: f64::INFINITY });
+        }
+    }
+}
+
+/// Whether a rounding error of the first step stays one in the second.
+fn is_smooth(options: &PlanOptions) -> bool {
+    options.weights == WeightStorage::F32
+        && matches!(options.optimizer, Optimizer::Sgd(_) | Optimizer::Adam(_) | Optimizer::AdamW(_))
+}
+
+/// The first number, by its kind, tensor and place, that is finite and should be NaN, or the other way round.
+fn misplaced(actual: &Outcome, expected: &[Outcome], padded: bool) -> Option<(usize, String, usize)> {
+    for (kind, (_, tensors)) in actual.kinds().into_iter().enumerate() {
+        for (name, numbers) in tensors {
+            let all = |at: usize| expected.iter().map(move |twin| twin.kinds()[kind].1[name][at]);
+            let wrong = numbers.iter().enumerate().position(|(at, own)| {
+                (own.is_finite() && all(at).all(f64::is_nan))
+                    || (!padded && !own.is_finite() && all(at).all(|twin| twin.abs() < 1e30))
+            });
+            if let Some(at) = wrong {
+                return Some((kind, name.clone(), at));
             }
         }
-        Ok(Difference::none())
     }
+    None
 }
 
 /// Where two tensors are farthest apart, and both numbers there.
@@ -253,6 +275,12 @@ fn rounding(options: &PlanOptions) -> f64 {
 /// How many times what the changes of the input change a result may differ.
 const FACTOR: f64 = 4.0;
 
+/// Seeds of perturbations and their sizes in rounding errors: a kink that lies as near as one is met by chance, or by a larger
+/// step.
+fn perturbations() -> impl Iterator<Item = (u64, f64)> {
+    (1..).zip([1.0; 2].into_iter().chain([8.0; 6]).chain([64.0; 6]))
+}
+
 /// The largest magnitude of any tensor.
 fn largest(tensors: &Tensors) -> f64 {
     tensors.values().flatten().fold(0f64, |all, x| all.max(x.abs()))
@@ -269,7 +297,7 @@ pub(super) struct Allowed {
 }
 
 /// The largest difference of any tensor, in units of what is allowed. That is measured by two perturbations at first, and by
-/// more and larger ones where those find too much.
+/// the others where those find too much.
 pub(super) fn measured(
     what: &str,
     actual: &Tensors,
@@ -279,12 +307,9 @@ pub(super) fn measured(
 ) -> Result<Difference> {
     let Allowed { rounding, floor, jump } = *allowed;
     let all = largest(expected);
-    let several = |seeds: std::ops::Range<u64>, size: f64| -> Result<Vec<Tensors>> {
-        seeds.map(|seed| spread(Perturbation { seed, size: size * rounding })).collect()
-    };
-    let mut moved = several(1..3, 1.0)?;
-    // A kink that lies as near as a rounding error is met by chance, or by a larger step.
-    let mut larger = [8.0, 64.0].into_iter();
+    let one = |(seed, size): (u64, f64)| spread(Perturbation { seed, size: size * rounding });
+    let mut perturbations = perturbations();
+    let mut moved = perturbations.by_ref().take(2).map(one).collect::<Result<Vec<Tensors>>>()?;
     loop {
         let mut worst = Difference::none();
         for (name, numbers) in expected {
@@ -308,11 +333,8 @@ pub(super) fn measured(
             let error = if found.is_nan() { f64::INFINITY } else { found / allowed };
             worst = worst.or(Difference { what: text, error });
         }
-        match larger.next() {
-            Some(size) if worst.error > 1.0 && worst.error.is_finite() => {
-                let first = moved.len() as u64 + 1;
-                moved.extend(several(first..first + 8, size)?);
-            }
+        match perturbations.next() {
+            Some(next) if worst.error > 1.0 && worst.error.is_finite() => moved.push(one(next)?),
             _ => return Ok(worst),
         }
     }

@@ -216,6 +216,11 @@ pub(super) fn resample(x: Array, mode: Resample, to: [usize; 4]) -> Vec<f64> {
 
 pub(super) fn resample_grad(dy: Array, mode: Resample, to: [usize; 4]) -> Vec<f64> {
     let mut dx = vec![0.0; to.iter().product()];
-    readings(mode, to, dims(dy), |i, o, share| dx[i] += share * dy.data[o]);
+    readings(mode, to, dims(dy), |i, o, share| {
+        // A neighbour with a share of 0 gets no gradient, not 0 · NaN.
+        if share != 0.0 {
+            dx[i] += share * dy.data[o];
+        }
+    });
     dx
 }
