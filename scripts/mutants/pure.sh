@@ -29,6 +29,6 @@ mkdir -p "$out"
 # Tests are built with little optimization, because each mutant is compiled anew. They are named for the build as well: others
 # need a device and do not compile without one.
 arguments=(--cargo-arg=--no-default-features --cargo-arg=--lib)
-for test in certificates fit rebuild models pools; do arguments+=(--cargo-arg="--test=$test"); done
+arguments+=(--cargo-arg=--test=pure)
 exec cargo mutants --no-shuffle --output "$out" --profile mutants --minimum-test-timeout 120 "${arguments[@]}" \
     "${files[@]}" "$@"

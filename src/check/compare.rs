@@ -102,9 +102,11 @@ impl Case<'_> {
 
         let parts = options.accumulate as usize;
         let whole = |perturbation| Reference::of(network, parts, &starts, &scalars, perturbation);
-        let reference =
-            |perturbation| -> Result<Reference> { Ok(whole(perturbation)?.clipped(options.clip)) };
-        let (expected, actual) = (reference(None)?, Outcome::of_twin(&plan, network, 1, None, None)?);
+        let unclipped = whole(None)?;
+        // What is cut off has rounding errors of its former size.
+        let largest_of_all = largest(&unclipped.gradients);
+        let expected = unclipped.clipped(options.clip);
+        let actual = Outcome::of_twin(&plan, network, 1, None, None)?;
         let gradients: Tensors = expected
             .gradients
             .keys()
@@ -122,19 +124,20 @@ impl Case<'_> {
         let size = rounding(options);
         // A gradient that is 0 because others cancel is as wrong as those are rounded.
         let floor = if options.precision == Precision::F32 { 2e-6 } else { size };
-        let spread = |perturbation| Ok(reference(Some(perturbation))?.gradients);
-        // What is cut off has rounding errors of its former size.
         let jump = match options.clip {
-            Clip::Value(_) => floor * 0.1 * largest(&whole(None)?.gradients),
+            Clip::Value(_) => floor * 0.1 * largest_of_all,
             _ => 0.0,
         };
-        let allowed = Allowed { rounding: size, floor, jump };
-        found.push(measured("gradient of the plan:", &gradients, &expected.gradients, &allowed, &spread)?);
         let losses = |loss: f64| Tensors::from([("loss".to_owned(), vec![loss])]);
-        let spread = |perturbation| Ok(losses(reference(Some(perturbation))?.loss));
+        let mut moved = Moved::new(size, |perturbation| {
+            let reference = whole(Some(perturbation))?.clipped(options.clip);
+            Ok([reference.gradients, losses(reference.loss)])
+        });
+        let allowed = Allowed { floor, jump };
+        found.push(moved.measured("gradient of the plan:", 0, &gradients, &expected.gradients, &allowed)?);
         let [loss, should] = [losses(actual.outputs["loss"][0]), losses(expected.loss)];
-        let allowed = Allowed { floor: 2e-6, jump: 0.0, ..allowed };
-        found.push(measured("loss of the plan:", &loss, &should, &allowed, &spread)?);
+        let allowed = Allowed { floor: 2e-6, jump: 0.0 };
+        found.push(moved.measured("loss of the plan:", 1, &loss, &should, &allowed)?);
         Ok(found)
     }
 
@@ -148,12 +151,13 @@ impl Case<'_> {
     ) -> Result<Difference> {
         let actual = Outcome::of_device(self.device, plan, network, steps, None)?;
         let expected = Outcome::of_twin(plan, network, steps, None, None)?;
+        let mut moved = Moved::new(rounding(options), |perturbation| {
+            let Outcome { outputs, halves, parameters, states } =
+                Outcome::of_twin(plan, network, steps, Some(perturbation), None)?;
+            Ok([outputs, halves, parameters, states])
+        });
         let mut worst = Difference::none();
         for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
-            let spread = |perturbation| -> Result<Tensors> {
-                let moved = Outcome::of_twin(plan, network, steps, Some(perturbation), None)?;
-                Ok(moved.kinds()[i].1.clone())
-            };
             let floor = match (kind, options.weights) {
                 // A number that lies between two of 16 bits may become either.
                 ("parameter", WeightStorage::Bf16(_)) => 1.0 / 100.0,
@@ -170,9 +174,8 @@ impl Case<'_> {
                 }
                 _ => 0.0,
             };
-            let allowed = Allowed { rounding: rounding(options), floor, jump };
             let what = format!("on the device: {kind}");
-            let found = measured(&what, tensors, expected.kinds()[i].1, &allowed, &spread)?;
+            let found = moved.measured(&what, i, tensors, expected.kinds()[i].1, &Allowed { floor, jump })?;
             worst = worst.or(found);
         }
         Ok(worst)
@@ -255,12 +258,10 @@ fn misplaced(actual: &Outcome, expected: &[Outcome], padded: bool) -> Option<(us
 }
 
 /// Where two tensors are farthest apart, and both numbers there.
-fn farthest(actual: &[f64], expected: &[f64]) -> [f64; 3] {
+fn farthest(actual: &[f64], expected: &[f64]) -> (usize, f64, f64) {
     let pairs = actual.iter().zip(expected).enumerate();
-    let apart = |(a, b): (&f64, &f64)| if (a - b).is_nan() { f64::INFINITY } else { (a - b).abs() };
-    let (at, (own, should)) =
-        pairs.max_by(|(_, a), (_, b)| apart(*a).total_cmp(&apart(*b))).unwrap_or((0, (&0.0, &0.0)));
-    [at as f64, *own, *should]
+    let largest = pairs.max_by(|(_, (a, b)), (_, (c, d))| distance(**a, **b).total_cmp(&distance(**c, **d)));
+    largest.map_or((0, 0.0, 0.0), |(at, (own, should))| (at, *own, *should))
 }
 
 /// A relative change as large as the rounding errors of what a plan stores, those of arithmetic in `f32` at least.
@@ -288,54 +289,86 @@ fn largest(tensors: &Tensors) -> f64 {
 
 /// What may differ beside what [`Perturbation`]s tell.
 pub(super) struct Allowed {
-    /// Their size.
-    pub rounding: f64,
     /// A share of the largest number of the tensor, or of a tenth of the largest of all.
     pub floor: f64,
     /// Whatever the size.
     pub jump: f64,
 }
 
-/// The largest difference of any tensor, in units of what is allowed. That is measured by two perturbations at first, and by
-/// the others where those find too much.
-pub(super) fn measured(
-    what: &str,
-    actual: &Tensors,
-    expected: &Tensors,
-    allowed: &Allowed,
-    spread: &dyn Fn(Perturbation) -> Result<Tensors>,
-) -> Result<Difference> {
-    let Allowed { rounding, floor, jump } = *allowed;
-    let all = largest(expected);
-    let one = |(seed, size): (u64, f64)| spread(Perturbation { seed, size: size * rounding });
-    let mut perturbations = perturbations();
-    let mut moved = perturbations.by_ref().take(2).map(one).collect::<Result<Vec<Tensors>>>()?;
-    loop {
-        let mut worst = Difference::none();
-        for (name, numbers) in expected {
-            let apart = |other: &Vec<f64>| {
-                numbers
-                    .iter()
-                    .zip(other)
-                    .map(|(a, b)| (a - b).abs())
-                    .fold(0f64, |all, d| if d.is_nan() { d } else { all.max(d) })
-            };
-            let own = moved.iter().map(|tensors| apart(&tensors[name])).fold(0f64, f64::max);
-            let most = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
-            let allowed = FACTOR * own + floor * most.max(all * 0.1) + jump + 1e-12;
-            let found = actual.get(name).map_or(f64::INFINITY, &apart);
-            let text = match actual.get(name).map(|own| farthest(own, numbers)) {
-                Some([at, own, should]) => format!(
-                    "{what} `{name}` at {at} is {own:.6e}, should be {should:.6e} with {allowed:.1e} allowed"
-                ),
-                None => format!("{what} `{name}` is missing"),
-            };
-            let error = if found.is_nan() { f64::INFINITY } else { found / allowed };
-            worst = worst.or(Difference { what: text, error });
-        }
-        match perturbations.next() {
-            Some(next) if worst.error > 1.0 && worst.error.is_finite() => moved.push(one(next)?),
-            _ => return Ok(worst),
-        }
+/// What perturbed runs of a twin leave, `N` kinds of tensors each; a run is done when it is first asked for.
+pub(super) struct Moved<const N: usize, F> {
+    rounding: f64,
+    run: F,
+    runs: Vec<[Tensors; N]>,
+}
+
+impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
+    /// By perturbations of so many times `rounding`.
+    pub(super) fn new(rounding: f64, run: F) -> Self {
+        Self { rounding, run, runs: Vec::new() }
     }
+
+    /// The largest difference of any tensor, in units of what is allowed. That is measured by two perturbations at first, and by
+    /// the others where those find too much.
+    pub(super) fn measured(
+        &mut self,
+        what: &str,
+        kind: usize,
+        actual: &Tensors,
+        expected: &Tensors,
+        allowed: &Allowed,
+    ) -> Result<Difference> {
+        let mut worst = Difference::none();
+        for (i, (seed, size)) in perturbations().enumerate() {
+            if i == self.runs.len() {
+                self.runs.push((self.run)(Perturbation { seed, size: size * self.rounding })?);
+            }
+            if i == 0 {
+                continue;
+            }
+            worst = Difference::none();
+            for (name, numbers) in expected {
+                let own = self.runs[..=i].iter().map(|run| apart(numbers, &run[kind][name]));
+                let allowed = allowed.of(numbers, largest(expected), own.fold(0f64, f64::max));
+                worst = worst.or(difference(what, name, actual.get(name), numbers, allowed));
+            }
+            if worst.error <= 1.0 || worst.error.is_infinite() {
+                break;
+            }
+        }
+        Ok(worst)
+    }
+}
+
+impl Allowed {
+    /// For a tensor, the largest number of all tensors, and how far perturbations move it.
+    fn of(&self, numbers: &[f64], all: f64, moved: f64) -> f64 {
+        let most = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
+        FACTOR * moved + self.floor * most.max(all * 0.1) + self.jump + 1e-12
+    }
+}
+
+/// The largest difference between two tensors, infinite where one number is NaN.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| distance(*a, *b)).fold(0.0, f64::max)
+}
+
+fn distance(a: f64, b: f64) -> f64 {
+    if (a - b).is_nan() { f64::INFINITY } else { (a - b).abs() }
+}
+
+fn difference(
+    what: &str,
+    name: &str,
+    actual: Option<&Vec<f64>>,
+    expected: &[f64],
+    allowed: f64,
+) -> Difference {
+    let Some(actual) = actual else {
+        return Difference { what: format!("{what} `{name}` is missing"), error: f64::INFINITY };
+    };
+    let (at, own, should) = farthest(actual, expected);
+    let what =
+        format!("{what} `{name}` at {at} is {own:.6e}, should be {should:.6e} with {allowed:.1e} allowed");
+    Difference { what, error: distance(own, should) / allowed }
 }

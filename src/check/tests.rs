@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{Allowed, measured};
+use super::compare::{Allowed, Moved};
 use super::dice::Dice;
 use super::network::Network;
 use super::outcome::starts;
-use super::reference::{Reference, SLOPE, Tensors};
+use super::reference::{Perturbation, Reference, SLOPE, Tensors};
 use super::settings::Settings;
 use crate::graph::{Binary, Op, Unary};
 use crate::limits::Limits;
@@ -44,17 +44,15 @@ fn every_operation_is_drawn() {
 
 #[test]
 fn a_wrong_number_is_noticed_and_a_rounding_error_is_not() {
-    let tensors = |x: f64| Tensors::from([("w".to_owned(), vec![1.0, x])]);
-    let allowed = Allowed { rounding: 1e-6, floor: 4e-6, jump: 0.0 };
+    let tensors = |x: f64| Tensors::from([("w".to_owned(), vec![1.0, x, 1.0])]);
+    let allowed = Allowed { floor: 4e-6, jump: 0.0 };
     // The second number depends ten times as much on what goes in as it is large.
-    let error = |x: f64| {
-        let spread = |p: super::reference::Perturbation| Ok(tensors(2.0 + 20.0 * p.size));
-        measured("", &tensors(x), &tensors(2.0), &allowed, &spread).expect("no run fails").error
+    let error = |actual: &Tensors| {
+        let mut moved = Moved::new(1e-6, |p: Perturbation| Ok([tensors(2.0 + 20.0 * p.size)]));
+        moved.measured("", 0, actual, &tensors(2.0), &allowed).expect("no run fails").error
     };
-    assert!(error(2.0 + 1e-4) < 1.0 && error(2.0 + 0.5) > 1.0);
-    assert_eq!(error(f64::NAN), f64::INFINITY);
-    let missing = measured("", &Tensors::new(), &tensors(2.0), &allowed, &|_| Ok(tensors(2.0)));
-    assert_eq!(missing.expect("no run fails").error, f64::INFINITY);
+    assert!(error(&tensors(2.0 + 3e-5)) < 1.0 && error(&tensors(2.0 + 0.5)) > 1.0);
+    assert_eq!([error(&tensors(f64::NAN)), error(&Tensors::new())], [f64::INFINITY; 2]);
 }
 
 #[test]

@@ -35,15 +35,18 @@ fn products(
     let (c, m) = (image[1] / groups, result[1] / groups);
     let weight = [result[1], c, window.kernel[0], window.kernel[1]];
     for o in each(result) {
-        for tap in each([1, c, weight[2], weight[3]]) {
+        let to = at(result, o);
+        for (ky, kx) in (0..weight[2]).flat_map(|ky| (0..weight[3]).map(move |kx| (ky, kx))) {
             let (Some(y), Some(x)) =
-                (source(window, 0, o[2], tap[2], image[2]), source(window, 1, o[3], tap[3], image[3]))
+                (source(window, 0, o[2], ky, image[2]), source(window, 1, o[3], kx, image[3]))
             else {
                 continue;
             };
-            let channel = o[1] / m * c + tap[1];
-            let from = at(image, [o[0], channel, y, x]);
-            visit(from, at(weight, [o[1], tap[1], tap[2], tap[3]]), at(result, o));
+            let from = at(image, [o[0], o[1] / m * c, y, x]);
+            let tap = at(weight, [o[1], 0, ky, kx]);
+            for channel in 0..c {
+                visit(from + channel * image[2] * image[3], tap + channel * weight[2] * weight[3], to);
+            }
         }
     }
 }

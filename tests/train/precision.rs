@@ -101,8 +101,8 @@ fn twin(plan: &Plan) -> BTreeMap<String, Vec<f64>> {
 }
 
 /// A momentum buffer after one step is the gradient. Each element of it is a sum over products with numbers that were rounded
-/// once or more on their way through a dozen layers, and ReLUs near 0 may open or close: the bound is 40 roundings of the
-/// largest gradient of its tensor. A reader of something else is wrong by the whole.
+/// once or more on their way through a dozen layers, operands of norms on the way forward as well, and ReLUs near 0 may open or
+/// close: the bound is 60 roundings of the largest gradient of its tensor. A reader of something else is wrong by the whole.
 #[test]
 fn gradients_differ_by_roundings_of_what_was_kept() {
     let step = step();
@@ -116,7 +116,7 @@ fn gradients_differ_by_roundings_of_what_was_kept() {
                 let mut moved = 0.0f64;
                 for (name, exact) in exact {
                     let largest = exact.iter().fold(0.0f64, |most, g| most.max(g.abs()));
-                    let allowed = 40.0 * rounding(precision) * largest + 1e-6;
+                    let allowed = 60.0 * rounding(precision) * largest + 1e-6;
                     let what = format!("{}, {}: {name}", precision.name(), limits.name);
                     assert_within(&what, &found[name], exact, |_| allowed);
                     // What the twin rounds the other way, because a sum of its was a little different, is rare.
