@@ -52,7 +52,7 @@ fn main(
         let after = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
         gather(t, V, v_row, 0u, o_row, before, after, inside);
     }
-    let value = best + log(sum);
+    let value = best + log4(sum);
     if (inside.x) { lse[number.x] = value.x; }
     if (inside.y) { lse[number.y] = value.y; }
     if (inside.z) { lse[number.z] = value.z; }

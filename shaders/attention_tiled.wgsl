@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         gather(thread, values, tile * TILE, results, row0, 1.0, true);
     }
     if (eight == 0u && p.start < to) {
-        let value = best + log(sum);
+        let value = best + log4(sum);
         if (mine.x < p.rows) { lse[at.x] = value.x; }
         if (mine.y < p.rows) { lse[at.y] = value.y; }
         if (mine.z < p.rows) { lse[at.z] = value.z; }

@@ -39,7 +39,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         at = 4u * q + order;
         seen = see(seen, x_at(q), at < vec4(end));
     }
-    let rest = log((seen.sums.x + seen.sums.y) + (seen.sums.z + seen.sums.w));
+    let rest = log1((seen.sums.x + seen.sums.y) + (seen.sums.z + seen.sums.w));
     lse[row] = vec2(seen.top, rest);
     let label = labels[row];
     // The host refuses labels out of range; the bound keeps a stray one inside the row.

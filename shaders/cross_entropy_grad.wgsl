@@ -33,7 +33,7 @@ fn row_at(number: u32) -> Row {
 
 fn slope(v: vec4<f32>, q: u32, row: Row) -> vec4<f32> {
     // In two steps: beside a large maximum the logarithm would lose its digits.
-    let probability = exp((v - row.lse.x) - row.lse.y);
+    let probability = exp4((v - row.lse.x) - row.lse.y);
     let hit = 4u * q + vec4(0u, 1u, 2u, 3u) == vec4(row.label);
     return (probability - select(vec4<f32>(), vec4(1.0), hit)) * row.dloss;
 }

@@ -27,9 +27,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let top = group_max(lane, highest);
     var sum = 0.0;
     for (var i = start + lane; i < end; i += GROUP) {
-        sum += exp(x[i] - top);
+        sum += exp1(x[i] - top);
     }
-    let rest = log(group_sum(lane, sum));
+    let rest = log1(group_sum(lane, sum));
     if (lane == 0u) {
         let label = labels[row];
         lse[row] = vec2(top, rest);

@@ -30,17 +30,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let at = min(order + i, vec4(end - 1u));
         let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
         let highest = max(top, max(max(v.x, v.y), max(v.z, v.w)));
-        sums = sums * exp(top - highest) + select(vec4<f32>(), exp(v - highest), at == order + i);
+        sums = sums * exp(top - highest) + select(vec4<f32>(), exp4(v - highest), at == order + i);
         top = highest;
     }
     let total = (sums.x + sums.y) + (sums.z + sums.w);
     // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
-    let rest = log(total);
+    let rest = log1(total);
     let scale = 1.0 / total;
     for (var i = start; i < end; i += 4u) {
         let at = min(order + i, vec4(end - 1u));
         let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w)) - top;
-        let w = select(exp(v) * scale, v - rest, vec4(LOG));
+        let w = select(exp4(v) * scale, v - rest, vec4(LOG));
         set_y(at.x, w.x);
         set_y(at.y, w.y);
         set_y(at.z, w.z);

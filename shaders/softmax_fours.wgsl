@@ -15,7 +15,7 @@ fn result(v: vec4<f32>, scale: f32, rest: f32) -> vec4<f32> {
     if (LOG) {
         return v - rest;
     }
-    return exp(v) * scale;
+    return exp4(v) * scale;
 }
 
 @compute @workgroup_size(8)
@@ -35,7 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         seen = see(seen, x_at(i), vec4(true));
     }
     let total = (seen.sums.x + seen.sums.y) + (seen.sums.z + seen.sums.w);
-    let rest = log(total);
+    let rest = log1(total);
     let scale = 1.0 / total;
     // In two steps: beside a large maximum the logarithm would lose its digits.
     i = start;

@@ -35,7 +35,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let at = min(order + i, vec4(end - 1u));
         let dy = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
         let t = vec4(s[at.x], s[at.y], s[at.z], s[at.w]);
-        let w = select(t * (dy - total), dy - exp(t) * total, vec4(LOG));
+        let w = select(t * (dy - total), dy - exp4(t) * total, vec4(LOG));
         set_y(at.x, w.x);
         set_y(at.y, w.y);
         set_y(at.z, w.z);

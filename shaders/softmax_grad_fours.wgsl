@@ -23,7 +23,7 @@ fn result(i: u32, total: f32) -> vec4<f32> {
     let dy = x_at(i);
     let own = from_memory(s[i]);
     if (LOG) {
-        return dy - exp(own) * total;
+        return dy - exp4(own) * total;
     }
     return own * (dy - total);
 }

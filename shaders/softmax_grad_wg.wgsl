@@ -25,6 +25,6 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let sum = group_sum(lane, part);
     for (var i = start + lane; i < end; i += GROUP) {
         let dy = x_at(i);
-        set_y(i, select(s[i] * (dy - sum), dy - exp(s[i]) * sum, LOG));
+        set_y(i, select(s[i] * (dy - sum), dy - exp1(s[i]) * sum, LOG));
     }
 }

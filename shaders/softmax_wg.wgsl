@@ -24,14 +24,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let top = group_max(lane, highest);
     var sum = 0.0;
     for (var i = start + lane; i < end; i += GROUP) {
-        sum += exp(x_at(i) - top);
+        sum += exp1(x_at(i) - top);
     }
     let total = group_sum(lane, sum);
     // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
-    let rest = log(total);
+    let rest = log1(total);
     let scale = 1.0 / total;
     for (var i = start + lane; i < end; i += GROUP) {
         let v = x_at(i) - top;
-        set_y(i, select(exp(v) * scale, v - rest, LOG));
+        set_y(i, select(exp1(v) * scale, v - rest, LOG));
     }
 }

@@ -43,5 +43,5 @@ fn o_base(batch: u32, head: u32) -> u32 {
 
 // e^(score - top), 0 where hidden.
 fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
-    return select(exp(score - top), vec4<f32>(), score <= vec4(HIDDEN));
+    return select(exp4(score - top), vec4<f32>(), score <= vec4(HIDDEN));
 }

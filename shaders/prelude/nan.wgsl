@@ -13,3 +13,17 @@ fn or_nan1(v: f32, r: f32) -> f32 {
 fn or_nan4(v: vec4<f32>, r: vec4<f32>) -> vec4<f32> {
     return select(r, v, nan4(v));
 }
+
+// e^v and ln v. Those of SwiftShader make numbers of NaN.
+fn exp1(v: f32) -> f32 {
+    return or_nan1(v, exp(v));
+}
+fn exp4(v: vec4<f32>) -> vec4<f32> {
+    return or_nan4(v, exp(v));
+}
+fn log1(v: f32) -> f32 {
+    return or_nan1(v, log(v));
+}
+fn log4(v: vec4<f32>) -> vec4<f32> {
+    return or_nan4(v, log(v));
+}

@@ -13,11 +13,11 @@ fn highest_of(v: vec4<f32>) -> f32 {
 // Four elements, some of them perhaps not of this row.
 fn see(seen: Seen, v: vec4<f32>, inside: vec4<bool>) -> Seen {
     let top = max(seen.top, highest_of(select(vec4(LOWEST), v, inside)));
-    return Seen(top, seen.sums * exp(seen.top - top) + select(vec4<f32>(), exp(v - top), inside));
+    return Seen(top, seen.sums * exp(seen.top - top) + select(vec4<f32>(), exp4(v - top), inside));
 }
 
 fn see16(seen: Seen, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Seen {
     let top = max(seen.top, highest_of(max(max(a, b), max(c, d))));
-    let own = (exp(a - top) + exp(b - top)) + (exp(c - top) + exp(d - top));
+    let own = (exp4(a - top) + exp4(b - top)) + (exp4(c - top) + exp4(d - top));
     return Seen(top, seen.sums * exp(seen.top - top) + own);
 }

@@ -47,10 +47,10 @@ fn unary_offset(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return v + a;
 }
 fn unary_exp(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
-    return exp(v);
+    return exp4(v);
 }
 fn unary_log(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
-    return log(v);
+    return log4(v);
 }
 fn unary_sqrt(v: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     return sqrt(v);

@@ -1,7 +1,7 @@
 //! Kernels for attention. Each is joined from: the parameters, how operands lie, what is read and written, whether weights
 //! drop out, and how rows are shared.
 
-use super::{GRID, Kernel, NONE, PCG4D};
+use super::{GRID, Kernel, NAN, NONE, PCG4D};
 
 /// The kernels of one pass for one way to share rows: operands apart or packed, without and with dropout.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ macro_rules! variant {
     ($name:expr, $workgroup:literal, [$($slot:literal),*], [$($part:expr),*]) => {
         Kernel {
             name: $name,
-            parts: &[PARAMS, $($part),*],
+            parts: &[NAN, PARAMS, $($part),*],
             slots: &[$($slot),*],
             workgroup: $workgroup,
             variants: NONE,

@@ -161,19 +161,28 @@ placed!(
     CROSS_ENTROPY_GRAD_IN_PLACE,
     "cross_entropy_grad",
     ELEM4,
-    [],
+    [NAN],
     [3, 4, 5],
     64,
     NONE
 );
-placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [], [], 8, LOG);
-placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [], [3], 8, LOG);
-placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [ONLINE], [], 8, LOG);
-placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [], [3], 8, LOG);
-placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [GROUP_REDUCE], [], 128, LOG);
-placed!(SOFTMAX_GRAD_WG, SOFTMAX_GRAD_WG_IN_PLACE, "softmax_grad_wg", ELEM1, [GROUP_REDUCE], [3], 128, LOG);
-kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ELEM4, ONLINE], [1, 2, 3, 4], 8, NONE);
-kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
+placed!(SOFTMAX, SOFTMAX_IN_PLACE, "softmax", ELEM1, [NAN], [], 8, LOG);
+placed!(SOFTMAX_GRAD, SOFTMAX_GRAD_IN_PLACE, "softmax_grad", ELEM1, [NAN], [3], 8, LOG);
+placed!(SOFTMAX_FOURS, SOFTMAX_FOURS_IN_PLACE, "softmax_fours", ELEM4, [NAN, ONLINE], [], 8, LOG);
+placed!(SOFTMAX_GRAD_FOURS, SOFTMAX_GRAD_FOURS_IN_PLACE, "softmax_grad_fours", ELEM4, [NAN], [3], 8, LOG);
+placed!(SOFTMAX_WG, SOFTMAX_WG_IN_PLACE, "softmax_wg", ELEM1, [NAN, GROUP_REDUCE], [], 128, LOG);
+placed!(
+    SOFTMAX_GRAD_WG,
+    SOFTMAX_GRAD_WG_IN_PLACE,
+    "softmax_grad_wg",
+    ELEM1,
+    [NAN, GROUP_REDUCE],
+    [3],
+    128,
+    LOG
+);
+kernel!(CROSS_ENTROPY, "cross_entropy", [GRID, ELEM4, NAN, ONLINE], [1, 2, 3, 4], 8, NONE);
+kernel!(CROSS_ENTROPY_WG, "cross_entropy_wg", [NAN, GROUP_REDUCE], [1, 2, 3, 4], 128, NONE);
 const MASKS: &[&[(&str, f64)]] = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
 kernel!(MASK, "mask", [GRID, ELEM4, NAN, wgsl!("prelude/mask")], [1, 2], 64, MASKS);
 kernel!(MASK_WG, "mask_wg", [GRID, ELEM4, NAN, wgsl!("prelude/mask")], [1, 2], 64, MASKS);

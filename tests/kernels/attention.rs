@@ -21,6 +21,8 @@ struct Shape {
     packed: bool,
     options: Attention,
     amplitude: f32,
+    /// One element of the queries is NaN.
+    nan: bool,
 }
 
 const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0 };
@@ -29,15 +31,31 @@ const CAUSAL: Attention = Attention { causal: true, ..FULL };
 /// One head of 16 elements, a length for queries and keys.
 fn square(length: usize, options: Attention) -> Shape {
     let (batch, heads, size) = (1, [1, 1], 16);
-    Shape { batch, rows: length, cols: length, heads, size, packed: false, options, amplitude: 2.0 }
+    Shape {
+        batch,
+        rows: length,
+        cols: length,
+        heads,
+        size,
+        packed: false,
+        options,
+        amplitude: 2.0,
+        nan: false,
+    }
 }
 
 /// A step whose gradients are those of attention, and with that of `dy` its result.
 fn step(shape: &Shape) -> TrainStep {
-    let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, amplitude } = *shape;
+    let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, amplitude, nan } = *shape;
     let params = Params::new(11);
     let data = |seed: u64, dims: [usize; 4], most: f32| {
-        Init::Data(noise(seed, dims.iter().product(), -most, most).into())
+        let mut data = noise(seed, dims.iter().product(), -most, most);
+        if nan && seed == 1 {
+            // In the first head, before the last row.
+            let at = dims[1] / 2 * dims[2] * dims[3] + 1;
+            data[at] = f32::NAN;
+        }
+        Init::Data(data.into())
     };
     let add =
         |seed: u64, name: &str, dims: [usize; 4], most: f32| params.add(name, dims, data(seed, dims, most));
@@ -130,6 +148,16 @@ fn large_scores() {
         for options in [FULL, CAUSAL, Attention { scale: Some(-1.0), ..FULL }] {
             // Scores up to 4.5² · 16 · scale: 81 and, with a scale of -1, 324.
             check(device, limits, &Shape { amplitude: 4.5, ..square(70, options) });
+        }
+    });
+}
+
+/// In a query it reaches the row's result and gradient, the gradients of all keys and values, and no other row.
+#[test]
+fn nan_in_a_query_reaches_what_its_row_reaches() {
+    unchecked(|device, limits| {
+        for (packed, size) in [(false, 16), (true, 16), (false, 20)] {
+            check(device, limits, &Shape { packed, size, nan: true, ..square(37, FULL) });
         }
     });
 }

@@ -57,6 +57,30 @@ fn softmax_of_awkward_rows() {
     });
 }
 
+/// NaN in one column, of one row of three.
+#[test]
+fn nan_reaches_every_element_of_its_row() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for cols in [1, 3, 4, 17, 64, 129, 2048] {
+                for at in [0, cols / 2, cols - 1] {
+                    let mut data = noise(1, 3 * cols, -6.0, 6.0);
+                    data[cols + at] = f32::NAN;
+                    let x = batch.input(trace, [3, cols], data.clone());
+                    batch.expect(&format!("softmax, {at} of {cols}"), &x.softmax(), softmax_error(cols));
+                    let x = batch.input(trace, [3, cols], data.clone());
+                    let name = format!("log_softmax, {at} of {cols}");
+                    batch.expect(&name, &x.log_softmax(), log_softmax_error(cols));
+                    let x = batch.input(trace, [3, cols], data);
+                    let y = batch.labels(trace, [3], cols as u32, some_labels(3, 3, cols as u32));
+                    let name = format!("cross_entropy, {at} of {cols}");
+                    batch.expect(&name, &x.cross_entropy(&y), Near { rel: 1e-5, abs: 2e-6 });
+                }
+            }
+        });
+    });
+}
+
 #[test]
 fn many_columns_and_many_rows() {
     unchecked(|device, limits| {
@@ -111,11 +135,10 @@ fn check_gradient(
     shape: [usize; 2],
     labels: &BTreeMap<&str, Vec<u32>>,
     error: f64,
+    data: Vec<f32>,
     build: impl Fn(&Tensor) -> Tensor,
 ) {
-    let [rows, cols] = shape;
     let params = Params::new(3);
-    let data = noise(11, rows * cols, -6.0, 6.0);
     let x = params.add("x", shape, Init::Data(data.into()));
     let step = TrainStep::trace(&params, |trace| build(&trace.param(&x).scale(0.75))).expect("valid");
     unchecked(|device, limits| {
@@ -138,17 +161,35 @@ fn gradients_of_rows() {
             let ramp = x.square().scale(0.03).add(x);
             ramp.sigmoid()
         };
-        check_gradient("softmax", shape, &BTreeMap::new(), summed, |x| x.softmax().mul(&weights(x)).sum(&[]));
-        check_gradient("log_softmax", shape, &BTreeMap::new(), summed, |x| {
+        let data = || noise(11, rows * cols, -6.0, 6.0);
+        check_gradient("softmax", shape, &BTreeMap::new(), summed, data(), |x| {
+            x.softmax().mul(&weights(x)).sum(&[])
+        });
+        check_gradient("log_softmax", shape, &BTreeMap::new(), summed, data(), |x| {
             x.log_softmax().mul(&weights(x)).mean(&[])
         });
         let mut labels = some_labels(5, rows, cols as u32);
         if rows > 1 {
             labels[0] = IGNORE;
         }
-        check_gradient("cross_entropy", shape, &BTreeMap::from([("y", labels)]), 1e-6, |x| {
+        check_gradient("cross_entropy", shape, &BTreeMap::from([("y", labels)]), 1e-6, data(), |x| {
             let y = x.trace().labels("y", [rows], cols as u32);
             x.cross_entropy(&y).square()
         });
     }
+}
+
+/// A NaN in a row makes its gradient NaN, and no other.
+#[test]
+fn nan_reaches_the_gradient_of_its_row() {
+    let mut data = noise(11, 3 * 32, -6.0, 6.0);
+    data[37] = f32::NAN;
+    // One loss for each row: their mean would be NaN, and its gradient is not.
+    check_gradient("log_softmax", [3, 32], &BTreeMap::new(), 1e-5, data.clone(), |x| {
+        x.log_softmax().scale(0.3).sum(&[])
+    });
+    let labels = BTreeMap::from([("y", some_labels(5, 3, 32))]);
+    check_gradient("cross_entropy", [3, 32], &labels, 1e-6, data, |x| {
+        x.cross_entropy(&x.trace().labels("y", [3], 32))
+    });
 }

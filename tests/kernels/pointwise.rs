@@ -158,6 +158,28 @@ fn infinities_where_they_have_a_meaning() {
     });
 }
 
+/// Compilers may assume that there is none, and some drivers' functions clamp it away.
+#[test]
+fn nan_stays_nan() {
+    everywhere(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for (name, f, _) in UNARY
+                .into_iter()
+                .filter(|(name, ..)| !matches!(*name, "cast there and back" | "greater than 0"))
+            {
+                let x = batch.input(trace, [6], vec![f32::NAN, 0.5, -f32::NAN, 0.0, -2.0, 3.0]);
+                batch.expect(name, &f(&x), Near { rel: 1e-5, abs: 1e-5 });
+            }
+            let positive: [(&str, Function); 3] =
+                [("log", |x| x.log()), ("sqrt", |x| x.sqrt()), ("recip", |x| x.recip())];
+            for (name, f) in positive {
+                let x = batch.input(trace, [5], vec![0.25, f32::NAN, 1.0, 3.0, f32::NAN]);
+                batch.expect(name, &f(&x), Near { rel: 1e-5, abs: 1e-5 });
+            }
+        });
+    });
+}
+
 #[test]
 fn casts_truncate_and_saturate() {
     let values = [-5.0, -0.5, 0.0, 0.99, 1.0, 2.5, 16_777_216.0, 4_294_967_040.0, 4.3e9, 1e20, f32::INFINITY];

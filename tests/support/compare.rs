@@ -190,8 +190,9 @@ pub fn gradients_of(
     for (name, data) in labels {
         session.feed(name, data).expect("valid labels");
     }
-    session.step().expect("the plan runs");
-    session.loss().expect("a finite loss");
+    // Some tests feed NaN.
+    let found = session.step().and_then(|()| session.loss());
+    assert!(matches!(found, Ok(_) | Err(wgrad::Error::LossNotFinite { .. })), "{found:?}");
     let states: Vec<String> = plan
         .program
         .storages
