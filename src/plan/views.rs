@@ -52,13 +52,11 @@ impl Views {
 
     /// Whether the operation moves nothing: its result is a view, or its operands were made in its result.
     pub fn is_free(&self, node: &Node) -> bool {
+        let within = |id: ValueId, whole: ValueId| self.around(id).is_some_and(|(around, _)| around == whole);
         match node.op {
-            Op::Reshape(_) | Op::Slice { .. } => self.is_view(node.outputs[0]),
-            Op::Concat { .. } => {
-                let here =
-                    |id: &ValueId| matches!(self.inside[id.index()], Some((y, _)) if y == node.outputs[0]);
-                node.inputs.iter().all(here)
-            }
+            // Not where the result is a part of a join: then it is copied there.
+            Op::Reshape(_) | Op::Slice { .. } => within(node.outputs[0], node.inputs[0]),
+            Op::Concat { .. } => node.inputs.iter().all(|id| within(*id, node.outputs[0])),
             _ => false,
         }
     }

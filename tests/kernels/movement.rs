@@ -1,6 +1,7 @@
 //! Operations that move elements and change none.
 
 use wgrad::dtype::DType;
+use wgrad::graph::Tensor;
 
 use super::{SIZES, everywhere};
 use crate::support::close::EXACT;
@@ -71,6 +72,22 @@ fn parts_in_the_memory_of_the_whole() {
             batch.expect("read and joined", &a.concat(&[&b], 0).neg(), EXACT);
             batch.expect("beside it", &a.sub(&b), EXACT);
         });
+    });
+}
+
+/// Slices that are no views, because nobody reads the rest, are copied into their join.
+#[test]
+fn slices_are_made_in_their_join() {
+    everywhere(|device, limits| {
+        let plan = compare(device, limits, |trace, batch| {
+            let x = batch.input(trace, [128, 5], noise(1, 640, -1.0, 1.0));
+            let part = |i: u8| x.scale(f32::from(1u8 << i)).transpose(0, 1).slice(0, 1..4);
+            let parts: Vec<Tensor> = (0..6).map(part).collect();
+            let joined = parts[0].concat(&parts[1..].iter().collect::<Vec<_>>(), 0);
+            batch.expect("the largest of joined slices", &joined.max(&[1]), EXACT);
+        });
+        let nodes = plan.graph().nodes.iter();
+        assert!(nodes.filter(|node| node.op.name() == "concat").all(|node| plan.program.views.is_free(node)));
     });
 }
 
