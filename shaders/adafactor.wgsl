@@ -23,8 +23,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let is_skipped = scalars[7] != 0u;
     let rate = bitcast<f32>(scalars[0]);
     let rho = bitcast<f32>(scalars[2]);
-    let alpha = max(p.eps, sqrt(w2[0] / p.n)) * rho;
-    let limit = max(1.0, sqrt(u2[0] / p.n) / p.d);
+    // As in PyTorch, a NaN somewhere leaves the other elements alone; what `max` makes of it is the driver's choice.
+    let size = sqrt(w2[0] / p.n);
+    let alpha = select(p.eps, size, size > p.eps) * rho;
+    let excess = sqrt(u2[0] / p.n) / p.d;
+    let limit = select(1.0, excess, excess > 1.0);
     if (i >= p.quads || is_skipped) {
         return;
     }

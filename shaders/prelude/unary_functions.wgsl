@@ -127,7 +127,9 @@ fn slope_gelu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
 }
 fn slope_gelu_tanh(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     let t = tanh_safe(GELU_A * (s + GELU_B * s * s * s));
-    return 0.5 * (1.0 + t) + 0.5 * s * (1.0 - t * t) * GELU_A * (1.0 + 3.0 * GELU_B * s * s);
+    let bend = 0.5 * s * (1.0 - t * t) * GELU_A * (1.0 + 3.0 * GELU_B * s * s);
+    // 1 - t² is 0 long before s² is infinite.
+    return 0.5 * (1.0 + t) + select(bend, vec4(0.0), abs(t) == vec4(1.0));
 }
 fn slope_silu(s: vec4<f32>, a: f32, b: f32) -> vec4<f32> {
     let t = sigmoid(s);

@@ -7,7 +7,7 @@ use crate::support::close::assert_within;
 use crate::support::compare::{device_gradients, kernels, twin_gradients};
 use crate::support::{both_classes, checked_devices, devices, on_each};
 use wgrad::autodiff::differentiate;
-use wgrad::graph::{Graph, Init, Params, StepScalars};
+use wgrad::graph::{Graph, Init, Params, StepScalars, Tensor};
 use wgrad::plan::TrainStep;
 use wgrad::reference::Twin;
 
@@ -128,6 +128,33 @@ fn gradients_of(params: &Params, step: &TrainStep) -> BTreeMap<String, Vec<f64>>
 
 fn data(values: &[f32]) -> Init {
     Init::Data(values.into())
+}
+
+/// Where an activation is flat or straight its slope is 0 or 1, whatever is infinite on the way there.
+#[test]
+fn slopes_far_from_zero() {
+    let functions: [(&str, fn(&Tensor) -> Tensor); 6] = [
+        ("gelu", |x| x.gelu()),
+        ("gelu_tanh", |x| x.gelu_tanh()),
+        ("silu", |x| x.silu()),
+        ("sigmoid", |x| x.sigmoid()),
+        ("tanh", |x| x.tanh()),
+        ("leaky_relu", |x| x.leaky_relu(0.01)),
+    ];
+    for (name, f) in functions {
+        let params = Params::new(0);
+        let x = params.add("x", [6], data(&[-1e30, -1e20, -50.0, 50.0, 1e20, 1e30]));
+        // Of the losses only the slopes matter: their sum is finite.
+        let step = TrainStep::trace(&params, |trace| f(&trace.param(&x)).scale(1e-10).sum(&[]));
+        let step = step.expect("valid");
+        on_each(devices(), |device| {
+            for limits in both_classes(device) {
+                let (plan, found) = device_gradients(device, &step, &limits, &BTreeMap::new());
+                let wanted = &twin_gradients(&plan, &BTreeMap::new())["x.momentum_buffer"];
+                assert_within(&format!("{name} ({})", limits.name), &found[0].1, wanted, |_| 1e-16);
+            }
+        });
+    }
 }
 
 /// Where differences have no meaning, the conventions are PyTorch's.
