@@ -9,7 +9,7 @@ use super::{Failure, Report};
 use crate::device::Device;
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::Class;
+use crate::graph::{Class, Op};
 use crate::optim::{Clip, Optimizer, Sgd};
 use crate::plan::{Plan, PlanOptions};
 use crate::reference::Twin;
@@ -206,8 +206,12 @@ impl Case<'_> {
         let infinite = if saturates { f32::NAN } else { f32::INFINITY };
         let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
-        // Kernels multiply by the zeros that a convolution is padded with, the twin leaves them out.
-        let padded = plan.graph().nodes.iter().any(|node| node.op.kind().starts_with("conv2d"));
+        // Kernels multiply by the zeros that a convolution is padded with, and values by the weights 0 of a causal mask, as
+        // PyTorch does; the twin leaves them out.
+        let padded = plan.graph().nodes.iter().any(|node| match &node.op {
+            Op::Attention(attend) => attend.causal,
+            op => op.kind().starts_with("conv2d"),
+        });
         let actual = Outcome::of_device(self.device, plan, network, 1, Some(&injection))?;
         let twin = |perturbation| Outcome::of_twin(plan, network, 1, perturbation, Some(&injection));
         let mut expected = vec![twin(None)?];

@@ -3,8 +3,9 @@
 use crate::graph::{Binary, Op, Reduction};
 use crate::random::mix;
 
-/// Each number times 1 ± `size`, by chance, and 0 where `f32` underflows. The same number at the same place changes alike, so that what is computed again
-/// comes out the same.
+/// Each number times 1 ± `size`, by chance, and 0 where `f32` underflows. The same number at the same place changes alike, so
+/// that what is computed again comes out the same. With an even seed it does so at any place, and numbers are rounded to `f32`
+/// first: what ties on a device then ties here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
     pub seed: u64,
@@ -17,8 +18,13 @@ impl Noise {
         if self.size == 0.0 {
             return;
         }
+        let ties = self.seed.is_multiple_of(2);
         for (i, x) in numbers.iter_mut().enumerate() {
-            let drawn = mix(x.to_bits() ^ mix(self.seed.wrapping_add((i as u64) << 20)));
+            let place = if ties { 0 } else { (i as u64) << 20 };
+            if ties {
+                *x = f64::from(*x as f32);
+            }
+            let drawn = mix(x.to_bits() ^ mix(self.seed.wrapping_add(place)));
             *x *= 1.0 + self.size * (drawn as i64 as f64 / 2f64.powi(63));
             if x.abs() < f64::from(f32::MIN_POSITIVE) {
                 *x = 0.0;
