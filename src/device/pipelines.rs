@@ -12,9 +12,11 @@ use crate::progress;
 
 /// A kernel to compile: binding 0 is a uniform of at most 256 bytes, the others are writable storage.
 pub struct PipelineSource<'a> {
-    /// Name for reports; with the constants it identifies the pipeline.
+    /// Name for reports. Two kernels may have the same.
     pub name: &'a str,
-    /// Makes the complete WGSL text; called if the pipeline does not exist yet.
+    /// What the WGSL text is made of; with the constants it identifies the pipeline.
+    pub parts: &'static [&'static str],
+    /// Makes the complete WGSL text of the parts; called if the pipeline does not exist yet.
     pub wgsl: &'a (dyn Fn() -> String + Sync),
     /// Binding numbers of the storage buffers.
     pub slots: &'a [u32],
@@ -22,7 +24,7 @@ pub struct PipelineSource<'a> {
     pub constants: &'a [(&'static str, f64)],
 }
 
-type Key = (String, Vec<(&'static str, u64)>);
+type Key = (&'static [&'static str], Vec<(&'static str, u64)>);
 
 pub(super) struct Pipelines {
     checked: bool,
@@ -40,7 +42,7 @@ impl Pipelines {
 impl PipelineSource<'_> {
     fn key(&self) -> Key {
         let bits = self.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
-        (self.name.to_owned(), bits)
+        (self.parts, bits)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ledger::{Ledger, Purpose};
 use crate::device::{Buffer, Device, PipelineSource};
 use crate::error::{Error, Result};
-use crate::kernels::Launch;
+use crate::kernels::{Kernel, Launch};
 use crate::plan::{PARAMS_SLOT, Plan};
 
 /// A dispatch that can be encoded at once.
@@ -35,7 +35,8 @@ pub(super) fn prepare<M>(device: &Device, launches: &[(Launch<M>, usize)]) -> Re
     let mut sources = Vec::new();
     for ((launch, _), wgsl) in launches.iter().zip(&texts) {
         let Launch { kernel, constants, .. } = launch;
-        sources.push(PipelineSource { name: kernel.name, wgsl, slots: kernel.slots, constants });
+        let Kernel { name, parts, slots, .. } = **kernel;
+        sources.push(PipelineSource { name, parts, wgsl, slots, constants });
     }
     device.prepare(&sources)
 }
@@ -45,6 +46,7 @@ pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::C
     let kernel = launch.kernel;
     device.pipeline(&PipelineSource {
         name: kernel.name,
+        parts: kernel.parts,
         wgsl: &|| kernel.source_for(device.limits().class),
         slots: kernel.slots,
         constants: &launch.constants,

@@ -197,7 +197,7 @@ struct Known {
 static KNOWN: Mutex<Known> = Mutex::new(Known { kernels: BTreeMap::new(), names: BTreeSet::new() });
 
 impl Known {
-    /// A device finds pipelines by name.
+    /// A name for reports.
     fn unused(&mut self, name: &str, ending: &str) -> &'static str {
         let number = |n: u32| if n == 1 { format!("{name}{ending}") } else { format!("{name}.{n}{ending}") };
         let name = (1..).map(number).find(|name| !self.names.contains(name.as_str())).unwrap_or_default();

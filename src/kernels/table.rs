@@ -1,5 +1,7 @@
 //! Every kernel: the WGSL files it is joined from, its binding slots, and the constants it is compiled with.
 
+use crate::random::mix;
+
 /// A kernel: `parts` joined, with one entry point `main`.
 #[derive(Debug, PartialEq)]
 pub struct Kernel {
@@ -13,6 +15,20 @@ pub struct Kernel {
     pub workgroup: u32,
     /// Every set of constants the lowering uses, as examples that the shader tests compile.
     pub variants: &'static [&'static [(&'static str, f64)]],
+}
+
+impl Kernel {
+    /// A number that differs between kernels whose text differs, the same in every process.
+    pub(crate) fn digest(&self) -> u64 {
+        let add = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(word);
+        self.parts.iter().fold(0, |digest, part| {
+            part.as_bytes().chunks(8).fold(add(digest, part.len() as u64), |digest, chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                add(digest, u64::from_le_bytes(word))
+            })
+        })
+    }
 }
 
 macro_rules! wgsl {

@@ -180,12 +180,12 @@ impl Plan {
         layout::step_problem(&self.program, &self.limits, true, 0)
     }
 
-    /// A number that differs between plans that differ: order, kernels, places.
+    /// A number that differs between plans that differ: order, kernels, places. It is the same in every process.
     pub fn hash(&self) -> u64 {
         let mut hash = 0u64;
         let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
         for (launch, _) in &self.program.launches {
-            launch.kernel.name.bytes().for_each(|byte| add(u64::from(byte)));
+            add(launch.kernel.digest());
             for (name, value) in &launch.constants {
                 name.bytes().for_each(|byte| add(u64::from(byte)));
                 add(value.to_bits());
