@@ -9,6 +9,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::devices;
+use wgrad::dtype::Precision;
+use wgrad::limits::Limits;
+use wgrad::models::Model;
+use wgrad::optim::Adam;
+use wgrad::plan::PlanOptions;
 
 fn wgrad(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wgrad")).args(arguments).output().expect("the program starts")
@@ -346,4 +351,24 @@ fn a_packing_that_was_not_searched_for_is_not_said_to_be_proved() {
     assert!(hurried.contains("lower bound  4 ") && hurried.contains("not proved"), "{hurried}");
     let searched = said(&["--effort", "exact"]);
     assert!(searched.contains("lower bound  5 ") && searched.contains("yes, proved"), "{searched}");
+}
+
+/// A plan is the same whatever its process planned before.
+#[test]
+fn hashes_are_the_same_in_every_process() {
+    let plan = |precision, fuse| {
+        let step = Model::named("cnn", 0).expect("there").train_step(128).expect("valid");
+        let options =
+            PlanOptions { precision, fuse, optimizer: Adam::default().into(), ..PlanOptions::default() };
+        step.plan(&options, &Limits::named("discrete").expect("a preset")).expect("it fits").hash()
+    };
+    let arguments = ["plan", "cnn", "--limits", "discrete", "--precision"];
+    let other = |more: &[&str]| json(&[&arguments[..], more, &["--json"]].concat())["hash"].clone();
+    // In another order than that of the processes, each of which plans once.
+    for (precision, more) in
+        [(Precision::Bf16, ["bf16"]), (Precision::F32, ["f32"]), (Precision::F16, ["f16"])]
+    {
+        plan(precision, false);
+        assert_eq!(other(&more), format!("{:016x}", plan(precision, true)), "{more:?}");
+    }
 }

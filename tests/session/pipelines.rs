@@ -1,15 +1,18 @@
 //! Pipelines: compiled before the first step and never after it, and kept on disk from one process to the next.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::support::skip::skip;
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::dtype::Precision;
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::Params;
+use wgrad::graph::{Init, Params};
+use wgrad::limits::{AdapterClass, Limits};
 use wgrad::models::Model;
 use wgrad::nn::Linear;
-use wgrad::plan::{PlanOptions, TrainStep};
+use wgrad::plan::{Plan, PlanOptions, TrainStep};
 
 const BATCH: usize = 8;
 
@@ -103,5 +106,53 @@ fn compiled_pipelines_are_kept_and_bad_files_hurt_nobody() {
         std::fs::remove_dir_all(&folder).unwrap();
         // A folder that cannot be made is no reason to stop.
         assert_eq!(loss(&cached(device, Path::new("/dev/null/pipelines"))), expected);
+    });
+}
+
+/// Two kernels may have the same name: dropout that reads 32 bits, and one made for 16 bits.
+#[test]
+fn kernels_are_told_apart_by_their_text() {
+    let params = Params::new(0);
+    let w = params.add("w", [64, 64], Init::fan_in(64));
+    let step = TrainStep::trace(&params, |trace| {
+        // Maxima are looked for among rounded numbers: dropout, too, reads 16 bits.
+        let x = trace.param(&w).add(&trace.input("x", [64, 64]));
+        x.dropout(0.25).matmul(&trace.param(&w)).square().mean(&[]).add(&x.max(&[1]).mean(&[]))
+    });
+    let step = step.expect("valid");
+    on_each(devices(), |device| {
+        let limits = Limits { class: AdapterClass::Discrete, long_words: false, ..device.limits().clone() };
+        let plan = |(precision, fuse)| {
+            let options = PlanOptions { precision, fuse, rebuild: false, ..PlanOptions::default() };
+            step.plan(&options, &limits).expect("it fits")
+        };
+        let loss = |device: &Device, plan: &Plan| {
+            let mut session = Session::new(device, plan).expect("it opens");
+            session.feed("x", &noise(1, 64 * 64, -1.0, 1.0)).expect("valid");
+            session.step().expect("it runs");
+            session.loss().expect("finite").to_bits()
+        };
+        let plans = [(Precision::F32, false), (Precision::F16, true), (Precision::Bf16, true)].map(plan);
+        let named = |plan: &Plan| -> BTreeMap<&'static str, Vec<&'static str>> {
+            let launches = plan.program.launches.iter();
+            launches.map(|(launch, _)| (launch.kernel.name, launch.kernel.parts.to_vec())).collect()
+        };
+        let (first, second) = (named(&plans[0]), named(&plans[1]));
+        let clash = first.iter().any(|(name, parts)| second.get(name).is_some_and(|other| other != parts));
+        assert!(
+            clash,
+            "no two kernels of these plans have the same name: {:?}, {:?}",
+            first.keys(),
+            second.keys()
+        );
+        let shared = &Device::by_name(&device.adapter().name).expect("it is there");
+        for plan in &plans {
+            let alone = &Device::by_name(&device.adapter().name).expect("it is there");
+            assert_eq!(
+                loss(shared, plan),
+                loss(alone, plan),
+                "after other plans, and on a device of its own"
+            );
+        }
     });
 }
