@@ -20,7 +20,8 @@ struct Row {
     start: u32,
     label: u32, // as an element's number
     lse: vec2<f32>,
-    dloss: f32, // 0 for a row that is ignored
+    dloss: f32,
+    ignored: bool,
 }
 
 fn row_at(number: u32) -> Row {
@@ -28,14 +29,15 @@ fn row_at(number: u32) -> Row {
     // Behind the last row is padding.
     let own = min(number, p.rows - 1u);
     let label = labels[own];
-    return Row(number, start, start + label, lse[own], select(dloss[own * p.dloss_step], 0.0, label == 0xffffffffu));
+    return Row(number, start, start + label, lse[own], dloss[own * p.dloss_step], label == 0xffffffffu);
 }
 
 fn slope(v: vec4<f32>, q: u32, row: Row) -> vec4<f32> {
     // In two steps: beside a large maximum the logarithm would lose its digits.
     let probability = exp4((v - row.lse.x) - row.lse.y);
     let hit = 4u * q + vec4(0u, 1u, 2u, 3u) == vec4(row.label);
-    return (probability - select(vec4<f32>(), vec4(1.0), hit)) * row.dloss;
+    // Not a product with 0: logits of a row that is ignored may be NaN.
+    return select((probability - select(vec4<f32>(), vec4(1.0), hit)) * row.dloss, vec4<f32>(), row.ignored);
 }
 
 @compute @workgroup_size(64)

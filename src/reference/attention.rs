@@ -130,7 +130,8 @@ pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
         let factors: Vec<f64> = (0..scores.len()).map(|j| x.factor(b, head, i, j)).collect();
         let slopes: Vec<f64> =
             (0..scores.len()).map(|j| factors[j] * dot(dy, &x.v[x.at(Part::V, b, head, j)..])).collect();
-        let mean = dot(&weights, &slopes);
+        // Σ weight · slope, as the result tells it: that is what rounding errors of the result are multiplied by.
+        let mean = dot(dy, &inputs[own].data[x.result(b, head, i)..]);
         let q_at = x.at(Part::Q, b, head, i);
         for j in 0..scores.len() {
             let (k_at, v_at) = (x.at(Part::K, b, head, j), x.at(Part::V, b, head, j));

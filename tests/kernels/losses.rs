@@ -189,7 +189,11 @@ fn nan_reaches_the_gradient_of_its_row() {
         x.log_softmax().scale(0.3).sum(&[])
     });
     let labels = BTreeMap::from([("y", some_labels(5, 3, 32))]);
-    check_gradient("cross_entropy", [3, 32], &labels, 1e-6, data, |x| {
+    check_gradient("cross_entropy", [3, 32], &labels, 1e-6, data.clone(), |x| {
+        x.cross_entropy(&x.trace().labels("y", [3], 32))
+    });
+    let ignored = BTreeMap::from([("y", vec![3, IGNORE, 5])]);
+    check_gradient("cross_entropy of ignored NaN", [3, 32], &ignored, 1e-6, data, |x| {
         x.cross_entropy(&x.trace().labels("y", [3], 32))
     });
 }
