@@ -1,4 +1,4 @@
-// not_finite: how many elements of each chunk are infinite or no number; by bits, because compilers assume there are none
+// not_finite: how many elements of each chunk are no number or above `most`; by bits, because compilers assume there is no NaN
 // x [n] as bits -> count [chunks]
 // grid: one thread per chunk, folded      overrides: none
 struct Params {
@@ -6,6 +6,7 @@ struct Params {
     n: u32,
     chunk: u32,
     chunks: u32,
+    most: u32, // a number's bits
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> x: array<u32>;
@@ -19,7 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     var counted = 0u;
     for (var l = i * p.chunk; l < min((i + 1u) * p.chunk, p.n); l++) {
-        counted += select(0u, 1u, (x[l] & 0x7f800000u) == 0x7f800000u);
+        counted += select(0u, 1u, (x[l] & 0x7fffffffu) > p.most);
     }
     count[i] = f32(counted);
 }

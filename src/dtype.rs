@@ -34,6 +34,15 @@ impl DType {
         }
     }
 
+    /// The largest number, for floats; the largest `f32` for the others.
+    pub fn largest(self) -> f32 {
+        match self {
+            Self::F16 => half::f16::MAX.to_f32(),
+            Self::BF16 => half::bf16::MAX.to_f32(),
+            _ => f32::MAX,
+        }
+    }
+
     /// Held as pairs in words of 32 bits: only casts, views, copies, chains of functions, matrix products, images of
     /// convolutions, embeddings and updates take it.
     pub const fn is_half(self) -> bool {

@@ -107,6 +107,10 @@ impl Case<'_> {
         let largest_of_all = largest(&unclipped.gradients);
         let expected = unclipped.clipped(options.clip);
         let actual = Outcome::of_twin(&plan, network, 1, None, None)?;
+        if actual.states.get("loss_scale").is_some_and(|state| state[2] > 0.0) {
+            // The step is left out where 16 bits cannot hold a gradient.
+            return Ok(found);
+        }
         let gradients: Tensors = expected
             .gradients
             .keys()

@@ -179,7 +179,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
-        Op::LossScaleSeed { .. } | Op::NotFinite => {
+        Op::LossScaleSeed { .. } | Op::NotFinite { .. } => {
             all_float(inputs)?;
             Ok(vec![(Shape::from([]), F32)])
         }

@@ -2,6 +2,7 @@
 
 use super::grid::per_thread;
 use super::{Lowered, Operand, Site};
+use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
 use crate::kernels::{Kernel, Launch, table};
 
@@ -19,12 +20,12 @@ pub(super) fn seed(site: &Site, start: f32) -> Launch<Operand> {
 const CHUNK: u64 = 1024;
 const MOST_CHUNKS: u64 = 32_768;
 
-pub(super) fn not_finite(site: &Site) -> Lowered {
+pub(super) fn not_finite(site: &Site, held: DType) -> Lowered {
     let n = site.inputs[0].0.numel();
     let chunk = CHUNK.max(n.div_ceil(MOST_CHUNKS));
     let chunks = n.div_ceil(chunk);
     let counts = Operand::Workspace(0);
-    let params = [n as u32, chunk as u32, chunks as u32];
+    let params = [n as u32, chunk as u32, chunks as u32, held.largest().to_bits()];
     let count = per_thread(site, &table::NOT_FINITE, chunks, vec![Operand::Input(0), counts], &params);
     let end = one_thread(&table::NOT_FINITE_END, vec![counts, Operand::Output(0)], vec![chunks as u32]);
     Lowered { launches: vec![count, end], workspace: vec![chunks * 4] }

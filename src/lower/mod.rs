@@ -157,7 +157,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Update(update, stored) => update::update(site, update, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
-        Op::NotFinite => loss_scale::not_finite(site),
+        Op::NotFinite { held } => loss_scale::not_finite(site, *held),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale } => update::moving_average(site, *scale).into(),
         Op::Conv2d { window, groups, source, .. } => {

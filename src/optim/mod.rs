@@ -259,7 +259,7 @@ impl Optimizer {
         early: bool,
     ) -> (Vec<(ValueId, Tensor)>, Tensor) {
         let here = Location::caller();
-        let flags = pairs.iter().map(|(_, g)| g.one(Op::NotFinite, &[g], here));
+        let flags = pairs.iter().map(|(_, g)| g.one(Op::NotFinite { held: g.dtype() }, &[g], here));
         let Some(bad) = flags.reduce(|sum, flag| sum.add(&flag)) else { return (pairs, scalars.clone()) };
         let counting = match self {
             Self::Sgd(_) | Self::Lion(_) => Counting::Nothing,

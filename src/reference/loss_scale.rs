@@ -1,14 +1,15 @@
 //! Dynamic loss scaling.
 
+use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
 
 pub(super) fn seed(state: &[f64], start: f32) -> f64 {
     if state[0] == 0.0 { f64::from(start) } else { state[0] }
 }
 
-pub(super) fn not_finite(x: &[f64]) -> f64 {
+pub(super) fn not_finite(x: &[f64], held: DType) -> f64 {
     // What f32 cannot hold was infinite on the device.
-    let most = f64::from(f32::MAX);
+    let most = f64::from(held.largest());
     f64::from(u8::from(x.iter().any(|x| x.is_nan() || x.abs() > most)))
 }
 

@@ -248,7 +248,7 @@ impl<'a> Twin<'a> {
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
-            Op::NotFinite => vec![vec![loss_scale::not_finite(x(0).data)]],
+            Op::NotFinite { held } => vec![vec![loss_scale::not_finite(x(0).data, *held)]],
             Op::Update(..)
             | Op::RunningStats { .. }
             | Op::MovingAverage { .. }

@@ -21,7 +21,7 @@ fn is_statistic(op: &Op) -> bool {
 /// Whether a node of the update looks at a gradient before it is decided what becomes of all of them: their norm, and
 /// whether they are finite.
 fn looks_at_gradients(node: &Node) -> bool {
-    node.phase == Phase::Update && matches!(node.op, Op::NotFinite | Op::Reduce { .. })
+    node.phase == Phase::Update && matches!(node.op, Op::NotFinite { .. } | Op::Reduce { .. })
 }
 
 /// Stores what the backward half reads of the forward half as `dtype`, and with `gradients` those that wait for the norm of
@@ -35,6 +35,12 @@ pub(crate) fn half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
     for (i, mut node) in nodes.into_iter().enumerate() {
         for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
             rewrite.pack(root, &mut rewritten);
+        }
+        if let Op::NotFinite { held } = &mut node.op
+            && rewrite.packs.packed[rewrite.packs.root[node.inputs[0].index()].index()]
+        {
+            // What 16 bits cannot hold is as good as infinite: stored, it would be the largest number.
+            *held = dtype;
         }
         if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);

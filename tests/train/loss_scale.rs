@@ -3,6 +3,7 @@
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::{devices, noise, on_each};
 use wgrad::device::Device;
+use wgrad::dtype::Precision;
 use wgrad::exec::Session;
 use wgrad::graph::{Init, LossScale, Params};
 use wgrad::optim::{Clip, Optimizer};
@@ -105,6 +106,36 @@ fn a_step_that_overflows_changes_nothing_but_the_scale() {
                 }
             }
             assert_eq!(session.loss_scale().unwrap(), Some((16_384.0, 2)), "{name}: halved twice");
+        }
+    });
+}
+
+/// Gradients that wait in `f16` for their norm: one beyond 65,504 would be stored as 65,504, the scale has to come down.
+#[test]
+fn a_gradient_that_16_bits_cannot_hold_counts_as_infinite() {
+    on_each(devices(), |device| {
+        let loss_scale = Some(LossScale { start: 16.0, interval: 1000 });
+        for (precision, skipped) in [(Precision::F32, 0), (Precision::Bf16, 0), (Precision::F16, 1)] {
+            let optimizer = Optimizer::named("sgd").expect("known");
+            let options = PlanOptions {
+                optimizer,
+                clip: Clip::Norm(1.0),
+                loss_scale,
+                precision,
+                ..PlanOptions::default()
+            };
+            let plan = step().plan(&options, device.limits()).expect("it can be planned");
+            let mut session = Session::new(device, &plan).expect("it opens");
+            // A mean over 5,000: a gradient of 80,000 or so with the scale 16, half of that with 8.
+            let mut far = x(1);
+            far[17] = 2.6e7;
+            let before = bits(&state(&mut session, &plan));
+            train(&mut session, &far);
+            let same = before == bits(&state(&mut session, &plan));
+            assert_eq!(same, skipped == 1, "{precision:?}");
+            assert_eq!(session.loss_scale().unwrap(), Some((16.0 / 2f32.powi(skipped), skipped as u64)));
+            train(&mut session, &far);
+            assert_ne!(before, bits(&state(&mut session, &plan)), "the scale fits now");
         }
     });
 }

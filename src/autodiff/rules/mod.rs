@@ -100,7 +100,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::RowNormGrad { .. }
         | Op::MovingAverage { .. }
         | Op::LossScaleSeed { .. }
-        | Op::NotFinite
+        | Op::NotFinite { .. }
         | Op::ToHost { .. }
         | Op::FromHost { .. }
         | Op::LossScale { .. }

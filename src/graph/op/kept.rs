@@ -58,7 +58,7 @@ impl Op {
             | Self::Attention(_)
             | Self::AttentionGrad(_)
             | Self::LossScaleSeed { .. }
-            | Self::NotFinite
+            | Self::NotFinite { .. }
             | Self::LossScale { .. }
             | Self::MovingAverage { .. }
             | Self::Conv2d { .. }

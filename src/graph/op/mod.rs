@@ -160,8 +160,11 @@ pub enum Op {
         /// The first scale.
         start: f32,
     },
-    /// `x → 1` if any element is infinite or no number, else `0`, a scalar.
-    NotFinite,
+    /// `x → 1` if any element is no number or larger than all of a type, else `0`, a scalar.
+    NotFinite {
+        /// What `x` is stored as afterwards.
+        held: DType,
+    },
     /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: whether the step counts, and in place the next scale.
     LossScale {
         /// How the scale moves.
@@ -344,7 +347,7 @@ named! {
         Op::Update(Update::Adam8bit { .. }, _) => "adam8bit",
         Op::MovingAverage { .. } => "moving_average",
         Op::LossScaleSeed { .. } => "loss_scale_seed",
-        Op::NotFinite => "not_finite",
+        Op::NotFinite { .. } => "not_finite",
         Op::LossScale { .. } => "loss_scale",
         Op::Conv2d { .. } => "conv2d",
         Op::Conv2dInput { .. } => "conv2d_input",
