@@ -249,7 +249,8 @@ fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
             })
             .collect();
         let wgsl = || kernel.wgsl.to_owned();
-        let source = PipelineSource { name: kernel.name, wgsl: &wgsl, slots: &slots, constants: &[] };
+        let parts = &[kernel.wgsl];
+        let source = PipelineSource { name: kernel.name, parts, wgsl: &wgsl, slots: &slots, constants: &[] };
         let groups = if kernel.columns { cols as u32 } else { rows as u32 };
         theirs.push((device.pipeline(&source)?, group(device, &slots, &params, &memory), [groups, 1, 1]));
     }
@@ -283,6 +284,7 @@ fn ours<'a>(
         let wgsl = || launch.kernel.source_for(device.limits().class);
         let source = PipelineSource {
             name: launch.kernel.name,
+            parts: launch.kernel.parts,
             wgsl: &wgsl,
             slots: launch.kernel.slots,
             constants: &launch.constants,

@@ -15,7 +15,7 @@ pub struct PipelineSource<'a> {
     /// Name for reports. Two kernels may have the same.
     pub name: &'a str,
     /// What the WGSL text is made of; with the constants it identifies the pipeline.
-    pub parts: &'static [&'static str],
+    pub parts: &'a [&'static str],
     /// Makes the complete WGSL text of the parts; called if the pipeline does not exist yet.
     pub wgsl: &'a (dyn Fn() -> String + Sync),
     /// Binding numbers of the storage buffers.
@@ -24,7 +24,7 @@ pub struct PipelineSource<'a> {
     pub constants: &'a [(&'static str, f64)],
 }
 
-type Key = (&'static [&'static str], Vec<(&'static str, u64)>);
+type Key = (Vec<&'static str>, Vec<(&'static str, u64)>);
 
 pub(super) struct Pipelines {
     checked: bool,
@@ -42,7 +42,7 @@ impl Pipelines {
 impl PipelineSource<'_> {
     fn key(&self) -> Key {
         let bits = self.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
-        (self.parts, bits)
+        (self.parts.to_vec(), bits)
     }
 }
 

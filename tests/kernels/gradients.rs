@@ -133,7 +133,8 @@ fn data(values: &[f32]) -> Init {
 /// Where an activation is flat or straight its slope is 0 or 1, whatever is infinite on the way there.
 #[test]
 fn slopes_far_from_zero() {
-    let functions: [(&str, fn(&Tensor) -> Tensor); 6] = [
+    type Function = fn(&Tensor) -> Tensor;
+    let functions: [(&str, Function); 6] = [
         ("gelu", |x| x.gelu()),
         ("gelu_tanh", |x| x.gelu_tanh()),
         ("silu", |x| x.silu()),
