@@ -9,7 +9,7 @@ use super::{Failure, Report};
 use crate::device::Device;
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Class, Op};
+use crate::graph::{Class, Node, Op};
 use crate::optim::{Clip, Optimizer, Sgd};
 use crate::plan::{Plan, PlanOptions};
 use crate::reference::Twin;
@@ -206,7 +206,10 @@ impl Case<'_> {
         places.extend(parameters.map(|value| (value.name.clone(), value.shape.numel())));
         let (name, count) = places[dice.below(places.len())].clone();
         // 0 · ∞ is NaN, and a rounding error times ∞ is infinite: what saturates makes that finite, but not NaN.
-        let saturates = options.precision != Precision::F32 || matches!(options.clip, Clip::Value(_));
+        let casts = |node: &Node| matches!(node.op, Op::Cast(to) if to.is_half());
+        let saturates = options.precision != Precision::F32
+            || matches!(options.clip, Clip::Value(_))
+            || plan.graph().nodes.iter().any(casts);
         let infinite = if saturates { f32::NAN } else { f32::INFINITY };
         let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
