@@ -1,4 +1,4 @@
-// not_finite: how many elements of each chunk are no number or above `most`; by bits, because compilers assume there is no NaN
+// not_finite: how many elements of each chunk are NaN or exceed `most`; by bits, because compilers assume that there is no NaN
 // x [n] as bits -> count [chunks]
 // grid: one thread per chunk, folded      overrides: none
 struct Params {

@@ -26,9 +26,8 @@ case " $* " in
 esac
 out=${MUTANTS_OUT:-target/mutants}
 mkdir -p "$out"
-# Tests are built with little optimization, because each mutant is compiled anew. They are named for the build as well: others
-# need a device and do not compile without one.
-arguments=(--cargo-arg=--no-default-features --cargo-arg=--lib)
-arguments+=(--cargo-arg=--test=pure)
+# Tests are built with little optimization, because each mutant is compiled anew. The program is named for the build as well:
+# others need a device and do not compile without one.
+arguments=(--cargo-arg=--no-default-features --cargo-arg=--lib --cargo-arg=--test=pure)
 exec cargo mutants --no-shuffle --output "$out" --profile mutants --minimum-test-timeout 120 "${arguments[@]}" \
     "${files[@]}" "$@"

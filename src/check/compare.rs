@@ -7,7 +7,7 @@ use super::reference::{Perturbation, Reference, SLOPE, Tensors};
 use super::settings::Settings;
 use super::{Failure, Report};
 use crate::device::Device;
-use crate::dtype::{Precision, WeightStorage};
+use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Op};
 use crate::optim::{Clip, Optimizer, Sgd};
@@ -108,7 +108,14 @@ impl Case<'_> {
         let expected = unclipped.clipped(options.clip);
         let actual = Outcome::of_twin(&plan, network, 1, None, None)?;
         if actual.states.get("loss_scale").is_some_and(|state| state[2] > 0.0) {
-            // The step is left out where 16 bits cannot hold a gradient.
+            let start = options.loss_scale.map_or(1.0, |scale| f64::from(scale.start));
+            let most = f64::from(options.precision.storage().unwrap_or(DType::F32).largest());
+            // Nine tenths: the plan's gradients are rounded.
+            if largest_of_all * start < 0.9 * most {
+                let what =
+                    format!("the step is skipped for a scaled gradient of {:e}", largest_of_all * start);
+                found.push(Difference { what, error: f64::INFINITY });
+            }
             return Ok(found);
         }
         let gradients: Tensors = expected
@@ -284,7 +291,7 @@ fn rounding(options: &PlanOptions) -> f64 {
     }
 }
 
-/// How many times what the changes of the input change a result may differ.
+/// How many times the change that perturbations cause a result may differ by.
 const FACTOR: f64 = 4.0;
 
 /// Seeds of perturbations and their sizes in rounding errors: a kink that lies as near as one is met by chance, or by a larger
@@ -314,7 +321,7 @@ pub(super) struct Moved<const N: usize, F> {
 }
 
 impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
-    /// By perturbations of so many times `rounding`.
+    /// Sizes of perturbations are multiples of `rounding`.
     pub(super) fn new(rounding: f64, run: F) -> Self {
         Self { rounding, run, runs: Vec::new() }
     }
@@ -330,6 +337,7 @@ impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
         allowed: &Allowed,
     ) -> Result<Difference> {
         let mut worst = Difference::none();
+        let all = largest(expected);
         for (i, (seed, size)) in perturbations().enumerate() {
             if i == self.runs.len() {
                 self.runs.push((self.run)(Perturbation { seed, size: size * self.rounding })?);
@@ -340,7 +348,7 @@ impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
             worst = Difference::none();
             for (name, numbers) in expected {
                 let own = self.runs[..=i].iter().map(|run| apart(numbers, &run[kind][name]));
-                let allowed = allowed.of(numbers, largest(expected), own.fold(0f64, f64::max));
+                let allowed = allowed.of(numbers, all, own.fold(0f64, f64::max));
                 worst = worst.or(difference(what, name, actual.get(name), numbers, allowed));
             }
             if worst.error <= 1.0 || worst.error.is_infinite() {

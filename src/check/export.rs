@@ -87,7 +87,7 @@ fn window(window: Window) -> Vec<(&'static str, Json)> {
     ]
 }
 
-/// What an operation of the forward pass is told beside its operands.
+/// The settings of an operation of the forward pass.
 fn settings(graph: &Graph, node: &Node, words: [u32; 8]) -> Vec<(&'static str, Json)> {
     match &node.op {
         Op::MatMul { ta, tb, .. } => vec![("ta", Json::Bool(*ta)), ("tb", Json::Bool(*tb))],

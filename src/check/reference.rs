@@ -214,8 +214,7 @@ pub(super) fn feed(
     }
     for (name, data) in parameters {
         if graph.values.iter().any(|value| value.class == Class::Parameter && value.name == *name) {
-            // A change as small as a rounding error of `f32` would be lost in weights of 16 bits.
-            twin.set_exact(name, data)?;
+            twin.set(name, data)?;
         }
     }
     Ok(())

@@ -43,8 +43,8 @@ pub struct PlanOptions {
     pub recompute: Recompute,
     /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
     /// order. A step traced for `b` samples then takes inputs of `accumulate · b`. The loss is the mean of the parts'
-    /// losses; a mean over labels divides by the labels of all parts. Batch norm takes its statistics from each part and moves its running ones with each, as in PyTorch's loop
-    /// over micro-batches.
+    /// losses; a mean over labels divides by the labels of all parts. Batch norm takes its statistics from each part and moves
+    /// its running ones with each, as in PyTorch's loop over micro-batches.
     pub accumulate: u32,
     /// What lies in the host's memory while the device does not need it.
     pub offload: Offload,

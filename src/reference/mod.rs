@@ -91,25 +91,16 @@ impl<'a> Twin<'a> {
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set(&mut self, name: &str, data: &[f64]) -> Result<()> {
-        let rounded = |value: &Value| match value.dtype.is_half() && value.class.is_persistent() {
-            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
-            false => data.to_vec(),
-        };
-        self.place(name, rounded)
-    }
-
-    /// [`Twin::set`] without rounding, whatever the element type.
-    pub(crate) fn set_exact(&mut self, name: &str, data: &[f64]) -> Result<()> {
-        self.place(name, |_| data.to_vec())
-    }
-
-    fn place(&mut self, name: &str, data: impl FnOnce(&Value) -> Vec<f64>) -> Result<()> {
         let fed = |value: &Value| value.class == Class::Input || value.class.is_persistent();
         let Some((id, value)) = self.graph.ids().find(|(_, value)| fed(value) && value.name == name) else {
             let known = self.graph.values.iter().filter(|v| fed(v)).map(|v| v.name.clone()).collect();
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
-        let mut data = data(value);
+        let mut data = match value.dtype.is_half() && value.class.is_persistent() {
+            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            false => data.to_vec(),
+        };
+        // After the rounding: a change as small as a rounding error of `f32` would be lost in a weight of 16 bits.
         if value.dtype != DType::U32 {
             self.noise.change(&mut data);
         }

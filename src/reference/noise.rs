@@ -13,7 +13,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Changes numbers that came from outside.
+    /// Changes each number.
     pub(super) fn change(self, numbers: &mut [f64]) {
         if self.size == 0.0 {
             return;

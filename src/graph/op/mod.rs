@@ -160,9 +160,9 @@ pub enum Op {
         /// The first scale.
         start: f32,
     },
-    /// `x → 1` if any element is no number or larger than all of a type, else `0`, a scalar.
+    /// `x → 1` if any element is NaN or its magnitude exceeds the largest number of `held`, else `0`, a scalar.
     NotFinite {
-        /// What `x` is stored as afterwards.
+        /// The type that `x` is stored in until its update.
         held: DType,
     },
     /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: whether the step counts, and in place the next scale.
