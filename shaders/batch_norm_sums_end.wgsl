@@ -1,6 +1,6 @@
 // batch_norm_sums_end: dbeta = Σ g, dgamma = Σ g x̂, and for each channel what batch_norm_grad reads in one place
 // parts [2, parts, c], mean, deviation, gamma, beta [c] -> dgamma [c], dbeta [c], both [c, 2] of vec4:
-//   (mean, deviation, gamma, beta), (dbeta / count, dgamma / count, -, -), the second zero where not TRAINING
+//   (mean, deviation, gamma, beta), (dbeta / count, dgamma / count, training, -), the second zero where not training
 // grid: one thread per channel, folded by grid_x      overrides: none
 @group(0) @binding(1) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(2) var<storage, read_write> mean: array<f32>;
@@ -28,5 +28,5 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     both[channel * 2u] = vec4(mean[channel], deviation[channel], gamma[channel], beta[channel]);
     // Not by a factor of 0: NaN in one sample must not reach the others.
     let means = select(vec2(0.0), vec2(sum, products) / f32(p.count), p.training == 1u);
-    both[channel * 2u + 1u] = vec4(means, 0.0, 0.0);
+    both[channel * 2u + 1u] = vec4(means, f32(p.training), 0.0);
 }

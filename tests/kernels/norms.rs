@@ -171,3 +171,23 @@ fn nan_and_infinities_reach_every_element() {
         }
     }
 }
+
+/// Where the running mean is NaN, the gradient of an element whose `dy` is 0 is 0.
+#[test]
+fn batch_norm_with_given_statistics_that_are_nan() {
+    for (name, side) in [("one by one", 5), ("in vectors", 4)] {
+        let per_channel = |value: f32| (vec![3], vec![value; 3]);
+        let x = (vec![2, 3, side, side], spread(2 * 3 * side * side));
+        let mean = (vec![3], vec![0.1, f32::NAN, 0.1]);
+        let parameters = [x, per_channel(1.5), per_channel(0.5), mean, per_channel(0.8)];
+        for relu in [false, true] {
+            let near = Near { rel: 2e-6, abs: 2e-6 };
+            gradients_near(&format!("batch_norm_eval, {name}"), &parameters, &BTreeMap::new(), near, |p| {
+                let y = p[0].batch_norm_eval(&p[1], &p[2], &p[3], &p[4], 1e-5);
+                let y = if relu { y.relu() } else { y };
+                // The first pixel of each plane.
+                y.upsample_nearest([1, 1])
+            });
+        }
+    }
+}
