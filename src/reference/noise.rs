@@ -4,8 +4,8 @@ use crate::graph::{Binary, Op, Reduction};
 use crate::random::mix;
 
 /// Each number times 1 ± `size`, by chance, and 0 where `f32` underflows. The same number at the same place changes alike, so
-/// that what is computed again comes out the same. With an even seed it does so at any place, and numbers are rounded to `f32`
-/// first: what ties on a device then ties here.
+/// that what is computed again comes out the same. With an even seed numbers are `f32`, change alike at any place, and every
+/// other one is only rounded: what ties on a device, as a number does with its sum with a much smaller one, may tie here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
     pub seed: u64,
@@ -25,7 +25,12 @@ impl Noise {
                 *x = f64::from(*x as f32);
             }
             let drawn = mix(x.to_bits() ^ mix(self.seed.wrapping_add(place)));
-            *x *= 1.0 + self.size * (drawn as i64 as f64 / 2f64.powi(63));
+            if !ties || drawn.is_multiple_of(2) {
+                *x *= 1.0 + self.size * (drawn as i64 as f64 / 2f64.powi(63));
+            }
+            if ties {
+                *x = f64::from(*x as f32);
+            }
             if x.abs() < f64::from(f32::MIN_POSITIVE) {
                 *x = 0.0;
             }
