@@ -125,7 +125,7 @@ impl fmt::Display for Count {
         }
         let (mut value, mut prefix) = (self.0 as f64 / 1000.0, 0);
         // 999.95 would print as "1000.0" of the smaller prefix.
-        while value >= 999.95 && prefix + 1 < PREFIXES.len() {
+        while value >= 999.95 {
             value /= 1000.0;
             prefix += 1;
         }
@@ -168,14 +168,33 @@ mod tests {
 
     #[test]
     fn sizes_are_read_in_both_families_of_units() {
-        let cases =
-            [("5GB", 5_000_000_000), (" 5 GiB ", 5 << 30), ("600mib", 600 << 20), ("0.5 kb", 500), ("7", 7)];
+        let cases = [
+            ("7", 7),
+            ("7 B", 7),
+            ("0.5 kb", 500),
+            ("3MB", 3_000_000),
+            ("5GB", 5_000_000_000),
+            ("2tb", 2_000_000_000_000),
+            ("1.5KiB", 1536),
+            ("600mib", 600 << 20),
+            (" 5 GiB ", 5 << 30),
+            ("1TiB", 1 << 40),
+        ];
         for (text, bytes) in cases {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
         for text in ["", "GB", "5 parsecs", "-1GB", "1e30TB", "1.2.3MB", "99999999999 TB"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn sizes_are_added_and_subtracted() {
+        let mut bytes = Bytes(7) + Bytes(5);
+        assert_eq!(bytes, Bytes(12));
+        bytes += Bytes(30);
+        assert_eq!(bytes - Bytes(2), Bytes(40));
+        assert_eq!([Bytes(1), Bytes(2), Bytes(4)].into_iter().sum::<Bytes>(), Bytes(7));
     }
 
     #[test]

@@ -48,14 +48,21 @@ impl Clip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Init, Params};
+    use crate::graph::{Init, LossScale, Params};
     use crate::limits::Limits;
     use crate::optim::{Optimizer, Sgd};
     use crate::plan::{PlanOptions, TrainStep};
     use crate::reference::Twin;
 
-    /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4.
+    /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4, with and without a loss
+    /// scale alike.
     fn taken(clip: Clip) -> [f64; 2] {
+        let plain = stepped(clip, None);
+        assert_eq!(stepped(clip, Some(LossScale { start: 1024.0, ..LossScale::default() })), plain);
+        plain
+    }
+
+    fn stepped(clip: Clip, loss_scale: Option<LossScale>) -> [f64; 2] {
         let params = Params::new(0);
         let [a, b] = [("a", 3.0), ("b", -4.0)]
             .map(|(name, slope)| (params.add(name, [1], Init::Constant(0.0)), slope));
@@ -63,7 +70,7 @@ mod tests {
             trace.param(&a.0).scale(a.1).add(&trace.param(&b.0).scale(b.1)).sum(&[])
         });
         let optimizer = Optimizer::from(Sgd { lr: 1.0, ..Sgd::default() });
-        let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
+        let options = PlanOptions { optimizer, clip, loss_scale, ..PlanOptions::default() };
         let plan = step.and_then(|step| step.plan(&options, &Limits::default())).expect("planned");
         let mut twin = Twin::new(plan.graph());
         twin.set_step(&optimizer.scalars(0, 1.0, 0));

@@ -377,3 +377,47 @@ impl Optimizer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lighter_optimizers_keep_the_rate_and_have_less_state() {
+        let names = |optimizer: Optimizer| {
+            let lighter = optimizer.lighter();
+            let bytes = |optimizer: &Optimizer| -> u64 {
+                let states = optimizer.states(Shape::from([Adam8bit::SMALLEST as usize]));
+                states.iter().map(|(_, dtype, shape)| dtype.size() * shape.numel()).sum()
+            };
+            for (name, other) in &lighter {
+                assert_eq!(other.learning_rate(), 0.3, "{name}");
+                assert!(bytes(other) < bytes(&optimizer), "{name}");
+            }
+            lighter.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(AdamW { lr: 0.3, ..AdamW::default() }.into()), ["adam8bit", "momentum", "sgd"]);
+        assert_eq!(names(Sgd { lr: 0.3, momentum: 0.9, ..Sgd::default() }.into()), ["sgd"]);
+        assert_eq!(names(Sgd { lr: 0.3, ..Sgd::default() }.into()), [""; 0]);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        let refused = |optimizer: Optimizer, name: &str| {
+            let error = optimizer.check().expect_err(name).to_string();
+            assert!(error.starts_with(&format!("optimizer: {name} = ")), "{error}");
+        };
+        refused(Sgd { lr: -0.1, ..Sgd::default() }.into(), "lr");
+        refused(Sgd { momentum: 1.0, ..Sgd::default() }.into(), "momentum");
+        refused(Adam { betas: (1.0, 0.5), ..Adam::default() }.into(), "beta1");
+        refused(AdamW { betas: (0.5, f32::NAN), ..AdamW::default() }.into(), "beta2");
+        refused(Adam8bit { eps: f32::INFINITY, ..Adam8bit::default() }.into(), "eps");
+        refused(Lion { weight_decay: -1.0, ..Lion::default() }.into(), "weight_decay");
+        refused(Adafactor { clip: 0.0, ..Adafactor::default() }.into(), "1 / clip");
+        for name in Optimizer::NAMES {
+            let optimizer = Optimizer::named(name).expect("known");
+            assert!(optimizer.check().is_ok(), "{name}");
+            assert!(optimizer.with_learning_rate(0.0).check().is_ok(), "{name} with a rate of 0");
+        }
+    }
+}

@@ -197,11 +197,13 @@ impl Plan {
             }
         }
         for (arena, bytes) in self.layout.arenas() {
-            add(u64::from(arena.index) << 1 | u64::from(arena.persistent));
+            add(u64::from(arena.index));
+            add(u64::from(arena.persistent));
             add(bytes);
         }
         for region in &self.layout.regions {
-            add(u64::from(region.arena.index) << 1 | u64::from(region.arena.persistent));
+            add(u64::from(region.arena.index));
+            add(u64::from(region.arena.persistent));
             add(region.offset);
         }
         hash
