@@ -24,7 +24,6 @@ case "${1:-}" in
 esac
 
 place=${WGRAD_RECENT_MESA:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/wgrad-recent-mesa}
-mirror=http://deb.debian.org/debian
 
 # Written last: a folder without it is half built.
 icd=$place/recent_lvp_icd.json
@@ -40,7 +39,7 @@ install_debootstrap() {
 }
 
 build() {
-    local driver log
+    local driver log mirror
     [ "$(uname -s)" = Linux ] || fail "this builds a Linux system, and here is $(uname -s)"
     [ "$(id -u)" = 0 ] ||
         fail "building needs root. This command would help: sudo WGRAD_RECENT_MESA='$place' $here/recent_mesa.sh"
@@ -49,7 +48,11 @@ build() {
     rm -rf "$place"
     mkdir -p "$place"
     log=$(mktemp)
-    if ! debootstrap --variant=minbase --include=mesa-vulkan-drivers,libvulkan1 sid "$place" "$mirror" >"$log" 2>&1; then
+    # Where this system takes Debian's packages from; debootstrap's own choice on another system.
+    # shellcheck disable=SC2016 # apt-get's words
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(SUITE) $(SITE)' 2>/dev/null |
+        awk '$1 == "Debian" && $2 !~ /security/ && !seen++ { print $3 }' || true)
+    if ! debootstrap --variant=minbase --include=mesa-vulkan-drivers,libvulkan1 sid "$place" ${mirror:+"$mirror"} >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         fail "debootstrap did not succeed, see $log"
     fi
