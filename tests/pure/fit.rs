@@ -14,9 +14,13 @@ fn optimizer(name: &str) -> Optimizer {
 
 /// Twelve equal layers on `batch` samples: what they keep is most of what they need, and optimizer state is not little.
 fn deep(batch: usize) -> wgrad::Result<TrainStep> {
+    layers(12, batch)
+}
+
+fn layers(count: usize, batch: usize) -> wgrad::Result<TrainStep> {
     let params = Params::new(0);
     let weights: Vec<_> =
-        (0..12).map(|i| params.add(&format!("w{i}"), [128, 128], Init::fan_in(128))).collect();
+        (0..count).map(|i| params.add(&format!("w{i}"), [128, 128], Init::fan_in(128))).collect();
     TrainStep::trace(&params, |trace| {
         let x = trace.input("x", [batch, 128]);
         weights.iter().fold(x, |x, w| x.matmul(&trace.param(w)).tanh()).square().mean(&[])
@@ -65,6 +69,28 @@ fn the_fastest_way_that_fits_is_taken() {
         taken.push(fastest);
     }
     assert!(taken[0] == "offload" && taken[1] == "recompute", "{taken:?}");
+}
+
+#[test]
+fn a_batch_is_cut_into_the_fewest_parts_that_fit() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options = PlanOptions { optimizer: optimizer("sgd"), ..PlanOptions::default() };
+    let step = |batch| layers(4, batch);
+    let whole = step(8192).expect("valid").plan(&options, &limits).expect("planned");
+    for (percent, cut) in [(100, false), (70, true), (50, true)] {
+        let budget = Bytes(whole.footprint().total() * percent / 100);
+        let fitted = plan::fit(step, 8192, &options, budget, &limits).expect("it fits");
+        let (changes, parts) = (fitted.changes.join(", "), fitted.options.accumulate);
+        assert!(fitted.plan.footprint().total() <= budget.0, "{percent} %: {changes}");
+        assert_eq!(parts > 1, cut, "{percent} %: {changes}");
+        assert_eq!(changes.contains(&format!("accumulate {parts}")), cut, "{percent} %: {changes}");
+        assert_eq!(fitted.exact, !cut, "{percent} %: {changes}");
+        if cut {
+            let fewer = PlanOptions { accumulate: parts / 2, ..options };
+            let wider = step(8192 * 2 / parts as usize).expect("valid").fit(&fewer, budget, &limits);
+            assert!(wider.is_err(), "{} parts fit {percent} %", parts / 2);
+        }
+    }
 }
 
 #[test]
