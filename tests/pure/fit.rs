@@ -2,6 +2,7 @@
 //! of the plans.
 
 use wgrad::Bytes;
+use wgrad::dtype::Precision;
 use wgrad::graph::{Init, Params, Roofline};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -91,6 +92,41 @@ fn a_batch_is_cut_into_the_fewest_parts_that_fit() {
             assert!(wider.is_err(), "{} parts fit {percent} %", parts / 2);
         }
     }
+}
+
+#[test]
+fn the_error_of_a_plan_over_its_budget_offers_what_fits_and_nothing_else() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = layers(4, 256).expect("valid");
+    let open = PlanOptions { optimizer: optimizer("adamw"), ..PlanOptions::default() };
+    let whole = step.plan(&open, &limits).expect("planned").footprint().total();
+    let mut offered = Vec::new();
+    for percent in [95, 75, 60, 50, 40, 20] {
+        let options = PlanOptions { budget: Some(Bytes(whole * percent / 100)), ..open };
+        let fits = |options: PlanOptions| step.plan(&options, &limits).is_ok();
+        let text = step.plan(&options, &limits).expect_err("over its budget").to_string();
+        let mut compare = |name: String, fits: bool| {
+            assert_eq!(text.contains(&name), fits, "{percent} %, {name}: {text}");
+            offered.extend(fits.then_some(name));
+        };
+        let recompute = Recompute::Auto;
+        compare("`recompute: Recompute::Auto`".to_owned(), fits(PlanOptions { recompute, ..options }));
+        let precision = Precision::F16;
+        compare("`precision: Precision::F16`".to_owned(), fits(PlanOptions { precision, ..options }));
+        let offload = Offload::OPTIMIZER;
+        compare("`offload: Offload::OPTIMIZER`".to_owned(), fits(PlanOptions { offload, ..options }));
+        for (name, optimizer) in options.optimizer.lighter() {
+            let with = PlanOptions { optimizer, ..options };
+            let both = !fits(with) && fits(PlanOptions { recompute, ..with });
+            compare(format!("the optimizer `{name}`"), fits(with) || both);
+            compare(format!("the optimizer `{name}` and `Recompute::Auto`"), both);
+        }
+        let none = text.contains("are not enough");
+        assert_eq!(none, !text.contains("it fits with"), "{text}");
+    }
+    offered.sort_unstable();
+    offered.dedup();
+    assert!(offered.len() >= 6, "{offered:?}");
 }
 
 #[test]
