@@ -28,6 +28,7 @@
 pub mod autodiff;
 #[cfg(feature = "gpu")]
 pub mod check;
+mod compile;
 pub mod data;
 #[cfg(feature = "gpu")]
 pub mod device;
@@ -49,7 +50,6 @@ pub mod progress;
 pub mod random;
 pub mod reference;
 pub mod report;
-mod rewrite;
 pub mod shape;
 #[cfg(feature = "gpu")]
 pub mod train;

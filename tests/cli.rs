@@ -156,6 +156,24 @@ fn read_a_little(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
+fn passes_are_printed_with_what_each_changes() {
+    let arguments = ["plan", "cnn", "--batch", "16", "--passes"];
+    let output = wgrad(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("recompute_cheap") && text.contains("same bits"),
+        "{text}"
+    );
+    let passes = json(&[&arguments[..], &["--json"]].concat());
+    let passes = passes.as_array().expect("a list");
+    assert_eq!(text.lines().count(), passes.len() + 1, "{text}");
+    let half = passes.iter().find(|pass| pass["name"] == "store_activations_half").expect("there");
+    assert_eq!((&half["ran"], &half["exact"]), (&Value::Bool(false), &Value::Bool(false)), "{half}");
+    let [first, last] = [&passes[0], &passes[passes.len() - 1]].map(|pass| pass["bytes"].as_u64());
+    assert!(last < first, "{text}");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     // More than a pipe holds.
     for arguments in [&["plan", "resnet18", "--json"][..], &["plan", "resnet50", "--summary"]] {

@@ -17,7 +17,7 @@ cd "$here/../.."
 command -v cargo-mutants >/dev/null 2>&1 || fail "cargo-mutants is missing: cargo install cargo-mutants --locked"
 
 # Rooms that are complete without a device; what is not here is run by planted faults.
-PURE=('src/memory/planner/**' 'src/plan/**' 'src/rewrite/**' 'src/optim/**' 'src/graph/cost.rs' 'src/autodiff/**' 'src/units.rs'
+PURE=('src/memory/planner/**' 'src/plan/**' 'src/compile/**' 'src/optim/**' 'src/graph/cost.rs' 'src/autodiff/**' 'src/units.rs'
     'src/shape.rs')
 files=()
 case " $* " in

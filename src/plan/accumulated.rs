@@ -1,9 +1,9 @@
 //! A batch in several parts: the step repeated for each of them.
 
 use crate::autodiff::Gradients;
+use crate::compile::passes;
 use crate::error::{Error, Result};
 use crate::graph::{Mode, Tensor, Trace};
-use crate::rewrite;
 
 /// The step repeated for each part of a batch, gradients summed.
 pub(super) fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
@@ -18,7 +18,7 @@ pub(super) fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Res
                 .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
                 .collect();
             let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
-            let (graph, pairs) = rewrite::accumulate(trace.finish()?, &pairs, times);
+            let (graph, pairs) = passes::accumulate(trace.finish()?, &pairs, times);
             let trace = Trace::over(graph, Mode::Train);
             let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
             let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));

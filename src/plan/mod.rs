@@ -8,6 +8,7 @@ mod footprint;
 mod layout;
 mod offload;
 mod options;
+mod pass_effect;
 mod peak;
 mod persistent;
 mod program;
@@ -26,6 +27,7 @@ pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_b
 pub use layout::{Arena, Layout, Region};
 pub use offload::{Activations, Offload};
 pub use options::PlanOptions;
+pub use pass_effect::PassEffect;
 pub use peak::Peak;
 pub use program::{Program, Span, Storage, StorageId, Transfer};
 pub use recompute::{Recompute, Work};

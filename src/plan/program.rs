@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::layout::step_problem;
 use super::segments::Segment;
 use super::views::Views;
+use crate::compile::passes::BACK;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op, ValueId};
@@ -12,7 +13,6 @@ use crate::kernels::{Launch, MAX_PARAMS};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower::{self, Operand};
 use crate::memory::planner;
-use crate::rewrite::BACK;
 use crate::shape::Shape;
 use crate::units::align_up;
 

@@ -5,12 +5,12 @@ use super::offload::{Activations, Offload};
 use super::recompute::{Bench, Heights, Work};
 use super::{Plan, PlanOptions, Recompute, Settings};
 use crate::autodiff;
+use crate::compile::passes::{self, Choices};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Mode, Params, Tensor, Trace, Value};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::progress;
-use crate::rewrite;
 use crate::units::Bytes;
 
 /// A traced model with a scalar loss: the forward half of a training step.
@@ -158,31 +158,40 @@ impl TrainStep {
 
     /// The graph with its backward pass and updates.
     pub(super) fn training_graph(&self, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
+        self.after_passes(passes::COUNT, options, limits)
+    }
+
+    pub(super) fn choices<'a>(options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
+        let storage = options.precision.storage();
+        Choices {
+            limits,
+            training: true,
+            fuse: options.fuse,
+            rebuild: options.rebuild,
+            bit_masks: options.bit_masks,
+            storage,
+            // Without a loss scale small gradients would vanish in `f16`.
+            half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
+            weights: options.weights,
+            offload: options.offload.optimizer.then_some(Offload::SMALLEST),
+        }
+    }
+
+    /// [`TrainStep::training_graph`] after the first `count` passes.
+    pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
+        let choices = Self::choices(options, limits);
+        let [before, after] = passes::first(count);
+        let graph = passes::run(before, self.graph.clone(), &choices);
         let loss = graph.outputs[0].1;
         options.check_scale()?;
         let (trace, gradients) =
             autodiff::differentiate_scaled(graph, loss, options.loss_scale, options.accumulate.max(1))?;
         let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        let graph = trace.finish()?;
-        let graph = if options.fuse { rewrite::scalars(graph) } else { graph };
-        let graph = rewrite::unjoin(rewrite::prune(graph));
-        let graph = if options.fuse { fused(graph, limits) } else { graph };
-        let graph = if options.rebuild { rewrite::rebuild(graph) } else { graph };
-        let graph = if options.bit_masks { rewrite::masks(graph) } else { graph };
-        let graph = match options.precision.storage() {
-            // Without a loss scale small gradients would vanish in `f16`.
-            Some(dtype) => rewrite::half(graph, dtype, dtype == DType::BF16 || options.loss_scale.is_some()),
-            None => graph,
-        };
-        let graph = rewrite::weights(graph, options.weights);
-        let graph = if options.fuse { joined(graph, limits) } else { graph };
-        let smallest = if options.offload.optimizer { Offload::SMALLEST } else { u64::MAX };
-        Ok(rewrite::offload(graph, smallest))
+        Ok(passes::run(after, trace.finish()?, &choices))
     }
 
-    fn settings(&self, options: &PlanOptions) -> Settings {
+    pub(super) fn settings(&self, options: &PlanOptions) -> Settings {
         Settings {
             optimizer: Some(options.optimizer),
             seed: self.seed,
@@ -195,20 +204,6 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
-}
-
-/// Widened copies joined with what reads them, functions of single elements with each other and with what is in front of them.
-fn joined(graph: Graph, limits: &Limits) -> Graph {
-    let buffers = limits.max_storage_buffers as usize;
-    // Convolutions read each element many times: on CPU adapters that costs more than the copy.
-    let graph = rewrite::widenings(graph, !limits.class.is_cpu());
-    rewrite::into_producers(rewrite::fuse(graph, buffers), buffers)
-}
-
-/// Operations merged as the adapter's class likes it.
-fn fused(graph: Graph, limits: &Limits) -> Graph {
-    let graph = rewrite::through_norms(graph, !limits.class.is_cpu());
-    rewrite::through_joins(graph)
 }
 
 /// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds. What a
@@ -276,7 +271,7 @@ impl Forward {
     /// As there.
     pub fn plan_in(&self, precision: Precision, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
         let limits = &limits.within(precision);
-        self.compile(limits, |graph| joined(rewrite::weights(fused(graph, limits), weights), limits))
+        self.compile(limits, weights, true)
     }
 
     /// The same with every operation on its own: what fused plans are compared with.
@@ -284,10 +279,10 @@ impl Forward {
     /// # Errors
     /// As [`Forward::plan`].
     pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(&limits.within(Precision::F32), |graph| graph)
+        self.compile(&limits.within(Precision::F32), WeightStorage::F32, false)
     }
 
-    fn compile(&self, limits: &Limits, merge: impl FnOnce(Graph) -> Graph) -> Result<Plan> {
+    fn compile(&self, limits: &Limits, weights: WeightStorage, fuse: bool) -> Result<Plan> {
         let settings = Settings {
             seed: self.seed,
             reorder: true,
@@ -296,7 +291,19 @@ impl Forward {
             reuse: true,
             ..Settings::default()
         };
-        let graph = rewrite::split(rewrite::simplify(self.graph.clone()), limits.max_binding);
-        Plan::compile(merge(rewrite::prune(graph)), limits, settings)
+        let choices = Choices {
+            limits,
+            training: false,
+            fuse,
+            rebuild: false,
+            bit_masks: false,
+            storage: None,
+            half_gradients: false,
+            weights,
+            offload: None,
+        };
+        let [before, after] = passes::first(passes::COUNT);
+        let graph = passes::run(before, self.graph.clone(), &choices);
+        Plan::compile(passes::run(after, graph, &choices), limits, settings)
     }
 }

@@ -70,7 +70,7 @@ const RULES: &[Rule] = &[
     never!("kernels": "memory" "graph" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "exec" "check" "data" "train" "reference" "wgpu"),
     never!("lower": "memory" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
     never!("autodiff": "memory" "kernels" "lower" "optim" "nn" "models" "plan" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
-    never!("rewrite": "memory" "kernels" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
+    never!("compile": "memory" "kernels" "lower" "autodiff" "optim" "nn" "models" "plan" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
     never!("optim": "memory" "kernels" "lower" "nn" "models" "plan" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
     never!("nn": "memory" "kernels" "lower" "plan" "models" "report" "device" "exec" "check" "data" "train" "reference" "wgpu"),
     never!("models": "memory" "kernels" "lower" "device" "exec" "check" "data" "train" "reference" "wgpu"),

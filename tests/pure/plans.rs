@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use crate::support::cases;
 use crate::support::random_graph::random_step;
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, Init, Node, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Clip, Optimizer, Sgd};
-use wgrad::plan::{Arena, Forward, Plan, PlanOptions, Segment, Span, StorageId, TrainStep};
+use wgrad::plan::{Arena, Forward, Offload, Plan, PlanOptions, Segment, Span, StorageId, TrainStep};
 
 fn named(name: &str) -> Limits {
     Limits::named(name).expect("a preset")
@@ -468,6 +469,43 @@ fn the_replay_sees_what_is_broken() {
 }
 
 /// Every binding fits what is bound: no kernel reaches behind its tensor even with run-time checks off.
+/// The table of passes names the files of `src/compile/passes`, and a step after the last pass is what is planned.
+#[test]
+fn passes_have_files_and_the_last_one_leaves_the_plan() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/compile/passes");
+    let files: BTreeSet<String> = std::fs::read_dir(folder)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8").replace(".rs", ""))
+        // These take more than a graph.
+        .filter(|name| !["mod", "accumulate", "rematerialize"].contains(&&name[..]))
+        .collect();
+    let limits = named("nvidia");
+    let step = Model::named("cnn", 0).and_then(|model| model.train_step(16)).expect("valid");
+    let on = PlanOptions { precision: Precision::Bf16, bit_masks: true, ..options("adam", Clip::Off) };
+    let on =
+        PlanOptions { offload: Offload::OPTIMIZER, weights: WeightStorage::Bf16(Rounding::Nearest), ..on };
+    let off = PlanOptions { fuse: false, rebuild: false, ..options("adam", Clip::Off) };
+    for (options, all) in [(on, true), (PlanOptions { fuse: false, ..on }, false), (off, false)] {
+        let effects = step.passes(&options, &limits).expect("planned");
+        let names: BTreeSet<String> = effects[1..].iter().map(|pass| pass.name.to_owned()).collect();
+        assert_eq!(names, files);
+        assert_eq!(effects.iter().all(|pass| pass.ran), all, "{effects:?}");
+        for pass in &effects {
+            assert_eq!(pass.exact, !pass.when.ends_with("16 bits"), "{pass:?}");
+        }
+        let last = effects.last().expect("some");
+        let plan = step.plan(&options, &limits).expect("planned");
+        // Joined updates of small parameters come after the passes.
+        if !options.fuse {
+            assert_eq!(last.bytes, Some(plan.lower_bound_bytes()));
+            assert_eq!(last.dispatches, Some(plan.program.launches.len() as u64));
+        }
+        if all {
+            assert!(last.bytes < effects[0].bytes, "{effects:?}");
+        }
+    }
+}
+
 #[test]
 fn grids_keep_to_the_limit() {
     for (name, plan) in plans() {

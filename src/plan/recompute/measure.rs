@@ -1,7 +1,7 @@
 //! How many bytes are alive while a script runs: what the program made of it will find, without building it.
 
 use super::tape::Tape;
-use crate::rewrite::Step;
+use crate::compile::passes::Step;
 
 /// What a script needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -16,10 +16,10 @@ mod tests;
 use super::program::Program;
 use super::views::Views;
 use super::{Plan, STAGING_SLOTS, Settings, schedule, separate};
+use crate::compile::passes;
 use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Roofline};
 use crate::limits::Limits;
-use crate::rewrite;
 use script::{Fate, Writer};
 use select::{Layers, Length};
 use tape::Tape;
@@ -117,7 +117,7 @@ impl Bench {
         let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
         let mut tape = Tape::of(&graph, &order, limits, roofline)?;
         if fuse {
-            for ([first, then], both) in rewrite::pairs(&graph, limits.max_storage_buffers as usize) {
+            for ([first, then], both) in passes::pairs(&graph, limits.max_storage_buffers as usize) {
                 tape.join([first, then], &graph, &both, limits, roofline)?;
                 graph.nodes.push(both);
             }
@@ -148,7 +148,7 @@ impl Bench {
     /// The program that drops what `fates` says.
     pub(super) fn program(&self, fates: &[Fate], limits: &Limits) -> Result<Program> {
         let script = Writer::new(&self.tape).write(fates).map(<[_]>::to_vec).unwrap_or_default();
-        let graph = rewrite::again(self.graph.clone(), &script);
+        let graph = passes::rematerialize(self.graph.clone(), &script);
         let order = (0..graph.nodes.len()).collect();
         let views = Views::of(&graph, false);
         Program::build(graph, views, (order, Vec::new()), limits, true)

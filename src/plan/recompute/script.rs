@@ -1,7 +1,7 @@
 //! From what becomes of each forward result to the list of operations that run.
 
 use super::tape::{Slot, Tape, Work};
-use crate::rewrite::Step;
+use crate::compile::passes::Step;
 
 /// What becomes of a forward result between its last reader in the forward pass and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

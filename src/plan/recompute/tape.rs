@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use crate::compile::passes::is_view;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op, Phase, Roofline, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::lower;
 use crate::plan::views::Views;
-use crate::rewrite::is_view;
 use crate::units::align_up;
 
 /// A piece of memory: a value with all its views. Counted by the value's position in the graph.

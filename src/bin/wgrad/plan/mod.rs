@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{self, Lever, Plan, PlanOptions, Recompute, Savings, TrainStep};
+use wgrad::plan::{self, Lever, PassEffect, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use wgrad::{Bytes, Error, Result, report};
 
 use crate::fitting;
@@ -28,6 +28,9 @@ pub struct Options {
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
     #[arg(long, requires = "budget")]
     fit: bool,
+    /// Print a table of the compiler's passes: when each runs, and what it changes in bytes and dispatches.
+    #[arg(long, conflicts_with = "summary")]
+    passes: bool,
     #[command(flatten)]
     files: crate::files::Options,
     /// Print JSON.
@@ -45,6 +48,8 @@ struct Answer {
     /// What `--fit` changed.
     changes: Vec<String>,
     fitting: Option<Fitting>,
+    /// What `--passes` asks for.
+    passes: Option<Vec<PassEffect>>,
 }
 
 impl Answer {
@@ -72,6 +77,13 @@ struct Fitting {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let answer = answer(options)?;
     options.files.export(&answer.plan)?;
+    if let Some(effects) = &answer.passes {
+        match options.json {
+            true => println!("{}", report::passes_json(effects)),
+            false => print!("{}", report::passes(effects)),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if options.files.summary(&answer.plan, options.json) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -98,10 +110,11 @@ fn answer(options: &Options) -> Result<Answer> {
     let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
     let savings = step.savings(&settings, &limits)?;
+    let passes = if options.passes { Some(step.passes(&settings, &limits)?) } else { None };
     let Some(budget) = fitting.budget()? else {
         let plan = step.plan(&settings, &limits)?;
         draw(options, &title, &step, &settings, &plan)?;
-        return Ok(Answer { model, title, plan, savings, changes: Vec::new(), fitting: None });
+        return Ok(Answer { model, title, plan, savings, changes: Vec::new(), fitting: None, passes });
     };
     let trace = |part: usize| model.train_step(part);
     let part = batch / fitting.accumulate.max(1) as usize;
@@ -130,7 +143,7 @@ fn answer(options: &Options) -> Result<Answer> {
     let (all, with_headroom) = (largest(budget)?, largest(plan.estimate().spared(budget))?);
     let largest = report::LargestBatch { budget, all, with_headroom };
     let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
-    Ok(Answer { model, title, plan, savings, changes, fitting })
+    Ok(Answer { model, title, plan, savings, changes, fitting, passes })
 }
 
 fn title(options: &Options, model: &Model) -> Result<String> {

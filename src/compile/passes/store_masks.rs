@@ -18,7 +18,7 @@ fn has_two_slopes(f: Unary) -> bool {
 }
 
 /// Keeps bits in place of what only the gradients of ReLUs, leaky ReLUs and clamps read.
-pub(crate) fn masks(mut graph: Graph) -> Graph {
+pub(crate) fn store_masks(mut graph: Graph) -> Graph {
     let wanted = Wanted::of(&graph);
     let nodes = std::mem::take(&mut graph.nodes);
     let mut bits: Vec<(ValueId, Unary, ValueId)> = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
         let w = params.add("w", [64, 64], Init::Constant(0.5));
         let graph =
             Trace::record(&params, Mode::Train, "loss", |trace| model(&trace.param(&w).square()).sum(&[]));
-        masks(differentiated(graph.expect("valid"))).nodes.iter().map(|node| node.op.name()).collect()
+        store_masks(differentiated(graph.expect("valid"))).nodes.iter().map(|node| node.op.name()).collect()
     }
 
     #[test]

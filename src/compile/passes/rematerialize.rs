@@ -24,7 +24,7 @@ impl Step {
 
 /// The graph whose nodes, in their order, are the steps of `script`. It must run every node that is not a view once, after
 /// its operands. Each later run gets values of its own, and later steps read those that are fresh.
-pub(crate) fn again(mut graph: Graph, script: &[Step]) -> Graph {
+pub(crate) fn rematerialize(mut graph: Graph, script: &[Step]) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = graph.outputs.clone();
     let mut rewrite = Again::new(graph, &nodes);

@@ -23,7 +23,7 @@ fn batched(op: &Op) -> Option<&'static [usize]> {
 
 /// Rewrites the operations around tensors of more than `max` bytes as the same operations on parts of the batch. A graph
 /// where that cannot be done stays as it is; planning then names the tensor.
-pub(crate) fn split(graph: Graph, max: u64) -> Graph {
+pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
     match Split::new(&graph, max) {
         Some(split) => split.run(graph),
         None => graph,
@@ -162,9 +162,9 @@ mod tests {
             let x = trace.input("x", [5, 2, 6, 6]).conv2d(&w, None, Window::square(3).padding(1), 1).relu();
             x.max_pool2d(Window::square(2).stride(2)).sum(&[])
         });
-        let graph = crate::rewrite::simplify(graph.unwrap());
-        assert_eq!(split(graph.clone(), 5 * 4 * 36 * 4).nodes.len(), graph.nodes.len());
-        let parts = crate::rewrite::prune(split(graph, 2 * 4 * 36 * 4));
+        let graph = crate::compile::passes::simplify(graph.unwrap());
+        assert_eq!(split_large_tensors(graph.clone(), 5 * 4 * 36 * 4).nodes.len(), graph.nodes.len());
+        let parts = crate::compile::passes::eliminate_dead_code(split_large_tensors(graph, 2 * 4 * 36 * 4));
         let count = |name: &str| parts.nodes.iter().filter(|n| n.op.name() == name).count();
         assert_eq!(["slice", "conv2d", "max_pool2d", "concat", "relu"].map(count), [5, 5, 5, 1, 1]);
         let largest = parts.nodes.iter().flat_map(|n| &n.outputs).map(|id| parts.value(*id).bytes()).max();
@@ -177,6 +177,6 @@ mod tests {
             trace.input("x", [5, 2, 6, 6]).square().sum(&[])
         });
         let graph = graph.unwrap();
-        assert_eq!(split(graph.clone(), 300).nodes.len(), graph.nodes.len());
+        assert_eq!(split_large_tensors(graph.clone(), 300).nodes.len(), graph.nodes.len());
     }
 }

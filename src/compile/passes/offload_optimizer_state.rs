@@ -3,7 +3,7 @@
 use crate::graph::{Class, Graph, Op};
 
 /// Marks optimizer state of at least `smallest` bytes that one update reads and nothing else.
-pub(crate) fn offload(mut graph: Graph, smallest: u64) -> Graph {
+pub(crate) fn offload_optimizer_state(mut graph: Graph, smallest: u64) -> Graph {
     let mut uses = vec![0; graph.values.len()];
     let mut updates = vec![0; graph.values.len()];
     for node in &graph.nodes {

@@ -1,6 +1,6 @@
 //! Large weights that live in 16 bits. Operations get a widened copy right in front of them, each its own: between two of them
 //! only the weight itself is alive. Updates and embeddings read it as it is, and copies for matrix products are gone behind
-//! `widenings`.
+//! `fold_upcasts`.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -17,7 +17,7 @@ fn is_large(param: &Param) -> bool {
 
 /// Holds large weights as `storage` says. Every large parameter of the registry gets a value, read or not: all programs over
 /// the same parameters place them alike.
-pub(crate) fn weights(mut graph: Graph, storage: WeightStorage) -> Graph {
+pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Graph {
     let Some(dtype) = storage.storage() else { return graph };
     let mut keys = BTreeMap::new();
     for param in graph.parameters.clone().iter().filter(|param| is_large(param)) {
@@ -163,7 +163,7 @@ mod tests {
             let y = rows.matmul(&w).matmul(&w.reshape([64, 16]));
             y.sum(&[]).add(&trace.param(&small).sum(&[])).add(&trace.param(&bias).sum(&[]))
         });
-        let graph = weights(graph.expect("valid"), WeightStorage::Bf16(Rounding::Nearest));
+        let graph = store_weights_half(graph.expect("valid"), WeightStorage::Bf16(Rounding::Nearest));
         let of = |name: &str| graph.values.iter().find(|value| value.name == name).expect("there").dtype;
         assert_eq!(["t", "w", "unread"].map(of), [DType::BF16; 3]);
         assert_eq!(["s", "b", "w.f32", "w.f32.2"].map(of), [DType::F32; 4]);

@@ -8,8 +8,8 @@ use crate::graph::{Binary, Graph, Op, ValueId};
 /// - The gradient of cross-entropy reads one number for all rows, instead of a copy of it for each.
 ///
 /// A factor that lives from step to step stays a product's: its update would change the product with it. What nobody reads any
-/// more is left for [`prune`](super::prune).
-pub(crate) fn scalars(mut graph: Graph) -> Graph {
+/// more is left for [`eliminate_dead_code`](super::eliminate_dead_code).
+pub(crate) fn fold_scalar_grads(mut graph: Graph) -> Graph {
     let persistent = graph.ids().filter(|(_, value)| value.class.is_persistent());
     // And views of it.
     let mut lasting: BTreeSet<ValueId> = persistent.map(|(id, _)| id).collect();
@@ -53,7 +53,7 @@ pub(crate) fn scalars(mut graph: Graph) -> Graph {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prune;
+    use super::super::eliminate_dead_code;
     use super::super::tests::differentiated;
     use super::*;
     use crate::graph::{Init, Mode, Params, Trace};
@@ -71,7 +71,7 @@ mod tests {
             |graph: &Graph| -> Vec<_> { graph.nodes.iter().map(|n| n.op.name().to_owned()).collect() };
         let backward = ["fill", "mul", "reshape", "expand", "cross_entropy_grad"];
         assert!(names(&graph).ends_with(&backward.map(str::to_owned)));
-        let graph = prune(scalars(graph));
+        let graph = eliminate_dead_code(fold_scalar_grads(graph));
         assert!(names(&graph).ends_with(&["mul", "reshape", "cross_entropy_grad"].map(str::to_owned)));
         let [.., reshape, gradient] = &graph.nodes[..] else { panic!("two nodes at least") };
         let share = graph.nodes.iter().find(|node| node.op == Op::LabelShare).expect("of a mean");
@@ -90,7 +90,7 @@ mod tests {
             });
             let products =
                 |graph: &Graph| graph.nodes.iter().filter(|node| node.op == Op::Binary(Binary::Mul)).count();
-            let graph = prune(scalars(differentiated(graph.expect("valid"))));
+            let graph = eliminate_dead_code(fold_scalar_grads(differentiated(graph.expect("valid"))));
             assert_eq!(products(&graph), 3, "viewed {viewed}");
         }
     }

@@ -24,7 +24,7 @@ fn cheap(op: &Op) -> bool {
 
 /// Clones cheap forward operations into the backward half wherever keeping their operands takes less memory than
 /// keeping their results. Each value is computed again at most once, when the backward pass first needs it.
-pub(crate) fn rebuild(mut graph: Graph) -> Graph {
+pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut planner = Rebuild::new(graph, &nodes);
     for i in 0..planner.graph.values.len() {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::simplify::prune;
-use super::uses::Uses;
+use super::eliminate_dead_code;
+use crate::compile::analysis::Uses;
 use crate::dtype::DType;
 use crate::graph::{Arg, Chain, Graph, Link, Node, Op, ValueId, is_link, only_reads, reads};
 
@@ -14,7 +14,7 @@ const MOST_LINKS: usize = 12;
 
 /// Joins each function of single elements with those in front of it whose result nobody else reads. Operations that only read
 /// otherwise, such as a broadcast, join everyone who reads them. No kernel binds more than `buffers`.
-pub(crate) fn fuse(mut graph: Graph, buffers: usize) -> Graph {
+pub(crate) fn fuse_elementwise(mut graph: Graph, buffers: usize) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut fuse = Fuse::new(graph, &nodes, buffers);
     for (n, node) in nodes.into_iter().enumerate() {
@@ -22,7 +22,7 @@ pub(crate) fn fuse(mut graph: Graph, buffers: usize) -> Graph {
         fuse.nodes.push(Some(node));
     }
     fuse.graph.nodes = fuse.nodes.into_iter().flatten().collect();
-    prune(fuse.graph)
+    eliminate_dead_code(fuse.graph)
 }
 
 /// A chain in the making.
@@ -177,7 +177,7 @@ mod tests {
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<&'static str> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
-        fuse(graph, 8).nodes.iter().map(|node| node.op.name()).collect()
+        fuse_elementwise(graph, 8).nodes.iter().map(|node| node.op.name()).collect()
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         });
         let graph = graph.expect("valid");
         for (buffers, nodes) in [(8, 4), (12, 2)] {
-            let fused = fuse(graph.clone(), buffers);
+            let fused = fuse_elementwise(graph.clone(), buffers);
             assert!(fused.nodes.iter().all(|node| node.inputs.len() < buffers));
             assert_eq!(fused.nodes.len(), nodes, "with {buffers} buffers");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::graph::{Graph, Node, Op, ValueId};
 
-pub(super) struct Uses {
+pub(crate) struct Uses {
     /// The node that makes each value, by its position. A view is made where the value behind it is.
     pub made: Vec<Option<usize>>,
     /// For each value the one whose memory it is a view of.
@@ -20,7 +20,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    pub(super) fn new(graph: &Graph, nodes: &[Node]) -> Self {
+    pub(crate) fn new(graph: &Graph, nodes: &[Node]) -> Self {
         let count = graph.values.len();
         let mut uses = Self {
             made: vec![None; count],
@@ -56,20 +56,20 @@ impl Uses {
     }
 
     /// Notes that node `n` reads `id`.
-    pub(super) fn read(&mut self, id: ValueId, n: usize) {
+    pub(crate) fn read(&mut self, id: ValueId, n: usize) {
         let last = &mut self.last_read[self.root[id.index()].index()];
         *last = (*last).max(n);
     }
 
     /// Whether all of these lie in memory of their own.
-    pub(super) fn apart(&self, ids: &[ValueId]) -> bool {
+    pub(crate) fn apart(&self, ids: &[ValueId]) -> bool {
         ids.iter().map(|id| self.root[id.index()]).collect::<BTreeSet<_>>().len() == ids.len()
     }
 
     /// Whether no more is alive if node `at`, which reads `before` and makes `id`, runs only with node `n`, which reads `after`:
     /// either all of that is there at `at`, so that both may run then, or what nobody else reads from `n` on is no more than
     /// the result.
-    pub(super) fn spares(
+    pub(crate) fn spares(
         &self,
         graph: &Graph,
         [at, n]: [usize; 2],

@@ -11,7 +11,7 @@ use crate::graph::{Graph, Node, Op, Phase, Value, ValueId};
 /// - `conv2d_weight(concat(x₀, x₁, …), dy)` becomes `concat(conv2d_weight(x₀, dy), conv2d_weight(x₁, dy), …)`.
 ///
 /// Each element is the sum of the same products.
-pub(crate) fn unjoin(mut graph: Graph) -> Graph {
+pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let made = |(n, node): (usize, &Node)| node.outputs.iter().map(|id| (*id, n)).collect::<Vec<_>>();
     let producer: BTreeMap<ValueId, usize> = nodes.iter().enumerate().flat_map(made).collect();
@@ -107,7 +107,7 @@ mod tests {
         let count = |graph: &Graph, name: &str| graph.nodes.iter().filter(|n| n.op.name() == name).count();
         let whole: Vec<usize> =
             ["conv2d_input", "conv2d_weight", "slice"].iter().map(|name| count(&graph, name)).collect();
-        let parts = unjoin(graph);
+        let parts = split_concat_grad(graph);
         assert_eq!(whole, [1, 3, 2]);
         assert_eq!(["conv2d_input", "conv2d_weight", "slice"].map(|name| count(&parts, name)), [2, 4, 2]);
         let backward = parts.nodes.iter().filter(|node| node.phase == Phase::Backward);

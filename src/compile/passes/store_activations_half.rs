@@ -27,7 +27,7 @@ fn looks_at_gradients(node: &Node) -> bool {
 /// Stores what the backward half reads of the forward half as `dtype`, and with `gradients` those that wait for the norm of
 /// all or for a loss scale. Each reader gets a widened copy of its own, so that between two of them only the packed one is
 /// alive. What the host may read after the step stays as it is, and so do statistics, integers and small tensors.
-pub(crate) fn half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
+pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let packs = Packs::of(&graph, &nodes, gradients);
     let mut rewrite = Rewrite { graph, packs, dtype, packed: BTreeMap::new(), copies: BTreeMap::new() };
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_the_backward_half_is_packed_once_and_widened_where_it_is_read() {
-        let graph = half(graph(16), DType::F16, false);
+        let graph = store_activations_half(graph(16), DType::F16, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
         assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
@@ -292,7 +292,7 @@ mod tests {
             let loss = graph.outputs[0].1;
             let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
             Optimizer::default().append(&trace, gradients, clip).expect("valid");
-            let graph = half(trace.finish().expect("valid"), DType::BF16, true);
+            let graph = store_activations_half(trace.finish().expect("valid"), DType::BF16, true);
             let packed =
                 |node: &&Node| matches!(node.op, Op::Cast(DType::BF16)) && node.phase == Phase::Backward;
             trained.push(graph.nodes.iter().filter(packed).count());
@@ -305,6 +305,9 @@ mod tests {
     #[test]
     fn small_tensors_stay() {
         let before = graph(15);
-        assert_eq!(half(before.clone(), DType::BF16, false).nodes.len(), before.nodes.len());
+        assert_eq!(
+            store_activations_half(before.clone(), DType::BF16, false).nodes.len(),
+            before.nodes.len()
+        );
     }
 }

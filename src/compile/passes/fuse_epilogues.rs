@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::fuse::Draft;
-use super::simplify::prune;
-use super::uses::Uses;
+use super::eliminate_dead_code;
+use super::fuse_elementwise::Draft;
+use crate::compile::analysis::Uses;
 use crate::dtype::DType;
 use crate::graph::{
     Arg, Chain, Graph, Link, Node, Op, Phase, Read, Unary, ValueId, is_link, only_reads, reads,
@@ -16,7 +16,7 @@ const MOST_WORDS: usize = 27;
 
 /// Joins products and convolutions with the chain, or the single function, that alone reads their result. No kernel binds
 /// more than `buffers`.
-pub(crate) fn into_producers(mut graph: Graph, buffers: usize) -> Graph {
+pub(crate) fn fuse_epilogues(mut graph: Graph, buffers: usize) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut uses = Uses::new(&graph, &nodes);
     let mut written: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
@@ -32,7 +32,7 @@ pub(crate) fn into_producers(mut graph: Graph, buffers: usize) -> Graph {
     }
     graph.nodes = written.into_iter().flatten().collect();
     // Views of results that are nowhere now.
-    prune(graph)
+    eliminate_dead_code(graph)
 }
 
 /// Functions of the forward half with the product or convolution in front of them, as if nobody else read its result: the
@@ -171,7 +171,11 @@ mod tests {
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<&'static str> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
-        into_producers(super::super::fuse(graph, 8), 8).nodes.iter().map(|node| node.op.name()).collect()
+        fuse_epilogues(super::super::fuse_elementwise(graph, 8), 8)
+            .nodes
+            .iter()
+            .map(|node| node.op.name())
+            .collect()
     }
 
     #[test]
@@ -238,7 +242,8 @@ mod tests {
             let (left, right) = (same(&x, &b), same(&x, &c));
             left.mul(&right).sum(&[]).add(&x.sum(&[]))
         });
-        let joined = into_producers(super::super::fuse(differentiated(graph.expect("valid")), 8), 8);
+        let joined =
+            fuse_epilogues(super::super::fuse_elementwise(differentiated(graph.expect("valid")), 8), 8);
         let count = |name: &str| joined.nodes.iter().filter(|node| node.op.name() == name).count();
         assert_eq!((count("conv2d_input"), count("conv2d_input+add+add+relu_grad")), (1, 1));
         let waiting = pairs(&joined, 8);

@@ -7,7 +7,7 @@ use crate::graph::{Graph, Node, Op, Source, ValueId};
 ///   once for each tap and tile of channels instead of once, which costs more than a pass over memory on CPU adapters.
 ///
 /// The same numbers are multiplied in the same order.
-pub(crate) fn through_norms(mut graph: Graph, forward: bool) -> Graph {
+pub(crate) fn fuse_norm_into_conv(mut graph: Graph, forward: bool) -> Graph {
     let mut norm: Vec<Option<usize>> = vec![None; graph.values.len()];
     for (n, node) in graph.nodes.iter().enumerate() {
         if matches!(node.op, Op::BatchNorm(_)) {
@@ -38,7 +38,7 @@ pub(crate) fn through_norms(mut graph: Graph, forward: bool) -> Graph {
             node.inputs.splice(2..2, inputs[1..].iter().copied());
         }
     }
-    super::prune(graph)
+    super::eliminate_dead_code(graph)
 }
 
 /// Whether the first operand could be read through a norm.
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn a_norm_that_only_convolutions_read_is_made_nowhere() {
         let norms = |graph: &Graph| graph.nodes.iter().filter(|n| n.op.name() == "batch_norm").count();
-        let fused = through_norms(graph(false), true);
+        let fused = fuse_norm_into_conv(graph(false), true);
         assert_eq!((through(&fused), norms(&fused)), (vec!["conv2d", "conv2d_weight"], 0));
         for (shared, forward) in [(false, false), (true, true), (true, false)] {
-            let fused = through_norms(graph(shared), forward);
+            let fused = fuse_norm_into_conv(graph(shared), forward);
             assert_eq!((through(&fused), norms(&fused)), (vec!["conv2d_weight"], 1), "{shared} {forward}");
         }
     }

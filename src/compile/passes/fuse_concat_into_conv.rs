@@ -4,7 +4,7 @@ use crate::graph::{Graph, Node, Op, Source, ValueId};
 
 /// A join of two tensors along channels that only convolutions read is read in its parts.
 /// The same numbers are multiplied in the same order.
-pub(crate) fn through_joins(mut graph: Graph) -> Graph {
+pub(crate) fn fuse_concat_into_conv(mut graph: Graph) -> Graph {
     let mut join: Vec<Option<[ValueId; 2]>> = vec![None; graph.values.len()];
     for Node { op, inputs, outputs, .. } in &graph.nodes {
         if let (Op::Concat { axis: 1 }, [a, b]) = (op, &inputs[..])
@@ -27,7 +27,7 @@ pub(crate) fn through_joins(mut graph: Graph) -> Graph {
             node.inputs.push(second);
         }
     }
-    super::prune(graph)
+    super::eliminate_dead_code(graph)
 }
 
 /// Whether the first operand could be read in parts.
@@ -54,7 +54,7 @@ mod tests {
                 let sum = a.add(&b);
                 if shared { sum.add(&both.sum(&[])) } else { sum }
             });
-            let graph = through_joins(graph.expect("valid"));
+            let graph = fuse_concat_into_conv(graph.expect("valid"));
             let count = |name: &str| graph.nodes.iter().filter(|n| n.op.name() == name).count();
             let joined = |node: &&Node| matches!(node.op, Op::Conv2d { source: Source::Joined, .. });
             let (wanted, joins) = if shared { (0, 1) } else { (2, 0) };

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::simplify::prune;
+use super::eliminate_dead_code;
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, Op, Value, ValueId};
 
 /// Lets products, and with `images` convolutions and the gradients of their weights, read what widened copies were made of,
 /// through views too. Copies that nobody else reads are gone.
-pub(crate) fn widenings(mut graph: Graph, images: bool) -> Graph {
+pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     // Each widened copy and each view of one, with what it was made of.
     let mut of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(crate) fn widenings(mut graph: Graph, images: bool) -> Graph {
         rewritten.push(node);
     }
     graph.nodes = rewritten;
-    prune(graph)
+    eliminate_dead_code(graph)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
-        let graph = widenings(graph, true);
+        let graph = fold_upcasts(graph, true);
         let operands = |node: &Node| {
             let types: Vec<_> = node.inputs.iter().map(|id| graph.value(*id).dtype.name()).collect();
             format!("{} {}", node.op.name(), types.join(" "))
@@ -120,13 +120,14 @@ mod tests {
             let x = trace.input("x", [2, 4, 12, 12]).conv2d(&trace.param(&a), None, window, 1).tanh();
             x.conv2d(&trace.param(&b), None, window, 1).sum(&[])
         });
-        let half = super::super::half(differentiated(graph.expect("valid")), DType::F16, false);
+        let half =
+            super::super::store_activations_half(differentiated(graph.expect("valid")), DType::F16, false);
         let casts = |graph: &Graph| graph.nodes.iter().filter(|n| n.op == Op::Cast(DType::F32)).count();
         let narrow = |graph: &Graph| {
             let weights = graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv2dWeight { .. }));
             weights.filter(|n| graph.value(n.inputs[0]).dtype == DType::F16).count()
         };
-        let [wide, read] = [false, true].map(|images| widenings(half.clone(), images));
+        let [wide, read] = [false, true].map(|images| fold_upcasts(half.clone(), images));
         // The gradient of tanh reads a copy in any case.
         assert_eq!([casts(&wide), casts(&read)], [2, 1]);
         assert_eq!([narrow(&wide), narrow(&read)], [0, 1]);

@@ -1,0 +1,61 @@
+//! What each pass of the compiler changes.
+
+use super::{Plan, PlanOptions, TrainStep};
+use crate::compile::passes;
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::progress;
+
+/// A pass of the compiler, and a training step after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassEffect {
+    /// What the pass does, in a few words; the name of its file in `src/compile/passes`.
+    pub name: &'static str,
+    /// The option with which it runs.
+    pub when: &'static str,
+    /// Whether no bit of any result changes.
+    pub exact: bool,
+    /// Whether it ran.
+    pub ran: bool,
+    /// Bytes of all arenas after this pass, if no other came after it: the least that the order of operations needs. `None`
+    /// where a tensor is larger than the adapter binds until a later pass splits it.
+    pub bytes: Option<u64>,
+    /// Dispatches of a step.
+    pub dispatches: Option<u64>,
+}
+
+impl TrainStep {
+    /// The passes of the compiler, in their order, with the bytes and dispatches of a step after each; the first entry,
+    /// `none`, is the step without any of them. What [`PlanOptions::recompute`] chooses, and the joined updates of small
+    /// parameters, come after all passes and are not among them.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`], but for the budget.
+    pub fn passes(&self, options: &PlanOptions, limits: &Limits) -> Result<Vec<PassEffect>> {
+        let limits = &limits.within(options.precision);
+        let task = progress::task("passes", passes::COUNT as u64);
+        let after = |count: usize| -> Result<[Option<u64>; 2]> {
+            let graph = self.after_passes(count, options, limits)?;
+            // A tensor may be larger than a binding before it is split.
+            let Ok(program) = Plan::program(graph, limits, &self.settings(options)) else {
+                return Ok([None, None]);
+            };
+            Ok([Some(program.lower_bound(limits)?), Some(program.launches.len() as u64)])
+        };
+        let [bytes, dispatches] = after(0)?;
+        let first = PassEffect { name: "none", when: "always", exact: true, ran: true, bytes, dispatches };
+        let mut effects = vec![first];
+        let choices = Self::choices(options, limits);
+        for (i, pass) in passes::first(passes::COUNT).into_iter().flatten().enumerate() {
+            let ran = pass.when.holds(&choices);
+            let [bytes, dispatches] = match effects.last() {
+                Some(last) if !ran => [last.bytes, last.dispatches],
+                _ => after(i + 1)?,
+            };
+            let (name, when, exact) = (pass.name, pass.when.name(), pass.exact);
+            effects.push(PassEffect { name, when, exact, ran, bytes, dispatches });
+            task.done(i as u64 + 1);
+        }
+        Ok(effects)
+    }
+}
