@@ -26,7 +26,7 @@
 #![warn(missing_docs, unreachable_pub)]
 
 pub mod autodiff;
-#[cfg(feature = "gpu")]
+#[cfg(any(feature = "gpu", test))]
 pub mod check;
 mod compile;
 pub mod data;

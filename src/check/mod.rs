@@ -19,26 +19,31 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
+// Without a device the crate's own tests check plans alone.
+#![cfg_attr(not(feature = "gpu"), allow(dead_code))]
+
+#[cfg(feature = "gpu")]
 mod compare;
 mod dice;
 mod draws;
 pub mod export;
+mod measure;
 mod network;
 mod outcome;
+mod plans;
 mod reference;
 mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(feature = "gpu")]
+use std::time::Instant;
 
-use crate::device::Device;
-use crate::error::Result;
-use crate::progress;
-
-use compare::Case;
-use draws::DRAWS;
-use network::Network;
+#[cfg(feature = "gpu")]
+use crate::{device::Device, error::Result, progress};
+#[cfg(feature = "gpu")]
+use {compare::Case, draws::DRAWS, network::Network};
 
 /// What is checked.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +108,7 @@ fn nodes(seed: u64) -> usize {
 ///
 /// # Errors
 /// Those of devices, such as a lost one. Differences are [`Report::failures`]; a network that an adapter refuses is one, too.
+#[cfg(feature = "gpu")]
 pub fn run(device: &Device, options: &Options) -> Result<Report> {
     let start = Instant::now();
     let in_time = || options.time.is_none_or(|time| start.elapsed() < time);

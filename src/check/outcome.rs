@@ -2,10 +2,8 @@
 
 use super::network::{Feed, Network};
 use super::reference::{Perturbation, Tensors, feed};
-use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::exec::{Debug, ProgramId, Session};
+use crate::error::Result;
 use crate::graph::{Class, Graph, Value};
 use crate::plan::Plan;
 use crate::reference::Twin;
@@ -28,12 +26,12 @@ pub(super) struct Injection {
 }
 
 /// State that is made of numbers; codes of eight bits are not.
-fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
+pub(super) fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
     graph.values.iter().filter(|value| value.class.is_persistent() && value.dtype != DType::U32)
 }
 
 impl Outcome {
-    fn empty() -> Self {
+    pub(super) fn empty() -> Self {
         Self {
             outputs: Tensors::new(),
             halves: Tensors::new(),
@@ -42,7 +40,7 @@ impl Outcome {
         }
     }
 
-    fn keep(&mut self, value: &Value, data: Vec<f64>) {
+    pub(super) fn keep(&mut self, value: &Value, data: Vec<f64>) {
         let list = match value.class {
             Class::Parameter => &mut self.parameters,
             _ => &mut self.states,
@@ -50,7 +48,7 @@ impl Outcome {
         list.insert(value.name.clone(), data);
     }
 
-    fn read(&mut self, name: &str, dtype: DType, data: Vec<f64>) {
+    pub(super) fn read(&mut self, name: &str, dtype: DType, data: Vec<f64>) {
         let list = if dtype.is_half() { &mut self.halves } else { &mut self.outputs };
         list.insert(name.to_owned(), data);
     }
@@ -94,80 +92,6 @@ impl Outcome {
         }
         for value in states(graph) {
             outcome.keep(value, twin.parameter(&value.name)?.to_vec());
-        }
-        Ok(outcome)
-    }
-
-    /// On the device.
-    ///
-    /// # Errors
-    /// Those of sessions.
-    pub(super) fn of_device(
-        device: &Device,
-        plan: &Plan,
-        network: &Network,
-        steps: u64,
-        injection: Option<&Injection>,
-    ) -> Result<Self> {
-        let graph = plan.graph();
-        let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
-        for (name, data) in &network.feeds {
-            let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
-            let count = value.shape.numel() as usize;
-            match data {
-                Feed::Floats { numbers, dtype } => {
-                    let mut own = numbers[..count].to_vec();
-                    if let Some(injection) = injection.filter(|injection| injection.name == *name) {
-                        own[injection.at] = injection.number;
-                    }
-                    match dtype {
-                        DType::F16 => session
-                            .feed(name, &own.iter().map(|x| half::f16::from_f32(*x)).collect::<Vec<_>>())?,
-                        DType::BF16 => session
-                            .feed(name, &own.iter().map(|x| half::bf16::from_f32(*x)).collect::<Vec<_>>())?,
-                        _ => session.feed(name, &own)?,
-                    }
-                }
-                Feed::Indices(indices) => session.feed(name, &indices[..count])?,
-            }
-        }
-        if let Some(Injection { name, at, number }) = injection
-            && !network.feeds.contains_key(name)
-        {
-            let mut data = session.parameter(name)?;
-            data[*at] = *number;
-            session.set_parameter(name, &data)?;
-        }
-        let mut loss = Ok(0.0);
-        for _ in 0..steps {
-            loss = session.run(ProgramId(0)).and_then(|()| session.loss());
-        }
-        let loss = match loss {
-            Err(Error::LossNotFinite { loss, .. }) if injection.is_some() => loss,
-            loss => loss?,
-        };
-        let wide = |data: Vec<f32>| data.into_iter().map(f64::from).collect::<Vec<f64>>();
-        let mut outcome = Self::empty();
-        for (i, (name, id)) in graph.outputs.iter().enumerate() {
-            let data = match (i, graph.value(*id).dtype) {
-                (0, _) => vec![loss],
-                (_, DType::F16) => {
-                    let data: Vec<half::f16> = session.output(ProgramId(0), name)?;
-                    data.into_iter().map(half::f16::to_f32).collect()
-                }
-                (_, DType::BF16) => {
-                    let data: Vec<half::bf16> = session.output(ProgramId(0), name)?;
-                    data.into_iter().map(half::bf16::to_f32).collect()
-                }
-                _ => session.output(ProgramId(0), name)?,
-            };
-            outcome.read(name, graph.value(*id).dtype, wide(data));
-        }
-        for value in states(graph) {
-            outcome.keep(value, wide(session.parameter(&value.name)?));
-        }
-        if plan.layout.guard_bytes > 0 {
-            session.check_guards(ProgramId(0))?;
         }
         Ok(outcome)
     }

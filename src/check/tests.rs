@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{Allowed, Moved};
 use super::dice::Dice;
+use super::draws::DRAWS;
+use super::measure::{Allowed, Moved};
 use super::network::Network;
 use super::outcome::starts;
+use super::plans;
 use super::reference::{Perturbation, Reference, SLOPE, Tensors};
 use super::settings::Settings;
 use crate::graph::{Binary, Op, Unary};
@@ -53,6 +55,23 @@ fn a_wrong_number_is_noticed_and_a_rounding_error_is_not() {
     };
     assert!(error(&tensors(2.0 + 3e-5)) < 1.0 && error(&tensors(2.0 + 0.5)) > 1.0);
     assert_eq!([error(&tensors(f64::NAN)), error(&Tensors::new())], [f64::INFINITY; 2]);
+}
+
+/// Each operation alone, then random networks; without a device, so that all passes are tested where there is none.
+#[test]
+fn plans_have_the_gradients_of_the_graph_as_traced() {
+    let presets = Limits::NAMES.map(|name| Limits::named(name).expect("a preset"));
+    let alone = DRAWS.iter().enumerate().map(|(i, (name, draw))| (*name, Network::of(*draw, i as u64)));
+    let random = (0..24).map(|seed| ("random", Network::random(seed, 16)));
+    for (i, (name, network)) in alone.chain(random).enumerate() {
+        let own = &presets[i % presets.len()];
+        let settings = Settings::random(&mut Dice::new(i as u64), own, 2);
+        let found =
+            plans::gradients(&network.expect("draws are valid"), &settings).expect("it can be planned");
+        for difference in found {
+            assert!(difference.error <= 1.0, "{i}, {name}, {}: {}", settings.name(), difference.what);
+        }
+    }
 }
 
 #[test]

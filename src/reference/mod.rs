@@ -82,7 +82,7 @@ impl<'a> Twin<'a> {
 
     /// From here on every number that is set and every number that an operation computes is multiplied by 1 ± `size`, by
     /// chance: what that changes in a result is how well it is determined in arithmetic with such rounding errors.
-    #[cfg(feature = "gpu")]
+    #[cfg(any(feature = "gpu", test))]
     pub(crate) fn perturb(&mut self, seed: u64, size: f64) {
         self.noise = Noise { seed, size };
     }
