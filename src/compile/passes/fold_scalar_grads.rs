@@ -36,7 +36,7 @@ pub(crate) fn fold_scalar_grads(mut graph: Graph) -> Graph {
             (Op::Reshape(_) | Op::Slice { .. }, [whole]) if lasting.contains(whole) => {
                 lasting.insert(result);
             }
-            (Op::Expand(_), &mut [one]) if values[one.index()].shape.numel() == 1 => {
+            (Op::Expand(_), &mut [one]) => {
                 expanded.insert(result, one);
             }
             (Op::CrossEntropyGrad, [_, _, _, dloss]) => {
