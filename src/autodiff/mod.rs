@@ -130,3 +130,31 @@ fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
     }
     depends
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Init, Params, Unary};
+
+    #[test]
+    fn gradients_are_divided_by_the_parts_and_by_nothing_else() {
+        let params = Params::new(0);
+        let w = params.add("w", [3], Init::Constant(0.5));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| trace.param(&w).sum(&[]));
+        let graph = graph.expect("valid");
+        let factors = |scale: Option<LossScale>, parts: u32| -> Vec<f32> {
+            let loss = graph.outputs[0].1;
+            let (trace, _) = differentiate_scaled(graph.clone(), loss, scale, parts).expect("a scalar");
+            let graph = trace.finish().expect("valid");
+            let factor = |node: &Node| match node.op {
+                Op::Unary(Unary::Scale(factor)) | Op::Fill { value: factor, .. } => Some(factor),
+                _ => None,
+            };
+            graph.nodes.iter().filter_map(factor).collect()
+        };
+        // Without a loss scale the first gradient is filled in.
+        assert_eq!([factors(None, 1), factors(None, 4)], [[1.0], [0.25]]);
+        let scale = Some(LossScale::default());
+        assert_eq!((factors(scale, 1), factors(scale, 4)), (vec![], vec![0.25]));
+    }
+}
