@@ -1,5 +1,6 @@
-//! Fused attention against the same from matrix products, mask and softmax: planned bytes of a forward and backward pass, and
-//! its time (CPU time on software adapters): `cargo bench --bench attention [ADAPTER] [LENGTH] [HEAD_SIZE]`.
+//! Compares fused attention with attention built from matrix products, a mask and softmax: planned bytes and
+//! time of a forward and backward pass (CPU time on software adapters). Run it with `cargo bench --bench
+//! attention [ADAPTER] [LENGTH] [HEAD_SIZE]`.
 
 #[path = "../src/bin/wgrad/cpu_time.rs"]
 mod cpu_time;
@@ -7,10 +8,10 @@ mod cpu_time;
 use std::time::Instant;
 
 use cpu_time::cpu_seconds;
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::graph::{Attention, Init, Params};
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::{Bytes, Result};
 
 const HEADS: usize = 4;
@@ -60,7 +61,8 @@ fn plan(device: &Device, length: usize, size: usize, options: &Attention, fused:
     step.plan(&PlanOptions::default(), device.limits())
 }
 
-/// Seconds of one step of each, in turns; the fastest of several counts.
+/// Returns the seconds of one step of each plan. The plans run alternately, and the fastest of several rounds
+/// counts.
 fn race<const N: usize>(device: &Device, plans: [&Plan; N]) -> Result<[f64; N]> {
     let mut best = [f64::INFINITY; N];
     for round in 0..4 {
@@ -75,7 +77,7 @@ fn race<const N: usize>(device: &Device, plans: [&Plan; N]) -> Result<[f64; N]> 
                 (Some(before), Some(after)) if device.adapter().kind == "software" => after - before,
                 _ => wall.elapsed().as_secs_f64(),
             };
-            // The first round compiles.
+            // The first round compiles the pipelines.
             if round > 0 {
                 *best = best.min(spent);
             }

@@ -1,5 +1,5 @@
-//! Convolutions against a matrix product of the same work, in arithmetic per second of CPU time (software adapters) or of
-//! wall time: `cargo bench --bench conv [ADAPTER]`.
+//! Compares convolutions with a matrix product of the same amount of work, in floating-point operations per
+//! second of CPU time (software adapters) or wall time: `cargo bench --bench conv [ADAPTER]`.
 
 #[path = "../src/bin/wgrad/cpu_time.rs"]
 mod cpu_time;
@@ -7,13 +7,13 @@ mod cpu_time;
 use std::time::Instant;
 
 use cpu_time::cpu_seconds;
+use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Init, Params, Tensor, Trace, Window};
-use wgrad::plan::{Forward, PlanOptions, TrainStep};
 use wgrad::{Result, random};
 
-/// Samples, channels, result channels, side, kernel, stride.
+/// Samples, input channels, output channels, image side, kernel size, stride.
 const LAYERS: [[usize; 6]; 6] = [
     [8, 64, 64, 28, 3, 1],
     [8, 128, 128, 14, 3, 1],
@@ -69,13 +69,13 @@ fn fill(session: &mut Session, id: ProgramId) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of one forward pass.
+/// Returns the seconds of one forward pass.
 fn forward(device: &Device, model: impl FnOnce(&Trace) -> Tensor) -> Result<f64> {
     let plan = Forward::trace(&Params::new(0), "y", model)?.plan(device.limits())?;
     time(Session::new(device, &plan)?)
 }
 
-/// Seconds of a step that computes the weight's gradient, or of the same without it.
+/// Returns the seconds of a training step, with or without the gradient of the weight.
 fn step(device: &Device, layer: [usize; 6], window: Window, weight: bool) -> Result<f64> {
     let [n, c, o, side, k, _] = layer;
     let params = Params::new(0);

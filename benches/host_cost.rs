@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench host_cost`
 //!
-//! The step is a chain of a thousand dispatches on sixteen numbers, so the device has next to nothing to do, and what the
-//! driver does on its own threads is not counted.
+//! The step is a chain of 1,000 dispatches on 16 numbers, so the device has almost no work. Work on the
+//! driver's own threads is not counted.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     let params = Params::new(0);
     let forward = Forward::trace(&params, "y", |g| {
         let mut x = g.input("x", [16]);
-        // Two kinds in turn, so that the pipeline changes with each dispatch.
+        // Two alternating operations, so that the pipeline changes with each dispatch.
         for _ in 0..DISPATCHES / 2 {
             x = x.relu().neg();
         }
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
             session.step()?;
             session.wait()?;
         }
-        // One long stretch: Linux brings a thread's time up to date only every few milliseconds.
+        // All steps are timed as one interval: Linux updates a thread's CPU time only every few milliseconds.
         let start = thread_time();
         for _ in 0..STEPS {
             session.step()?;
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// CPU time of this thread where Linux tells it, else wall time.
+/// Returns the CPU time of this thread where Linux reports it, else wall time.
 fn thread_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = stat.and_then(|text| text.split_whitespace().next()?.parse().ok());

@@ -1,12 +1,12 @@
-//! How long planning takes, by effort: over the committed problems in `benches/problems`, those in the folder that
-//! `WGRAD_PROBLEMS` names, and one that is made up here.
+//! Measures how long planning takes at each effort, for the committed problems in `benches/problems`, those
+//! in the folder that `WGRAD_PROBLEMS` names, and one that is generated here.
 
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use wgrad::memory::planner::{Effort, Item, Options, Problem, read_problem, solve};
 
-/// CSV files below `folder`, at any depth.
+/// Collects the CSV files below `folder`, at any depth.
 fn csv_files(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -19,7 +19,8 @@ fn csv_files(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// A training step in miniature: weights that stay, activations that live from forward to backward, short workspaces.
+/// Returns a synthetic training step: weights that live throughout, activations that live from forward to
+/// backward, and short workspaces.
 fn training_step(layers: u64) -> Problem {
     let end = 4 * layers;
     let mut items = Vec::new();

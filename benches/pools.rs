@@ -1,8 +1,8 @@
-//! Time per operation of every strategy, beside allocators that people know.
+//! Time per operation of every strategy, compared with well-known allocators.
 //!
-//! `cargo bench --bench pools`; the traces take part where `WGRAD_PROBLEMS` names the folder with them. Criterion's
-//! "elem/s" counts operations, so that 1 / elem/s is the time of one allocation or free. What each baseline is and is
-//! not, and what came out, stands in `docs/pools.md`.
+//! `cargo bench --bench pools`; the traces are included where `WGRAD_PROBLEMS` names the folder with them.
+//! Criterion's "elem/s" counts operations, so that 1 / elem/s is the time of one allocation or free.
+//! `docs/pools.md` describes each baseline and the results.
 
 #[path = "pools/baselines.rs"]
 mod baselines;
@@ -18,7 +18,7 @@ use wgrad::memory::{Bins, Buddy, Fit, FreeList, Kind, Offsets, Pool, PoolOptions
 use baselines::{Contender, GRANULE, OffsetAllocator, Ours, RangeAlloc, Rlsf};
 use workloads::{Op, Workload};
 
-/// Runs the workload once over blocks that `contender` still holds from the run before.
+/// Runs the workload once. `contender` still holds the blocks of the previous run.
 fn play(contender: &mut impl Contender, ops: &[Op]) {
     for &op in ops {
         match op {
@@ -42,8 +42,8 @@ fn bench(c: &mut Criterion, workload: &Workload) {
         };
     }
     let (blocks, capacity) = (workload.blocks, workload.capacity);
-    // Whole and PyTorch's rules need pages of several sizes, and a bump arena cannot serve what is freed in another order
-    // than that of a stack.
+    // Left out: `Whole` and PyTorch's rules need pages of several sizes, and a bump arena cannot free blocks
+    // in an order other than a stack's.
     for fit in [Fit::First, Fit::Best, Fit::Worst, Fit::Next, Fit::Ends] {
         let list = FreeList::new(GRANULE, fit).expect("a power of two");
         run!(Kind::FreeList(fit).name(), Ours::new(list, blocks, capacity));

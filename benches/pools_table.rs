@@ -1,9 +1,10 @@
-//! Our strategies and the baselines in one table: what each reserves for every trace, by the trace's lower bound, and
-//! what an operation costs.
+//! wgrad's strategies and the baselines in one table: the bytes that each reserves for every trace, relative
+//! to the trace's lower bound, and the time of an operation.
 //!
-//! `cargo bench --bench pools_table [-- PART_OF_A_WORKLOAD'S_NAME]`; the traces take part where `WGRAD_PROBLEMS` names
-//! the folder with them. Contenders take turns, and the fastest of many turns counts, so that a row can be compared even
-//! where other work shares the machine. `benches/pools.rs` has the distributions.
+//! `cargo bench --bench pools_table [-- PART_OF_A_WORKLOAD'S_NAME]`; the traces are included where
+//! `WGRAD_PROBLEMS` names the folder with them. The contenders run alternately, and the fastest of many
+//! rounds counts, so that rows can be compared even where other work shares the machine. `benches/pools.rs`
+//! has the distributions.
 
 #[path = "pools/baselines.rs"]
 mod baselines;
@@ -21,10 +22,10 @@ use gpu_allocator::GpuAllocator;
 use workloads::{Op, Workload};
 
 const TURNS: usize = 40;
-/// Linear searches are left out where more than this many blocks live.
+/// Allocators with a linear search are left out above this number of live blocks.
 const FEW: usize = 1000;
 
-/// Runs `ops` until one fails, and says whether none did.
+/// Runs `ops` until one fails, and returns whether all succeeded.
 fn play(contender: &mut dyn Contender, ops: &[Op]) -> bool {
     ops.iter().all(|op| match *op {
         Op::Alloc { id, size } => contender.alloc(id, size),
@@ -75,7 +76,8 @@ fn times(workload: &Workload) {
     println!("| {} | {} |", workload.name, cells.join(" | "));
 }
 
-/// The smallest page, to 1/4096 of the bound, in which `make`'s allocator serves the whole trace.
+/// Returns the smallest page, to within 1/4096 of the bound, in which `make`'s allocator serves the whole
+/// trace.
 fn smallest_page(make: Make, workload: &Workload, bound: u64) -> u64 {
     let serves = |bytes: u64| play(make(workload.blocks, bytes).as_mut(), &workload.ops);
     let (mut short, mut enough) = (0, bound);
@@ -89,7 +91,7 @@ fn smallest_page(make: Make, workload: &Workload, bound: u64) -> u64 {
     enough
 }
 
-/// `gpu-allocator` makes its own blocks of memory: the peak of their bytes.
+/// Returns the peak of the bytes that `gpu-allocator` reserves: it creates its memory blocks itself.
 fn peak_reserved(workload: &Workload) -> u64 {
     let mut pool = GpuAllocator::new(workload.blocks);
     let mut peak = 0;

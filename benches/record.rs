@@ -1,10 +1,11 @@
-//! What stands, for comparison before and after a change of the compiler or the kernels: each model's plan under each set of
-//! limits and precision, and the parameters that training leaves on each adapter of this machine.
+//! Records a baseline to compare before and after a change of the compiler or the kernels: each model's plan
+//! under each set of limits and precision, and a hash of the parameters after training on each adapter of
+//! this machine.
 //!
 //! `cargo bench --bench record > benches/results/record.tsv; git diff benches/results/record.tsv`
 //!
-//! `cargo bench --bench record -- plans` leaves out training. On software adapters (lavapipe of Mesa 22.3, SwiftShader) the
-//! hashes depend on the driver's version, so lines of one machine are compared.
+//! `cargo bench --bench record -- plans` leaves out training. On software adapters (lavapipe of Mesa 22.3,
+//! SwiftShader) the hashes depend on the driver's version, so compare only lines of one machine.
 
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
@@ -14,7 +15,7 @@ use wgrad::prelude::*;
 use wgrad::random;
 use wgrad::report::kept_bytes;
 
-/// Samples in a step for which each model is planned.
+/// Returns the batch size for which a model is planned.
 fn batch_of(model: &Model) -> usize {
     match (model.name, model.seq()) {
         ("unet", _) => 2,
@@ -25,8 +26,8 @@ fn batch_of(model: &Model) -> usize {
 
 const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::F16, Precision::Bf16];
 
-/// Models that software adapters train in seconds, with the rows and columns of an image or the tokens of a sequence, and
-/// samples in a step.
+/// Models that software adapters train in seconds: name, side of the image (`None` for the model's default)
+/// and batch size.
 const TRAINED: [(&str, Option<usize>, usize); 10] = [
     ("mlp", None, 16),
     ("digits", None, 16),
@@ -70,7 +71,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Columns of a plan: bytes created, bytes kept, dispatches, modelled milliseconds.
+/// Returns the columns of a plan: bytes created, bytes saved for the backward pass, dispatches, modelled
+/// milliseconds.
 fn planned(step: &TrainStep, limits: &str, precision: Precision) -> Result<String> {
     let of = Limits::named(limits).expect("one of the names");
     let options = PlanOptions { precision, ..PlanOptions::default() };
@@ -80,7 +82,7 @@ fn planned(step: &TrainStep, limits: &str, precision: Precision) -> Result<Strin
     Ok(format!("{}\t{}\t{dispatches}\t{ms:.3}", plan.footprint().total(), kept_bytes(&plan)))
 }
 
-/// A hash of all parameters after training on one made batch.
+/// Returns a hash of all parameters after training on one synthetic batch.
 fn trained(
     device: &Device,
     name: &str,

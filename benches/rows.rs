@@ -1,6 +1,7 @@
-//! Row kernels against the textbook's (`benches/rows/*.wgsl`: 256 threads for each row and a tree in workgroup memory), in
-//! bytes that must move per second of CPU time (software adapters) or of wall time, on every adapter:
-//! `cargo bench --bench rows [ADAPTER] [OPERATION] [COLUMNS]`. Both answers are compared.
+//! Compares row kernels with textbook kernels (`benches/rows/*.wgsl`: 256 threads for each row and a tree
+//! reduction in workgroup memory), in bytes that must move per second of CPU time (software adapters) or of
+//! wall time, on every adapter: `cargo bench --bench rows [ADAPTER] [OPERATION] [COLUMNS]`. The results of
+//! both are compared.
 
 #[path = "../src/bin/wgrad/cpu_time.rs"]
 mod cpu_time;
@@ -19,7 +20,8 @@ use wgrad::{Error, Result, random};
 const SHAPES: [[usize; 2]; 4] = [[1024, 1024], [8192, 768], [512, 50_257], [512, 50_260]];
 const EPS: f32 = 1e-5;
 
-/// A textbook kernel, with operands of our node for its bindings, and whether it takes columns instead of rows.
+/// A textbook kernel: the operands of wgrad's node for its bindings, and whether a workgroup takes a column
+/// instead of a row.
 struct Textbook {
     name: &'static str,
     wgsl: &'static str,
@@ -157,7 +159,7 @@ fn main() -> Result<()> {
 /// One dispatch, ready to be encoded.
 type Ready = (wgpu::ComputePipeline, wgpu::BindGroup, [u32; 3]);
 
-/// A buffer with a tensor's elements.
+/// Creates a buffer for a tensor's elements.
 fn buffer(device: &Device, bytes: u64, contents: Option<&[u8]>) -> wgpu::Buffer {
     let size = bytes.next_multiple_of(256);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
@@ -191,7 +193,8 @@ fn group(device: &Device, slots: &[u32], params: &[u32], memory: &[&wgpu::Buffer
     })
 }
 
-/// Seconds of our kernels and of the textbook's, after both gave the same answers.
+/// Returns the seconds of wgrad's kernels and of the textbook's, after checking that both give the same
+/// results.
 fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
     let limits = device.limits();
     let site = Site { op: &job.op, inputs: &job.inputs, outputs: &job.outputs, in_place: None, limits };
@@ -210,7 +213,8 @@ fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
             buffer(device, words.len() as u64 * 4, Some(bytemuck::cast_slice(&words)))
         })
         .collect();
-    // What the backward pass reads of the forward pass must be the forward pass's.
+    // The backward kernels read values of the forward pass, which must be consistent with their other
+    // operands.
     if let Op::CrossEntropyGrad = job.op {
         let (x, labels) = (job.inputs[0], job.inputs[1]);
         let outputs = [(labels.0, DType::F32), job.inputs[2]];
@@ -312,7 +316,8 @@ fn run(device: &Device, ready: &[Ready], times: usize) -> Result<()> {
     device.wait(Some(submission))
 }
 
-/// Seconds of one run: of CPU time where the adapter is the CPU. As many runs as take a tenth of a second.
+/// Returns the seconds of one run, in CPU time on software adapters. Repeats the run until the repetitions
+/// take a tenth of a second.
 fn seconds(device: &Device, ready: &[Ready]) -> Result<f64> {
     let software = device.adapter().kind == "software";
     let mut times = 1;

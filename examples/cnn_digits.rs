@@ -1,6 +1,8 @@
-//! Trains a small residual network on the handwritten digits of `examples/digits`, or on CIFAR-10 where its files are.
+//! Trains a small residual network on the handwritten digits of `examples/data`, or on CIFAR-10 from its
+//! binary files.
 //!
-//! `cargo run --release --example cnn_digits` reaches 98.5 % and more on the fifth of the digits that it never trains on.
+//! `cargo run --release --example cnn_digits` reaches 98.5 % and more on the fifth of the digits that it
+//! never trains on.
 
 mod support;
 
@@ -10,12 +12,12 @@ use std::time::Instant;
 
 use support::Arguments;
 use wgrad::Result;
+use wgrad::compile::PlanOptions;
 use wgrad::data::{Dataset, Loader, cifar10};
 use wgrad::graph::{Params, Tensor};
 use wgrad::models::ResNet;
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Schedule};
-use wgrad::plan::PlanOptions;
 use wgrad::train::{Callback, Classifier, TrainOptions, Trainer};
 
 const HELP: &str = "\
@@ -33,7 +35,7 @@ fn main() -> std::process::ExitCode {
     support::main(run)
 }
 
-/// A residual network over images that a loader hands over flat.
+/// A residual network over images that a loader provides as flat vectors.
 struct Network {
     params: Params,
     resnet: ResNet,

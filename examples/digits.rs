@@ -1,6 +1,8 @@
-//! Trains a small network on handwritten digits: 1,797 real images of 8×8 pixels (UCI, see `examples/data/README.md`).
+//! Trains a small network on handwritten digits: 1,797 real images of 8×8 pixels (UCI, see
+//! `examples/data/README.md`).
 //!
-//! `cargo run --release --example digits` reaches 97 % and more on the fifth of the images that it never trains on.
+//! `cargo run --release --example digits` reaches 97 % and more on the fifth of the images that it never
+//! trains on.
 
 mod support;
 
@@ -8,11 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
+use wgrad::compile::PlanOptions;
 use wgrad::data::{Dataset, Loader};
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::{Optimizer, Schedule};
-use wgrad::plan::PlanOptions;
 use wgrad::train::{Checkpoint, Metrics, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 

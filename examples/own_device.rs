@@ -1,14 +1,14 @@
-//! Training on a wgpu device that the app has opened already, in an app that has other things to do on it.
+//! Trains on a wgpu device that the app has already opened and also uses for other work.
 //!
 //! `cargo run --release --example own_device`
 
 use wgrad::prelude::*;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    // What an app with a window has done before it meets this crate.
+    // The setup that an app with a window has already done.
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default()))?;
-    // This crate's features, limits and memory hints; what else the app needs is added here.
+    // wgrad's features, limits and memory hints; an app adds here what else it needs.
     let descriptor = wgrad::device::descriptor(&adapter);
     let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
 
@@ -16,7 +16,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = Device::from_wgpu(device.clone(), queue.clone());
     println!("{device}");
 
-    // y = 3x - 1, found again from 64 points.
+    // Fits y = 3x - 1 to 64 points.
     let params = Params::new(1);
     let line = Linear::new(&params.scope("line"), 1, 1);
     let step = TrainStep::trace(&params, |g| {
@@ -32,7 +32,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     session.feed("y", &y)?;
     for _ in 0..100 {
         session.step()?;
-        // The app's own submissions may come in between: they share the queue.
+        // The app may submit its own work in between: both share the queue.
         queue.submit([]);
     }
     let (slope, offset) = (session.parameter("line.weight")?[0], session.parameter("line.bias")?[0]);

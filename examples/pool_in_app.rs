@@ -1,5 +1,5 @@
-//! An app with its own wgpu device takes its buffers from a pool: few large buffers in place of many small ones, and
-//! numbers that say where the memory is.
+//! An app with its own wgpu device takes its buffers from a pool: few large buffers in place of many small
+//! ones, and statistics that show where the memory is.
 //!
 //! `cargo run --release --example pool_in_app && wgrad replay target/pool_in_app.csv`
 
@@ -7,7 +7,7 @@ use wgrad::Bytes;
 use wgrad::memory::trace::write_events;
 use wgrad::memory::{Backing, Block, Pool, PoolOptions, Request};
 
-/// Everything in one bind group is `read_write`: wgpu tracks whole buffers, and blocks may share one.
+/// All bindings of a bind group are `read_write`: wgpu tracks whole buffers, and blocks may share one.
 const MOVE: &str = "
 @group(0) @binding(0) var<storage, read_write> position: array<vec4f>;
 @group(0) @binding(1) var<storage, read_write> velocity: array<vec4f>;
@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation })
     };
 
-    // The pool asks for pages, and this closure makes them. Where the device refuses, the pool first gives back what is
-    // idle, and then says which block did not fit.
+    // This closure creates the pages that the pool requests. If the device refuses, the pool first releases
+    // its idle pages and then reports which block did not fit.
     let pages = |bytes| -> Result<wgpu::Buffer, wgpu::Error> {
         let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::STORAGE;
@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the first spark moved from 1 to {}\n", position[0]);
     print_statistics("three kinds of particles", &pool);
 
-    // The rain stops. What is submitted later runs later, so that its memory could be handed out again at once.
+    // The rain stops. Work that is submitted later runs later, so its memory can be reused at once.
     for block in particles.pop().into_iter().flatten() {
         pool.free(block)?;
     }
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Under PyTorch's names, so that they can be held beside `torch.cuda.memory_stats()`.
+/// Prints statistics under PyTorch's names, for comparison with `torch.cuda.memory_stats()`.
 fn print_statistics<B: Backing>(when: &str, pool: &Pool<B>) {
     let stats = pool.stats();
     println!("{when:<30} {:>12} {:>12}", "current", "peak");

@@ -6,4 +6,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WGRAD_TABLES=write cargo test --release --no-default-features --test tables -- --test-threads 1
 # What the documents show of `wgrad plan`.
-WGRAD_TABLES=write cargo test --release --all-features --test cli the_documents_show
+WGRAD_TABLES=write cargo test --release --all-features --test cli documents_show_the_printed_plans

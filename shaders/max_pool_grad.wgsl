@@ -32,7 +32,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
                 continue;
             }
             let o = base + oy * p.result.y + ox;
-            let tap = at[o / 4u] >> (8u * (o % 4u)) & 255u;
+            let tap = (at[o / 4u] >> (8u * (o % 4u))) & 255u;
             if (tap == (r - 1u) * p.kernel.y + s - 1u) {
                 sum += dy[o];
             }

@@ -45,7 +45,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     // 1 / 2π: a radian as a fraction of a turn.
     var turns = vec2(0x9391054au, 0x28be60dbu);
     for (var k = 0u; k < p.bits; k++) {
-        if ((c >> k & 1u) == 1u) {
+        if (((c >> k) & 1u) == 1u) {
             let two = p.powers[k / 2u];
             turns = times(turns, select(two.xy, two.zw, (k & 1u) == 1u));
         }

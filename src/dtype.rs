@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_come_in_whole_words() {
+    fn sizes_of_16_bit_tensors_are_whole_words() {
         assert_eq!([0, 1, 2, 3].map(|n| DType::F16.bytes(n)), [0, 4, 4, 8]);
         assert_eq!(DType::BF16.bytes(u64::MAX), u64::MAX, "it saturates");
         assert_eq!(DType::U32.bytes(3), 12);

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_escaped_and_what_is_no_number_is_null() {
+    fn text_is_escaped_and_non_finite_numbers_are_null() {
         let value = Json::object([
             ("a \"b\"\n\u{1}", Json::list(["</script>", "\\"])),
             ("n", Json::list([f64::NAN, f64::INFINITY, 0.5])),

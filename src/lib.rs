@@ -28,7 +28,7 @@
 pub mod autodiff;
 #[cfg(any(feature = "gpu", test))]
 pub mod check;
-mod compile;
+pub mod compile;
 pub mod data;
 #[cfg(feature = "gpu")]
 pub mod device;
@@ -45,7 +45,7 @@ pub mod memory;
 pub mod models;
 pub mod nn;
 pub mod optim;
-pub mod plan;
+
 pub mod progress;
 pub mod random;
 pub mod reference;
@@ -60,6 +60,7 @@ pub use units::Bytes;
 
 /// What most programs need: `use wgrad::prelude::*`.
 pub mod prelude {
+    pub use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
     #[cfg(feature = "gpu")]
     pub use crate::device::{Device, DeviceOptions, Select};
     pub use crate::dtype::{DType, Precision};
@@ -71,7 +72,6 @@ pub mod prelude {
     pub use crate::limits::Limits;
     pub use crate::nn::{Dropout, Linear, Module};
     pub use crate::optim::{Adam, AdamW, Clip, Optimizer, Schedule, Sgd};
-    pub use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
     pub use crate::report::Estimate;
     #[cfg(feature = "gpu")]
     pub use crate::train::{TrainOptions, Trainer};

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_listed_name_is_known_and_no_other() {
+    fn exactly_the_listed_names_are_known() {
         for name in Limits::NAMES {
             assert_eq!(Limits::named(name).map(|l| l.name).as_deref(), Some(name));
         }

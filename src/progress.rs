@@ -138,7 +138,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn tasks_inside_of_a_task_are_parts_of_its_unit() {
+    fn nested_tasks_are_parts_of_a_unit_of_the_outer_task() {
         let heard = Rc::new(RefCell::new(Vec::new()));
         let list = Rc::clone(&heard);
         watch(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_may_be_unknown_and_a_watcher_may_work() {
+    fn total_may_be_unknown_and_watchers_may_start_tasks() {
         let heard = Rc::new(RefCell::new(Vec::new()));
         let list = Rc::clone(&heard);
         watch(

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_the_distributions() {
+    fn moments_match_the_distributions() {
         let n = 100_000u64;
         let k = key(7, "fc1.weight");
         let mean = |f: &dyn Fn(u64) -> f64| (0..n).map(f).sum::<f64>() / n as f64;

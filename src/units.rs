@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binary_units_with_one_decimal() {
+    fn bytes_are_printed_in_binary_units_with_one_decimal() {
         let cases = [
             (0, "0 B"),
             (1023, "1023 B"),

@@ -1,5 +1,5 @@
-//! The `wgrad` program as its users run it: what it prints, and what it says of mistakes. Cargo builds the program
-//! for this test alone, with the feature `cli`, which the other tests do without.
+//! The `wgrad` program as its users run it: its output and its error messages. Cargo builds the program for
+//! this test alone, with the feature `cli`, which the other tests do not need.
 
 mod support;
 
@@ -9,17 +9,17 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::devices;
+use wgrad::compile::PlanOptions;
 use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::Adam;
-use wgrad::plan::PlanOptions;
 
 fn wgrad(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wgrad")).args(arguments).output().expect("the program starts")
 }
 
-/// What it prints as JSON; it must succeed.
+/// Returns what the program prints as JSON; it must succeed.
 fn json(arguments: &[&str]) -> Value {
     let output = wgrad(arguments);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -27,7 +27,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{arguments:?}: {e} in\n{text}"))
 }
 
-/// What it says when it refuses.
+/// Returns what the program prints on standard error; it must fail.
 fn refusal(arguments: &[&str]) -> String {
     let output = wgrad(arguments);
     assert!(!output.status.success(), "{arguments:?} was accepted");
@@ -35,7 +35,7 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_kernel_is_measured_and_right_on_every_adapter() {
+fn bench_measures_every_kernel_and_matches_the_twin() {
     let jobs = [
         ("matmul", "65x33x129"),
         ("conv", "2x3x5x9x3x2"),
@@ -58,9 +58,10 @@ fn every_kernel_is_measured_and_right_on_every_adapter() {
     }
 }
 
-/// Operands in 16 bits: read as they are, or through the casts of a plan, and the twin's are rounded alike.
+/// 16-bit operands are read directly or through the casts of a plan; the twin's operands are rounded the same
+/// way.
 #[test]
-fn kernels_are_measured_with_operands_in_16_bits() {
+fn bench_of_16_bit_operands_moves_fewer_bytes_and_matches_the_twin() {
     let jobs = [
         ("matmul", "65x33x129", "matmul"),
         ("conv", "2x13x25x9x3x2", "conv"),
@@ -85,10 +86,10 @@ fn kernels_are_measured_with_operands_in_16_bits() {
                 let result = bench(dtype);
                 assert_eq!(result["dtype"], dtype);
                 let variant = result["variant"].as_str().expect("text");
-                // Chains are named for what they compute.
+                // Fused chains are named after their operations.
                 assert!(variant.contains(part) && (variant.contains(dtype) || part == "add"), "{result}");
                 assert!(bytes(&result) < 0.95 * bytes(&wide), "{result} and {wide}");
-                // A weight in 16 bits may be rounded to the neighbour of the twin's.
+                // A 16-bit weight may round to the neighbour of the twin's weight.
                 let allowed = if kernel == "adamw" { 1e-2 } else { 1e-5 };
                 assert!(result["max_error"].as_f64() < Some(allowed), "{result}");
             }
@@ -103,7 +104,7 @@ fn kernels_are_measured_with_operands_in_16_bits() {
 }
 
 #[test]
-fn a_way_to_compute_can_be_asked_for() {
+fn bench_variant_selects_the_kernel() {
     for device in devices() {
         let name = &device.adapter().name;
         for (kernel, size, variant) in
@@ -130,7 +131,7 @@ fn a_way_to_compute_can_be_asked_for() {
 }
 
 #[test]
-fn a_kernels_mistaken_size_is_told() {
+fn bench_rejects_invalid_sizes() {
     let text = refusal(&["bench", "softmax", "--size", "12"]);
     assert!(text.contains("--size 12") && text.contains("rowsxcolumns"), "{text}");
     let text = refusal(&["bench", "matmul", "--size", "0"]);
@@ -139,7 +140,8 @@ fn a_kernels_mistaken_size_is_told() {
     assert!(text.contains("--size belongs to a kernel") && text.contains("matmul"), "{text}");
 }
 
-/// Runs the program, reads a little and goes away, as `head` does.
+/// Runs the program, reads 16 bytes and closes the pipe, as `head` does. Returns whether it succeeded, and
+/// its standard error.
 fn read_a_little(arguments: &[&str]) -> (bool, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_wgrad"))
         .args(arguments)
@@ -156,7 +158,7 @@ fn read_a_little(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn passes_are_printed_with_what_each_changes() {
+fn plan_passes_lists_every_pass_with_its_effect() {
     let arguments = ["plan", "cnn", "--batch", "16", "--passes"];
     let output = wgrad(&arguments);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -174,8 +176,8 @@ fn passes_are_printed_with_what_each_changes() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
-    // More than a pipe holds.
+fn closed_output_pipe_is_not_an_error() {
+    // The output is larger than a pipe's buffer.
     for arguments in [&["plan", "resnet18", "--json"][..], &["plan", "resnet50", "--summary"]] {
         assert_eq!(read_a_little(arguments), (true, String::new()), "{arguments:?}");
     }
@@ -190,7 +192,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_plan_over_its_budget_is_written_down_where_it_was_asked_for() {
+fn plan_over_its_budget_writes_a_failure_report() {
     let folder = std::env::temp_dir().join(format!("wgrad-cli-failures-{}", std::process::id()));
     let path = folder.display().to_string();
     let text = refusal(&["bench", "mlp", "--budget", "1MB", "--failures", &path]);
@@ -201,12 +203,12 @@ fn a_plan_over_its_budget_is_written_down_where_it_was_asked_for() {
     assert!(known["error"].as_str().is_some_and(|error| text.contains(error)), "{known} and {text}");
     assert!(known["estimate"]["planned_bytes"].as_u64() > Some(1_000_000), "{known}");
     std::fs::remove_dir_all(&folder).unwrap();
-    // A mistake needs no report.
+    // A mistake in the arguments needs no report.
     assert!(!refusal(&["bench", "mlp", "--steps", "0"]).contains("what is known"));
 }
 
 #[test]
-fn long_work_says_nothing_in_a_pipe() {
+fn no_progress_is_printed_to_a_pipe() {
     let long = ["plan", "resnet50", "--batch", "64", "--budget", "2GB", "--recompute", "auto"];
     let output = wgrad(&long);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -214,9 +216,9 @@ fn long_work_says_nothing_in_a_pipe() {
     assert_eq!(wgrad(&[&long[..], &["--quiet"]].concat()).stdout, output.stdout);
 }
 
-/// What a plan saves by computing again and by merging can be turned off, each alone, and the answer says so.
+/// Recomputation and fusion can be turned off, each alone, and the output shows it.
 #[test]
-fn what_is_computed_again_can_be_turned_off() {
+fn recomputation_and_fusion_can_be_turned_off() {
     let plan = |more: &[&str]| {
         json(&[&["plan", "resnet18", "--batch", "8", "--optimizer", "momentum", "--json"][..], more].concat())
     };
@@ -234,17 +236,17 @@ fn what_is_computed_again_can_be_turned_off() {
     assert_eq!(old["hash"], apart["hash"], "--unfused goes on to work");
 }
 
-/// What comes before the numbers of a printed line: it says which line of another run is the same.
+/// Returns the label before the numbers of a printed line, which identifies the same line of another run.
 fn label(line: &str) -> &str {
     let text = line.trim_start();
     let end = text.find("  ").into_iter().chain(text.find(": ")).min();
     &text[..end.unwrap_or(text.len())]
 }
 
-/// What the documents show of `wgrad plan` without a budget is what it prints: their lines, in order, `…` for any others.
-/// `scripts/tables.sh` writes them anew.
+/// The documents show the output of `wgrad plan` without a budget: its lines, in order, with `…` for lines
+/// left out. `scripts/tables.sh` rewrites them.
 #[test]
-fn the_documents_show_what_is_printed() {
+fn documents_show_the_printed_plans() {
     let write = std::env::var("WGRAD_TABLES").as_deref() == Ok("write");
     let mut shown = 0;
     for file in ["docs/out-of-memory.md", "docs/fit.md"] {
@@ -286,7 +288,7 @@ fn the_documents_show_what_is_printed() {
 }
 
 #[test]
-fn what_is_offloaded_is_counted_and_mistakes_are_told() {
+fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     let plan = |offload: &str| json(&["plan", "mlp", "--batch", "64", "--offload", offload, "--json"]);
     let (off, optimizer, both) = (plan("off"), plan("optimizer"), plan("optimizer,activations:1MB"));
     let total = |plan: &Value| plan["device_bytes"]["total"].as_u64().expect("a number");
@@ -296,7 +298,7 @@ fn what_is_offloaded_is_counted_and_mistakes_are_told() {
     assert_eq!(optimizer["moved_bytes"], 2 * host);
     assert!(both["host_bytes"].as_u64() > Some(host));
     assert!(optimizer["device_bytes"]["offload"].as_u64() > Some(0));
-    // Twice the rate, half the time.
+    // Twice the rate takes half the time.
     let fast = ["--offload", "optimizer", "--roofline", "9.3e12,732e9,24e9", "--json"];
     let fast = json(&[&["plan", "mlp", "--batch", "64"][..], &fast].concat());
     let share = |plan: &Value| plan["moved_time_fraction"].as_f64().expect("a number");
@@ -311,9 +313,9 @@ fn what_is_offloaded_is_counted_and_mistakes_are_told() {
     assert!(text.contains("two or three rates"), "{text}");
 }
 
-/// What wgpu reserves stands under what is created, where its allocator tells.
+/// The bytes that wgpu reserves are printed below the bytes created, where its allocator reports them.
 #[test]
-fn a_bench_says_what_is_reserved() {
+fn bench_reports_reserved_bytes() {
     for device in devices() {
         let name = &device.adapter().name;
         let bench = ["bench", "mlp", "--batch", "64", "--steps", "1", "--adapter", name];
@@ -333,7 +335,7 @@ fn a_bench_says_what_is_reserved() {
 }
 
 #[test]
-fn a_bench_goes_on_where_memory_ends() {
+fn bench_refits_when_memory_runs_out() {
     for device in devices() {
         let name = &device.adapter().name;
         let less =
@@ -358,7 +360,7 @@ fn a_bench_goes_on_where_memory_ends() {
 }
 
 #[test]
-fn a_packing_that_was_not_searched_for_is_not_said_to_be_proved() {
+fn unsearched_packing_is_not_reported_as_proved() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/problems/known/gap-0.csv");
     let said = |more: &[&str]| {
         let output = wgrad(&[&["pack", file], more].concat());
@@ -371,9 +373,9 @@ fn a_packing_that_was_not_searched_for_is_not_said_to_be_proved() {
     assert!(searched.contains("lower bound  5 ") && searched.contains("yes, proved"), "{searched}");
 }
 
-/// A plan is the same whatever its process planned before.
+/// A plan does not depend on what its process planned before.
 #[test]
-fn hashes_are_the_same_in_every_process() {
+fn plan_hashes_are_the_same_in_every_process() {
     let plan = |precision, fuse| {
         let step = Model::named("cnn", 0).expect("there").train_step(128).expect("valid");
         let options =

@@ -1,4 +1,5 @@
-//! A weight file is never in the host's memory as a whole. A test of its own, because it counts the bytes of every allocation.
+//! A weight file is never in the host's memory as a whole. This is a separate test program because it counts
+//! the bytes of every allocation.
 #![cfg(feature = "safetensors")]
 #![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 
@@ -9,11 +10,12 @@ use std::cell::Cell;
 
 use safetensors::tensor::{Dtype, TensorView};
 use support::{devices, on_each};
+use wgrad::compile::Forward;
 use wgrad::exec::{Session, read_notes};
 use wgrad::graph::{Init, Params};
-use wgrad::plan::Forward;
 
-/// Bytes of the heap that this thread holds, and the most since [`peak_of`] began.
+/// A global allocator that counts the heap bytes that this thread holds, and their peak since [`peak_of`]
+/// began.
 struct Counting;
 
 thread_local! {
@@ -21,7 +23,7 @@ thread_local! {
 }
 
 fn count(bytes: i64) {
-    // While a thread ends its counter is gone, and nothing measured runs any more.
+    // While a thread exits, its counter no longer exists; nothing measured runs at that point.
     let _ = HELD.try_with(|held| {
         let (now, peak) = held.get();
         held.set((now + bytes, peak.max(now + bytes)));
@@ -44,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` adds to this thread's heap at a time.
+/// Returns the peak of the heap bytes that `work` adds on this thread.
 fn peak_of(work: impl FnOnce()) -> u64 {
     let (before, _) = HELD.get();
     HELD.set((before, before));
@@ -52,9 +54,10 @@ fn peak_of(work: impl FnOnce()) -> u64 {
     (HELD.get().1 - before).max(0) as u64
 }
 
-/// 32 tensors of 1 MiB as `f32`, in a file of 32 and one of 64 MiB: one tensor at a time is in memory, and a piece of the file.
+/// 32 tensors of 1 MiB as `f32`, in a file of 32 MiB and one of 64 MiB: only one tensor and one piece of the
+/// file are in memory at a time.
 #[test]
-fn a_file_is_read_tensor_by_tensor() {
+fn loading_a_file_holds_one_tensor_at_a_time() {
     const ONE: usize = 1 << 20;
     let names: Vec<String> = (0..32).map(|i| format!("w{i}")).collect();
     let params = Params::new(0);

@@ -1,5 +1,5 @@
-//! The binned strategy takes no heap memory once it is warm. A program of its own, because it counts every allocation of
-//! the process.
+//! The binned strategy allocates no heap memory once it is warm. This is a separate test program because it
+//! counts every allocation of the process.
 #![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ struct Counting;
 // SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // While a thread ends its counter is gone, and nothing measured runs any more.
+        // While a thread exits, its counter no longer exists; nothing measured runs at that point.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         unsafe { System.alloc(layout) }
     }
@@ -35,14 +35,14 @@ fn count(work: impl FnOnce()) -> u64 {
     COUNT.get() - before
 }
 
-/// Sizes and victims of a fixed random sequence.
+/// Returns a fixed random sequence of sizes and of blocks to free.
 fn sequence() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |x| Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)))
         .map(|x| x >> 33)
 }
 
 #[test]
-fn warm_bins_take_no_heap_memory() {
+fn warm_bins_allocate_no_heap_memory() {
     let run = |kind: Kind| {
         let mut strategy = kind.build(256).expect("a power of two");
         strategy.add_page(0, 1 << 32, 1).expect("a fresh page");
@@ -58,7 +58,7 @@ fn warm_bins_take_no_heap_memory() {
                 }
             }
         };
-        // The tables grow to the most holes that there ever are, which is soon reached.
+        // The tables grow until they hold the maximum number of holes, which is reached within a few rounds.
         (0..8).for_each(|_| round());
         count(round)
     };
@@ -67,7 +67,7 @@ fn warm_bins_take_no_heap_memory() {
 }
 
 #[test]
-fn a_warm_pool_takes_no_heap_memory() {
+fn warm_pool_allocates_no_heap_memory() {
     let mut pool = Pool::new(PoolOptions::default(), Offsets).expect("valid options");
     let names: Vec<String> = (0..100).map(|i| format!("layer{i}.weight")).collect();
     let mut live = Vec::with_capacity(100);

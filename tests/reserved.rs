@@ -1,5 +1,5 @@
-//! Bytes created, seen from outside: wgpu's own allocator has every buffer of a session and nothing else of it, and with this
-//! crate's descriptor it takes little more from the driver.
+//! The bytes that a session creates, measured from outside: wgpu's own allocator has every buffer of a
+//! session and nothing else of it, and with wgrad's descriptor it reserves little more from the driver.
 
 mod support;
 
@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 
 use support::skip::skip;
 use support::{noise, some_labels};
+use wgrad::compile::{Offload, Plan, PlanOptions};
 use wgrad::device::{Device, DeviceOptions, Select, descriptor};
 use wgrad::exec::{Debug, Session};
 use wgrad::models::Model;
-use wgrad::plan::{Offload, Plan, PlanOptions};
 
-/// What docs/out-of-memory.md says of `descriptor`: reserved is what is created, this share of it, and this much for each kind of
-/// memory.
+/// The bound of docs/out-of-memory.md for `descriptor`: reserved bytes are at most the created bytes, plus
+/// this share of them, plus this many bytes for each kind of memory.
 const SHARE: f64 = 0.05;
 const BLOCK: u64 = 4 << 20;
 
-/// Live allocations by name: how many, and how many bytes.
+/// Live allocations by name: their count and their bytes.
 type Allocations = BTreeMap<String, (u64, u64)>;
 
-/// Devices of an app's own on every adapter that wgrad would use, with the descriptor's memory hints or others.
+/// Calls `body` with an app's own device on every adapter that wgrad would use, with the descriptor's memory
+/// hints or others.
 fn on_each_app(hints: Option<&wgpu::MemoryHints>, body: impl Fn(Device)) {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let usable: Vec<_> = Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
@@ -47,7 +48,7 @@ fn plan(name: &str, batch: usize, offload: Offload, device: &Device) -> Plan {
     step.plan(&PlanOptions { offload, ..PlanOptions::default() }, device.limits()).expect("planned")
 }
 
-/// `None` where the backend does not report.
+/// Returns the live allocations; `None` where the backend does not report them.
 fn allocations(device: &Device) -> Option<Allocations> {
     device.wait(None).expect("it runs");
     let report = device.wgpu_device().generate_allocator_report();
@@ -72,12 +73,12 @@ fn train(session: &mut Session) {
     session.loss().expect("finite");
 }
 
-/// The allocator's list before a session, while it trains, and after it: the difference is the session's buffers, each by its
-/// name, in number and in bytes but for the rounding of each.
+/// Compares the allocator's list before a session, while it trains, and after it. The difference is the
+/// session's buffers, each by its name, in number and, up to the rounding of each, in bytes.
 #[test]
-fn the_allocator_has_what_a_session_creates() {
+fn allocations_match_the_buffers_of_a_session() {
     on_each_app(None, |device| {
-        // wgpu gives its own staging of the start back after the first submit.
+        // wgpu releases its initial staging memory after the first submit.
         let encoder = device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         device.submit(encoder).expect("nothing to do");
         let Some(before) = allocations(&device) else { return };
@@ -97,7 +98,7 @@ fn the_allocator_has_what_a_session_creates() {
             let created = session.device_bytes();
             println!("{}: {created} created, {bytes} allocated", device.adapter().name);
             assert!((created..=created + 256 * count).contains(&bytes), "{created} created: {of_session:?}");
-            // The largest by name, each on its own.
+            // The largest buffers, by name, each a separate allocation.
             let footprint = session.footprint();
             for (name, wanted) in [("persistent.0", footprint.persistent), ("step.0", footprint.step)] {
                 let (count, bytes) = of_session[name];
@@ -114,10 +115,10 @@ fn the_allocator_has_what_a_session_creates() {
     });
 }
 
-/// What wgpu takes from the driver for a session: little more than the session creates with the descriptor's hints, several times
-/// as much with wgpu's own.
+/// wgpu reserves little more from the driver than the session creates with the descriptor's hints, and
+/// several times as much with wgpu's own.
 #[test]
-fn little_more_is_reserved_than_is_created() {
+fn reserved_bytes_stay_close_to_created_bytes() {
     let jobs = [("digits", 32), ("mlp", 128), ("cnn", 128), ("lenet", 512), ("gpt-nano", 4)];
     for (name, batch) in jobs {
         let default = (name == "mlp").then_some(wgpu::MemoryHints::Performance);
@@ -140,7 +141,7 @@ fn little_more_is_reserved_than_is_created() {
                     assert!(driver.reserved >= 64 << 20, "{what}: the page says that it is more");
                     return;
                 }
-                // A GPU may have its own, one that the host writes and one that it reads.
+                // A GPU may have three kinds of memory: device-local, host-writable and host-readable.
                 let kinds = if adapter.kind == "software" { 1 } else { 3 };
                 let most = created + (SHARE * created as f64) as u64 + kinds * BLOCK;
                 assert!(driver.reserved <= most, "{what}: the page says that it is {most} at most");
@@ -149,9 +150,10 @@ fn little_more_is_reserved_than_is_created() {
     }
 }
 
-/// A device that an app opens with the descriptor takes the plans of one that this crate opens, but for cooperative matrices.
+/// A device that an app opens with the descriptor has the limits of one that wgrad opens, except for
+/// cooperative matrices.
 #[test]
-fn the_descriptor_gives_an_app_the_same_limits() {
+fn descriptor_gives_an_app_the_same_limits() {
     on_each_app(None, |app| {
         let select = Select::Named(app.adapter().name.clone());
         let own = Device::open(&DeviceOptions { select, cooperative: false, ..DeviceOptions::default() });

@@ -1,5 +1,5 @@
-//! Every kernel with every set of constants: parsed, validated with the capabilities it needs and no more, and translated
-//! for Vulkan, Metal and DirectX. No GPU takes part.
+//! Every kernel with every set of constants is parsed, validated with exactly the capabilities that it needs,
+//! and translated for Vulkan, Metal and DirectX. No GPU is needed.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -8,26 +8,27 @@ use std::path::Path;
 use naga::back::{hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
+use wgrad::compile::PlanOptions;
 use wgrad::dtype::Precision;
 use wgrad::kernels::{Held, Kernel, MAX_PARAMS, cooperating, in_long_words, reading, table};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::lower::products::{ROWS, Row};
 use wgrad::models::{Model, ModelOptions};
-use wgrad::plan::PlanOptions;
 
 fn parse(kernel: &Kernel) -> Module {
-    parse_text(kernel, &kernel.source())
+    parse_source(kernel, &kernel.source())
 }
 
-fn parse_text(kernel: &Kernel, text: &str) -> Module {
+fn parse_source(kernel: &Kernel, text: &str) -> Module {
     naga::front::wgsl::parse_str(text)
         .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(text)))
 }
 
-/// Subgroup operations, conversions, `f16`, words of 64 bits and cooperative matrices where the text has some; nothing else.
+/// Returns the capabilities that the source needs: subgroup operations, conversions, `f16`, 64-bit words and
+/// cooperative matrices.
 fn capabilities(kernel: &Kernel) -> Capabilities {
     let source = kernel.source();
-    // Compute shaders of CPU adapters and browsers have the conversion; no kernel for a GPU counts on it.
+    // CPU adapters and browsers support this conversion; no kernel for a GPU relies on it.
     let needs = [
         ("subgroup", Capabilities::SUBGROUP),
         ("unpack2x16float", Capabilities::SHADER_FLOAT16_IN_FLOAT32),
@@ -39,16 +40,16 @@ fn capabilities(kernel: &Kernel) -> Capabilities {
 }
 
 fn check(kernel: &Kernel, module: &Module, capabilities: Capabilities) -> ModuleInfo {
-    check_text(kernel, &kernel.source(), module, capabilities)
+    check_source(kernel, &kernel.source(), module, capabilities)
 }
 
-fn check_text(kernel: &Kernel, text: &str, module: &Module, capabilities: Capabilities) -> ModuleInfo {
+fn check_source(kernel: &Kernel, text: &str, module: &Module, capabilities: Capabilities) -> ModuleInfo {
     let checked = Validator::new(ValidationFlags::all(), capabilities).validate(module);
     checked.unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(text)))
 }
 
-/// Kernels that are written for the chains of some networks.
-fn written() -> Vec<&'static Kernel> {
+/// Returns kernels that are generated for the fused chains of some networks.
+fn generated_kernels() -> Vec<&'static Kernel> {
     let mut kernels: Vec<&'static Kernel> = Vec::new();
     for (name, precision, side) in [
         ("resnet18", Precision::F32, None),
@@ -79,7 +80,7 @@ fn written() -> Vec<&'static Kernel> {
     kernels
 }
 
-/// Products of operands that are held in every way.
+/// Returns products for every combination of operand formats.
 fn products() -> Vec<&'static Kernel> {
     let formats = Held::ALL.into_iter().flat_map(|a| Held::ALL.map(|b| [a, b]));
     let formats: Vec<_> = formats.filter(|held| *held != [Held::F32; 2]).collect();
@@ -91,7 +92,7 @@ fn products() -> Vec<&'static Kernel> {
     kernels
 }
 
-/// Convolutions and the gradients of their weights by cooperative matrices, of images in 32 and in 16 bits.
+/// Returns convolutions and their weight gradients by cooperative matrices, for images in 32 and in 16 bits.
 fn cooperating_convolutions() -> Vec<&'static Kernel> {
     let bases = table::CONV_TILED64.as_flattened().iter().chain(&table::CONV_WEIGHT_TILED64);
     let of = |base| {
@@ -100,28 +101,28 @@ fn cooperating_convolutions() -> Vec<&'static Kernel> {
     bases.flat_map(of).collect()
 }
 
-/// Kernels that go through memory in words of 64 bits.
+/// Returns the kernels that access memory in 64-bit words.
 fn in_words_of_64_bits() -> Vec<&'static Kernel> {
-    let bases = table::ALL.iter().copied().chain(written());
+    let bases = table::ALL.iter().copied().chain(generated_kernels());
     let long: Vec<_> = bases.filter(|base| in_long_words(base) != *base).map(in_long_words).collect();
     assert!(long.len() >= 50, "only {} kernels in words of 64 bits", long.len());
     long
 }
 
-/// Kernels that are made from those in the table.
-fn made() -> Vec<&'static Kernel> {
-    [products(), cooperating_convolutions(), in_words_of_64_bits(), written()].concat()
+/// Returns all kernels that are derived from those in the table.
+fn derived_kernels() -> Vec<&'static Kernel> {
+    [products(), cooperating_convolutions(), in_words_of_64_bits(), generated_kernels()].concat()
 }
 
 fn every_kernel(body: impl Fn(&Kernel, &Module)) {
     assert!(table::ALL.len() >= 30);
-    for kernel in table::ALL.iter().copied().chain(made()) {
+    for kernel in table::ALL.iter().copied().chain(derived_kernels()) {
         body(kernel, &parse(kernel));
     }
 }
 
 #[test]
-fn bindings_are_what_the_table_says() {
+fn bindings_match_the_kernel_table() {
     every_kernel(|kernel, module| {
         let mut slots = BTreeSet::new();
         let mut shared = 0;
@@ -163,8 +164,8 @@ fn software_adapters_copy_parameters_first() {
         assert_eq!(kernel.source_for(AdapterClass::Discrete), kernel.source(), "{}", kernel.name);
         if copies {
             copied.set(copied.get() + 1);
-            let module = parse_text(kernel, &text);
-            let info = check_text(kernel, &text, &module, capabilities(kernel));
+            let module = parse_source(kernel, &text);
+            let info = check_source(kernel, &text, &module, capabilities(kernel));
             kernel.variants.iter().for_each(|variant| translates(kernel, &module, &info, variant));
         }
     });
@@ -172,7 +173,7 @@ fn software_adapters_copy_parameters_first() {
 }
 
 #[test]
-fn workgroups_are_what_the_table_says() {
+fn workgroup_sizes_match_the_kernel_table() {
     every_kernel(|kernel, module| {
         let info = check(kernel, module, capabilities(kernel));
         let mut most = 0;
@@ -181,7 +182,7 @@ fn workgroups_are_what_the_table_says() {
             let [entry] = &module.entry_points[..] else { panic!("{}: not one entry point", kernel.name) };
             assert_eq!((entry.name.as_str(), entry.stage), ("main", ShaderStage::Compute), "{}", kernel.name);
             let threads: u32 = entry.workgroup_size.iter().product();
-            // Grids of threads are folded by the table's number, so it may not be more than there are.
+            // Grids of threads are folded by the table's number, so it may not exceed the number of threads.
             let decided = variant.iter().any(|(name, _)| name.starts_with("LANES"));
             assert!(decided || threads == kernel.workgroup, "{} with {variant:?}: {threads}", kernel.name);
             assert!(threads <= 256, "{}: more threads than every adapter has", kernel.name);
@@ -206,7 +207,7 @@ fn specialized<'a>(
         .unwrap_or_else(|e| panic!("{} with {variant:?}: {e:?}", kernel.name))
 }
 
-/// For Vulkan, Metal and DirectX, where they have what the kernel needs.
+/// Translates a variant for Vulkan, Metal and DirectX, where they support what the kernel needs.
 fn translates(kernel: &Kernel, module: &Module, info: &ModuleInfo, variant: &[(&str, f64)]) {
     let entry = || Some((ShaderStage::Compute, "main".to_owned()));
     let needs = capabilities(kernel);
@@ -218,7 +219,7 @@ fn translates(kernel: &Kernel, module: &Module, info: &ModuleInfo, variant: &[(&
     let words = spv::write_vec(&module, &info, &target, Some(&options))
         .unwrap_or_else(|e| panic!("{what} as SPIR-V: {e}"));
     assert_eq!(words[0], 0x0723_0203, "{what}: SPIR-V's magic number");
-    // Metal has cooperative matrices of 8 × 8 alone, DirectX none that WGSL knows.
+    // Metal has only 8 × 8 cooperative matrices, and DirectX none that WGSL can express.
     let cooperates = needs.contains(Capabilities::COOPERATIVE_MATRIX);
     if !cooperates || kernel.source().contains("coop_mat8x8") {
         let options = msl::PipelineOptions { entry_point: entry(), ..msl::PipelineOptions::default() };
@@ -255,7 +256,7 @@ fn every_variant_translates_for_every_backend() {
 }
 
 #[test]
-fn every_file_is_used_and_short() {
+fn every_shader_file_is_used_and_short() {
     let shaders = Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders");
     let mut files = Vec::new();
     for folder in [shaders.clone(), shaders.join("prelude")] {
@@ -268,7 +269,7 @@ fn every_file_is_used_and_short() {
         }
     }
     assert!(files.len() > 30);
-    let made = made();
+    let made = derived_kernels();
     for path in files {
         let text = std::fs::read_to_string(&path).expect("text");
         let used = table::ALL.iter().chain(&made).any(|kernel| kernel.parts.contains(&text.as_str()));
@@ -279,8 +280,8 @@ fn every_file_is_used_and_short() {
 }
 
 #[test]
-fn names_are_unique() {
-    // A device finds a compiled pipeline by name and constants.
+fn kernel_names_are_unique() {
+    // Names identify the kernels of the table in reports and tests.
     let names: BTreeSet<&str> = table::ALL.iter().map(|kernel| kernel.name).collect();
     assert_eq!(names.len(), table::ALL.len());
 }

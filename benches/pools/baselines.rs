@@ -1,4 +1,4 @@
-//! Our strategies and other people's allocators behind one interface.
+//! wgrad's strategies and third-party allocators behind one interface.
 
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
@@ -7,16 +7,16 @@ use std::ptr::NonNull;
 
 use wgrad::memory::{Handle, Strategy};
 
-/// Something that places blocks. The ids are the workload's.
+/// An allocator under test. The ids are the workload's.
 pub trait Contender {
-    /// Whether there was room.
+    /// Returns whether there was room.
     fn alloc(&mut self, id: usize, size: u64) -> bool;
     fn free(&mut self, id: usize);
 }
 
 pub const GRANULE: u64 = 256;
 
-/// A strategy in one page.
+/// A strategy with one page.
 pub struct Ours<S> {
     strategy: S,
     blocks: Vec<Option<Handle>>,
@@ -94,12 +94,12 @@ impl Contender for RangeAlloc {
     }
 }
 
-/// `rlsf`: TLSF with headers in the memory it manages, so that it cannot serve GPU memory. 256 bytes of the workload
-/// are one of its 32-byte units.
+/// `rlsf`: TLSF with headers in the memory it manages, so that it cannot serve GPU memory. 256 bytes of the
+/// workload are one of its 32-byte units.
 pub struct Rlsf {
     inner: rlsf::Tlsf<'static, u32, u32, 28, 32>,
     blocks: Vec<Option<NonNull<u8>>>,
-    /// What `inner` manages. Nothing may touch it while `inner` lives.
+    /// The memory that `inner` manages. Nothing may touch it while `inner` lives.
     _memory: Vec<MaybeUninit<u8>>,
 }
 

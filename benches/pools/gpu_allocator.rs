@@ -1,5 +1,6 @@
-//! `gpu-allocator` without a GPU. Its strategy is private and its public allocators want a device, but a Vulkan device
-//! is a table of functions: this one has the four that it calls, and the memory they hand out is only a number.
+//! `gpu-allocator` without a GPU. Its strategy is private and its public allocators require a device, but a
+//! Vulkan device is a table of functions. This table provides the four functions that the allocator calls,
+//! and the memory that they return is only a number.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -12,7 +13,7 @@ use gpu_allocator::{AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 
 use super::baselines::{Contender, GRANULE};
 
-/// `gpu-allocator` with its default blocks of 256 MiB, or a block of its own for what is larger.
+/// `gpu-allocator` with its default blocks of 256 MiB, or a separate block for larger requests.
 pub struct GpuAllocator {
     inner: Allocator,
     blocks: Vec<Option<Allocation>>,
@@ -20,8 +21,8 @@ pub struct GpuAllocator {
 
 impl GpuAllocator {
     pub fn new(blocks: usize) -> Self {
-        // SAFETY: every function that the allocator calls is in the table, with the signature that Vulkan gives it; ash
-        // fills the others with functions that panic. No handle is ever dereferenced.
+        // SAFETY: every function that the allocator calls is in the table, with the signature that Vulkan
+        // gives it; ash fills the others with functions that panic. No handle is ever dereferenced.
         let (instance, device) = unsafe {
             (
                 ash::Instance::load_with(function, vk::Instance::from_raw(1)),
@@ -40,7 +41,7 @@ impl GpuAllocator {
         Self { inner: inner.expect("a device of numbers refuses nothing"), blocks }
     }
 
-    /// Bytes of all its blocks of memory.
+    /// Returns the bytes of all its memory blocks.
     pub fn reserved(&self) -> u64 {
         self.inner.capacity()
     }
@@ -84,7 +85,7 @@ unsafe extern "system" fn properties(_: vk::PhysicalDevice, out: *mut vk::Physic
     unsafe { out.write(vk::PhysicalDeviceProperties { limits, ..Default::default() }) };
 }
 
-/// One heap without an end that only the device sees.
+/// One device-local heap of unlimited size.
 unsafe extern "system" fn memory_properties(
     _: vk::PhysicalDevice,
     out: *mut vk::PhysicalDeviceMemoryProperties,

@@ -1,4 +1,4 @@
-//! Sequences of allocations and frees. Each ends as it began, so that it can be repeated.
+//! Sequences of allocations and frees. Each ends in the state it began in, so that it can be repeated.
 
 use wgrad::memory::trace::{Step, Trace};
 
@@ -14,16 +14,16 @@ pub struct Workload {
     pub name: String,
     /// Played once before the measurement.
     pub prologue: Vec<Op>,
-    /// Played again and again.
+    /// Played repeatedly.
     pub ops: Vec<Op>,
     /// Number of ids.
     pub blocks: usize,
-    /// Most blocks alive at once.
+    /// Maximum number of live blocks.
     pub live_at_most: usize,
-    /// Most bytes alive at once: the lower bound of what must be reserved.
+    /// Maximum of live bytes: the lower bound of what must be reserved.
     #[allow(dead_code, reason = "each benchmark uses a part")]
     pub peak: u64,
-    /// Bytes of the one page that strategies get; 16 times the peak.
+    /// Bytes of the one page that strategies get: 16 times the peak, rounded up to a power of two.
     pub capacity: u64,
 }
 
@@ -53,7 +53,7 @@ impl Workload {
     }
 }
 
-/// Every workload: the synthetic ones, and the traces that `WGRAD_PROBLEMS` names.
+/// Returns every workload: the synthetic ones, and the traces that `WGRAD_PROBLEMS` names.
 pub fn all() -> Vec<Workload> {
     let mut all = vec![
         random("random-live-50", 100),
@@ -95,7 +95,7 @@ impl Random {
     }
 }
 
-/// A random block of `blocks` changes its state, over and over: half of them are alive.
+/// Toggles random blocks between free and allocated; about half of the `blocks` are alive.
 fn random(name: &str, blocks: usize) -> Workload {
     let mut random = Random(1);
     let mut alive = vec![false; blocks];
@@ -117,7 +117,8 @@ fn random(name: &str, blocks: usize) -> Workload {
     Workload::new(name, prologue, ops)
 }
 
-/// RMM's `random_allocations`: 73 % allocations of uniform size until a cap is reached, then frees; all freed at the end.
+/// RMM's `random_allocations`: 73 % allocations of uniform size until a cap is reached, then frees; all
+/// blocks are freed at the end.
 fn rmm() -> Workload {
     const CAP: u64 = 1 << 30;
     let mut random = Random(2);
@@ -137,7 +138,8 @@ fn rmm() -> Workload {
     Workload::new("rmm-random-mix", Vec::new(), ops)
 }
 
-/// A step of a 24-layer network: activations stay until their layer's backward half, temporaries die at once.
+/// A step of a 24-layer network: activations live until the backward pass of their layer, temporaries are
+/// freed at once.
 fn training_step() -> Workload {
     const LAYERS: usize = 24;
     const KEPT: [u64; 6] = [4 << 20, 1 << 20, 4096, 8 << 20, 256 << 10, 1 << 20];
@@ -164,13 +166,13 @@ fn training_step() -> Workload {
     Workload::new("training-step", prologue, ops)
 }
 
-/// A thousand blocks that grow, then all freed, the oldest first.
+/// Allocates 1,000 blocks of growing size, then frees all of them, the oldest first.
 fn sawtooth() -> Workload {
     let allocs = (0..1000).map(|id| Op::Alloc { id, size: 256 * (id as u64 + 1) });
     Workload::new("sawtooth", Vec::new(), allocs.chain((0..1000).map(|id| Op::Free { id })).collect())
 }
 
-/// Every second of 10,000 small blocks is freed, and what comes then fits in none of the holes.
+/// Frees every second of 10,000 small blocks, then allocates blocks that fit in none of the holes.
 fn adversarial() -> Workload {
     const SMALL: usize = 10_000;
     let mut ops: Vec<Op> =

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use wgrad::{Error, Result};
 
-/// Where the sources of the crate lay when this example was built.
+/// The folder of the crate's sources when this example was built.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-/// The text of a file, or of this crate's own source files.
+/// Returns the text of a file, or of this crate's own source files.
 pub fn read(file: Option<&str>) -> Result<String> {
     match file {
         Some(file) => text(Path::new(file)),
@@ -15,8 +15,8 @@ pub fn read(file: Option<&str>) -> Result<String> {
     }
 }
 
-/// All source files in the order of their names, without lines that go beyond ASCII: most of those characters are too rare
-/// to be learnt.
+/// Returns all source files in the order of their names, without lines that have non-ASCII characters: most
+/// of those characters are too rare to be learnt.
 fn own_sources() -> Result<String> {
     let mut files = Vec::new();
     list(Path::new(SOURCES), &mut files)?;

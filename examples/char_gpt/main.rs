@@ -12,12 +12,12 @@ use std::time::Instant;
 
 use support::Arguments;
 use training::{Evaluated, Training};
+use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::data::{Characters, Windows};
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{Params, Trace};
 use wgrad::models::{Gpt, GptConfig, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
-use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::{Error, Result, report};
 use writer::{Description, Writer};
 
@@ -45,7 +45,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --adapter NAME     part of an adapter's name; the best one by default
   --quiet            no progress line";
 
-/// The forward pass over one window, of a session that trains.
+/// The program of a training session that runs the forward pass over one window.
 const WRITE: ProgramId = ProgramId(1);
 
 fn main() -> std::process::ExitCode {
@@ -69,7 +69,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// The network with its forward pass over one window.
+/// Builds the network and its forward pass over one window.
 fn network(description: &Description, seed: u64) -> Result<(Params, Gpt, Forward)> {
     let params = Params::new(seed);
     let gpt = Gpt::new(&params, &description.config)?;
@@ -90,7 +90,8 @@ fn sample(arguments: &Arguments, file: &str, writer: &Writer) -> Result<()> {
     Ok(())
 }
 
-/// Characters of the text, and sizes from the command line or, to go on from a file, from there.
+/// Returns the characters of the text and the sizes of the command line, or both from the file to resume
+/// from.
 fn describe(arguments: &Arguments, text: &str) -> Result<Description> {
     if let Some(file) = arguments.text("--resume") {
         let sizes = ["--context", "--layers", "--heads", "--width"];

@@ -1,4 +1,4 @@
-//! The loop: steps on random windows, and now and then a look at what was learnt.
+//! The training loop: steps on random windows, with an evaluation at regular intervals.
 
 use std::time::{Duration, Instant};
 
@@ -14,22 +14,23 @@ const EPOCHS: u64 = 8;
 /// Batches of an evaluation, always the same ones.
 const EVALUATION: usize = 8;
 
-/// A session whose plans are a training step, anything, and the loss without dropout; inputs `x` and `y`.
+/// A session with three plans: a training step, any other plan, and the loss without dropout. The first and
+/// the third have the inputs `x` and `y`.
 pub struct Training {
     pub session: Session,
     /// Windows in a batch.
     pub batch: usize,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
     /// Steps made before this run.
     pub done: u64,
 }
 
-/// Where training stands.
+/// The result of an evaluation.
 pub struct Evaluated {
     /// Steps made.
     pub step: u64,
-    /// Mean loss on what is held out.
+    /// Mean loss on the held-out text.
     pub loss: f32,
 }
 
@@ -69,7 +70,7 @@ impl Training {
                     device_bytes: self.session.device_bytes(),
                 })?;
             }
-            // Losses that are still on their way.
+            // Losses that have not been read back yet.
             self.session.loss()?;
             losses.extend(self.session.losses()?.into_iter().map(|(_, loss)| loss));
             spent += start.elapsed();

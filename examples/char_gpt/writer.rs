@@ -1,4 +1,5 @@
-//! A trained network writes: one character after the other, each drawn from what the network expects behind the last ones.
+//! Generates text with a trained network, one character after the other. Each is drawn from the network's
+//! prediction for the position after the last characters.
 
 use std::path::Path;
 
@@ -7,17 +8,17 @@ use wgrad::exec::{ProgramId, Session, read_notes};
 use wgrad::models::GptConfig;
 use wgrad::{Error, Result, random};
 
-/// Notes of a weights file that say which network and which characters it is for.
+/// Notes of a weights file that describe its network and characters.
 const NOTES: [&str; 5] = ["characters", "context", "layers", "heads", "width"];
 
-/// What a weights file must be read with.
+/// The description of a network that its weights file must be loaded into.
 pub struct Description {
     pub config: GptConfig,
     pub characters: Characters,
 }
 
 impl Description {
-    /// The notes to save with the weights.
+    /// Returns the notes to save with the weights.
     pub fn notes(&self) -> std::collections::BTreeMap<String, String> {
         let GptConfig { context, layers, heads, width, .. } = self.config;
         let numbers = [context, layers, heads, width].map(|number| number.to_string());
@@ -25,7 +26,7 @@ impl Description {
         NOTES.map(str::to_owned).into_iter().zip(values).collect()
     }
 
-    /// What a file of this example's says of itself.
+    /// Reads the description from a weights file of this example.
     pub fn read(file: &str) -> Result<Self> {
         let notes = read_notes(file)?;
         let wrong = |message: String| Error::Weights { path: Path::new(file).to_owned(), message };
@@ -52,20 +53,21 @@ impl Description {
     }
 }
 
-/// How text is drawn.
+/// How text is generated.
 pub struct Writer {
     /// The plan with input `ids [1, context]` and output `logits`.
     pub program: ProgramId,
     pub prompt: String,
     /// Characters to write.
     pub length: usize,
-    /// 1 draws as the network expects; less prefers what is likely; 0 always takes the likeliest.
+    /// 1 samples from the network's distribution, lower values prefer likely characters, and 0 always takes
+    /// the likeliest.
     pub temperature: f32,
     pub seed: u64,
 }
 
 impl Writer {
-    /// The prompt and what comes after it. The network sees the last `context` characters.
+    /// Returns the prompt followed by the generated text. The network sees the last `context` characters.
     pub fn write(&self, session: &mut Session, description: &Description) -> Result<String> {
         let Description { config, characters } = description;
         let mut ids = characters.encode("--prompt", &self.prompt)?.ids().to_vec();
@@ -78,7 +80,7 @@ impl Writer {
         }
         let key = random::key(self.seed, "writer");
         for i in 0..self.length as u64 {
-            // Nobody looks ahead: what lies behind the last character changes nothing.
+            // Attention is causal: the padding after the last character changes nothing.
             let mut window = ids[ids.len().saturating_sub(config.context)..].to_vec();
             let last = window.len() - 1;
             window.resize(config.context, 0);
@@ -92,7 +94,7 @@ impl Writer {
     }
 }
 
-/// A place in `logits`, drawn from their softmax by a number in [0, 1).
+/// Returns an index of `logits`, sampled from their softmax with a number in [0, 1).
 fn draw(logits: &[f32], temperature: f32, number: f32) -> u32 {
     let largest = logits.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
     let (likeliest, top) = largest.unwrap_or((0, 0.0));

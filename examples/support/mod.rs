@@ -1,4 +1,4 @@
-//! What the examples share: their command line, the digits, and what they say at the end.
+//! What the examples share: the command line, the digits, and the report at the end.
 #![allow(dead_code, reason = "each example uses a part")]
 
 use std::io::Read;
@@ -16,7 +16,7 @@ use wgrad::{Bytes, Error, Result, report};
 
 const DIGITS: &[u8] = include_bytes!("../data/digits.csv.gz");
 
-/// Runs an example; an error is told and is the exit status.
+/// Runs an example; an error is printed and becomes the exit status.
 pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
     let quiet = std::env::args().any(|word| word == "--quiet");
     match watch(Meter::new(quiet).drawing(), run) {
@@ -38,8 +38,8 @@ pub struct Arguments {
 const FLAGS: [&str; 1] = ["--quiet"];
 
 impl Arguments {
-    /// Reads the command line. Options are the words of `help` that begin with two dashes; each but [`FLAGS`] takes a value. `None`
-    /// after `--help`, which prints the text.
+    /// Reads the command line. Options are the words of `help` that begin with two dashes; all but [`FLAGS`]
+    /// take a value. Returns `None` after `--help`, which prints the text.
     pub fn parse(help: &str) -> Result<Option<Self>> {
         let (mut pairs, mut flags) = (Vec::new(), Vec::new());
         let mut words = std::env::args().skip(1);
@@ -63,29 +63,29 @@ impl Arguments {
         Ok(Some(Self { pairs, flags }))
     }
 
-    /// Whether an option without a value is there.
+    /// Whether a flag is set.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// The value of an option, if it is there; of several the last.
+    /// Returns the value of an option if it is given, the last one if there are several.
     pub fn text(&self, option: &str) -> Option<&str> {
         self.pairs.iter().rev().find(|(name, _)| name == option).map(|(_, value)| value.as_str())
     }
 
-    /// The value of an option as a number.
+    /// Returns the value of an option as a number.
     pub fn number<T: FromStr>(&self, option: &str, default: T) -> Result<T> {
         let Some(value) = self.text(option) else { return Ok(default) };
         value.parse().map_err(|_| Error::Option(format!("{option} {value}: not a number that can be used")))
     }
 
-    /// The adapter of `--adapter`, or the best one.
+    /// Opens the adapter of `--adapter`, or the best one.
     pub fn device(&self) -> Result<Device> {
         self.text("--adapter").map_or_else(Device::new, Device::by_name)
     }
 }
 
-/// The handwritten digits, with pixels in [0, 1].
+/// Returns the handwritten digits, with pixels in [0, 1].
 pub fn digits() -> Result<Table> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(DIGITS)
@@ -94,13 +94,14 @@ pub fn digits() -> Result<Table> {
     Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
 }
 
-/// Warns through `log` and here; a run that fails, or cannot begin, is written down in the folder for temporary files.
+/// Returns a monitor that warns through `log` and on standard error. A run that fails, or cannot start, is
+/// reported in a file in the folder for temporary files.
 pub fn monitor() -> Monitor<'static> {
     let options = MonitorOptions { failures: Some(std::env::temp_dir()), ..MonitorOptions::default() };
     Monitor::new(options, |alert| eprintln!("warning: {alert}"))
 }
 
-/// The same for a session that an example opens itself: passes the result on.
+/// Writes the same report for a session that an example opens itself; returns `result` unchanged.
 pub fn noted<T>(result: Result<T>, known: impl FnOnce(Failure) -> Failure) -> Result<T> {
     result.inspect_err(|error| {
         if Failure::helps_with(error)
@@ -111,12 +112,12 @@ pub fn noted<T>(result: Result<T>, known: impl FnOnce(Failure) -> Failure) -> Re
     })
 }
 
-/// The progress line of a run, but after `--quiet`.
+/// Returns the progress line of a run, which is silent with `--quiet`.
 pub fn progress(arguments: &Arguments) -> ProgressLine {
     if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() }
 }
 
-/// Prints how well a network does after its last epoch, and the memory that it trained in.
+/// Prints the accuracy after the last epoch and the memory of the training session.
 pub fn conclude(trainer: &mut Trainer, end: &Epoch, batch: usize, start: Instant) -> Result<()> {
     let accuracy = end.accuracy.unwrap_or_default();
     println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());

@@ -4,7 +4,7 @@
 #
 #   scripts/mutants/pure.sh [CARGO-MUTANTS ARGUMENTS]      all of PURE below: hours
 #   scripts/mutants/pure.sh --shard 0/40                   every 40th mutant
-#   scripts/mutants/pure.sh -f 'src/plan/recompute/**'     some files
+#   scripts/mutants/pure.sh -f 'src/compile/recompute/**'     some files
 #
 # Needs cargo-mutants: cargo install cargo-mutants --locked. Reports lie in MUTANTS_OUT (target/mutants) in mutants.out:
 # caught.txt, missed.txt, timeout.txt, unviable.txt. Results are kept in benches/results/mutants.md.
@@ -17,7 +17,7 @@ cd "$here/../.."
 command -v cargo-mutants >/dev/null 2>&1 || fail "cargo-mutants is missing: cargo install cargo-mutants --locked"
 
 # Rooms that are complete without a device; what is not here is run by planted faults.
-PURE=('src/memory/planner/**' 'src/plan/**' 'src/compile/**' 'src/optim/**' 'src/graph/cost.rs' 'src/autodiff/**' 'src/units.rs'
+PURE=('src/memory/planner/**' 'src/compile/**' 'src/optim/**' 'src/graph/cost.rs' 'src/autodiff/**' 'src/units.rs'
     'src/shape.rs')
 files=()
 case " $* " in

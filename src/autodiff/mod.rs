@@ -137,7 +137,7 @@ mod tests {
     use crate::graph::{Init, Params, Unary};
 
     #[test]
-    fn gradients_are_divided_by_the_parts_and_by_nothing_else() {
+    fn gradients_are_scaled_only_by_the_number_of_parts() {
         let params = Params::new(0);
         let w = params.add("w", [3], Init::Constant(0.5));
         let graph = Trace::record(&params, Mode::Train, "loss", |trace| trace.param(&w).sum(&[]));

@@ -7,13 +7,13 @@ use super::outcome::{Injection, Outcome, states};
 use super::reference::Perturbation;
 use super::settings::Settings;
 use super::{Failure, Report, plans};
+use crate::compile::{Plan, PlanOptions};
 use crate::device::Device;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::exec::{Debug, ProgramId, Session};
 use crate::graph::{Class, Node, Op};
 use crate::optim::{Clip, Optimizer};
-use crate::plan::{Plan, PlanOptions};
 
 /// A network's place in a check.
 pub(super) struct Case<'a> {

@@ -1,9 +1,9 @@
 //! How far results may be apart, and how far they are.
 
 use super::reference::{Perturbation, Tensors};
+use crate::compile::PlanOptions;
 use crate::dtype::Precision;
 use crate::error::Result;
-use crate::plan::PlanOptions;
 
 /// What differs, and by how many times what is allowed.
 pub(super) struct Difference {

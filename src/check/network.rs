@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::dice::Dice;
 use super::draws::{DRAWS, Draw};
+use crate::compile::TrainStep;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{IGNORE, Init, Params, RunningStats, Tensor, Trace};
-use crate::plan::TrainStep;
 use crate::shape::Shape;
 
 /// What an input is fed with. Rows of later parts of a batch come after those of the first.

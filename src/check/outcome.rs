@@ -2,10 +2,10 @@
 
 use super::network::{Feed, Network};
 use super::reference::{Perturbation, Tensors, feed};
+use crate::compile::Plan;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Class, Graph, Value};
-use crate::plan::Plan;
 use crate::reference::Twin;
 
 /// Everything that can be read after some steps: outputs, the loss among them, parameters and optimizer state.

@@ -5,10 +5,10 @@ use super::network::Network;
 use super::outcome::{Outcome, starts};
 use super::reference::{Reference, SLOPE, Tensors};
 use super::settings::Settings;
+use crate::compile::PlanOptions;
 use crate::dtype::{DType, Precision};
 use crate::error::Result;
 use crate::optim::{Clip, Optimizer, Sgd};
-use crate::plan::PlanOptions;
 use crate::reference::Twin;
 
 /// The traced graph's gradients against slopes, and the plan's against those.

@@ -2,11 +2,11 @@
 
 use super::dice::Dice;
 use super::network::PARTS;
+use crate::compile::{Activations, Offload, PlanOptions, Recompute};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
 use crate::limits::{AdapterClass, Limits};
 use crate::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
-use crate::plan::{Activations, Offload, PlanOptions, Recompute};
 
 /// Options with the limits that they are planned for.
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ fn note(op: &Op, seen: &mut BTreeSet<&'static str>) {
 }
 
 #[test]
-fn every_operation_is_drawn() {
+fn random_networks_draw_every_operation() {
     let mut seen = BTreeSet::new();
     let own = Limits::named("lavapipe").unwrap_or_default();
     for seed in 0..120 {
@@ -45,7 +45,7 @@ fn every_operation_is_drawn() {
 }
 
 #[test]
-fn a_wrong_number_is_noticed_and_a_rounding_error_is_not() {
+fn wrong_values_are_detected_and_rounding_errors_are_not() {
     let tensors = |x: f64| Tensors::from([("w".to_owned(), vec![1.0, x, 1.0])]);
     let allowed = Allowed { floor: 4e-6, jump: 0.0 };
     // The second number depends ten times as much on what goes in as it is large.
@@ -59,7 +59,7 @@ fn a_wrong_number_is_noticed_and_a_rounding_error_is_not() {
 
 /// Each operation alone, then random networks; without a device, so that all passes are tested where there is none.
 #[test]
-fn plans_have_the_gradients_of_the_graph_as_traced() {
+fn gradients_of_plans_match_the_traced_graph() {
     let presets = Limits::NAMES.map(|name| Limits::named(name).expect("a preset"));
     let alone = DRAWS.iter().enumerate().map(|(i, (name, draw))| (*name, Network::of(*draw, i as u64)));
     let random = (0..24).map(|seed| ("random", Network::random(seed, 16)));
@@ -75,7 +75,7 @@ fn plans_have_the_gradients_of_the_graph_as_traced() {
 }
 
 #[test]
-fn gradients_of_graphs_as_traced_are_slopes() {
+fn gradients_of_traced_graphs_match_finite_differences() {
     let optimizer: Optimizer = Sgd::default().into();
     for seed in 0..10 {
         let network = Network::random(seed, 16).expect("draws are valid");

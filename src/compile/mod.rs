@@ -1,5 +1,31 @@
-//! From the graph of a training step to one that needs fewer bytes and dispatches: passes, in the order of one table, and the
-//! models of a graph that they share.
+//! From a traced model to a plan: passes over the graph, an order, retention of activations, a storage for every value,
+//! dispatches, and a place for every byte. No adapter is opened.
 
 pub(crate) mod analysis;
+mod dump;
+mod fit;
+mod options;
+mod pass_effect;
 pub(crate) mod passes;
+mod peak;
+mod plan;
+mod recompute;
+mod schedule;
+mod step;
+mod storage;
+
+pub use analysis::Views;
+pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
+pub use options::PlanOptions;
+pub use pass_effect::PassEffect;
+pub use peak::Peak;
+pub use plan::Plan;
+use plan::Settings;
+pub use recompute::{Recompute, Work};
+pub use step::{Forward, Savings, TrainStep};
+pub use storage::{
+    Activations, Arena, Footprint, LOSS_RING, Layout, OFFLOAD_SLOTS, Offload, PARAMS_SLOT, Program, Region,
+    STAGING_SLOTS, Span, Storage, StorageId, TRANSFER_BYTES, Transfer,
+};
+#[cfg(feature = "gpu")]
+pub(crate) use storage::{host_bytes, offload_piece, readback_slots, transfer_bytes};

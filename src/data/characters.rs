@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_comes_back_and_strange_characters_are_named() {
+    fn text_round_trips_and_unknown_characters_are_named() {
         let text = "größe\n≤ 3";
         let characters = Characters::of(text);
         let tokens = characters.encode("t", text).unwrap();

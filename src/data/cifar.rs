@@ -49,7 +49,7 @@ mod tests {
     use crate::data::Dataset;
 
     #[test]
-    fn rows_are_read_and_damage_is_named() {
+    fn images_are_read_and_damaged_files_are_errors() {
         let directory = std::env::temp_dir().join(format!("wgrad-cifar-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let message = cifar10(&directory).unwrap_err().to_string();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_comes_once_an_epoch_in_another_order() {
+    fn every_epoch_has_each_sample_once_in_another_order() {
         let loader = Loader::new(table(10), 4).unwrap().shuffled(1);
         let epoch = |n| loader.epoch(n).collect::<Vec<_>>();
         assert_eq!(epoch(0).iter().map(Batch::len).collect::<Vec<_>>(), [4, 4, 2]);
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_tail_and_an_abandoned_epoch() {
+    fn last_batch_can_be_dropped_and_an_epoch_abandoned() {
         let loader = Loader::new(table(10), 4).unwrap().last_batch(LastBatch::Drop);
         assert_eq!((loader.batches(), loader.tail(), loader.epoch(0).count()), (2, 0, 2));
         drop(loader.epoch(1));
     }
 
     #[test]
-    fn empty_data_and_batches_of_nothing_are_refused() {
+    fn empty_data_and_empty_batches_are_errors() {
         assert!(matches!(Loader::new(table(0), 4), Err(Error::Data { .. })));
         assert!(matches!(Loader::new(table(1), 0), Err(Error::Option(_))));
     }

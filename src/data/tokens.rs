@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_the_tokens_behind_and_every_start_is_drawn() {
+    fn labels_are_the_next_tokens_and_every_start_is_drawn() {
         let mut starts = std::collections::BTreeSet::new();
         for batch in stream(10).windows(WINDOWS, 0).unwrap().take(40) {
             assert_eq!((batch.x.len(), batch.y.len()), (15, 15));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_sees_what_it_would_have_seen() {
+    fn resumed_run_draws_the_same_batches() {
         let take = |seed, first, n| -> Vec<TokenBatch> {
             stream(100).windows(Windows { seed, ..WINDOWS }, first).unwrap().take(n).collect()
         };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_refused() {
+    fn invalid_windows_and_tokens_are_errors() {
         assert!(stream(5).windows(WINDOWS, 0).err().unwrap().to_string().contains("5 tokens are too few"));
         assert!(stream(6).windows(WINDOWS, 0).is_ok());
         assert!(matches!(stream(6).windows(Windows { seq: 0, ..WINDOWS }, 0), Err(Error::Option(_))));

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stop_at_the_limit_and_come_back() {
+    fn claims_are_limited_and_released() {
         let budget = Budget::unlimited();
         budget.most.store(100, Ordering::Relaxed);
         let first = budget.claim(60).unwrap();

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_files_of_the_same_maker_are_used() {
+    fn only_undamaged_files_of_the_same_driver_are_used() {
         let file = pack(b"pipelines", "driver 1");
         assert_eq!(unpack(&file, "driver 1"), Some(&b"pipelines"[..]));
         assert_eq!(unpack(&file, "driver 2"), None);

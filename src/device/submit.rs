@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_submit_fails_and_no_other() {
+    fn only_the_chosen_submit_fails() {
         let rehearsal = Rehearsal::default();
         assert!(!rehearsal.fails());
         rehearsal.0.store(3, Ordering::Relaxed);

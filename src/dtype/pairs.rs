@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_odd_last_element_has_a_word_of_its_own() {
+    fn odd_last_element_takes_a_whole_word() {
         for dtype in [DType::F16, DType::BF16, DType::F32] {
             let words = dtype.pack(&[1.0, -2.0, 0.5]);
             assert_eq!(words.len() as u64 * 4, dtype.bytes(3));

@@ -2,10 +2,10 @@
 
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
+use crate::compile::{Footprint, Plan, StorageId};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::graph::ValueId;
-use crate::plan::{Footprint, Plan, StorageId};
 
 /// Buffers that all plans of a session share.
 pub(super) struct Arenas {

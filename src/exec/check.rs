@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 impl Session {
     /// Checks that no kernel of the last run wrote between tensors. The plan must have been made with
-    /// [`PlanOptions::guard`](crate::plan::PlanOptions::guard), the session with [`Debug::poison`](super::Debug).
+    /// [`PlanOptions::guard`](crate::compile::PlanOptions::guard), the session with [`Debug::poison`](super::Debug).
     ///
     /// # Errors
     /// [`Error::Check`] with the tensor behind which something was written; [`Error::Option`] if there are no guards.

@@ -1,11 +1,11 @@
 //! What changes from step to step: the count of steps and the learning rate.
 
 use super::feed::Feeds;
+use crate::compile::Plan;
 use crate::device::Device;
 use crate::error::Result;
 use crate::graph::STEP_SCALARS;
 use crate::optim::Schedule;
-use crate::plan::Plan;
 
 /// Where training stands.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::held::Held;
+use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Region, Storage, StorageId};
 
 /// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
 pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {

@@ -13,11 +13,11 @@ use super::ledger::{Ledger, Purpose};
 use super::readback::Readback;
 use super::record::{self, Ready};
 use super::transfer::{Place, Transfer};
+use crate::compile::{Plan, Program, Span, StorageId, TRANSFER_BYTES};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Op, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
-use crate::plan::{Plan, Program, Span, StorageId, TRANSFER_BYTES};
 
 /// Pages of a pool as buffers on a device.
 pub(super) struct Pages {

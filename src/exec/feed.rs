@@ -1,11 +1,11 @@
 //! Inputs on their way to the device: two staging buffers each, so that the next batch is written while a step runs.
 
 use super::ledger::{Ledger, Purpose};
+use crate::compile::STAGING_SLOTS;
 use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
-use crate::plan::STAGING_SLOTS;
 
 /// Element types that can be fed and read: `f32`, `u32`, and the 16-bit formats of the crate `half`.
 pub trait Element: bytemuck::Pod {

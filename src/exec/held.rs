@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::compile::{Plan, StorageId};
 use crate::dtype::DType;
-use crate::plan::{Plan, StorageId};
 
 /// Type and number of the elements of a parameter or optimizer state.
 #[derive(Clone, Copy)]

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::commands::Commands;
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
+use crate::compile::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
-use crate::plan::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 
 /// Contents that lie in the host's memory, by name, and the buffers through which they move.
 #[derive(Default)]

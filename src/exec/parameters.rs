@@ -6,9 +6,9 @@ use super::Session;
 use super::arenas::lasting_storage;
 use super::held::Held;
 use super::transfer::Place;
+use crate::compile::StorageId;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
-use crate::plan::StorageId;
 use crate::progress;
 
 impl Session {

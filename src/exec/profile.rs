@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{ProgramId, Session};
+use crate::compile::Plan;
 use crate::error::Result;
 use crate::graph::Class;
 use crate::json::Json;
-use crate::plan::Plan;
 use crate::units::Bytes;
 
 /// A dispatch and its time.

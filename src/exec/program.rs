@@ -12,9 +12,9 @@ use super::readback::Readback;
 use super::record::{self, Ready};
 use super::timers::Timers;
 use super::transfer::Place;
+use crate::compile::{Plan, Span, Transfer, readback_slots};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::plan::{Plan, Span, Transfer, readback_slots};
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,

@@ -1,10 +1,10 @@
 //! From launches to what a compute pass needs: pipelines, bind groups, uniforms.
 
 use super::ledger::{Ledger, Purpose};
+use crate::compile::{PARAMS_SLOT, Plan};
 use crate::device::{Buffer, Device, PipelineSource};
 use crate::error::{Error, Result};
 use crate::kernels::{Kernel, Launch};
-use crate::plan::{PARAMS_SLOT, Plan};
 
 /// A dispatch that can be encoded at once.
 pub(super) struct Ready {

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::{Debug, Session};
+use crate::compile::{Footprint, Plan, Planned};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::plan::{Footprint, Plan, Planned};
 use crate::units::Bytes;
 
 /// What to do when the device has too little memory.
@@ -68,7 +68,7 @@ impl Session {
     ///
     /// ```no_run
     /// use wgrad::exec::{Debug, OnOom, Session};
-    /// use wgrad::plan::{self, Planned};
+    /// use wgrad::compile::{self, Planned};
     /// use wgrad::{models::Model, prelude::*};
     ///
     /// let device = Device::new()?;
@@ -77,7 +77,7 @@ impl Session {
     /// let mut planner = |within: Option<Bytes>| match within {
     ///     None => Ok(model.train_step(64)?.plan(&options, device.limits())?.into()),
     ///     Some(bytes) => {
-    ///         let fitted = plan::fit(|batch| model.train_step(batch), 64, &options, bytes, device.limits())?;
+    ///         let fitted = compile::fit(|batch| model.train_step(batch), 64, &options, bytes, device.limits())?;
     ///         Ok(fitted.into())
     ///     }
     /// };

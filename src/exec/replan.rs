@@ -6,8 +6,8 @@ use super::arenas::Arenas;
 use super::compatible;
 use super::session::{Debug, Session};
 use super::transfer::Transfer;
+use crate::compile::{Footprint, Plan, transfer_bytes};
 use crate::error::Result;
-use crate::plan::{Footprint, Plan, transfer_bytes};
 
 impl Session {
     /// Goes on with other plans over the same parameters and the same optimizer. Parameters, optimizer state, the count of
@@ -31,7 +31,7 @@ impl Session {
         self.host.settle(&self.ledger.device)?;
         let debug = Debug { poison: self.is_poisoned() };
         let arenas = Footprint::widest(plans, |plan| &plan.layout.persistent);
-        let lies_alike = |s: &crate::plan::Storage| s.offloaded == self.host.has(&s.name);
+        let lies_alike = |s: &crate::compile::Storage| s.offloaded == self.host.has(&s.name);
         let stays = self.arenas.persistent.iter().map(|arena| arena.size()).eq(arenas.iter().copied())
             && keeper.program.storages.iter().filter(|s| s.lasts()).all(lies_alike)
             && compatible::places(&self.keeper).eq(compatible::places(keeper));

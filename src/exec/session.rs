@@ -15,10 +15,10 @@ use super::program::Program;
 use super::statistics::History;
 use super::timers::Timers;
 use super::transfer::Transfer;
+use crate::compile::{Footprint, Plan, transfer_bytes};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::optim::Schedule;
-use crate::plan::{Footprint, Plan, transfer_bytes};
 
 /// A plan of a session, by its position among those the session was opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

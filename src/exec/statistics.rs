@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Eager, Session};
+use crate::compile::{Footprint, Plan};
 use crate::device::DriverMemory;
 use crate::json::Json;
 use crate::memory::{MemoryStats, Stat, Tally, memory_summary};
-use crate::plan::{Footprint, Plan};
 
 /// Numbers of a run at one moment; the words are defined in [`memory`](crate::memory).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::{ProgramId, Session};
+use crate::compile::{Forward, Plan};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::graph::{Init, Params, Window};
 use crate::limits::Limits;
-use crate::plan::{Forward, Plan};
 
 /// A product `[m, n, k]` with the operands transposed that are said to be, both held in `precision`.
 pub(super) fn product(
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_convolution_takes_the_tiles_that_are_named() {
+    fn trial_convolution_uses_the_named_tiles() {
         for (product, kernel) in [(None, "conv_tiled64"), (Some("tiled128"), "conv_tiled128")] {
             let limits = Limits { product, ..Limits::named("nvidia").expect("a preset") };
             let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_that_would_probably_end_too_late() {
+    fn trials_that_would_exceed_the_time_limit_are_not_started() {
         assert_eq!(tried_in(100, &[3, 1, 4, 2]), 4);
         // After 3 + 1 seconds, 3 more would end at 7.
         assert_eq!(tried_in(7, &[3, 1, 3, 1]), 3);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_work_counts_alike() {
+    fn every_workload_has_the_same_weight() {
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
         close(share(&vec![Some(2.0), Some(0.01)], &vec![Some(1.0), Some(0.02)]), 1.0);
         close(share(&vec![Some(0.5), None], &vec![Some(1.0), Some(7.0)]), 0.5);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_name_what_runs_here() {
+    fn cached_names_are_accepted_only_if_they_run_here() {
         let limits = Limits::named("swiftshader").expect("a preset");
         assert_eq!(product_of(BY_TABLE, &limits), Some(None));
         assert_eq!(product_of("cpu8", &limits), Some(Some("cpu8")));

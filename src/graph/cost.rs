@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn products_and_convolutions_count_two_for_each_pair() {
+    fn products_and_convolutions_count_two_flops_per_pair() {
         let params = Params::new(0);
         let weight = params.add("w", [8, 3, 3, 3], Init::Constant(0.0));
         let graph = Trace::record(&params, Mode::Train, "y", |trace| {
@@ -231,7 +231,7 @@ mod tests {
 
     /// Each of the two gradients of a convolution does as many products as the convolution itself.
     #[test]
-    fn gradients_of_a_convolution_cost_what_it_costs() {
+    fn gradients_of_a_convolution_cost_as_much_as_the_convolution() {
         let params = Params::new(0);
         let weights = params.add("w", [4, 3, 3, 3], Init::Constant(0.0));
         let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
@@ -252,7 +252,7 @@ mod tests {
 
     /// Bytes are those of one pass over each tensor, but for what is read twice, in part, or written in place.
     #[test]
-    fn traffic_is_counted_by_passes() {
+    fn traffic_is_counted_in_passes_over_tensors() {
         let params = Params::new(0);
         let weights = params.add("w", [2, 3, 4, 5], Init::Constant(0.5));
         let scales = params.add("scale", [3], Init::Constant(1.0));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_the_two_decides() {
+    fn time_is_the_slower_of_compute_and_memory() {
         let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0, host_bytes_per_s: 1.0 };
         assert_eq!(device.seconds(Cost { flops: 20, bytes: 100 }), 2.0);
         assert_eq!(device.seconds(Cost { flops: 20, bytes: 400 }), 4.0);

@@ -4,6 +4,7 @@ mod arithmetic;
 mod attention;
 mod cost;
 mod draw;
+mod edit;
 mod images;
 mod infer;
 mod infer_images;
@@ -41,12 +42,17 @@ use crate::shape::Shape;
 
 /// Index of a value in [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ValueId(pub u32);
+pub struct ValueId(u32);
 
 impl ValueId {
     /// The position in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+
+    /// The ids of a graph with `count` values, in order.
+    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
+        (0..count as u32).map(Self)
     }
 }
 
@@ -191,6 +197,17 @@ pub struct Graph {
     pub outputs: Vec<(String, ValueId)>,
     /// Parameters in the order of their registration, used by this graph or not.
     pub parameters: Vec<Param>,
+    /// Updates that run as one dispatch.
+    pub fused_updates: Vec<FusedUpdate>,
+}
+
+/// Updates of small parameters that run as one dispatch, when the gradient of the last is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FusedUpdate {
+    /// Positions of the updates in [`Graph::nodes`], in the order in which their parameters lie.
+    pub updates: Vec<usize>,
+    /// The value that holds all their gradients.
+    pub gradients: ValueId,
 }
 
 /// Name of the input that carries what changes from step to step: see [`StepScalars`].
@@ -239,6 +256,6 @@ impl Graph {
 
     /// Every value with its id.
     pub fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {
-        self.values.iter().enumerate().map(|(i, value)| (ValueId(i as u32), value))
+        ValueId::all(self.values.len()).zip(&self.values)
     }
 }

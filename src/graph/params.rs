@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_depends_on_seed_and_name_alone() {
+    fn initial_values_depend_only_on_seed_and_name() {
         let (a, b) = (Params::new(1), Params::new(1));
         b.add("other", [3], Init::Constant(0.0));
         let start = |p: &Params| p.add("w", [100], Init::Normal(1.0)).initial(0..100);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_a_part_of_the_whole() {
+    fn initial_values_of_a_range_match_the_whole() {
         let w = Params::new(1).add("w", [10], Init::Uniform(0.5));
         assert_eq!(w.initial(3..7), w.initial(0..10)[3..7]);
         assert!(w.initial(0..10).iter().all(|x| x.abs() <= 0.5));

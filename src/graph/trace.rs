@@ -322,11 +322,9 @@ impl State {
         class: Class,
         indices: Option<Indices>,
     ) -> ValueId {
-        let id = ValueId(self.graph.values.len() as u32);
         let count = self.names.entry(name.clone()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { name } else { format!("{name}.{count}") };
-        self.graph.values.push(Value { name, shape, dtype, class, indices, again: false, offloaded: false });
-        id
+        self.graph.add_value(Value { indices, ..Value::new(name, shape, dtype, class) })
     }
 }

@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_pytorchs() {
+    fn output_sizes_match_pytorch() {
         assert_eq!(Window::square(7).stride(2).padding(3).output([224, 224]), Ok([112, 112]));
         assert_eq!(Window::square(3).dilation(2).output([9, 8]), Ok([5, 4]));
         assert_eq!(Window::square(2).stride(2).output([7, 7]), Ok([3, 3]));
     }
 
     #[test]
-    fn what_does_not_fit_is_said() {
+    fn invalid_windows_are_errors() {
         let error = Window::square(5).padding(1).output([2, 9]).unwrap_err();
         assert!(error.contains("larger than the image of [2, 9]"), "{error}");
         assert!(Window::square(3).stride(0).output([9, 9]).is_err());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_follow_sizes_unless_one_is_named() {
+    fn blocks_are_chosen_by_size_unless_named() {
         let cooperative = Some(Cooperative { side: 16, lanes: 32 });
         let limits = Limits { cooperative, ..Limits::default() };
         let of = |sizes| chosen(&limits, sizes, [Held::F16; 2]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_take_the_block_that_is_less_empty() {
+    fn convolutions_use_the_block_with_less_padding() {
         let cooperative = Some(Cooperative { side: 16, lanes: 32 });
         let limits = Limits { cooperative, ..Limits::default() };
         let with = |limits: &Limits, image, [batch, m, n, k]: [u64; 4]| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_bring_one_to_eight_fours() {
+    fn unsupported_blocks_are_not_offered() {
         for (side, lanes) in [(8, 8), (8, 16), (8, 32), (8, 64), (16, 16), (16, 32), (16, 64)] {
             let matrices = Cooperative { side, lanes };
             assert!(BLOCKS[0].of(matrices).is_some() && BLOCKS[2].of(matrices).is_some(), "{matrices}");

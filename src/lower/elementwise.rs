@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_repeat_in_fours_are_told_from_others() {
+    fn rows_that_repeat_as_vec4_are_recognized() {
         let cases: [(&[usize], &[usize], bool); 6] = [
             (&[8], &[3, 8], true),
             (&[1, 8], &[3, 8], true),

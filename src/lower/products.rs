@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_has_its_preferences() {
+    fn each_adapter_class_has_its_preferred_rows() {
         let plain = (false, false);
         let large = [2048, 2048, 512];
         let of = |preset| chosen(preset, large, plain);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_row_computes_what_it_can() {
+    fn named_row_is_used_where_it_can_run() {
         let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
         let case =
             |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };

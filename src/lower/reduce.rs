@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_of_a_kind_become_one_dimension() {
+    fn adjacent_dimensions_of_one_kind_are_merged() {
         let nest = |axes| Nest::new(Shape::from([2, 3, 4, 5]), axes);
         assert_eq!(nest(0b1100), Nest { keep: vec![(6, 20)], reduce: vec![(20, 1)] });
         assert_eq!(nest(0b0011), Nest { keep: vec![(20, 1)], reduce: vec![(6, 20)] });
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_reduces_more_than_it_may() {
+    fn no_thread_reduces_more_than_the_limit() {
         for class in [AdapterClass::Cpu, AdapterClass::Integrated, AdapterClass::Discrete] {
             for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
                 assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_keeps_the_last_and_counts_the_rest() {
+    fn log_keeps_the_last_events_and_counts_the_dropped() {
         let mut log = EventLog::new(2);
         for size in 0..5 {
             let (name, class): (Arc<str>, Arc<str>) = ("x".into(), "activation".into());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back() {
+    fn action_names_round_trip() {
         for action in Action::ALL {
             assert_eq!(Action::from_name(action.name()), Some(action));
         }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_by_policy() {
+    fn page_sizes_follow_the_growth_policy() {
         let cases = [
             (Growth::Fixed(64), 10, 500, 64),
             (Growth::Fixed(64), 100, 0, 100),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_with_deferred_blocks_stays() {
+    fn pages_with_deferred_blocks_are_not_relocated() {
         let (mut pool, live) = pool(Kind::Bins, &[0, 5]);
         pool.free_later(live[1]).expect("live");
         let moves = pool.relocate(u64::MAX).expect("sound");

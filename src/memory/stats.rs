@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_keeps_its_peak_and_its_sums() {
+    fn stat_tracks_peak_and_sums() {
         let mut stat = Stat::default();
         stat.add(5);
         stat.sub(3);

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_with_and_without_a_prefix() {
+    fn names_with_and_without_a_prefix_are_mapped() {
         let name = |name: &str| Gpt::hugging_face_name(name);
         for theirs in ["h.0.attn.c_attn.bias", "transformer.h.0.attn.c_attn.bias"] {
             assert_eq!(name(theirs).as_deref(), Some("transformer.h.0.attn.c_attn.bias"));

@@ -20,10 +20,10 @@ pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use sequence::Sequence;
 
+use crate::compile::{Forward, TrainStep};
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
 use crate::nn::Module;
-use crate::plan::{Forward, TrainStep};
 use crate::shape::Shape;
 
 /// A network with what a batch for it looks like: numbers, or token ids; and class indices as targets.

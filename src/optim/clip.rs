@@ -48,10 +48,10 @@ impl Clip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::{PlanOptions, TrainStep};
     use crate::graph::{Init, LossScale, Params};
     use crate::limits::Limits;
     use crate::optim::{Optimizer, Sgd};
-    use crate::plan::{PlanOptions, TrainStep};
     use crate::reference::Twin;
 
     /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4, with and without a loss

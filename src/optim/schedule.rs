@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_at_the_ends_and_in_between() {
+    fn factors_match_at_the_ends_and_in_between() {
         let cosine = Schedule::Cosine { warmup: 10, total: 110, floor: 0.1 };
         let linear = Schedule::Linear { warmup: 0, total: 100 };
         let steps = Schedule::Step { every: 30, gamma: 0.1 };

@@ -54,7 +54,7 @@ mod tests {
     ];
 
     #[test]
-    fn erf_at_known_points_and_their_mirrors() {
+    fn erf_matches_known_values_and_is_odd() {
         for (x, expected) in KNOWN {
             assert!((erf(x) - expected).abs() < 1e-14, "erf {x} = {}, not {expected}", erf(x));
             assert!((erf(-x) + expected).abs() < 1e-14);
@@ -64,13 +64,13 @@ mod tests {
     }
 
     #[test]
-    fn erfc_keeps_its_digits_where_it_is_small() {
+    fn erfc_is_accurate_where_it_is_small() {
         // From mpmath, as above.
         assert!((erfc(5.0) / 1.537_459_794_428_035_1e-12 - 1.0).abs() < 1e-13, "{}", erfc(5.0));
     }
 
     #[test]
-    fn both_methods_agree_where_they_meet() {
+    fn series_and_fraction_agree_where_they_meet() {
         for i in 0..100 {
             let x = 1.8 + 0.004 * f64::from(i);
             assert!((series(x) - (1.0 - fraction(x))).abs() < 1e-15, "at {x}");

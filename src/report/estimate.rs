@@ -5,9 +5,9 @@ use std::fmt;
 use super::kept::waiting;
 use super::table::Table;
 use super::tensors::{TensorReport, tensors};
+use crate::compile::{Footprint, Plan, Savings};
 use crate::graph::Class;
 use crate::json::Json;
-use crate::plan::{Footprint, Plan, Savings};
 use crate::units::Bytes;
 
 /// The share of a card that should stay free, for the driver, the desktop and what else uses it.
@@ -37,7 +37,7 @@ pub struct Estimate {
 pub struct LargestBatch {
     /// The budget.
     pub budget: Bytes,
-    /// Samples, if the step may take all of it: what [`max_batch`](crate::plan::max_batch()) finds.
+    /// Samples, if the step may take all of it: what [`max_batch`](crate::compile::max_batch()) finds.
     pub all: usize,
     /// Samples, if the headroom stays free.
     pub with_headroom: usize,

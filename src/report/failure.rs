@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::compile::Plan;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::memory::Dump;
-use crate::plan::Plan;
 
 /// An error, and what else was known when it came: written down so that it can be looked at later, by somebody else.
 ///

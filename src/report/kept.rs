@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::tensors::own_bytes;
+use crate::compile::Plan;
 use crate::graph::{Graph, Node, Op, Phase, ValueId};
-use crate::plan::Plan;
 
 /// Results of one kind of operation that stay in memory until the backward pass has read them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The table of the compiler's passes.
 
 use super::table::Table;
+use crate::compile::PassEffect;
 use crate::json::Json;
-use crate::plan::PassEffect;
 use crate::units::Bytes;
 
 /// A table: each pass, when it runs, and what it changes in bytes and dispatches.

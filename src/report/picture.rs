@@ -4,8 +4,8 @@ use std::fmt::{Arguments, Write};
 
 use super::palette::{AGAIN, look};
 use super::scene::{Band, Block, Scene};
+use crate::compile::Plan;
 use crate::graph::Class;
-use crate::plan::Plan;
 use crate::units::Bytes;
 
 const WIDTH: f64 = 960.0;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::tensors::{TensorReport, tensors};
+use crate::compile::Plan;
 use crate::graph::Phase;
-use crate::plan::Plan;
 
 /// A plan as rectangles: time runs from 0 to `end`, one operation a unit; addresses from 0 to `total` bytes, the arenas
 /// on top of each other.

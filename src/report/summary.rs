@@ -6,9 +6,9 @@ use std::fmt;
 use super::kept::most_waiting;
 use super::table::Table;
 use super::tensors::tensors;
+use crate::compile::Plan;
 use crate::graph::{Class, Node, Phase};
 use crate::json::Json;
-use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::units::{Bytes, Count};
 

@@ -1,9 +1,9 @@
 //! Every tensor of a plan: what it is, when it lives, where it lies.
 
+use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::dtype::DType;
 use crate::graph::{Class, ValueId};
 use crate::limits::ALIGNMENT;
-use crate::plan::{Plan, Region, Storage, StorageId};
 use crate::shape::Shape;
 
 /// A tensor of a plan.

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_the_time_left() {
+    fn line_shows_the_remaining_time() {
         let progress = |done, total: Option<u64>| Progress {
             what: "bench",
             done,

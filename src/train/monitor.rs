@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_steps_are_told_once_and_again_after_fast_ones() {
+    fn slow_steps_are_reported_once_until_fast_ones_follow() {
         let mut monitor = Monitor::new(MonitorOptions { window: 5, ..MonitorOptions::default() }, |_| {});
         let times = [[1000.0; 5], [10.0; 5], [11.0; 5], [30.0; 5], [30.0; 5], [9.0; 5], [31.0; 5]].concat();
         for (step, ms) in (0..).zip(times) {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_named_and_ups_and_downs_are_none() {
+    fn steady_growth_is_reported_as_a_leak_and_fluctuation_is_not() {
         let mut monitor = Monitor::new(MonitorOptions::default(), |_| {});
         let end = |kept: u64, batch: u64| {
             [("kept".to_owned(), kept), ("batch".to_owned(), batch), ("kept".to_owned(), 1)]
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn use_over_the_share_is_told_when_it_begins() {
+    fn use_above_the_share_is_reported_when_it_begins() {
         let options = MonitorOptions { budget: Some(Bytes(1000)), ..MonitorOptions::default() };
         let mut monitor = Monitor::new(options, |_| {});
         for used in [900, 901, 950, 100, 1000] {

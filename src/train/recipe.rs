@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::compile::{self, Footprint, Plan, PlanOptions, Planned, Recompute, TrainStep};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::plan::{self, Footprint, Plan, PlanOptions, Planned, Recompute, TrainStep};
 use crate::units::Bytes;
 
 /// Traced steps, from which plans can be made at any time.
@@ -76,7 +76,7 @@ impl Recipe {
         let mut room = within.0;
         for _ in 0..TRIES {
             let fitted =
-                plan::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
+                compile::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
             let (own, options) = (fitted.plan.footprint().total(), fitted.options);
             let mut planned = Planned::from(fitted);
             planned.plans.push(self.evaluation.clone());

@@ -71,13 +71,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_rfc_3720() {
+    fn checksums_match_rfc_3720() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     }
 
     #[test]
-    fn an_event_has_the_bytes_of_its_message() {
+    fn event_has_the_bytes_of_its_message() {
         let bytes = event(1.5, 300, &[("loss", 0.25)]);
         let (head, rest) = bytes.split_at(12);
         assert_eq!(u64::from_le_bytes(head[..8].try_into().unwrap()) as usize + 4, rest.len());

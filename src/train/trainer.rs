@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::recipe::Recipe;
 use super::{Callback, Epoch, StepProgress};
+use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -11,7 +12,6 @@ use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, limits_for, t
 use crate::graph::{Params, Tensor};
 use crate::models::Model;
 use crate::optim::Schedule;
-use crate::plan::{Forward, Plan, PlanOptions, TrainStep};
 use crate::report::Failure;
 use crate::units::Bytes;
 

@@ -1,16 +1,17 @@
-//! Attention and its gradients: lengths around the tiles, sizes of heads, masks, groups, layouts, dropout, large scores.
+//! Attention and its gradients: lengths around the tile sizes, head sizes, masks, grouped heads, layouts,
+//! dropout, large scores.
 
+use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::graph::{Attention, Init, Params};
 use wgrad::limits::Limits;
-use wgrad::plan::{PlanOptions, TrainStep};
 
 use super::{everywhere, is_gpu, unchecked};
 use crate::support::close::assert_within;
 use crate::support::compare::{device_gradients, kernels, twin_gradients};
 use crate::support::noise;
 
-/// One attention: its lengths, its options, and the largest element of queries and keys.
+/// One attention: its lengths, its options, and the largest magnitude of the elements of queries and keys.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     batch: usize,
@@ -28,7 +29,7 @@ struct Shape {
 const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0 };
 const CAUSAL: Attention = Attention { causal: true, ..FULL };
 
-/// One head of 16 elements, a length for queries and keys.
+/// One head of 16 elements with the same number of queries and keys.
 fn square(length: usize, options: Attention) -> Shape {
     let (batch, heads, size) = (1, [1, 1], 16);
     Shape {
@@ -44,7 +45,7 @@ fn square(length: usize, options: Attention) -> Shape {
     }
 }
 
-/// A step whose gradients are those of attention, and with that of `dy` its result.
+/// A step whose gradients are those of attention; the gradient of `dy` is the result of attention.
 fn step(shape: &Shape) -> TrainStep {
     let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, amplitude, nan } = *shape;
     let params = Params::new(11);
@@ -82,7 +83,8 @@ fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<&'static str> {
     let (plan, found) = device_gradients(device, &step(shape), limits, &Default::default());
     let wanted = twin_gradients(&plan, &Default::default());
     assert_eq!(found.len(), wanted.len());
-    // A weight's relative error is that of its score, which has the rounding of its largest product.
+    // The relative error of a softmax weight is the absolute error of its score, which has the rounding error
+    // of its largest product.
     let score = f64::from(shape.amplitude * shape.amplitude) * (shape.size as f64).sqrt();
     for (name, found) in found {
         let wanted = &wanted[&name];
@@ -96,7 +98,7 @@ fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<&'static str> {
 }
 
 #[test]
-fn lengths_and_sizes_of_heads() {
+fn attention_matches_the_twin_for_lengths_and_head_sizes() {
     everywhere(|device, limits| {
         for (i, length) in [1, 7, 64, 65, 257].into_iter().enumerate() {
             for (j, size) in [16, 32, 64, 80, 128].into_iter().enumerate() {
@@ -108,7 +110,7 @@ fn lengths_and_sizes_of_heads() {
 }
 
 #[test]
-fn the_largest_heads_and_odd_ones() {
+fn attention_matches_the_twin_for_the_largest_and_odd_heads() {
     unchecked(|device, limits| {
         for size in [1, 3, 4, 20, 63, 256] {
             check(device, limits, &Shape { size, heads: [2, 1], ..square(37, CAUSAL) });
@@ -117,7 +119,7 @@ fn the_largest_heads_and_odd_ones() {
 }
 
 #[test]
-fn groups_batches_and_layouts() {
+fn attention_matches_the_twin_for_grouped_heads_batches_and_layouts() {
     unchecked(|device, limits| {
         for options in [FULL, CAUSAL] {
             for heads in [[3, 3], [4, 2], [3, 1]] {
@@ -129,10 +131,10 @@ fn groups_batches_and_layouts() {
     });
 }
 
-/// The mask starts where the first query meets the first key, as PyTorch's: queries behind the keys see all of them, keys
-/// behind the queries are seen by none, and their gradient is 0.
+/// The causal mask aligns the first query with the first key, as in PyTorch. Queries beyond the number of
+/// keys see all keys; keys beyond the number of queries are seen by no query, and their gradient is 0.
 #[test]
-fn more_keys_than_queries_and_fewer() {
+fn attention_matches_the_twin_for_unequal_numbers_of_queries_and_keys() {
     unchecked(|device, limits| {
         for options in [FULL, CAUSAL] {
             for (rows, cols) in [(1, 100), (100, 1), (33, 97), (97, 33), (5, 200), (200, 5)] {
@@ -143,7 +145,7 @@ fn more_keys_than_queries_and_fewer() {
 }
 
 #[test]
-fn large_scores() {
+fn attention_matches_the_twin_for_large_scores() {
     unchecked(|device, limits| {
         for options in [FULL, CAUSAL, Attention { scale: Some(-1.0), ..FULL }] {
             // Scores up to 4.5² · 16 · scale: 81 and, with a scale of -1, 324.
@@ -152,9 +154,10 @@ fn large_scores() {
     });
 }
 
-/// In a query it reaches the row's result and gradient, the gradients of all keys and values, and no other row.
+/// A NaN in a query reaches the result and the gradient of its row, the gradients of all keys and values, and
+/// no other row.
 #[test]
-fn nan_in_a_query_reaches_what_its_row_reaches() {
+fn nan_in_a_query_does_not_reach_other_rows() {
     unchecked(|device, limits| {
         for (packed, size) in [(false, 16), (true, 16), (false, 20)] {
             check(device, limits, &Shape { packed, size, nan: true, ..square(37, FULL) });
@@ -179,13 +182,13 @@ fn dropout_draws_the_same_mask_in_every_pass() {
     });
 }
 
-/// Passes over long sequences are cut into several dispatches on software adapters.
+/// Passes over long sequences are split into several dispatches on software adapters.
 #[test]
-fn long_sequences() {
+fn long_sequences_are_split_into_dispatches() {
     unchecked(|device, limits| {
         let base = Shape { size: 256, ..square(0, FULL) };
         let dropped = Attention { dropout: 0.25, ..CAUSAL };
-        // Kernels for GPUs take more turns for a head.
+        // Kernels for GPUs take more iterations for a head.
         let n = if is_gpu(limits) { 8 } else { 1 };
         let many_keys = Shape { rows: 3, cols: 25_000 / n, ..base };
         let many_queries = Shape { rows: 2200 / n, cols: 9, heads: [8, 1], options: dropped, ..base };
@@ -199,9 +202,9 @@ fn long_sequences() {
     });
 }
 
-/// The fused operation plans no more than its operands and results, whatever the length.
+/// The memory of the fused operation is that of its operands and results, whatever the length.
 #[test]
-fn memory_grows_with_the_length_alone() {
+fn memory_is_linear_in_the_length() {
     let limits = Limits::named("nvidia").expect("a preset");
     let bytes = |length: usize| {
         let shape = Shape { heads: [4, 4], size: 64, packed: true, ..square(length, CAUSAL) };

@@ -1,27 +1,27 @@
-//! Chains of element functions as one generated kernel: every function, every way to read an operand, odd lengths, both
-//! placements, and how much is joined.
+//! Chains of elementwise functions as one generated kernel: every function, every way to read an operand, odd
+//! lengths, both placements, and how much is fused.
 
+use wgrad::compile::Plan;
 use wgrad::device::Device;
 use wgrad::graph::Tensor;
 use wgrad::limits::Limits;
-use wgrad::plan::Plan;
 
 use super::{SIZES, everywhere, unchecked};
 use crate::support::close::{EXACT, Near, ULP};
 use crate::support::compare::{Batch, compare_fused, kernels};
 use crate::support::noise;
 
-/// Rounding of a handful of functions one after the other.
+/// Rounding error of a few functions in sequence.
 const NEAR: Near = Near { rel: 64.0 * ULP, abs: 2e-6 };
 
-/// Operations of a plan that are chains.
+/// Returns the names of a plan's operations that are chains.
 fn chains(plan: &Plan) -> Vec<&'static str> {
     let names = plan.graph().nodes.iter().map(|node| node.op.name());
     names.filter(|name| name.contains('+')).collect()
 }
 
 #[test]
-fn every_function_follows_every_other_way_to_read() {
+fn fused_chains_match_separate_functions_for_every_operand_layout() {
     everywhere(|device, limits| {
         for n in SIZES {
             for keep in [false, true] {
@@ -53,9 +53,10 @@ fn every_function_follows_every_other_way_to_read() {
     });
 }
 
-/// Planes that are a multiple of four, and others; scalars, channels and pixels beside each other.
+/// Planes whose size is a multiple of four, and others; operands that are scalars, per channel and per pixel
+/// in one chain.
 #[test]
-fn norms_of_images_join_what_follows() {
+fn batch_norm_is_fused_with_the_functions_after_it() {
     everywhere(|device, limits| {
         for (n, c, h, w) in
             [(2, 3, 4, 5), (2, 3, 3, 3), (1, 1, 1, 1), (3, 1, 5, 1), (2, 5, 1, 1), (1, 4, 2, 2)]
@@ -75,13 +76,13 @@ fn norms_of_images_join_what_follows() {
     });
 }
 
-/// Kernels of products that compute something before they store.
-fn behind_products(plan: &Plan) -> usize {
+/// Returns the number of matrix product kernels that have an epilogue.
+fn matmul_epilogues(plan: &Plan) -> usize {
     kernels(plan).iter().filter(|name| name.starts_with("matmul") && name.contains('+')).count()
 }
 
 #[test]
-fn products_take_in_what_follows() {
+fn matmul_is_fused_with_the_functions_after_it() {
     let check = |device: &Device, limits: &Limits, [batches, m, k, n]: [usize; 4], keep: bool| {
         let mut products = 0;
         let plan = compare_fused(device, limits, |trace, batch| {
@@ -102,7 +103,7 @@ fn products_take_in_what_follows() {
                 }
             }
         });
-        assert_eq!(behind_products(&plan), products, "{:?}", kernels(&plan));
+        assert_eq!(matmul_epilogues(&plan), products, "{:?}", kernels(&plan));
     };
     everywhere(|device, limits| {
         [false, true].iter().for_each(|keep| check(device, limits, [2, 33, 8, 28], *keep));
@@ -114,12 +115,12 @@ fn products_take_in_what_follows() {
     });
 }
 
-/// Sums of up to 20 products below 1 and what is made of them.
+/// Sums of up to 20 products below 1, followed by elementwise functions.
 const PRODUCT: Near = Near { rel: 64.0 * ULP, abs: 2e-5 };
 
-/// Only a long inner dimension is summed up from pieces.
+/// Only a long inner dimension is split into partial sums, so such a product has one dispatch.
 #[test]
-fn products_with_many_rows_go_over_what_is_added() {
+fn matmul_with_many_rows_is_written_over_the_addend() {
     everywhere(|device, limits| {
         let plan = compare_fused(device, limits, |trace, batch| {
             let a = batch.input(trace, [131_073, 2], noise(1, 2 * 131_073, -1.0, 1.0));
@@ -132,9 +133,10 @@ fn products_with_many_rows_go_over_what_is_added() {
     });
 }
 
-/// On software adapters such a product is summed up from pieces; what follows then has a dispatch of its own.
+/// On software adapters such a product is computed as partial sums, and its epilogue then has a separate
+/// dispatch.
 #[test]
-fn long_products_take_in_what_follows() {
+fn matmul_with_a_long_inner_dimension_and_an_epilogue_matches_the_twin() {
     unchecked(|device, limits| {
         let k = 140_000;
         compare_fused(device, limits, |trace, batch| {

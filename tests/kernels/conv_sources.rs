@@ -1,11 +1,12 @@
-//! What convolutions do beside their products: a batch norm, or a join, made while operands are read, and a gradient added
-//! where another is made, give the bits of separate operations, forward and backward, and the values of the f64 twin: by every
-//! row of the table of convolutions.
+//! What is fused into convolutions: a batch norm or a concatenation that is computed while operands are read,
+//! and a gradient that is added where another is written. Both give the bits of separate operations, forward
+//! and backward, and the values of the f64 twin, with every row of the table of convolutions.
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::compare::kernels;
 use crate::support::image_cases::{Convolution, larger_convolutions, shapes_of_convolutions as convolutions};
 use crate::support::{devices, noise, on_each, rows_of_convolutions};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, ProgramId, Session};
@@ -13,11 +14,10 @@ use wgrad::graph::{Init, Op, Params, Source, Tensor};
 use wgrad::limits::Limits;
 use wgrad::lower::conv::{Pass, Row};
 use wgrad::optim::{Optimizer, Sgd};
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
-/// Convolutions and gradients that do more than they are, for the sake of what stands before the convolution.
-fn through(plan: &Plan, before: Before) -> usize {
+/// Returns the number of convolutions and gradients that are fused with what stands `before` the convolution.
+fn fused_operations(plan: &Plan, before: Before) -> usize {
     let through = |op: &Op| match op {
         Op::Conv2d { source, .. } => *source != Source::Tensor,
         Op::Conv2dWeight { normed, .. } => normed.is_some(),
@@ -27,20 +27,20 @@ fn through(plan: &Plan, before: Before) -> usize {
     plan.graph().nodes.iter().filter(|node| through(&node.op)).count()
 }
 
-/// What stands before the convolution.
+/// The operation before the convolution.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Norm(fn(&Tensor) -> Tensor),
-    /// So many channels of one tensor, the rest of another.
-    Join(usize),
-    /// A tensor that something else reads too: its gradients are added.
+    /// A concatenation: this number of channels of one tensor, the rest of another.
+    Concat(usize),
+    /// A tensor that another operation reads as well, so that its gradients are added.
     Branch,
 }
 
 const NORMS: [Before; 3] =
     [Before::Norm(Tensor::clone), Before::Norm(Tensor::relu), Before::Norm(|x| x.clamp(0.0, 6.0))];
 
-/// A step with a convolution, whose operands are parameters: their momentum is their gradient.
+/// A step with a convolution whose operands are parameters: the momentum of each is its gradient.
 fn step(params: &Params, case: Convolution, bias: bool, before: Before) -> TrainStep {
     let (_, image, weight, groups, window) = case;
     let add = |name: &str, shape: &[usize], from: f32, to: f32| {
@@ -48,7 +48,8 @@ fn step(params: &Params, case: Convolution, bias: bool, before: Before) -> Train
         let init = Init::Data(noise(params.list().len() as u64 + 1, n, from, to).into());
         params.add(name, wgrad::shape::Shape::try_new(shape).expect("four dimensions"), init)
     };
-    // Far from 0 and as wide as a sixth of that: differences lose digits, and ReLU6 meets both of its ends.
+    // The values lie in [20, 30), far from 0 compared with their spread: differences lose digits, and ReLU6
+    // reaches both of its bounds.
     let x = add("x", &image, 20.0, 30.0);
     let w = add("w", &weight, -1.0, 1.0);
     let [gamma, beta] = [("gamma", 3.0), ("beta", 2.0)].map(|(name, top)| add(name, &image[1..2], 0.5, top));
@@ -57,7 +58,7 @@ fn step(params: &Params, case: Convolution, bias: bool, before: Before) -> Train
         let [x, w, gamma, beta] = [&x, &w, &gamma, &beta].map(|p| trace.param(p));
         let x = match before {
             Before::Norm(activation) => activation(&x.batch_norm_train(&gamma, &beta, 1e-5, None)),
-            Before::Join(first) => {
+            Before::Concat(first) => {
                 let (one, other) = (x.slice(1, 0..first), x.slice(1, first..image[1]));
                 one.square().concat(&[&other.relu()], 1)
             }
@@ -71,7 +72,7 @@ fn step(params: &Params, case: Convolution, bias: bool, before: Before) -> Train
     .expect("valid")
 }
 
-/// The convolution's result, and the momentum of every parameter.
+/// Returns the convolution's result and the momentum of every parameter.
 fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
     session.feed("dy", dy).expect("dy");
@@ -83,7 +84,8 @@ fn run(device: &Device, plan: &Plan, dy: &[f32]) -> Vec<(String, Vec<f32>)> {
     results
 }
 
-/// A case, whether it has a bias, what stands before the convolution, and how many convolutions and gradients see to that.
+/// A case: whether it has a bias, the operation before the convolution, and how many convolutions and
+/// gradients are fused with it.
 struct Wanted {
     case: Convolution,
     bias: bool,
@@ -91,7 +93,7 @@ struct Wanted {
     reads: usize,
 }
 
-/// Runs a case with what the convolution reads made before it and while it reads.
+/// Runs a case unfused and fused, and compares the results with each other and with the twin.
 fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
     let Wanted { case, bias, before, reads } = wanted;
     let (name, ..) = case;
@@ -103,7 +105,7 @@ fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
         step.plan(&PlanOptions { optimizer, fuse, ..PlanOptions::default() }, limits).expect("it fits")
     };
     let (apart, fused) = (plan(false), plan(true));
-    assert_eq!((through(&apart, before), through(&fused, before)), (0, reads), "{what}");
+    assert_eq!((fused_operations(&apart, before), fused_operations(&fused, before)), (0, reads), "{what}");
     for pass in [Pass::Image, Pass::Weight] {
         let ran = |name: &str| row.kernels(pass).iter().any(|kernel| name.starts_with(kernel.name));
         assert!(kernels(&fused).into_iter().any(ran), "{what}: {:?}", kernels(&fused));
@@ -127,7 +129,7 @@ fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
     }
 }
 
-/// Every row of every device, with those of the cases that it computes, numbered.
+/// Calls `body` for every row that each device can run, with the numbered cases that the row computes.
 fn each_row(cases: &[Convolution], body: impl Fn(&Device, &(&Row, Limits), (usize, Convolution))) {
     on_each(devices(), |device| {
         for row in rows_of_convolutions(device) {
@@ -144,51 +146,51 @@ fn each_row(cases: &[Convolution], body: impl Fn(&Device, &(&Row, Limits), (usiz
 }
 
 #[test]
-fn norms_applied_while_reading_give_the_same_bits() {
+fn batch_norm_fused_into_convolutions_is_bit_identical() {
     each_row(&convolutions(), |device, row, (i, case)| {
-        // The forward convolution too where arithmetic is cheap.
+        // On GPUs, where arithmetic is cheap, the forward convolution is fused as well.
         let reads = if row.1.class.is_cpu() { 1 } else { 2 };
         compare(device, row, Wanted { case, bias: i % 2 == 0, before: NORMS[i % 3], reads });
     });
 }
 
 #[test]
-fn gradients_added_where_they_are_made_give_the_same_bits() {
+fn gradient_sum_fused_into_convolutions_is_bit_identical() {
     each_row(&convolutions(), |device, row, (i, case)| {
         compare(device, row, Wanted { case, bias: i % 2 == 0, before: Before::Branch, reads: 1 });
     });
 }
 
 #[test]
-fn joins_read_in_their_parts_give_the_same_bits() {
+fn concat_fused_into_convolutions_is_bit_identical() {
     each_row(&convolutions(), |device, row, (i, case)| {
         let (_, image, _, groups, _) = case;
         let first = if i % 2 == 0 { 1 } else { image[1] / 2 };
-        // Groups of channels lie across the parts.
+        // A concatenation is not fused into grouped convolutions: groups of channels may span both parts.
         let reads = usize::from(groups == 1);
-        compare(device, row, Wanted { case, bias: i % 4 < 2, before: Before::Join(first), reads });
+        compare(device, row, Wanted { case, bias: i % 4 < 2, before: Before::Concat(first), reads });
     });
 }
 
 #[test]
-fn larger_tiles_are_filled_and_cut() {
+fn gradient_sum_fused_into_tiles_of_128_is_bit_identical() {
     each_row(&larger_convolutions(), |device, row, (_, case)| {
         compare(device, row, Wanted { case, bias: true, before: Before::Branch, reads: 1 });
     });
 }
 
-/// What waits in 16 bits for the backward pass is widened where the gradient of a weight reads it.
+/// An image saved in 16 bits for the backward pass is widened where the gradient of a weight reads it.
 #[test]
-fn images_in_16_bits_give_the_same_bits() {
+fn weight_gradients_of_16_bit_images_are_bit_identical() {
     let case = larger_convolutions()[2];
     each_row(&[case], |device, (row, limits), _| {
-        // Software adapters widen once, before.
+        // On software adapters a separate operation widens the image once.
         if limits.class.is_cpu() {
             return;
         }
         let params = Params::new(1);
         let step = step(&params, case, false, Before::Branch);
-        // The formats take turns.
+        // The rows alternate between the formats.
         let precision = if row.name == "tiled64" { Precision::F16 } else { Precision::Bf16 };
         let optimizer: Optimizer = Sgd { lr: 1e-3, momentum: 0.9, ..Sgd::default() }.into();
         let plan = |fuse: bool| {

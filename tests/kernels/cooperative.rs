@@ -1,5 +1,5 @@
-//! Cooperative matrices, where an adapter has them: on their own, in the training step of a network, and not where nobody
-//! asked for them.
+//! Cooperative matrices, where an adapter has them: alone, in the training step of a network, and unused
+//! where they are not requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use crate::support::digits::digits;
 use crate::support::networks::network;
 use crate::support::{cooperative, devices, noise, on_each, some_labels};
 use wgrad::Error;
+use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::{LastBatch, Loader};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
@@ -20,15 +21,15 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear};
 use wgrad::optim::{AdamW, Sgd};
-use wgrad::plan::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::reference::Twin;
 
-fn cooperates(plan: &Plan) -> bool {
+fn uses_cooperative_products(plan: &Plan) -> bool {
     kernels(plan).iter().any(|name| name.starts_with("matmul_cooperative"))
 }
 
-/// Convolutions in every form: with stride, in groups, transposed; of an image, of a batch norm, of a join; with a bias and
-/// functions behind them. Smooth ones: a kink would make much of a rounding.
+/// Convolutions of every form: with stride, grouped, transposed; of an image, of a batch norm, of a
+/// concatenation; with a bias and with elementwise functions after them. The functions are smooth: a kink
+/// would amplify rounding errors.
 fn convolutional() -> TrainStep {
     let params = Params::new(3);
     let same = Window::square(3).padding(1);
@@ -52,14 +53,15 @@ fn convolutions(plan: &Plan) -> Vec<&'static str> {
     kernels(plan).into_iter().filter(|name| name.starts_with("conv")).collect()
 }
 
-/// The limits, and the same for the kernels of GPUs, which read images in 16 bits and norms that are in no memory.
+/// Returns the limits, and the same limits as a GPU, whose kernels read 16-bit images and norms that are
+/// fused into convolutions.
 fn also_as_a_gpu(limits: Limits) -> Vec<Limits> {
     let class = AdapterClass::Discrete;
     let gpu = Limits { name: format!("{} as a GPU", limits.name), class, ..limits.clone() };
     if limits.class == class { vec![limits] } else { vec![limits, gpu] }
 }
 
-/// With a loss scale, so that gradients are products of cooperative matrices, too.
+/// Uses a loss scale, so that gradients, too, are products of cooperative matrices.
 fn options(precision: Precision) -> PlanOptions {
     let optimizer = Sgd { lr: 0.01, momentum: 0.5, ..Sgd::default() }.into();
     let loss_scale = Some(LossScale { start: 1024.0, ..LossScale::default() });
@@ -71,7 +73,7 @@ fn plan(step: &TrainStep, precision: Precision, limits: &Limits) -> Plan {
 }
 
 #[test]
-fn the_self_test_passes_and_the_race_is_run() {
+fn self_test_passes_and_race_runs() {
     for (device, limits) in cooperative() {
         assert_eq!(test_cooperative(device).expect("it is right"), limits);
         let Races { products, convolutions } = race_cooperative(device).expect("it runs");
@@ -94,7 +96,7 @@ fn images(plan: &Plan, at: u64) -> Vec<f32> {
     noise(at, x.shape.numel() as usize, -1.0, 1.0)
 }
 
-/// Momentum buffers after so many steps: after one they are the gradients.
+/// Returns the momentum buffers after `steps` steps; after one step they are the gradients.
 fn run(device: &Device, plan: &Plan, steps: u64) -> BTreeMap<String, Vec<f32>> {
     let mut session = Session::new(device, plan).expect("it opens");
     for at in 0..steps {
@@ -117,8 +119,8 @@ fn twin(plan: &Plan) -> BTreeMap<String, Vec<f64>> {
     states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
 }
 
-/// Each gradient is made of a handful of roundings to `f16`: the bound is 40 of the largest of its tensor, as in
-/// `tests/precision.rs`.
+/// Checks that the gradients are near the twin's. Each gradient has a few roundings to `f16`: the bound is 40
+/// roundings of the largest gradient of its tensor (compare `tests/train/precision.rs`).
 fn near_the_twin(step: &TrainStep, device: &Device, limits: &Limits, exact: &BTreeMap<String, Vec<f64>>) {
     let found = run(device, &plan(step, Precision::F16, limits), 1);
     let mut moved = 0.0f64;
@@ -133,9 +135,9 @@ fn near_the_twin(step: &TrainStep, device: &Device, limits: &Limits, exact: &BTr
     assert!(moved > 0.02 / 2048.0, "no factor was rounded");
 }
 
-/// Biases, functions and residuals are computed behind the products, widths are odd.
+/// Biases, elementwise functions and residuals are epilogues of the products, and the widths are odd.
 #[test]
-fn gradients_of_a_network_differ_by_roundings_of_factors() {
+fn mlp_gradients_differ_only_by_rounding_of_factors() {
     let step = network("mlp", BATCH);
     let exact = twin(&plan(&step, Precision::F32, &Limits::default()));
     for (device, limits) in cooperative() {
@@ -146,9 +148,9 @@ fn gradients_of_a_network_differ_by_roundings_of_factors() {
     }
 }
 
-/// Every convolution and every gradient of one.
+/// Every convolution and every convolution gradient uses cooperative matrices.
 #[test]
-fn gradients_of_convolutions_differ_by_roundings_of_factors() {
+fn convolution_gradients_differ_only_by_rounding_of_factors() {
     let step = convolutional();
     let exact = twin(&plan(&step, Precision::F32, &Limits::default()));
     for (device, limits) in cooperative() {
@@ -161,7 +163,7 @@ fn gradients_of_convolutions_differ_by_roundings_of_factors() {
 }
 
 #[test]
-fn the_same_bits_every_time_planned_and_eager() {
+fn repeated_and_eager_runs_are_bit_identical() {
     let steps = [network("mlp", BATCH), convolutional()];
     // Without cooperative matrices, too.
     let without = devices().iter().map(|device| (device, device.limits().clone()));
@@ -182,13 +184,13 @@ fn the_same_bits_every_time_planned_and_eager() {
     }
 }
 
-/// A pass over the digits in batches of 64, and the mean loss of its last five steps.
+/// Trains for one pass over the digits in batches of 64, and returns the mean loss of the last five steps.
 fn learn(device: &Device, limits: &Limits, precision: Precision) -> f32 {
     let model = Model::named("digits", 0).expect("a model");
     let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
     let options = PlanOptions { optimizer, ..options(precision) };
     let plan = model.train_step(64).expect("valid").plan(&options, limits).expect("it can be planned");
-    assert_eq!(cooperates(&plan), precision == Precision::F16);
+    assert_eq!(uses_cooperative_products(&plan), precision == Precision::F16);
     let mut session = Session::new(device, &plan).expect("it opens");
     let loader = Loader::new(Arc::new(digits()), 64).expect("a batch").last_batch(LastBatch::Drop);
     for batch in loader.epoch(0) {
@@ -202,7 +204,7 @@ fn learn(device: &Device, limits: &Limits, precision: Precision) -> f32 {
 }
 
 #[test]
-fn the_digits_are_learnt_as_well() {
+fn digits_reach_the_loss_of_f32() {
     for (device, limits) in cooperative() {
         let [wide, cooperative] =
             [Precision::F32, Precision::F16].map(|precision| learn(device, &limits, precision));
@@ -211,17 +213,22 @@ fn the_digits_are_learnt_as_well() {
     }
 }
 
-/// No adapter is needed for a plan.
+/// A plan needs no adapter.
 #[test]
-fn plans_use_them_in_f16_precision_alone() {
+fn products_use_cooperative_matrices_only_in_f16() {
     let step = network("mlp", BATCH);
     let with = |side, lanes| Limits { cooperative: Some(Cooperative { side, lanes }), ..Limits::default() };
     for (side, lanes) in [(8, 8), (8, 32), (16, 16), (16, 32), (16, 64)] {
         let (with, without) = (with(side, lanes), Limits::default());
         for precision in Precision::ALL {
             let cooperative = plan(&step, precision, &with);
-            assert_eq!(cooperates(&cooperative), precision == Precision::F16, "{}", precision.name());
-            assert!(!cooperates(&plan(&step, precision, &without)));
+            assert_eq!(
+                uses_cooperative_products(&cooperative),
+                precision == Precision::F16,
+                "{}",
+                precision.name()
+            );
+            assert!(!uses_cooperative_products(&plan(&step, precision, &without)));
             let same = cooperative.hash() == plan(&step, precision, &without).hash();
             assert_eq!(same, precision != Precision::F16);
         }
@@ -233,7 +240,7 @@ fn plans_use_them_in_f16_precision_alone() {
             {
                 let threads = 2 * groups * lanes;
                 assert!(threads <= launch.kernel.workgroup, "{threads}");
-                // What a thread brings of A and of B in one go.
+                // The number of vec4 loads of A and of B that a thread makes at a time.
                 let fours = [2 * rows * side, groups * 2 * side].map(|lines| lines * 8 / threads);
                 assert!(fours.iter().all(|count| [1, 2, 4, 8].contains(count)), "{fours:?}");
             }
@@ -244,9 +251,9 @@ fn plans_use_them_in_f16_precision_alone() {
     }
 }
 
-/// Forward, back to the image and back to the weight; of each source; in 32 bits and in the 16 that waited.
+/// Forward, gradient of the image and gradient of the weight; of each source; saved in 32 bits and in 16.
 #[test]
-fn plans_convolve_by_them_in_f16_precision_alone() {
+fn convolutions_use_cooperative_matrices_only_in_f16() {
     let step = convolutional();
     for side in [8, 16] {
         let limits = Limits { cooperative: Some(Cooperative { side, lanes: 32 }), ..Limits::default() };
@@ -259,12 +266,13 @@ fn plans_convolve_by_them_in_f16_precision_alone() {
             let all = parts.iter().all(|part| names.iter().any(|name| name.contains(part)));
             assert!(all || expected == 0, "{names:?}");
         }
-        // Gradients without a loss scale are not rounded, and a row of the table of products turns matrices off.
+        // Gradients without a loss scale are not rounded, and naming a row of the table of products turns
+        // matrices off.
         let unscaled = PlanOptions { loss_scale: None, ..options(Precision::F16) };
         let names = convolutions(&step.plan(&unscaled, &limits).expect("it can be planned"));
         let count = |start: &str| names.iter().filter(|name| name.starts_with(start)).count();
         assert_eq!(count("conv_weight_cooperative"), 0, "{names:?}");
-        // The transposed one is four phases.
+        // The transposed convolution has four phases.
         assert_eq!(count("conv_cooperative"), 4 + 4, "{names:?}");
         let limits = Limits { product: Some("tiled64"), ..limits };
         let names = kernels(&plan(&step, Precision::F16, &limits));
@@ -272,9 +280,9 @@ fn plans_convolve_by_them_in_f16_precision_alone() {
     }
 }
 
-/// Small gradients would vanish in `f16`; what is computed again for them would not.
+/// Small gradients would become 0 in `f16`; the activations that are recomputed for them would not.
 #[test]
-fn gradients_are_products_of_them_with_a_loss_scale_alone() {
+fn gradients_use_cooperative_matrices_only_with_a_loss_scale() {
     let step = network("mlp", BATCH);
     let limits = Limits { cooperative: Some(Cooperative { side: 16, lanes: 32 }), ..Limits::default() };
     let of = |loss_scale, recompute| {
@@ -298,7 +306,7 @@ fn gradients_are_products_of_them_with_a_loss_scale_alone() {
 }
 
 #[test]
-fn a_plan_with_matrices_that_the_device_has_not_is_refused() {
+fn plan_with_unsupported_cooperative_matrices_is_rejected() {
     let step = network("mlp", BATCH);
     on_each(devices(), |device| {
         let other = Cooperative { side: 16, lanes: 48 };
@@ -311,9 +319,9 @@ fn a_plan_with_matrices_that_the_device_has_not_is_refused() {
     });
 }
 
-/// On software adapters nobody waits for a trial that cannot be won, and what was switched off is off.
+/// On software adapters the trial is skipped because it cannot win, and matrices that are disabled stay off.
 #[test]
-fn nothing_is_tried_where_it_is_not_wanted() {
+fn no_trial_runs_on_software_adapters_or_when_disabled() {
     on_each(devices(), |device| {
         let limits = device.limits();
         assert_eq!(limits.cooperative, None);

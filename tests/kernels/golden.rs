@@ -1,4 +1,5 @@
-//! What PyTorch computed, on every adapter. `golden/generate.py` made the files and says what every name means.
+//! Results of PyTorch, reproduced on every adapter. `golden/generate.py` made the files and documents their
+//! names.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,15 @@ use crate::support::close::{Near, assert_close};
 use crate::support::compare::device_gradients;
 use crate::support::golden::{integers, read, wide};
 use crate::support::{both_classes, devices, on_each};
+use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
 use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
-use wgrad::plan::{Forward, PlanOptions, TrainStep};
 use wgrad::shape::Shape;
 
-/// The operation of this name on its operands.
+/// Applies the operation of this name to its operands.
 fn apply(op: &str, x: &[Tensor], labels: Option<&Tensor>) -> Tensor {
     let first = &x[0];
     let axes = |label: &str| match label {
@@ -65,7 +66,7 @@ fn apply(op: &str, x: &[Tensor], labels: Option<&Tensor>) -> Tensor {
 }
 
 #[test]
-fn operations_and_their_gradients() {
+fn operations_and_gradients_match_pytorch() {
     let file = read("ops.safetensors");
     let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
     assert!(names.len() >= 50, "only {} operations in the file", names.len());
@@ -95,7 +96,7 @@ fn operations_and_their_gradients() {
             y.mul(&trace.param(&weights)).sum(&[])
         });
         let step = step.unwrap_or_else(|e| panic!("{op}: {e}"));
-        // A gradient may be the small difference of terms as large as the weights.
+        // A gradient may be a small difference of terms as large as the weights.
         let near = Near { rel: 4e-6, abs: 2e-6 };
         on_each(devices(), |device| {
             for limits in both_classes(device) {
@@ -114,9 +115,10 @@ fn operations_and_their_gradients() {
     }
 }
 
-/// `tests/golden/attention.py`: fused and unfused, from three tensors and, where that is possible, from one.
+/// Cases of `tests/golden/attention.py`: fused and unfused, from three tensors and, where possible, from one
+/// packed tensor.
 #[test]
-fn attention_and_its_gradients() {
+fn attention_and_gradients_match_pytorch() {
     let file = read("attention.safetensors");
     let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
     assert!(names.len() >= 10, "only {} cases in the file", names.len());
@@ -142,7 +144,7 @@ fn attention_and_its_gradients() {
                 y.mul(&dy).sum(&[])
             });
             let step = step.unwrap_or_else(|e| panic!("{case}: {e}"));
-            // Scores of `causal_large` reach 20: their rounding is a part of each weight.
+            // Scores of `causal_large` reach 20: their rounding errors affect each weight.
             let near = Near { rel: 2e-5, abs: if case == "causal_large" { 2e-5 } else { 6e-6 } };
             on_each(devices(), |device| {
                 for limits in both_classes(device) {
@@ -176,7 +178,7 @@ fn runs() -> Vec<(&'static str, Optimizer, Clip)> {
     ]
 }
 
-/// The network of the file: parameters under PyTorch's names, as `Mlp` registers them.
+/// Returns the network of the file: parameters under PyTorch's names, as `Mlp` registers them.
 fn network() -> (Params, Mlp) {
     let params = Params::new(0);
     let mlp = Mlp::new(&params, &[7, 12, 5]);
@@ -189,7 +191,7 @@ fn loss(mlp: &Mlp, trace: &Trace) -> Tensor {
 }
 
 #[test]
-fn five_steps_of_every_optimizer() {
+fn five_steps_of_every_optimizer_match_pytorch() {
     let file = read("mlp_train.safetensors");
     let stored: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/loss")).collect();
     let mut known: Vec<&str> = runs().iter().map(|(name, ..)| *name).collect();
@@ -233,7 +235,7 @@ fn five_steps_of_every_optimizer() {
 }
 
 #[test]
-fn logits_before_the_first_step() {
+fn logits_before_the_first_step_match_pytorch() {
     let file = read("mlp_train.safetensors");
     let (params, mlp) = network();
     let forward =
@@ -255,7 +257,7 @@ fn logits_before_the_first_step() {
 
 /// `golden/lean.py` gives each weight its own gradients: the loss is `Σ w g`.
 #[test]
-fn five_steps_of_optimizers_with_little_state() {
+fn steps_of_optimizers_with_little_state_match_golden_values() {
     let file = read("lean.safetensors");
     let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
     let optimizers: BTreeMap<&str, Optimizer> = BTreeMap::from([
@@ -289,7 +291,8 @@ fn five_steps_of_optimizers_with_little_state() {
                     assert_close(run, &found, &wide(wanted), Near { rel: 2e-5, abs: 2e-6 });
                     continue;
                 }
-                // A moment that lies halfway between two codes may go either way in f32: rare, and a small step apart.
+                // A moment halfway between two codes may round either way in f32. This is rare, and the codes
+                // are a small step apart.
                 let apart = |(a, b): (&f32, &f32)| f64::from((a - b).abs());
                 let far = found
                     .iter()

@@ -1,4 +1,4 @@
-//! Gradients: of the twin against central differences, with no device; of every device against the twin.
+//! Gradients: the twin's against central differences, without a device; every device's against the twin's.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::support::close::assert_within;
 use crate::support::compare::{device_gradients, kernels, twin_gradients};
 use crate::support::{both_classes, checked_devices, devices, on_each};
 use wgrad::autodiff::differentiate;
+use wgrad::compile::TrainStep;
 use wgrad::graph::{Graph, Init, Params, StepScalars, Tensor};
-use wgrad::plan::TrainStep;
 use wgrad::reference::Twin;
 
 const SCALARS: StepScalars = StepScalars {
@@ -52,7 +52,7 @@ fn difference(case: &Case, name: &str, start: &[f64], i: usize) -> f64 {
 }
 
 #[test]
-fn every_rule_agrees_with_differences() {
+fn every_backward_rule_matches_central_differences() {
     let mut elements = 0;
     for case in cases::all() {
         let graph = case.step.graph().clone();
@@ -61,7 +61,7 @@ fn every_rule_agrees_with_differences() {
         let pairs: Vec<_> = gradients.pairs.iter().map(|(id, g)| (*id, g.id().expect("valid"))).collect();
         drop(gradients);
         let graph = trace.finish().expect("differentiating makes no mistakes");
-        // A comparison has no slope, so what only enters through one has no gradient.
+        // A comparison has no slope, so a parameter that is used only in a comparison has no gradient.
         let without = case.params.list().len() - pairs.len();
         assert!(without == 0 || case.name.starts_with("greater"), "{}: a gradient is missing", case.name);
         let mut twin = twin(&case, &graph);
@@ -88,7 +88,7 @@ fn every_rule_agrees_with_differences() {
 }
 
 #[test]
-fn every_device_agrees_with_the_twin() {
+fn gradients_of_every_device_match_the_twin() {
     let cases = cases::all();
     for devices in [devices(), checked_devices()] {
         on_each(devices, |device| {
@@ -111,7 +111,7 @@ fn every_device_agrees_with_the_twin() {
     }
 }
 
-/// The gradients of `loss` by the twin, by name of the parameter.
+/// Returns the twin's gradients of `loss`, by name of the parameter.
 fn gradients_of(params: &Params, step: &TrainStep) -> BTreeMap<String, Vec<f64>> {
     let graph = step.graph().clone();
     let id = graph.outputs[0].1;
@@ -130,9 +130,9 @@ fn data(values: &[f32]) -> Init {
     Init::Data(values.into())
 }
 
-/// Where an activation is flat or straight its slope is 0 or 1, whatever is infinite on the way there.
+/// Where an activation is constant or linear its slope is 0 or 1, even if intermediate values are infinite.
 #[test]
-fn slopes_far_from_zero() {
+fn activation_slopes_far_from_zero_match_the_twin() {
     type Function = fn(&Tensor) -> Tensor;
     let functions: [(&str, Function); 6] = [
         ("gelu", |x| x.gelu()),
@@ -145,7 +145,7 @@ fn slopes_far_from_zero() {
     for (name, f) in functions {
         let params = Params::new(0);
         let x = params.add("x", [6], data(&[-1e30, -1e20, -50.0, 50.0, 1e20, 1e30]));
-        // Of the losses only the slopes matter: their sum is finite.
+        // Only the slopes matter; the scale keeps the sum of the losses finite.
         let step = TrainStep::trace(&params, |trace| f(&trace.param(&x)).scale(1e-10).sum(&[]));
         let step = step.expect("valid");
         on_each(devices(), |device| {
@@ -158,9 +158,9 @@ fn slopes_far_from_zero() {
     }
 }
 
-/// Where differences have no meaning, the conventions are PyTorch's.
+/// Where the derivative does not exist, the conventions are PyTorch's.
 #[test]
-fn kinks_and_ties_follow_the_documented_conventions() {
+fn gradients_at_kinks_and_ties_follow_pytorch() {
     let params = Params::new(0);
     let x = params.add("x", [4], data(&[-1.0, 0.0, 0.5, 1.0]));
     let tied = params.add("tied", [5], data(&[3.0, 1.0, 3.0, 3.0, 2.0]));
@@ -183,7 +183,7 @@ fn kinks_and_ties_follow_the_documented_conventions() {
     assert_eq!(gradients["b"], [0.0, 1.0]);
 }
 
-/// What the loss does not depend on has no gradient, and costs nothing.
+/// Values that the loss does not depend on have no gradient and add no operations.
 #[test]
 fn only_what_the_loss_depends_on_is_differentiated() {
     let params = Params::new(0);
@@ -199,13 +199,14 @@ fn only_what_the_loss_depends_on_is_differentiated() {
     assert_eq!(gradients["used"], [2.0, 4.0, 6.0]);
 }
 
-/// The backward pass may not overwrite what it still needs, however tight the memory.
+/// The backward pass may not overwrite values that it still needs, however tight the memory.
 #[test]
-fn gradients_are_computed_in_place_where_nothing_is_lost() {
+fn gradient_cases_use_in_place_kernels() {
     let limits = wgrad::limits::Limits::named("lavapipe").expect("a preset");
     let mut in_place = 0;
     for case in cases::all() {
-        let plan = case.step.plan(&wgrad::plan::PlanOptions::default(), &limits).expect("it can be planned");
+        let plan =
+            case.step.plan(&wgrad::compile::PlanOptions::default(), &limits).expect("it can be planned");
         in_place += kernels(&plan).iter().filter(|name| name.ends_with("_in_place")).count();
     }
     assert!(

@@ -1,12 +1,12 @@
-//! Matrix products that read elements of 16 bits: the bits of products of widened copies, whatever they read.
+//! Matrix products that read 16-bit elements give the bits of products of widened copies, for all operands.
 
 use half::{bf16, f16};
+use wgrad::compile::{Forward, Plan};
 use wgrad::device::Device;
 use wgrad::dtype::DType;
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::limits::Limits;
-use wgrad::plan::{Forward, Plan};
 use wgrad::shape::Shape;
 
 use super::products::{TRANSPOSES, swapped};
@@ -25,7 +25,7 @@ const TYPES: [[DType; 2]; 8] = [
     [DType::BF16, DType::F16],
 ];
 
-/// Feeds words of elements: of 32 or of 16 bits.
+/// Feeds the data as elements of `dtype`.
 fn feed(session: &mut Session, name: &str, dtype: DType, data: &[f32]) {
     let fed = match dtype {
         DType::F16 => session.feed(name, &data.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>()),
@@ -35,7 +35,8 @@ fn feed(session: &mut Session, name: &str, dtype: DType, data: &[f32]) {
     fed.expect("a valid input");
 }
 
-/// The same number, or none in both: which of two NaN a product passes on is the compiler's affair.
+/// Checks that elements are bit-identical or both NaN: which of two NaN payloads a product propagates is the
+/// compiler's choice.
 fn assert_same(what: &str, found: &[f32], wanted: &[f32]) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (i, (x, y)) in found.iter().zip(wanted).enumerate() {
@@ -44,19 +45,20 @@ fn assert_same(what: &str, found: &[f32], wanted: &[f32]) {
     }
 }
 
-/// Numbers, and some that are none, subnormal in 16 bits, at the ends of the range, or zeros of either sign.
+/// Returns numbers, among them NaN, infinities, 16-bit subnormals, the ends of the range, and zeros of either
+/// sign.
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
     const NASTY: [f32; 10] =
         [0.0, -0.0, 6e-8, -3e-5, 65_504.0, 6.2e-5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -65_504.0];
     let mut data = noise(seed, n, -2.0, 2.0);
-    // A few, so that most results stay numbers.
+    // Few of them, so that most results stay finite.
     for (i, nasty) in NASTY.iter().enumerate().take(n / 16) {
         data[(7 + i * n / 10).min(n - 1)] = *nasty;
     }
     data
 }
 
-/// One product twice, of elements as they are and of widened copies.
+/// One product, computed twice: of the 16-bit elements and of widened copies.
 struct Case<'a> {
     a: &'a [usize],
     b: &'a [usize],
@@ -70,8 +72,14 @@ impl Case<'_> {
     }
 }
 
-/// Both ways in one plan, in which nothing is joined; `then` follows the product.
-fn both_ways(device: &Device, limits: &Limits, cases: &[Case], then: impl Fn(&Tensor) -> Tensor) -> Plan {
+/// Runs both products of each case in one unfused plan, with `then` applied to each product, and compares
+/// them.
+fn compare_with_widened(
+    device: &Device,
+    limits: &Limits,
+    cases: &[Case],
+    then: impl Fn(&Tensor) -> Tensor,
+) -> Plan {
     let forward = Forward::trace(&Params::new(0), "unused", |trace| {
         for (i, case) in cases.iter().enumerate() {
             let [a, b] = [0, 1]
@@ -107,9 +115,9 @@ fn both_ways(device: &Device, limits: &Limits, cases: &[Case], then: impl Fn(&Te
     plan
 }
 
-/// Odd inner dimensions let rows start in the middle of a word; three rows of an odd length end in one.
+/// With odd inner dimensions rows start in the middle of a 32-bit word; three rows of odd length end in one.
 #[test]
-fn the_bits_of_products_of_widened_copies() {
+fn products_of_16_bit_operands_equal_products_of_widened_copies() {
     let sizes = [
         (1, 1, 1),
         (3, 5, 7),
@@ -126,7 +134,7 @@ fn the_bits_of_products_of_widened_copies() {
             let cases = shapes
                 .iter()
                 .flat_map(|(a, b)| TRANSPOSES.map(|transposes| Case { a, b, types, transposes }));
-            let plan = both_ways(device, limits, &cases.collect::<Vec<_>>(), Tensor::clone);
+            let plan = compare_with_widened(device, limits, &cases.collect::<Vec<_>>(), Tensor::clone);
             let (names, [a, b]) = (kernels(&plan), types.map(DType::name));
             let ending = if a == b { a.to_owned() } else { format!("{a}_{b}") };
             assert!(names.iter().any(|name| name.ends_with(&ending)), "{names:?}");
@@ -135,7 +143,7 @@ fn the_bits_of_products_of_widened_copies() {
 }
 
 #[test]
-fn batches_and_long_inner_dimensions_too() {
+fn batched_and_long_16_bit_products_equal_products_of_widened_copies() {
     let shapes: [(&[usize], &[usize]); 6] = [
         (&[3, 5, 7], &[3, 7, 9]),
         (&[2, 33, 36], &[2, 36, 40]),
@@ -148,22 +156,22 @@ fn batches_and_long_inner_dimensions_too() {
         for types in [TYPES[0], TYPES[5]] {
             for (a, b) in shapes {
                 let cases = TRANSPOSES.map(|transposes| Case { a, b, types, transposes });
-                // Rows of so many end as NaN if one of their elements is none.
-                both_ways(device, limits, &cases, Tensor::clone);
+                // Results of long rows are NaN if one of their elements is.
+                compare_with_widened(device, limits, &cases, Tensor::clone);
             }
         }
     });
 }
 
-/// Every pattern of 16 bits times one is what a cast makes of it.
+/// Every 16-bit pattern times one equals its cast to `f32`.
 #[test]
-fn every_pattern_is_read_as_casts_widen_it() {
+fn every_16_bit_pattern_is_read_like_a_cast() {
     let all: Vec<u16> = (0..=u16::MAX).collect();
     let identity: Vec<f32> = (0..32 * 32).map(|i| f32::from(u8::from(i / 32 == i % 32))).collect();
     let finite = |x: f32| x.is_finite();
     everywhere(|device, limits| {
         for dtype in [DType::F16, DType::BF16] {
-            // Through kernels that read in fours, and through those that read one by one.
+            // Through kernels that read vec4, and through kernels that read single elements.
             for shape in [[2048, 32], [65_536, 1]] {
                 let columns = shape[1];
                 let forward = Forward::trace(&Params::new(0), "y", |trace| {
@@ -200,7 +208,8 @@ fn every_pattern_is_read_as_casts_widen_it() {
                     let found = [y[i], z[column * (65_536 / columns) + row]];
                     let whole = wide[row * columns..][..columns].iter().all(|x| finite(*x));
                     for found in found {
-                        // A sum that starts at 0 has no negative zero, and software adapters have no subnormal numbers.
+                        // A sum that starts at 0 is never a negative zero, and software adapters flush
+                        // subnormal numbers.
                         let tiny = wanted.abs() < f32::MIN_POSITIVE && found == 0.0;
                         let same = found.to_bits() == wanted.to_bits() || tiny;
                         assert!(
@@ -218,9 +227,9 @@ fn every_pattern_is_read_as_casts_widen_it() {
     });
 }
 
-/// Copies, also seen as another shape, become part of products, with what follows those.
+/// Widening casts, also through a reshape, are fused into products together with the epilogue.
 #[test]
-fn products_in_plans_read_what_was_packed() {
+fn planned_products_read_16_bit_operands_directly() {
     unchecked(|device, limits| {
         for dtype in [DType::F16, DType::BF16] {
             let plan = compare_fused(device, limits, |trace: &Trace, batch| {
@@ -232,7 +241,7 @@ fn products_in_plans_read_what_was_packed() {
                 batch.expect("layer", &wide.reshape([12, 7]).matmul(&w).add(&bias).relu(), near);
                 let y = wide.reshape([4, 21]).matmul_transposed(&wide.reshape([4, 21]), false, true);
                 batch.expect("with itself", &y.gelu(), near);
-                // What a product meets behind it may wait in 16 bits as well, in fours and not.
+                // Operands of the epilogue may be saved in 16 bits as well, read as vec4 or as scalars.
                 for n in [24, 25] {
                     let a = batch.input(trace, [5, 8], noise(4, 40, -2.0, 2.0));
                     let b = batch.input(trace, [8, n], noise(5, 8 * n, -2.0, 2.0));

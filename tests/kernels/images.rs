@@ -1,11 +1,12 @@
-//! Operations on images: their values and every gradient against PyTorch's, on every adapter and with both families of
-//! kernels; and against the `f64` twin.
+//! Operations on images: values and gradients against PyTorch's and the `f64` twin's, on every adapter and
+//! with both families of kernels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support;
 use safetensors::SafeTensors;
+use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Init, Params, RunningStats, Tensor, Window};
@@ -14,7 +15,6 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::ResNet;
 use wgrad::nn::{BatchNorm2d, Conv2d};
 use wgrad::optim::Sgd;
-use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
@@ -46,7 +46,7 @@ impl Inputs<'_> {
     }
 }
 
-/// The function of each case of `tests/golden/images.py`.
+/// Applies the function of each case of `tests/golden/images.py`.
 fn forward(case: &str, t: &Inputs) -> Tensor {
     let sq = Window::square;
     let conv = |window: Window, groups: usize, bias: bool| {
@@ -121,7 +121,7 @@ fn forward(case: &str, t: &Inputs) -> Tensor {
     }
 }
 
-/// Largest difference, as a part of the largest expected value.
+/// Checks that no difference exceeds this `part` of the largest expected value.
 #[track_caller]
 fn near(what: &str, actual: &[f32], expected: &[f32], part: f64) {
     assert_eq!(actual.len(), expected.len(), "{what}");
@@ -135,7 +135,7 @@ fn near(what: &str, actual: &[f32], expected: &[f32], part: f64) {
     }
 }
 
-/// Leaves are parameters; after one step of momentum its buffer is the gradient.
+/// Checks a case. Leaves are parameters; after one step with momentum the buffer is the gradient.
 fn check(device: &Device, limits: &Limits, golden: &Golden, case: &str) {
     let prefix = format!("{case}/");
     let names: Vec<&str> = golden.keys().filter_map(|key| key.strip_prefix(&prefix)).collect();
@@ -183,7 +183,7 @@ fn check(device: &Device, limits: &Limits, golden: &Golden, case: &str) {
 }
 
 #[test]
-fn values_and_gradients_are_pytorchs() {
+fn values_and_gradients_match_pytorch() {
     let golden = golden();
     let cases: std::collections::BTreeSet<&str> =
         golden.keys().filter_map(|key| key.split_once('/')).map(|(case, _)| case).collect();
@@ -198,7 +198,7 @@ fn values_and_gradients_are_pytorchs() {
 }
 
 #[test]
-fn running_statistics_move_once_a_step() {
+fn running_statistics_are_updated_once_a_step() {
     let golden = golden();
     let (dims, x) = &golden["batch_norm/x"];
     support::on_each(support::devices(), |device| {
@@ -229,7 +229,8 @@ fn running_statistics_move_once_a_step() {
     });
 }
 
-/// Everything that shares memory or is computed again: a residual sum, joins, pools behind ReLU, running statistics.
+/// Returns a network of everything that shares memory or is recomputed: a residual sum, concatenations, pools
+/// after ReLU, running statistics.
 fn network(params: &Params, batch: usize) -> TrainStep {
     let resnet = ResNet::small(&params.scope("resnet"), 4, &[(8, 2), (12, 2)], 5);
     let first = Conv2d::new(&params.scope("first"), 3, 6, Window::square(3).padding(1));
@@ -247,7 +248,7 @@ fn network(params: &Params, batch: usize) -> TrainStep {
 }
 
 #[test]
-fn planned_eager_and_computed_again_give_the_same_bits() {
+fn planned_eager_and_recomputed_steps_are_bit_identical() {
     let params = Params::new(3);
     let step = network(&params, 6);
     let x = support::noise(1, 6 * 3 * 144, -1.0, 1.0);
@@ -286,7 +287,7 @@ fn planned_eager_and_computed_again_give_the_same_bits() {
 }
 
 #[test]
-fn parts_along_the_batch_give_the_same_gradients() {
+fn splitting_along_the_batch_gives_the_same_gradients() {
     let params = Params::new(3);
     let conv = Conv2d::new(&params.scope("conv"), 2, 8, Window::square(3).padding(1));
     let other = Conv2d::new(&params.scope("other"), 8, 3, Window::square(3).padding(1));

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use wgrad::compile::TrainStep;
 use wgrad::graph::{IGNORE, Init, Params, Tensor};
-use wgrad::plan::TrainStep;
 
 use super::{everywhere, placed_both_ways, unchecked};
 use crate::support::close::{Near, ULP, assert_within};
 use crate::support::compare::{compare, device_gradients, twin_gradients};
 use crate::support::{noise, some_labels};
 
-/// Errors of e^x and of a sum of `n` terms.
+/// Error bound of e^x and of a sum of `n` terms.
 fn softmax_error(n: usize) -> Near {
     Near { rel: ULP * (24.0 + 2.0 * (n as f64).sqrt()), abs: 0.0 }
 }
@@ -20,7 +20,7 @@ fn log_softmax_error(n: usize) -> Near {
 }
 
 #[test]
-fn softmax_of_rows() {
+fn softmax_matches_the_twin() {
     placed_both_ways(|trace, batch, keep| {
         for rows in [1, 5] {
             for cols in [1, 3, 4, 5, 31, 64, 129, 257] {
@@ -42,7 +42,7 @@ fn softmax_of_rows() {
 }
 
 #[test]
-fn softmax_of_awkward_rows() {
+fn softmax_of_extreme_rows_matches_the_twin() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let rows = vec![
@@ -57,7 +57,7 @@ fn softmax_of_awkward_rows() {
     });
 }
 
-/// NaN in one column, of one row of three.
+/// One row of three has a NaN in one column.
 #[test]
 fn nan_reaches_every_element_of_its_row() {
     everywhere(|device, limits| {
@@ -82,7 +82,7 @@ fn nan_reaches_every_element_of_its_row() {
 }
 
 #[test]
-fn many_columns_and_many_rows() {
+fn softmax_and_cross_entropy_of_large_shapes_match_the_twin() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
             for (rows, cols) in [(2, 50_257), (1, 16_385), (66_000, 2)] {
@@ -108,7 +108,7 @@ fn many_columns_and_many_rows() {
 }
 
 #[test]
-fn cross_entropy_ignores_what_it_should() {
+fn cross_entropy_skips_ignored_labels() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             for (rows, cols) in [(1, 1), (1, 2), (4, 5), (9, 64), (65, 129)] {
@@ -129,7 +129,7 @@ fn cross_entropy_ignores_what_it_should() {
     });
 }
 
-/// Gradients through parameters, of losses whose gradient is neither 1 nor the same for every row.
+/// Checks gradients of a parameter, for losses whose gradient is neither 1 nor the same for every row.
 fn check_gradient(
     name: &str,
     shape: [usize; 2],
@@ -152,10 +152,10 @@ fn check_gradient(
 }
 
 #[test]
-fn gradients_of_rows() {
+fn softmax_and_cross_entropy_gradients_match_the_twin() {
     for shape in [[1, 1], [3, 5], [9, 64], [2, 1000], [2, 50_257]] {
         let [rows, cols] = shape;
-        // What is left of dy after its mean is taken off may be a thirtieth of it, with the error of the whole sum.
+        // dy minus its mean may be a thirtieth of dy, with the error of the whole sum.
         let summed = 30.0 * 4.0 * ULP * (cols as f64).sqrt();
         let weights = move |x: &Tensor| {
             let ramp = x.square().scale(0.03).add(x);
@@ -179,9 +179,9 @@ fn gradients_of_rows() {
     }
 }
 
-/// A NaN in a row makes its gradient NaN, and no other.
+/// A NaN in a row makes the gradient of that row NaN, and of no other.
 #[test]
-fn nan_reaches_the_gradient_of_its_row() {
+fn nan_reaches_only_the_gradient_of_its_row() {
     let mut data = noise(11, 3 * 32, -6.0, 6.0);
     data[37] = f32::NAN;
     // One loss for each row: their mean would be NaN, and its gradient is not.

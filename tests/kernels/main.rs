@@ -1,27 +1,27 @@
-//! Every kernel on every adapter against the `f64` twin: with and without run-time checks, as the adapter's own class and
-//! as a GPU, so that the kernels with workgroup memory run on software adapters too.
+//! Every kernel on every adapter against the `f64` twin: with and without run-time checks, as the adapter's
+//! own class and as a GPU, so that the kernels with workgroup memory also run on software adapters.
 
 mod attention;
 mod chains;
 mod conv_sources;
+mod conv_table;
 mod cooperative;
-mod followed;
+mod dropout;
+mod epilogues;
 mod golden;
 mod gradients;
+mod half_casts;
 mod half_products;
-mod halves;
 mod images;
-mod large;
+mod large_grids;
 mod losses;
 mod movement;
 mod norms;
 mod pointwise;
+mod product_table;
 mod products;
-mod randomness;
 mod reductions;
-mod rows;
-mod rows_of_convolutions;
-mod rows_of_products;
+mod row_ops;
 mod tune;
 mod updates;
 mod windows;
@@ -34,29 +34,30 @@ use std::collections::BTreeMap;
 use support::close::{Near, assert_within};
 use support::compare::{Batch, device_gradients, twin_gradients};
 use support::{both_classes, checked_devices, devices, on_each};
+use wgrad::compile::{Plan, TrainStep};
 use wgrad::device::Device;
 use wgrad::graph::{Init, Params, Tensor, Trace};
 use wgrad::limits::Limits;
-use wgrad::plan::{Plan, TrainStep};
 use wgrad::shape::Shape;
 
-/// Lengths around the sizes of quads, subgroups and workgroups.
+/// Lengths around the sizes of vec4, subgroups and workgroups.
 const SIZES: [usize; 13] = [1, 2, 3, 4, 5, 7, 8, 31, 64, 65, 129, 257, 1000];
 
-/// Every device, once without and once with run-time checks, planned for each class it can play.
+/// Calls `body` for every device, without and with run-time checks, and for each class it can be planned for.
 fn everywhere(body: impl Fn(&Device, &Limits)) {
     for devices in [devices(), checked_devices()] {
         on_each(devices, |device| both_classes(device).iter().for_each(|limits| body(device, limits)));
     }
 }
 
-/// Every device without checks, planned for each class: for tests that take long.
+/// Calls `body` for every device without checks, for each class: for tests that take long.
 fn unchecked(body: impl Fn(&Device, &Limits)) {
     on_each(devices(), |device| both_classes(device).iter().for_each(|limits| body(device, limits)));
 }
 
-/// Runs a graph everywhere, once so that operations may overwrite their inputs and once so that they may not; the
-/// builder is told which, and keeps its inputs where it is told to. Checks that this made the difference.
+/// Runs a graph everywhere, once so that operations may overwrite their inputs and once so that they may not:
+/// the last argument of `build` is whether to keep the inputs. Checks that this changes the number of
+/// in-place kernels.
 fn placed_both_ways(build: impl Fn(&Trace, &mut Batch, bool)) {
     let in_place = |plan: &Plan| {
         support::compare::kernels(plan).iter().filter(|name| name.ends_with("_in_place")).count()
@@ -64,7 +65,7 @@ fn placed_both_ways(build: impl Fn(&Trace, &mut Batch, bool)) {
     everywhere(|device, limits| {
         let over = support::compare::compare(device, limits, |trace, batch| build(trace, batch, false));
         let away = support::compare::compare(device, limits, |trace, batch| build(trace, batch, true));
-        // Both have steps in between that may run in place; the rest is the difference.
+        // Both plans have intermediate operations that may run in place; the inputs make the difference.
         assert!(in_place(&over) > in_place(&away), "nothing ran in place, or everything did");
     });
 }
@@ -73,8 +74,8 @@ fn is_gpu(limits: &Limits) -> bool {
     !limits.class.is_cpu()
 }
 
-/// The gradients of a loss over the parameters `p0`, `p1`, … of these shapes and elements against the twin's: within
-/// `near.rel` of each, and `near.abs` of the largest.
+/// Compares the gradients of a loss over the parameters `p0`, `p1`, … of these shapes and elements with the
+/// twin's: within `near.rel` of each element plus `near.abs` of the largest.
 fn gradients_near(
     name: &str,
     parameters: &[(Vec<usize>, Vec<f32>)],

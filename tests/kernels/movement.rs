@@ -1,4 +1,4 @@
-//! Operations that move elements and change none.
+//! Operations that move elements without changing them.
 
 use wgrad::dtype::DType;
 use wgrad::graph::Tensor;
@@ -9,7 +9,7 @@ use crate::support::compare::compare;
 use crate::support::{noise, some_labels};
 
 #[test]
-fn permutations() {
+fn permutations_are_exact() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [5, 7], noise(1, 35, -2.0, 2.0));
@@ -27,7 +27,7 @@ fn permutations() {
 }
 
 #[test]
-fn slices_pads_and_joins() {
+fn slices_pads_and_concats_are_exact() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [4, 5, 6], noise(1, 120, -2.0, 2.0));
@@ -52,9 +52,10 @@ fn slices_pads_and_joins() {
     });
 }
 
-/// Rows of 64 columns begin where a binding can: slices are views, and joined parts are made in their place.
+/// Rows of 64 columns start at binding alignment: slices are views, and the parts of a concatenation are
+/// written in place.
 #[test]
-fn parts_in_the_memory_of_the_whole() {
+fn aligned_slices_and_concats_in_shared_memory_are_exact() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [6, 64], noise(1, 384, -2.0, 2.0)).scale(2.0);
@@ -75,9 +76,9 @@ fn parts_in_the_memory_of_the_whole() {
     });
 }
 
-/// Slices that are no views, because nobody reads the rest, are copied into their join.
+/// Slices that are not views, because nothing reads the rest, are copied directly into their concatenation.
 #[test]
-fn slices_are_made_in_their_join() {
+fn slices_are_written_into_their_concat() {
     everywhere(|device, limits| {
         let plan = compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [128, 5], noise(1, 640, -1.0, 1.0));
@@ -92,7 +93,7 @@ fn slices_are_made_in_their_join() {
 }
 
 #[test]
-fn expansions_views_and_constants() {
+fn expansions_views_and_constants_are_exact() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             for n in SIZES {
@@ -110,7 +111,7 @@ fn expansions_views_and_constants() {
     });
 }
 
-/// Bits, not numbers: class indices move as they are.
+/// Movement copies bits, not numbers: class indices are unchanged.
 #[test]
 fn integers_move_unchanged() {
     everywhere(|device, limits| {
@@ -124,9 +125,9 @@ fn integers_move_unchanged() {
     });
 }
 
-/// What movement kernels leave alone: NaN payloads and infinities pass through.
+/// NaN payloads and infinities pass through movement kernels unchanged.
 #[test]
-fn not_a_number_moves_too() {
+fn nan_and_infinities_move_unchanged() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let values = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, f32::NAN, 1.0];

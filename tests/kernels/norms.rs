@@ -1,5 +1,5 @@
-//! Norms of elements that make naive formulas lose their digits: whichever element lies far from the others, however far all of
-//! them lie from zero, means and deviations are as exact as `f32` holds them.
+//! Norms of elements for which naive formulas lose digits: whichever element is an outlier, and however far
+//! all elements are from zero, means and deviations are as exact as `f32` can represent them.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,13 @@ use crate::support::close::Near;
 use crate::support::compare::compare;
 use crate::support::noise;
 
-/// Standard deviation 1.
+/// Returns noise with standard deviation 1.
 fn spread(n: usize) -> Vec<f32> {
     noise(11, n, -1.732_050_8, 1.732_050_8)
 }
 
-/// 40,000 elements with their name, and how far the mean, rounded to `f32`, may be from the true one, in deviations.
+/// Returns cases of `n` elements: name, elements, and how far the mean, rounded to `f32`, may be from the
+/// true mean, in deviations.
 fn awkward(n: usize) -> Vec<(String, Vec<f32>, f64)> {
     let mut list = vec![("no outlier".to_owned(), spread(n), 0.0)];
     for far in [100.0, -1000.0] {
@@ -25,7 +26,7 @@ fn awkward(n: usize) -> Vec<(String, Vec<f32>, f64)> {
             list.push((format!("element {at} at {far}"), data, 0.0));
         }
     }
-    // A first part that is far from the others as a whole.
+    // A first block that is far from the other elements as a whole.
     let block = spread(n).into_iter().enumerate().map(|(i, v)| if i < 300 { v + 100.0 } else { v });
     list.push(("300 elements far off".to_owned(), block.collect(), 0.0));
     for mean in [100.0f32, 1000.0] {
@@ -38,9 +39,10 @@ fn awkward(n: usize) -> Vec<(String, Vec<f32>, f64)> {
 
 const NEAR: Near = Near { rel: 1e-6, abs: 1e-6 };
 
-/// Elements of a channel in several images, whose planes are or are not multiples of four; many parts, and few.
+/// One channel in several images, whose planes are or are not multiples of four, reduced in many parts and in
+/// few.
 #[test]
-fn batch_norm_of_awkward_channels() {
+fn batch_norm_is_exact_for_outliers_and_large_means() {
     let shapes = [[4, 1, 100, 100], [40, 1, 10, 100], [1, 1, 1, 40_000], [1600, 1, 5, 5]];
     for (name, data, off) in awkward(40_000) {
         unchecked(|device, limits| {
@@ -58,9 +60,9 @@ fn batch_norm_of_awkward_channels() {
     }
 }
 
-/// Every channel has its own.
+/// Every channel has its own case.
 #[test]
-fn batch_norm_of_many_channels() {
+fn batch_norm_normalises_every_channel_separately() {
     let (n, plane, cases) = (9, 35, awkward(9 * 35));
     let channels = cases.len();
     let mut data = vec![0.0; n * channels * plane];
@@ -85,13 +87,13 @@ fn rows(trace: &Trace, batch: &mut Batch, data: &[f32], d: usize, near: Near, na
     let x = batch.input(trace, [data.len() / d, d], data.to_vec());
     let (gamma, beta) = (batch.input(trace, [d], vec![1.25; d]), batch.input(trace, [d], vec![-0.5; d]));
     batch.expect(&format!("layer_norm, {name}"), &x.layer_norm(&gamma, &beta, 1e-5), near);
-    // Squares of one sign: their sum keeps its digits.
+    // Squares have one sign: their sum does not lose digits.
     let near = Near { rel: 2e-6, abs: 1e-6 };
     batch.expect(&format!("rms_norm, {name}"), &x.rms_norm(&gamma, 1e-5), near);
 }
 
 #[test]
-fn norms_of_awkward_rows_and_groups() {
+fn row_and_group_norms_are_exact_for_outliers_and_large_means() {
     for d in [999, 4096, 40_000] {
         for (name, data, off) in awkward(d) {
             unchecked(|device, limits| {
@@ -116,14 +118,14 @@ fn norms_of_awkward_rows_and_groups() {
 }
 
 #[test]
-fn gradients_of_norms_of_awkward_elements() {
+fn norm_gradients_match_the_twin_for_outliers_and_large_means() {
     let n = 40_000;
     for (name, data, off) in awkward(n) {
         if name == "a constant" {
-            // The gradient is that of the rounding errors.
+            // The gradient would be that of rounding errors.
             continue;
         }
-        // The gradient is a difference of numbers some thirty times as large.
+        // The gradient is a difference of numbers about thirty times as large.
         let near = Near { rel: 2e-6, abs: 1e-5 + 30.0 * off };
         let ones = |n: usize| (vec![n], vec![1.25; n]);
         let image = [(vec![4, 1, 100, 100], data.clone()), ones(1), ones(1)];
@@ -144,9 +146,9 @@ fn gradients_of_norms_of_awkward_elements() {
     }
 }
 
-/// One NaN, or one infinity, makes every element of its channel or row NaN, and no other.
+/// One NaN, or one infinity, makes every element of its channel or row NaN, and no other element.
 #[test]
-fn nan_and_infinities_reach_every_element() {
+fn nan_and_infinities_reach_their_channel_or_row_only() {
     for stray in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0, 5, 700, 2399] {
             let mut data = spread(2400);
@@ -174,7 +176,7 @@ fn nan_and_infinities_reach_every_element() {
 
 /// Where the running mean is NaN, the gradient of an element whose `dy` is 0 is 0.
 #[test]
-fn batch_norm_with_given_statistics_that_are_nan() {
+fn gradient_is_zero_where_dy_is_zero_and_the_running_mean_is_nan() {
     for (name, side) in [("one by one", 5), ("in vectors", 4)] {
         let per_channel = |value: f32| (vec![3], vec![value; 3]);
         let x = (vec![2, 3, side, side], spread(2 * 3 * side * side));

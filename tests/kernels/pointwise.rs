@@ -1,4 +1,5 @@
-//! Functions of one and two elements: accuracy as WGSL demands it, odd lengths, broadcasting, awkward values.
+//! Functions of one and two elements: the accuracy that WGSL requires, odd lengths, broadcasting, extreme
+//! values.
 
 use wgrad::dtype::DType;
 use wgrad::graph::Tensor;
@@ -13,7 +14,7 @@ type Function = fn(&Tensor) -> Tensor;
 /// Largest error for the element `x` and the true result `y`.
 type Error = fn(f64, f64) -> f64;
 
-/// WGSL's accuracy table, with slack of a unit where a formula has a further step.
+/// WGSL's accuracy table, with one unit of slack where a formula has a further step.
 const UNARY: [(&str, Function, Error); 20] = [
     ("neg", |x| x.neg(), |_, _| 0.0),
     ("scale", |x| x.scale(-1.75), |_, y| ULP * y.abs()),
@@ -27,7 +28,8 @@ const UNARY: [(&str, Function, Error); 20] = [
     ("leaky_relu", |x| x.leaky_relu(0.01), |_, y| ULP * y.abs()),
     ("leaky_relu down", |x| x.leaky_relu(-0.5), |_, y| ULP * y.abs()),
     ("sigmoid", |x| x.sigmoid(), |x, y| 4.0 * ULP * y.abs() + exp_error(x, y)),
-    // WGSL lets tanh be 1e-5 off; ours may not be worse than f32 makes of (e^2x - 1) / (e^2x + 1).
+    // WGSL allows an error of 1e-5 for tanh; these kernels may not be worse than (e^2x - 1) / (e^2x + 1) in
+    // f32.
     ("tanh", |x| x.tanh(), |_, y| 8.0 * ULP * y.abs() + 5e-7),
     ("gelu", |x| x.gelu(), |x, y| 4.0 * ULP * y.abs() + 3.0 * ULP * x.abs().min(8.0)),
     ("gelu_tanh", |x| x.gelu_tanh(), |x, y| 8.0 * ULP * y.abs() + 6.0 * ULP * x.abs().min(8.0)),
@@ -46,7 +48,7 @@ fn exp_error(x: f64, y: f64) -> f64 {
     (3.0 + 2.0 * x.abs().min(110.0)) * ULP * y.abs()
 }
 
-/// Operations that methods have no short name for.
+/// Operations for which `Tensor` has no method.
 trait More {
     fn fill_zero(&self) -> Tensor;
     fn bce_elements(&self) -> Tensor;
@@ -57,15 +59,15 @@ impl More for Tensor {
         self.fill_like(self.shape(), 0.0)
     }
 
-    /// Losses against the target ¼, one by one: a mean over an axis of length 1.
+    /// Returns the losses against the target ¼, element by element.
     fn bce_elements(&self) -> Tensor {
         let quarter = self.fill_like([1], 0.25);
-        // -log σ(x) ¼ - log(1 - σ(x)) ¾ by operations of their own, without an inner mean.
+        // -log σ(x) ¼ - log(1 - σ(x)) ¾ as separate operations, without the mean.
         self.relu().sub(&self.mul(&quarter)).add(&self.abs().neg().exp().offset(1.0).log())
     }
 }
 
-/// Everything that is finite and awkward. Numbers below 1e-38 are left out: adapters may take them for 0.
+/// Returns extreme finite values. Numbers below 1e-38 are left out: adapters may flush them to 0.
 fn awkward() -> Vec<f32> {
     let mut values = vec![
         0.0, -0.0, 1e-37, -1e-37, 1e-30, -1e-20, 1e-10, 0.5, 1.0, -1.0, 1.5, 6.5, -6.5, 12.0, -12.0, 15.5,
@@ -77,7 +79,7 @@ fn awkward() -> Vec<f32> {
 }
 
 #[test]
-fn functions_of_one_element() {
+fn unary_functions_meet_wgsl_accuracy() {
     placed_both_ways(|trace, batch, keep| {
         for (name, f, error) in UNARY {
             for n in SIZES {
@@ -92,7 +94,7 @@ fn functions_of_one_element() {
 }
 
 #[test]
-fn functions_of_awkward_elements() {
+fn unary_functions_of_extreme_values_meet_wgsl_accuracy() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let n = awkward().len();
@@ -105,7 +107,7 @@ fn functions_of_awkward_elements() {
 }
 
 #[test]
-fn positive_domains() {
+fn log_sqrt_and_recip_meet_wgsl_accuracy() {
     let values = || {
         let mut values = vec![1e-30, 1e-10, 1e-3, 0.5, 0.999_999, 1.0, 1.000_001, 2.0, 1e3, 1e10, 1e30];
         values.extend(noise(3, 90, 0.01, 9.0));
@@ -129,7 +131,7 @@ fn positive_domains() {
 }
 
 #[test]
-fn infinities_where_they_have_a_meaning() {
+fn functions_of_infinities_match_the_twin() {
     let inf = f32::INFINITY;
     let functions: [(&str, Function); 9] = [
         ("neg", |x| x.neg()),
@@ -158,7 +160,7 @@ fn infinities_where_they_have_a_meaning() {
     });
 }
 
-/// Compilers may assume that there is none, and some drivers' functions clamp it away.
+/// Compilers may assume that there is no NaN, and some drivers' functions replace it by clamping.
 #[test]
 fn nan_stays_nan() {
     everywhere(|device, limits| {
@@ -186,7 +188,7 @@ fn casts_truncate_and_saturate() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [values.len()], values.to_vec());
-            // 2³² - 1 becomes 2³² as a float on both sides.
+            // 2³² - 1 becomes 2³² as a float on the device and in the twin.
             batch.expect("to u32 and back", &x.cast(DType::U32).cast(DType::F32), ulps(1.0));
         });
     });
@@ -233,7 +235,7 @@ const BINARY: [(&str, Function2, f64); 8] = [
 ];
 
 #[test]
-fn functions_of_two_elements_broadcast() {
+fn binary_functions_broadcast() {
     placed_both_ways(|trace, batch, keep| {
         for (name, f, error) in BINARY {
             for (a, b) in PAIRS {
@@ -256,7 +258,7 @@ fn functions_of_two_elements_broadcast() {
 }
 
 #[test]
-fn awkward_pairs() {
+fn binary_functions_of_extreme_pairs_match_the_twin() {
     let values = awkward();
     let n = values.len();
     everywhere(|device, limits| {
@@ -271,7 +273,7 @@ fn awkward_pairs() {
 }
 
 #[test]
-fn one_tensor_as_both_operands() {
+fn binary_functions_accept_one_tensor_as_both_operands() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             for (name, f, error) in BINARY {
@@ -286,9 +288,9 @@ fn one_tensor_as_both_operands() {
     });
 }
 
-/// What is read after an operation may not be overwritten by it.
+/// An operation may not overwrite an operand that is read later.
 #[test]
-fn a_chain_with_readers_on_the_way() {
+fn operands_that_are_read_later_are_not_overwritten() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [33], noise(4, 33, -2.0, 2.0));

@@ -33,7 +33,7 @@ pub fn product(
 }
 
 #[test]
-fn sizes_around_the_tiles() {
+fn matmul_matches_the_twin_for_sizes_around_the_tiles() {
     let sizes = [
         (1, 1, 1),
         (1, 1, 7),
@@ -70,7 +70,7 @@ fn sizes_around_the_tiles() {
 }
 
 #[test]
-fn batches_equal_and_broadcast() {
+fn batched_matmul_matches_the_twin_with_and_without_broadcasting() {
     let shapes: [(&[usize], &[usize]); 9] = [
         (&[3, 5, 4], &[3, 4, 6]),
         (&[2, 33, 36], &[2, 36, 40]),
@@ -93,9 +93,9 @@ fn batches_equal_and_broadcast() {
     });
 }
 
-/// lavapipe ends a thread's loops after 65,535 turns without a word.
+/// lavapipe silently ends a thread's loops after 65,535 iterations.
 #[test]
-fn long_inner_dimensions() {
+fn matmul_matches_the_twin_for_long_inner_dimensions() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
             for k in [16_384, 65_536, 70_001, 130_000, 140_000] {
@@ -109,7 +109,7 @@ fn long_inner_dimensions() {
 }
 
 #[test]
-fn inner_dimensions_of_nothing_give_zeros() {
+fn empty_inner_dimension_gives_zeros() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             for (m, n) in [(3, 5), (32, 32), (65, 64)] {
@@ -122,9 +122,10 @@ fn inner_dimensions_of_nothing_give_zeros() {
     });
 }
 
-/// Every product is a power of two and the sums are exact: any wrong index shows, whatever the order of summation.
+/// The operands are small integers, so products and sums are exact: any wrong index shows, whatever the order
+/// of summation.
 #[test]
-fn exact_values_come_out_exactly() {
+fn matmul_of_small_integers_is_exact() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             for (m, n, k) in [(37, 41, 19), (64, 72, 36), (9, 100, 4)] {

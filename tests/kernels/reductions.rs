@@ -25,7 +25,7 @@ fn all_kinds(batch: &mut Batch, x: &Tensor, axes: &[usize]) {
 }
 
 #[test]
-fn every_set_of_axes() {
+fn reductions_match_the_twin_for_every_set_of_axes() {
     let shapes: [&[usize]; 4] = [&[7], &[5, 9], &[3, 4, 5], &[2, 3, 1, 4]];
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
@@ -41,7 +41,7 @@ fn every_set_of_axes() {
 }
 
 #[test]
-fn every_set_of_six_axes() {
+fn reductions_match_the_twin_for_every_set_of_six_axes() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [2, 3, 2, 3, 2, 5], noise(1, 360, -2.0, 2.0));
@@ -55,9 +55,9 @@ fn every_set_of_six_axes() {
     });
 }
 
-/// Long axes are cut into parts; lavapipe would end a thread's loops after 65,535 turns without a word.
+/// Long axes are split into parts; lavapipe would silently end a thread's loops after 65,535 iterations.
 #[test]
-fn long_axes() {
+fn reductions_over_long_axes_match_the_twin() {
     let shapes: [(&[usize], &[usize]); 13] = [
         (&[1_000_003], &[0]),
         (&[16_384], &[0]),
@@ -84,9 +84,9 @@ fn long_axes() {
     });
 }
 
-/// Equal elements: each addition rounds the same way, and a long sum drifts.
+/// With equal elements each addition rounds the same way, and a long naive sum drifts.
 #[test]
-fn sums_of_equal_elements() {
+fn sums_of_equal_elements_do_not_drift() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
             for dims in [[120_000, 1], [16_384, 1], [400, 300], [8000, 2], [3, 100_000]] {
@@ -102,9 +102,9 @@ fn sums_of_equal_elements() {
     });
 }
 
-/// Ones count themselves: an element that is skipped or taken twice changes the sum by a whole.
+/// Sums of ones count the elements: an element that is skipped or added twice changes the sum by one.
 #[test]
-fn every_element_is_taken_once() {
+fn every_element_is_summed_once() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
             for n in [1, 255, 256, 257, 511, 16_383, 16_384, 16_385, 65_535, 65_536, 262_144, 999_983] {
@@ -117,7 +117,7 @@ fn every_element_is_taken_once() {
 }
 
 #[test]
-fn maxima_of_negative_and_huge_elements() {
+fn max_and_sum_of_negative_and_huge_elements_match_the_twin() {
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
             let x = batch.input(trace, [2, 3], vec![-5.0, -3.0, -4.0, f32::MIN, f32::MIN, f32::MIN]);

@@ -1,4 +1,4 @@
-//! Tuning: bounded, noted, harmless, and nothing without it.
+//! Tuning: bounded in time and memory, cached, correct, and off by default.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -8,23 +8,23 @@ use std::time::Duration;
 use crate::support::compare::compare;
 use crate::support::{devices, noise, on_each};
 use wgrad::Bytes;
+use wgrad::compile::PlanOptions;
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
 use wgrad::exec::{Tuning, limits_for, tune};
 use wgrad::models::Model;
-use wgrad::plan::PlanOptions;
 use wgrad::progress::watch;
 
 const LONG: Tuning = Tuning { time: Duration::from_secs(100), max_workspace: Bytes(64 << 20) };
 
-/// A device of its own, with a folder for what is found out.
+/// Opens a separate device, with a cache folder for the results of tuning.
 fn fresh(device: &Device, folder: Option<&Path>) -> Device {
     let select = Select::Named(device.adapter().name.clone());
     let cache = folder.map(Path::to_owned);
     Device::open(&DeviceOptions { select, cache, ..DeviceOptions::default() }).expect("it opens")
 }
 
-/// What tuning returns, and how many ways it tried.
+/// Returns the limits that tuning returns, and how many kernel choices it tried.
 fn tried(device: &Device, tuning: &Tuning) -> (wgrad::limits::Limits, u64) {
     let most = Rc::new(RefCell::new(0));
     let heard = Rc::clone(&most);
@@ -39,7 +39,7 @@ fn tried(device: &Device, tuning: &Tuning) -> (wgrad::limits::Limits, u64) {
 }
 
 #[test]
-fn what_was_found_is_kept_and_damaged_files_are_nothing() {
+fn results_are_cached_and_damaged_files_are_ignored() {
     let folder = std::env::temp_dir().join(format!("wgrad-tune-{}", std::process::id()));
     on_each(devices(), |device| {
         let _ = std::fs::remove_dir_all(&folder);
@@ -47,7 +47,7 @@ fn what_was_found_is_kept_and_damaged_files_are_nothing() {
         assert!(ways >= 3, "only {ways} ways were tried");
         let again = fresh(device, Some(&folder));
         assert_eq!(tried(&again, &LONG), (first.clone(), 0), "nothing is tried again");
-        // With other time and memory as well: it is the adapter's.
+        // A cached result belongs to the adapter: other limits of time and memory do not change it.
         let little = Tuning { time: Duration::ZERO, max_workspace: Bytes(0) };
         assert_eq!(tried(&again, &little), (first, 0));
         let notes = std::fs::read_dir(&folder).expect("the folder").map(|file| file.expect("a file").path());
@@ -64,14 +64,14 @@ fn what_was_found_is_kept_and_damaged_files_are_nothing() {
 }
 
 #[test]
-fn it_ends_in_time_and_takes_no_more_memory_than_it_may() {
+fn tuning_respects_its_limits_of_time_and_memory() {
     on_each(devices(), |device| {
         let device = fresh(device, None);
         let none = Tuning { time: Duration::ZERO, ..LONG };
-        // The first may begin, because nobody knows yet how long one takes.
+        // The first trial may start, because the duration of a trial is not yet known.
         let (limits, ways) = tried(&device, &none);
         assert_eq!((limits, ways <= 1), (device.limits().clone(), true));
-        // No product fits into nothing: no way can be better than another.
+        // No product fits in 0 bytes, so nothing is measured and the limits stay as they are.
         let nothing = Tuning { max_workspace: Bytes(0), ..LONG };
         assert_eq!(tried(&device, &nothing).0, *device.limits());
         assert!(tried(&device, &nothing).1 > 0, "what was not measured is not noted");
@@ -80,7 +80,7 @@ fn it_ends_in_time_and_takes_no_more_memory_than_it_may() {
 }
 
 #[test]
-fn a_tuned_plan_is_right() {
+fn tuned_products_match_the_twin() {
     on_each(devices(), |device| {
         let device = fresh(device, None);
         let tuned = tried(&device, &LONG).0;
@@ -100,7 +100,7 @@ fn a_tuned_plan_is_right() {
 }
 
 #[test]
-fn without_it_plans_are_the_same_every_time() {
+fn plans_without_tuning_are_deterministic() {
     let step = Model::named("digits", 0).expect("a model").train_step(32).expect("valid");
     on_each(devices(), |device| {
         let plan = |precision, limits: &_| {
@@ -113,7 +113,7 @@ fn without_it_plans_are_the_same_every_time() {
             assert_eq!(limits.product, None);
             assert_eq!(plan(precision, &limits), plan(precision, &limits_for(&other, precision)));
         }
-        // A choice is part of what a plan is made for.
+        // The chosen row is part of the limits, so it changes the plan.
         let named = wgrad::limits::Limits { product: Some("any32"), ..device.limits().clone() };
         assert_ne!(plan(Precision::F32, &named), plan(Precision::F32, device.limits()));
         assert_eq!(plan(Precision::F32, &named), plan(Precision::F32, &named.clone()));

@@ -1,11 +1,11 @@
 //! Optimizer updates on parameters of odd sizes, over several steps.
 
+use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
 use wgrad::limits::Limits;
 use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Schedule, Sgd};
-use wgrad::plan::{PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
 use super::{SIZES, everywhere};
@@ -32,12 +32,13 @@ fn optimizers() -> Vec<(Optimizer, Clip)> {
             Adafactor { lr: 0.3, clip: 0.5, weight_decay: 0.2, ..Adafactor::default() }.into(),
             Clip::Value(0.3),
         ),
-        // All of these tensors are small: this is AdamW.
+        // These tensors are too small for 8-bit state, so this is AdamW.
         (Adam8bit { lr: 0.01, ..Adam8bit::default() }.into(), Clip::Off),
     ]
 }
 
-/// Gradients differ from element to element and from step to step, and none is near 0, where Adam sees only noise.
+/// Returns a step over vectors. Gradients differ from element to element and from step to step, and none is
+/// near 0, where Adam's update would be noise.
 fn of_vectors(sizes: impl Iterator<Item = usize>) -> TrainStep {
     let params = Params::new(9);
     let all: Vec<_> = sizes
@@ -54,7 +55,7 @@ fn of_vectors(sizes: impl Iterator<Item = usize>) -> TrainStep {
 }
 
 #[test]
-fn updates_agree_with_the_twin_step_by_step() {
+fn updates_match_the_twin_at_every_step() {
     let step = of_vectors(SIZES.iter().copied());
     let schedule = Schedule::Linear { warmup: 2, total: 10 };
     everywhere(|device, limits| {
@@ -80,21 +81,21 @@ fn updates_agree_with_the_twin_step_by_step() {
     });
 }
 
-/// How names of kernels begin that update a parameter.
+/// Prefixes of the names of kernels that update a parameter.
 const UPDATES: [&str; 5] = ["sgd", "momentum", "adam", "lion", "adafactor"];
 
-/// How kernels go through memory is all that differs.
+/// The kernels differ only in the width of their memory accesses.
 #[test]
-fn words_of_64_bits_give_the_bits_of_words_of_32() {
+fn u64_update_kernels_are_bit_identical_to_u32() {
     on_each(devices(), |device| {
         let own = device.limits();
-        // SwiftShader has none.
+        // SwiftShader has no 64-bit words.
         assert_eq!(own.long_words, own.name.contains("llvmpipe"), "{}", own.name);
         if !own.long_words {
             return;
         }
         let short = Limits { long_words: false, ..own.clone() };
-        // Moments of the last one have eight bits.
+        // The last vector is large enough for 8-bit moments.
         let step = of_vectors([1, 7, 64, Adam8bit::SMALLEST as usize + 3].into_iter());
         let formats = [
             WeightStorage::F32,
@@ -124,9 +125,9 @@ fn words_of_64_bits_give_the_bits_of_words_of_32() {
     });
 }
 
-/// Matrices, batches of matrices and what a convolution has: rows and columns are the last two dimensions.
+/// Matrices, batches of matrices and convolution weights: rows and columns are the last two dimensions.
 #[test]
-fn adafactor_keeps_rows_and_columns() {
+fn adafactor_matches_the_twin_for_matrices_and_batches() {
     let params = Params::new(3);
     let shapes: [&[usize]; 5] = [&[5, 7], &[1, 9], &[9, 1], &[3, 2, 3, 3], &[]];
     let all: Vec<_> = shapes
@@ -165,13 +166,14 @@ fn adafactor_keeps_rows_and_columns() {
     });
 }
 
-/// Codes are the nearest ones: where the twin and a device differ, the number lay halfway between two, which is rare. The
-/// device goes on from the twin's state, so that such a difference does not grow.
+/// Codes are rounded to the nearest: where the twin and a device differ, the number lay halfway between two
+/// codes, which is rare. The device continues from the twin's state, so that such a difference does not grow.
 #[test]
-fn eight_bit_moments_are_rounded_as_the_twin_rounds_them() {
+fn eight_bit_moments_match_the_twin() {
     let params = Params::new(4);
     let sizes = [4096, 4097, 5003, 4096 + 254];
-    // A gradient is a constant of its own times a factor that changes from step to step, over seven decades.
+    // Each gradient is a separate constant times a factor that changes from step to step. The constants span
+    // seven decades.
     let all: Vec<_> = sizes
         .iter()
         .map(|&n| {
@@ -210,7 +212,8 @@ fn eight_bit_moments_are_rounded_as_the_twin_rounds_them() {
                 let wanted = twin.parameter(&storage.name).expect("there");
                 let what = format!("{} after step {step} ({})", storage.name, limits.name);
                 if !storage.name.ends_with("8bit") {
-                    // Where the second moment is a code next to 0 a step is a hundred rates long: 2e-6 of that.
+                    // Where the second moment is the code next to 0, a step is a hundred learning rates long:
+                    // the bound is 2e-6 of that.
                     assert_close(&what, &found, wanted, Near { rel: 1e-5, abs: 2e-6 });
                     continue;
                 }
@@ -232,7 +235,7 @@ fn eight_bit_moments_are_rounded_as_the_twin_rounds_them() {
 }
 
 #[test]
-fn state_of_eight_bits_takes_two_bytes_for_each_parameter() {
+fn eight_bit_state_takes_two_bytes_per_parameter() {
     let model = wgrad::models::Model::named("mlp", 0).expect("a model");
     let limits = wgrad::limits::Limits::named("discrete").expect("a preset");
     let step = model.train_step(8).expect("valid");

@@ -1,4 +1,5 @@
-//! Pooling and resampling where one element is a sum over very many: cut into pieces, and exact to the last digits.
+//! Pooling and resampling where one element is a sum over very many: split into pieces, and accurate to the
+//! last digits.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ fn average(kernel: [usize; 2], stride: usize, padding: [usize; 2]) -> Function {
     Box::new(move |x| x.avg_pool2d(window, padding == [0, 0]))
 }
 
-/// Names, images and functions. Windows of 65,536 elements and more are beyond what a thread of lavapipe can sum.
+/// Returns names, image shapes and functions. A thread of lavapipe cannot sum windows of 65,536 elements or
+/// more.
 fn cases() -> Vec<(&'static str, [usize; 4], Function)> {
     let adaptive = |bins| -> Function { Box::new(move |x: &Tensor| x.adaptive_avg_pool2d(bins)) };
     let nearest = |size| -> Function { Box::new(move |x: &Tensor| x.upsample_nearest(size)) };
@@ -45,7 +47,7 @@ fn cases() -> Vec<(&'static str, [usize; 4], Function)> {
 }
 
 #[test]
-fn averages_over_large_windows() {
+fn large_windows_match_the_twin() {
     for (name, shape, function) in cases() {
         let n = shape.iter().product();
         unchecked(|device, limits| {
@@ -60,7 +62,7 @@ fn averages_over_large_windows() {
 }
 
 #[test]
-fn gradients_of_large_windows() {
+fn gradients_of_large_windows_match_the_twin() {
     for (name, shape, function) in cases() {
         let n = shape.iter().product();
         for (low, high) in [(0.5, 1.5), (0.1, 0.1)] {
@@ -70,9 +72,9 @@ fn gradients_of_large_windows() {
     }
 }
 
-/// One NaN, or one infinity, reaches what it is summed into and nothing else, in every piece.
+/// One NaN, or one infinity, reaches only the elements that it is summed into, in every piece.
 #[test]
-fn strays_stay_in_their_windows() {
+fn nan_and_infinities_stay_in_their_windows() {
     for stray in [f32::NAN, f32::INFINITY] {
         for (name, shape, function) in cases() {
             let n: usize = shape.iter().product();

@@ -1,5 +1,6 @@
-//! Counts the iterations of all loops of a thread, by following what decides about them through naga's IR. Conditions that
-//! memory decides go the way that iterates more: both ways are followed, and no loop ends by them.
+//! Counts the loop iterations of a thread by interpreting, in naga's IR, what decides the control flow of its
+//! loops. Where memory decides a condition, both branches are followed and the one with more iterations
+//! counts; such a condition never ends a loop.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -14,10 +15,11 @@ use wgrad::kernels::{Kernel, Launch};
 use super::slice::{Loopy, Slice, has_loop, root};
 use super::value::{Value, binary, cast, math, select, unary};
 
-/// What decides about the iterations of a launch: its kernel, its parameters, its constants as text, and its grid.
+/// What determines the iterations of a launch: its kernel, its parameters, its constants as text, and its
+/// grid.
 type Key = (String, Vec<u32>, String, [u32; 3]);
 
-/// Modules by name of their kernel, and what was counted before.
+/// Parsed modules by name of their kernel, and results of earlier counts.
 #[derive(Default)]
 pub struct Modules {
     parsed: BTreeMap<&'static str, (Module, ModuleInfo)>,
@@ -42,13 +44,14 @@ impl Modules {
         has_loop(module, &module.entry_points[0].function.body)
     }
 
-    /// The most iterations that a thread of `launch` makes, of threads that lie at both ends of the grid and in between.
+    /// Returns the maximum of iterations of a thread of `launch`, over threads at both ends of the grid and
+    /// in between.
     ///
     /// # Errors
-    /// A thread that makes more than `most`, or what the interpreter does not understand.
+    /// A thread with more than `most` iterations, or code that the interpreter does not support.
     pub fn iterations<M>(&mut self, launch: &Launch<M>, most: u64) -> Result<u64, String> {
         let Launch { kernel, constants, params, grid, .. } = launch;
-        // The same loops: only what they read and write lies elsewhere.
+        // These variants have the same loops and differ only in memory accesses.
         let name = kernel.name.replace("_in_place", "").replace("_u64", "");
         let key = (name, params.clone(), format!("{constants:?} {most}"), *grid);
         if let Some(counted) = self.counted.get(&key) {
@@ -82,7 +85,7 @@ impl Modules {
     }
 }
 
-/// Numbers below `n`: the first, the last, and some between.
+/// Returns some numbers below `n`: the first, the last, and some between.
 fn some_of(n: u64) -> Vec<u64> {
     let mut list: Vec<u64> = [0, 1, n / 2, n.saturating_sub(2), n - 1].into();
     list.retain(|i| *i < n);
@@ -91,7 +94,7 @@ fn some_of(n: u64) -> Vec<u64> {
     list
 }
 
-/// By how much each variable grew; `None` where one changed in another way.
+/// Returns the increment of each variable; `None` if a variable changed in another way.
 fn steps(before: &[Value], after: &[Value]) -> Option<Vec<u32>> {
     let step = |(before, after): (&Value, &Value)| match (before, after) {
         (Value::U32(before), Value::U32(after)) => Some(after.wrapping_sub(*before)),
@@ -100,11 +103,11 @@ fn steps(before: &[Value], after: &[Value]) -> Option<Vec<u32>> {
     before.iter().zip(after).map(step).collect()
 }
 
-/// Variables after `n` more steps; `None` beyond 32 bits.
+/// Returns the variables after `n` more steps; `None` beyond 32 bits.
 fn advanced(from: &[Value], step: &[u32], n: u64) -> Option<Vec<Value>> {
     let one = |(value, step): (&Value, &u32)| match value {
         Value::U32(value) => {
-            // Growing or shrinking.
+            // The step may be negative.
             let to = i64::from(*value) + i64::from(*step as i32) * i64::try_from(n).ok()?;
             u32::try_from(to).ok().map(Value::U32)
         }
@@ -124,9 +127,9 @@ struct Run<'a> {
     module: &'a Module,
     loopy: Loopy,
     slices: HashMap<(*const Function, bool), Rc<Slice>>,
-    /// Of the body of each loop, whether the loop only counts.
+    /// For the body of each loop, whether the loop only counts.
     counting: HashMap<*const Block, bool>,
-    /// Of each global variable that is a uniform.
+    /// The value of each global variable; only uniforms are known.
     uniforms: Vec<Value>,
     iterations: u64,
     most: u64,
@@ -297,7 +300,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes to the last iteration of a loop that only counts, by bisection: its one condition holds until it ends the loop.
+    /// Skips to the last iteration of a loop that only counts, by bisection: its one condition holds until it
+    /// ends the loop.
     fn skip(&mut self, frame: &mut Frame<'a>, body: &'a Block, step: &[u32]) -> Result<(), String> {
         let first = frame.variables.clone();
         let mut ends = |run: &mut Self, n: u64| -> Result<bool, String> {
@@ -305,7 +309,7 @@ impl<'a> Run<'a> {
             frame.variables = there;
             Ok(matches!(run.block(frame, body)?, Flow::Break))
         };
-        // It does not end before `low` iterations, and has ended after `high`.
+        // The loop does not end before `low` iterations, and has ended after `high`.
         let (mut low, mut high) = (0, 1);
         while high <= self.most && !ends(self, high)? {
             (low, high) = (high, 2 * high);
@@ -319,7 +323,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Both ways of a condition that memory decides.
+    /// Follows both branches of a condition that memory decides.
     fn either(
         &mut self,
         frame: &mut Frame<'a>,
@@ -337,7 +341,7 @@ impl<'a> Run<'a> {
                 frame.variables.iter_mut().zip(&accepted).for_each(|(a, b)| a.merge(b));
                 Ok(Flow::Next)
             }
-            // Of a way that leaves and a way that stays, the latter iterates more.
+            // If one branch leaves the loop and the other stays, the one that stays iterates more.
             (Flow::Next, Flow::Break | Flow::Return(_)) => {
                 frame.variables = accepted;
                 Ok(Flow::Next)
@@ -348,7 +352,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The way from a variable to the part that a pointer leads to; none where memory decides about it.
+    /// Returns the index path from a variable to the component that a pointer refers to; `None` if memory
+    /// decides it.
     fn place(&self, frame: &Frame, pointer: Handle<Expression>) -> Option<Vec<usize>> {
         let (base, index) = match &frame.function.expressions[pointer] {
             Expression::Access { base, index } => (*base, self.value(frame, *index).index()?),
@@ -381,7 +386,7 @@ impl<'a> Run<'a> {
         *at = value;
     }
 
-    /// What a pointer leads to; nothing where that lies in memory, or where memory decides about it.
+    /// Returns the value that a pointer refers to; `None` if it is in memory or if memory decides it.
     fn load<'v>(&'v self, frame: &'v Frame, pointer: Handle<Expression>) -> Option<&'v Value> {
         let (base, index) = match &frame.function.expressions[pointer] {
             Expression::LocalVariable(variable) => return frame.variables.get(variable.index()),
@@ -396,7 +401,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A value that was emitted before, or one that needs no statement.
+    /// Returns a value that was emitted before, or one that needs no statement.
     fn value(&self, frame: &Frame, expression: Handle<Expression>) -> Value {
         match &frame.values[expression.index()] {
             Some(value) => value.clone(),
@@ -455,7 +460,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Vectors may be made of vectors.
+/// Returns a composed value; vectors may be composed of vectors.
 fn flattened(parts: Vec<Value>, module: &Module, frame: &Frame, expression: Handle<Expression>) -> Value {
     let Expression::Compose { ty, .. } = &frame.function.expressions[expression] else {
         return Value::Unknown;

@@ -1,6 +1,6 @@
-//! No thread of a software adapter makes more than `MAX_LOOP_ITERATIONS` iterations of its loops, whatever a user's shapes are:
-//! lavapipe ends loops there without an error. Launches of extreme shapes are counted by an interpreter of their kernels;
-//! and every kernel that has a loop must be among the launches.
+//! No thread of a software adapter makes more than `MAX_LOOP_ITERATIONS` loop iterations, whatever the user's
+//! shapes are: lavapipe ends loops there without an error. An interpreter counts the iterations of launches
+//! with extreme shapes, and every kernel that has a loop must be among the launches.
 
 mod count;
 mod sites;
@@ -20,7 +20,8 @@ use wgrad::kernels::{Kernel, Launch, table};
 use wgrad::limits::{Limits, MAX_LOOP_ITERATIONS};
 use wgrad::lower::{Lowered, Site, in_place_inputs, lower};
 
-/// A launch of each kernel, and the largest count with the case that it is of.
+/// Each kernel that was launched with its largest count, the cases that were refused, and the launches that
+/// exceed the limit.
 #[derive(Default)]
 struct Seen {
     modules: Modules,
@@ -30,7 +31,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Counts the launches of a node, in memory of its own and over each operand that it may overwrite.
+    /// Counts the launches of a node, with separate output memory and in place over each operand that it may
+    /// overwrite.
     fn node(&mut self, name: &str, graph: &Graph, node: &Node, limits: &Limits) {
         let types = |ids: &[ValueId]| -> Vec<_> {
             ids.iter().map(|id| graph.value(*id)).map(|value| (value.shape, value.dtype)).collect()
@@ -83,7 +85,7 @@ impl Seen {
     }
 }
 
-/// The first and last launch of each kernel and some between: what is cut into launches is cut evenly.
+/// Returns the first and last launch of each kernel and some between: work is split evenly over launches.
 fn some_of<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
     let mut of: BTreeMap<&str, Vec<&Launch<M>>> = BTreeMap::new();
     for launch in launches {
@@ -99,11 +101,12 @@ fn some_of<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
 }
 
 #[test]
-fn loops_of_software_adapters_end_in_time() {
+fn loops_of_software_adapters_stay_within_the_iteration_limit() {
     let mut seen = Seen::default();
     seen.cases(&extremes(), &adapters(true));
     seen.assert_right();
-    // Extremes are extreme: some launches come near the limit, and what cannot be cut is refused with a way out.
+    // The cases are extreme enough: some launches come near the limit, and work that cannot be split is
+    // refused with a suggestion.
     let most = seen.kernels.values().map(|(_, n)| *n).max();
     assert!(most > Some(MAX_LOOP_ITERATIONS * 3 / 4), "at most {most:?} iterations");
     for op in ["matmul", "softmax", "layer_norm", "conv2d"] {
@@ -112,9 +115,9 @@ fn loops_of_software_adapters_end_in_time() {
     }
 }
 
-/// A kernel without a launch here, or with a loop that its parameters do not bound, fails.
+/// A kernel with a loop and no launch here, or with a loop that its parameters do not bound, fails.
 #[test]
-fn every_loop_is_bounded_by_parameters() {
+fn every_loop_is_launched_and_bounded_by_parameters() {
     let mut seen = Seen::default();
     seen.cases(&others(), &adapters(true));
     seen.cases(&others(), &adapters(false));
@@ -134,7 +137,7 @@ fn every_loop_is_bounded_by_parameters() {
         .map(|kernel| kernel.name)
         .collect();
     assert!(missing.is_empty(), "kernels with loops and without a launch in this test: {missing:?}");
-    // Kernels that are made from others have their loops from the same texts.
+    // Kernels that are derived from others have their loops from the same source files.
     let seen: BTreeSet<&str> =
         seen.kernels.values().flat_map(|(kernel, _)| kernel.parts.iter().copied()).collect();
     for folder in ["shaders", "shaders/prelude"] {
@@ -154,9 +157,9 @@ fn has_loop(text: &str) -> bool {
         .any(|line| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word)))
 }
 
-/// The interpreter counts what can be counted by hand.
+/// The interpreter's counts match counts by hand.
 #[test]
-fn the_interpreter_counts_right() {
+fn interpreter_matches_counts_by_hand() {
     let counted = |body: &str, params: Vec<u32>| {
         let text = format!(
             "struct Params {{ n: u32, m: u32 }}
@@ -181,7 +184,7 @@ fn the_interpreter_counts_right() {
     let check = |body: &str, params: [u32; 2], wanted: u64| {
         assert_eq!(counted(body, params.to_vec()), Ok(wanted), "{body} with {params:?}");
     };
-    // The iteration that finds the end counts, too.
+    // The iteration in which the condition fails counts as well.
     check("for (var i = 0u; i < p.n; i++) { x[i] = 1u; }", [100, 0], 101);
     check("for (var i = 0u; i < p.n; i += 3u) { x[i] += x[i + 1u]; }", [100, 0], 35);
     check("for (var i = p.n; i > 0u; i--) { x[i] = 1u; }", [100, 0], 101);
@@ -193,7 +196,7 @@ fn the_interpreter_counts_right() {
         [20, 0],
         4 + 23,
     );
-    // What memory decides ends no loop, and both ways of a condition are gone.
+    // A condition that memory decides ends no loop, and both of its branches are followed.
     check("for (var i = 0u; i < p.n; i++) { if (x[i] == 0u) { break; } }", [100, 0], 101);
     check("if (x[0] == 0u) { inner(p.n); } else { inner(p.m); }", [5, 50], 51);
     check("if (id.x >= p.n) { return; } inner(p.m);", [1, 9], 10);

@@ -1,18 +1,19 @@
-//! Operations of extreme and of ordinary shapes, forward and backward, and the adapters that they are lowered for.
+//! Operations of extreme and of ordinary shapes, forward and backward, and the adapters that they are lowered
+//! for.
 
 use wgrad::autodiff::differentiate;
+use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Attention, Graph, Init, LossScale, Params, Reduction, Tensor, Trace, Window};
 use wgrad::limits::{Cooperative, Limits};
 use wgrad::lower::{conv, products};
 use wgrad::optim::Optimizer;
-use wgrad::plan::{PlanOptions, TrainStep};
 
 /// A graph with its backward pass.
 pub struct Case {
     pub name: String,
     pub graph: Graph,
-    /// Whether it has a matrix product or a convolution, for which adapters have many ways.
+    /// Whether it has a matrix product or a convolution, for which adapters have many kernels.
     pub product: bool,
 }
 
@@ -20,8 +21,8 @@ fn named(name: &str) -> Limits {
     Limits::named(name).expect("a preset")
 }
 
-/// Software adapters, with every way to compute products and convolutions by name; or all others, those with cooperative
-/// matrices, too.
+/// Returns software adapters, with every row of the tables of products and convolutions by name; or all other
+/// adapters, those with cooperative matrices included.
 pub fn adapters(software: bool) -> Vec<Limits> {
     let mut list: Vec<Limits> = Limits::NAMES.map(named).to_vec();
     list.retain(|limits| limits.class.is_cpu() == software);
@@ -46,21 +47,21 @@ pub fn adapters(software: bool) -> Vec<Limits> {
     list
 }
 
-/// Where a case's operands come from.
+/// The source of a case's operands.
 pub struct Stage<'a> {
     params: Params,
     trace: &'a Trace,
 }
 
 impl Stage<'_> {
-    /// A parameter.
+    /// Returns a parameter.
     fn raw(&self, shape: &[usize]) -> Tensor {
         let shape = wgrad::shape::Shape::try_new(shape).expect("few dimensions");
         let name = format!("p{}", self.params.list().len());
         self.trace.param(&self.params.add(&name, shape, Init::Constant(1.0)))
     }
 
-    /// A function of a parameter: it has a gradient, and an operation may overwrite it.
+    /// Returns a function of a parameter: it has a gradient, and an operation may overwrite it.
     fn x(&self, shape: &[usize]) -> Tensor {
         self.raw(shape).scale(2.0)
     }
@@ -82,7 +83,7 @@ fn case(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
     Case { name, graph, product }
 }
 
-/// As many elements as the largest binding of a software adapter holds, and more than lavapipe's.
+/// The number of elements in the largest binding of a software adapter; lavapipe's is smaller.
 const HUGE: usize = 1 << 28;
 
 type Add<'a> = &'a mut dyn FnMut(String, &dyn Fn(&Stage) -> Tensor);
@@ -145,7 +146,7 @@ pub fn extremes() -> Vec<Case> {
     list
 }
 
-/// Shapes of everyday, which GPUs compute too: every operation with a loop, in every form.
+/// Returns ordinary shapes, which GPUs compute too: every operation with a loop, in every form.
 pub fn others() -> Vec<Case> {
     let mut list = Vec::new();
     let add: Add = &mut |name, build| list.push(case(name, build));
@@ -176,7 +177,7 @@ pub fn others() -> Vec<Case> {
 
 fn reductions(add: Add, shapes: &[Vec<usize>]) {
     for dims in shapes {
-        // Every set of few axes, and some of the sets of many.
+        // Every set of axes for few dimensions, some of the sets for many.
         let step = if dims.len() > 4 { 7 } else { 1 };
         for mask in (step..1u8 << dims.len()).step_by(usize::from(step)) {
             let axes: Vec<usize> = (0..dims.len()).filter(|axis| mask >> axis & 1 == 1).collect();
@@ -229,7 +230,7 @@ fn rotaries(add: Add, sizes: &[(usize, usize, usize)]) {
 /// Positions, columns of a head, heads of queries and of keys.
 fn attentions(add: Add, sizes: &[(usize, usize, usize, usize)]) {
     for &(positions, size, heads, kv_heads) in sizes {
-        // With a mask the interpreter has more to do.
+        // Masked cases are shorter because the interpreter takes longer for them.
         for (causal, dropout, part) in [(false, 0.0, 1), (true, 0.1, 16)] {
             let positions = positions / part;
             let options = Attention { causal, dropout, ..Attention::default() };
@@ -299,7 +300,8 @@ fn convolutions(add: Add, sizes: &[([usize; 4], [usize; 4], usize, usize)]) {
     }
 }
 
-/// Steps with every optimizer and every kind of weights, and one with a loss scale; for software adapters and for a GPU.
+/// Returns steps with every optimizer and every kind of weights, with and without a loss scale, for software
+/// adapters and for a GPU.
 pub fn trained() -> Vec<(Graph, Limits)> {
     let mut list = Vec::new();
     let rounding = Rounding::default();

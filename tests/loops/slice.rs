@@ -1,4 +1,5 @@
-//! The part of a function that decides about its loops: everything else, above all arithmetic of floats, is left out.
+//! The slice of a function that decides about its loops. Everything else, above all floating-point
+//! arithmetic, is left out.
 
 use naga::{Block, Expression, Function, Handle, LocalVariable, Module, Statement};
 
@@ -9,7 +10,8 @@ pub struct Slice {
     variables: Vec<bool>,
 }
 
-/// Of each function of a module that has a loop, or calls one that has: which of its arguments decide about loops.
+/// For each function of a module that has a loop, or calls one that has: which of its arguments decide about
+/// loops.
 pub struct Loopy(Vec<Option<Vec<bool>>>);
 
 impl Loopy {
@@ -49,7 +51,7 @@ pub fn has_loop(module: &Module, block: &Block) -> bool {
     })
 }
 
-/// The variable or global behind a pointer.
+/// Returns the variable or global that a pointer refers to.
 pub fn root(function: &Function, mut pointer: Handle<Expression>) -> &Expression {
     loop {
         match &function.expressions[pointer] {
@@ -60,7 +62,8 @@ pub fn root(function: &Function, mut pointer: Handle<Expression>) -> &Expression
 }
 
 impl Slice {
-    /// What decides about the loops of `function` or, with `result`, about what it returns, too.
+    /// Returns the slice that decides about the loops of `function` and, with `result`, about its return
+    /// value.
     pub fn of(loopy: &Loopy, function: &Function, result: bool) -> Self {
         let expressions = vec![false; function.expressions.len()];
         let mut slice = Self { expressions, variables: vec![false; function.local_variables.len()] };
@@ -131,13 +134,13 @@ impl Slice {
         matches!(root(function, pointer), Expression::LocalVariable(variable) if self.keeps(*variable))
     }
 
-    /// Whether a call has a loop or a result that is needed.
+    /// Whether a call is to a function with a loop, or has a result that is needed.
     pub fn calls(&self, loopy: &Loopy, statement: &Statement) -> bool {
         let Statement::Call { function, result, .. } = statement else { return false };
         loopy.has(*function) || result.is_some_and(|result| self.needs(result))
     }
 
-    /// Whether a block changes what is kept, or where its thread goes.
+    /// Whether a block changes a variable of the slice, or the control flow.
     pub fn matters(&self, loopy: &Loopy, function: &Function, block: &Block) -> bool {
         block.iter().any(|statement| match statement {
             Statement::Loop { .. }
@@ -158,8 +161,8 @@ impl Slice {
         })
     }
 
-    /// Whether a loop has one condition that decides about it, a comparison that ends it, and otherwise adds to variables what
-    /// no iteration changes.
+    /// Whether a loop has exactly one condition, a comparison that ends it, and otherwise only adds
+    /// loop-invariant values to variables.
     pub fn only_counts(&self, loopy: &Loopy, function: &Function, blocks: [&Block; 2]) -> bool {
         let mut conditions = 0;
         let simple = blocks.into_iter().flat_map(|block| block.iter()).all(|statement| match statement {
@@ -223,7 +226,7 @@ fn compares(function: &Function, condition: Handle<Expression>) -> bool {
     matches!(&function.expressions[condition], Expression::Binary { op, .. } if order.contains(op))
 }
 
-/// `variable += n`, or `-=`, with a literal or a value from outside of all loops as `n`.
+/// Whether the store is `variable += n`, or `-=`, with a literal or a constant as `n`.
 fn adds(function: &Function, pointer: Handle<Expression>, value: Handle<Expression>) -> bool {
     use naga::BinaryOperator as B;
     let expressions = &function.expressions;

@@ -1,5 +1,5 @@
-//! Operations that rewrites of a graph make: convolutions that read through a norm or join two images, and products of operands in
-//! 16 bits.
+//! Operations that only graph passes create: convolutions that read through a norm or concatenate two images,
+//! and products of 16-bit operands.
 
 use wgrad::dtype::DType;
 use wgrad::graph::{Activation, Op, Source, Window};

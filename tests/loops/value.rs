@@ -1,4 +1,5 @@
-//! Numbers that decide about loops: integers and conditions. Anything else, and whatever comes from memory, is unknown.
+//! Values that decide about loops: integers and conditions. All other values, and all values from memory, are
+//! unknown.
 
 use naga::{BinaryOperator as B, Handle, MathFunction, Module, ScalarKind, Type, TypeInner, UnaryOperator};
 
@@ -15,11 +16,11 @@ pub enum Value {
 
 use Value::{Bool, I32, Many, U32, Unknown};
 
-/// Longer arrays decide about no loop.
+/// Longer arrays do not decide about loops.
 const LONGEST_ARRAY: u32 = 64;
 
 impl Value {
-    /// Zero, or what the words of memory at byte `offset` mean.
+    /// Returns zero, or the value of the words of memory at byte `offset`.
     pub fn of_type(module: &Module, ty: Handle<Type>, words: &[u32], offset: u32) -> Self {
         let scalar = |kind, at: u32| {
             let word = words.get(at as usize / 4).copied().unwrap_or(0);
@@ -66,7 +67,7 @@ impl Value {
         }
     }
 
-    /// As an index.
+    /// Returns the value as an index.
     pub fn index(&self) -> Option<usize> {
         match self {
             U32(n) => Some(*n as usize),
@@ -75,7 +76,7 @@ impl Value {
         }
     }
 
-    /// What it is after either of two ways.
+    /// Merges the value with that of the other branch; they must agree, or the value is unknown.
     pub fn merge(&mut self, other: &Self) {
         match (&mut *self, other) {
             (Many(a), Many(b)) if a.len() == b.len() => a.iter_mut().zip(b).for_each(|(a, b)| a.merge(b)),
@@ -131,7 +132,7 @@ fn unsigned(op: B, a: u32, b: u32) -> Value {
         B::Add => U32(a.wrapping_add(b)),
         B::Subtract => U32(a.wrapping_sub(b)),
         B::Multiply => U32(a.wrapping_mul(b)),
-        // As WGSL has it.
+        // WGSL defines division by zero.
         B::Divide => U32(a.checked_div(b).unwrap_or(a)),
         B::Modulo => U32(a.checked_rem(b).unwrap_or(0)),
         B::Less => Bool(a < b),
@@ -185,7 +186,7 @@ fn choose(a: &Value, b: &Value, smaller: bool) -> Value {
     }
 }
 
-/// A conversion, or with `false` the same bits.
+/// Converts a value, or with `converts` false reinterprets its bits.
 pub fn cast(value: &Value, to: ScalarKind, converts: bool) -> Value {
     match (value, to) {
         (Many(list), _) => Many(list.iter().map(|value| cast(value, to, converts)).collect()),

@@ -1,5 +1,5 @@
-//! What the planner proves, against what is known otherwise: the lowest height of small problems by trying every packing, of
-//! larger ones by their making, and the bytes alive at the fullest instant, counted anew.
+//! Checks the planner's certificates against independent results: the lowest height of small problems by
+//! brute force, that of larger ones by construction, and the maximum of live bytes, counted separately.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use wgrad::memory::planner::{
     Certificate, Effort, Item, Options, Problem, lower_bound, read_problem, solve, validate, write_problem,
 };
 
-/// Every effort, and ways to end before anything but the first packing is made.
+/// Returns options for every effort, and options that end planning right after the first packing.
 fn ways(problem: &Problem) -> Vec<(&'static str, Options)> {
     let effort = |effort| Options { effort, ..Options::default() };
     let all = problem.items.iter().map(|item| item.size.next_multiple_of(item.alignment)).sum();
@@ -24,7 +24,8 @@ fn ways(problem: &Problem) -> Vec<(&'static str, Options)> {
     ]
 }
 
-/// What is certified of a problem. Its packing must be valid, what is proved true, and what is unproved not called optimal.
+/// Returns the certificate of a problem. Its packing must be valid, what it proves must be true, and what is
+/// unproved must not be called optimal.
 fn certified(name: &str, known: &Known, options: &Options) -> Certificate {
     let Known { problem, optimum } = known;
     let packing = solve(problem, options).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -37,18 +38,18 @@ fn certified(name: &str, known: &Known, options: &Options) -> Certificate {
     packing.certificate
 }
 
-/// Ends before the search, where nothing can be known but what is alive at once.
+/// Whether planning ends before the search, when only the bound of live bytes is known.
 fn is_unsearched(way: &str) -> bool {
     matches!(way, "no time" | "anything suffices")
 }
 
-/// Whether the planner was asked to go on until nothing is left to find out.
+/// Whether the planner searches until the optimum is proved.
 fn is_thorough(way: &str) -> bool {
     way == "exact"
 }
 
 #[test]
-fn small_problems_are_certified_as_brute_force_finds_them() {
+fn certificates_of_small_problems_match_brute_force() {
     let mut above = 0;
     for seed in 0..120 {
         let mut draws = Draws::new(seed);
@@ -78,12 +79,12 @@ fn small_problems_are_certified_as_brute_force_finds_them() {
             }
         }
     }
-    // The checks above can fail: packings that are not the lowest.
+    // The checks above could fail: there are packings that are not the lowest.
     assert!(above >= 20, "only {above} packings could have been called optimal by mistake");
 }
 
 #[test]
-fn a_gap_is_closed_by_search_alone() {
+fn only_search_closes_the_gap_between_bound_and_height() {
     for seed in GAPS {
         let known = with_gap(seed);
         let live = live_bytes(&known.problem.items);
@@ -100,7 +101,7 @@ fn a_gap_is_closed_by_search_alone() {
 }
 
 #[test]
-fn several_arenas_and_buffers_are_certified_together() {
+fn certificates_of_several_arenas_and_buffers_are_valid() {
     let mut cut_up = 0;
     for seed in 0..40 {
         let mut draws = Draws::new(2000 + seed);
@@ -112,7 +113,8 @@ fn several_arenas_and_buffers_are_certified_together() {
         for (way, options) in ways(&known.problem) {
             certified(&format!("seed {seed} in two arenas, {way}"), &known, &options);
         }
-        // One line over buffers of limited size: as low as what is alive at once, each buffer's topmost item unpadded.
+        // One arena over buffers of limited size: the bound is the maximum of live bytes, without padding of
+        // each buffer's topmost item.
         let mut items = small_items(&mut draws, 7);
         items.iter_mut().for_each(|item| item.alignment = 8);
         let limit = 6 + draws.below(20);
@@ -131,9 +133,9 @@ fn several_arenas_and_buffers_are_certified_together() {
     assert!(cut_up >= 40, "only {cut_up} packings go over several buffers");
 }
 
-/// Buffers that each hold one item of 10 bytes take 20; one line of both would take 26.
+/// Two buffers that each hold one item of 10 bytes take 20 bytes; one buffer for both would take 26.
 #[test]
-fn what_is_proved_of_one_line_is_not_claimed_of_several_buffers() {
+fn bound_of_one_buffer_is_not_applied_to_several() {
     let items = [10, 10].map(|size| Item::new("half", 0, 1, size).aligned(16)).to_vec();
     let problem = Problem { items, max_item: None, max_arena: Some(15) };
     let certificate = solve(&problem, &Options::default()).expect("packs").certificate;
@@ -141,7 +143,7 @@ fn what_is_proved_of_one_line_is_not_claimed_of_several_buffers() {
 }
 
 #[test]
-fn rectangles_that_were_cut_are_never_said_to_need_more() {
+fn lower_bound_of_cut_rectangles_is_the_optimum() {
     let mut missed = 0;
     for seed in 0..24 {
         let mut draws = Draws::new(3000 + seed);
@@ -158,7 +160,7 @@ fn rectangles_that_were_cut_are_never_said_to_need_more() {
     assert!(missed >= 20, "only {missed} packings could have been called optimal by mistake");
 }
 
-/// Name, lowest height and bytes alive at the fullest instant of the problems in `benches/problems/known`.
+/// Name, lowest height and maximum of live bytes of the problems in `benches/problems/known`.
 const COMMITTED: [(&str, u64, u64); 9] = [
     ("gap-0", 5, 4),
     ("gap-1", 6, 5),
@@ -171,8 +173,8 @@ const COMMITTED: [(&str, u64, u64); 9] = [
     ("rectangle", 65536, 65536),
 ];
 
-/// The problem of each name, made again.
-fn made(name: &str) -> Known {
+/// Generates the problem of a name.
+fn generated(name: &str) -> Known {
     let gap = |i: u64| with_gap(GAPS[i as usize]);
     let number = || name.rsplit('-').next().and_then(|digit| digit.parse::<u64>().ok()).expect("a number");
     match name.split('-').next() {
@@ -188,7 +190,7 @@ fn made(name: &str) -> Known {
     }
 }
 
-fn text(problem: &Problem) -> String {
+fn csv_of(problem: &Problem) -> String {
     let mut text = Vec::new();
     write_problem(problem, &mut text).expect("memory");
     String::from_utf8(text).expect("UTF-8")
@@ -199,14 +201,14 @@ fn text(problem: &Problem) -> String {
 fn write_committed_problems() {
     let folder = committed_problems("known");
     for (name, ..) in COMMITTED {
-        let known = made(name);
-        std::fs::write(folder.join(format!("{name}.csv")), text(&known.problem)).expect("written");
+        let known = generated(name);
+        std::fs::write(folder.join(format!("{name}.csv")), csv_of(&known.problem)).expect("written");
         println!("(\"{name}\", {}, {}),", known.optimum, live_bytes(&known.problem.items));
     }
 }
 
 #[test]
-fn committed_problems_are_certified_as_they_are_known() {
+fn certificates_of_committed_problems_match_known_optima() {
     let folder = committed_problems("known");
     assert_eq!(csv_files(&folder).len(), COMMITTED.len());
     let mut unproved = 0;
@@ -216,9 +218,9 @@ fn committed_problems_are_certified_as_they_are_known() {
         assert_eq!(live_bytes(&problem.items), live, "{name}");
         assert_eq!(lower_bound(&problem.items), Some(live), "{name}");
         assert!(problem.items.len() > 8 || brute_force(&problem.items) == optimum, "{name}");
-        // Its lowest height is known by how it was made.
-        let again = made(name);
-        assert_eq!((file, optimum), (text(&again.problem), again.optimum), "{name}");
+        // The optimum is known from how the problem is generated.
+        let again = generated(name);
+        assert_eq!((file, optimum), (csv_of(&again.problem), again.optimum), "{name}");
         let known = Known { problem, optimum };
         for (way, options) in ways(&known.problem).into_iter().filter(|(way, _)| !is_thorough(way)) {
             let certificate = certified(&format!("{name}, {way}"), &known, &options);
@@ -233,7 +235,8 @@ fn committed_problems_are_certified_as_they_are_known() {
     assert!(unproved >= 9, "only {unproved} packings could have been called optimal by mistake");
 }
 
-/// Steps of this library, packed to what is alive at once, as the public problems are where they are there.
+/// Training steps of this library are packed to the maximum of live bytes, like the public problems where
+/// those are available.
 #[test]
 fn committed_training_steps_are_packed_to_their_bound() {
     for path in csv_files(&committed_problems("")) {

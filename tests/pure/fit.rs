@@ -1,19 +1,20 @@
-//! Plans under a budget: the fastest way that fits is taken, the largest batch is found, and the figures of docs/fit.md are those
-//! of the plans.
+//! Plans under a budget: the fastest configuration that fits is chosen, the largest batch is found, and the
+//! figures of docs/fit.md match the plans.
 
 use wgrad::Bytes;
+use wgrad::compile::{self, Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::dtype::Precision;
 use wgrad::graph::{Init, Params, Roofline};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{self, Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 
 fn optimizer(name: &str) -> Optimizer {
     Optimizer::named(name).expect("known")
 }
 
-/// Twelve equal layers on `batch` samples: what they keep is most of what they need, and optimizer state is not little.
+/// Twelve equal layers on `batch` samples: most of the memory is saved activations, and optimizer state is a
+/// substantial part.
 fn deep(batch: usize) -> wgrad::Result<TrainStep> {
     layers(12, batch)
 }
@@ -28,7 +29,7 @@ fn layers(count: usize, batch: usize) -> wgrad::Result<TrainStep> {
     })
 }
 
-/// Every way of [`TrainStep::fit`] to keep to a budget, with its modelled seconds, where it does.
+/// Returns every configuration of [`TrainStep::fit`] that keeps to the budget, with its modelled seconds.
 fn ways(step: &TrainStep, options: &PlanOptions, budget: u64, limits: &Limits) -> Vec<(&'static str, f64)> {
     let (open, away) = (*options, PlanOptions { offload: Offload::OPTIMIZER, ..*options });
     let auto = |options: PlanOptions| PlanOptions {
@@ -44,11 +45,11 @@ fn ways(step: &TrainStep, options: &PlanOptions, budget: u64, limits: &Limits) -
 }
 
 #[test]
-fn the_fastest_way_that_fits_is_taken() {
+fn fit_takes_the_fastest_configuration_that_fits() {
     let limits = Limits::named("nvidia").expect("a preset");
     let step = deep(1024).expect("valid");
     let mut taken = Vec::new();
-    // A link so fast that moving is free, and one so slow that nothing else is dearer.
+    // A host link so fast that moving is free, and one so slow that moving is the most expensive option.
     for host_bytes_per_s in [1e15, 1e8] {
         let roofline = Roofline { host_bytes_per_s, ..Roofline::default() };
         let options = PlanOptions { optimizer: optimizer("adamw"), roofline, ..PlanOptions::default() };
@@ -56,7 +57,7 @@ fn the_fastest_way_that_fits_is_taken() {
         let away = PlanOptions { offload: Offload::OPTIMIZER, ..options };
         let away = step.plan(&away, &limits).expect("planned").footprint().total();
         assert!(away < asked.footprint().total(), "state in the host's memory saves nothing");
-        // Offloading fits, recomputation as well.
+        // Offloading fits, and so does recomputation.
         let budget = (away + asked.footprint().total()) / 2;
         let ways = ways(&step, &options, budget, &limits);
         assert!(ways.len() >= 2, "{ways:?}");
@@ -73,14 +74,14 @@ fn the_fastest_way_that_fits_is_taken() {
 }
 
 #[test]
-fn a_batch_is_cut_into_the_fewest_parts_that_fit() {
+fn batch_is_split_into_the_fewest_parts_that_fit() {
     let limits = Limits::named("nvidia").expect("a preset");
     let options = PlanOptions { optimizer: optimizer("sgd"), ..PlanOptions::default() };
     let step = |batch| layers(4, batch);
     let whole = step(8192).expect("valid").plan(&options, &limits).expect("planned");
     for (percent, cut) in [(100, false), (70, true), (50, true)] {
         let budget = Bytes(whole.footprint().total() * percent / 100);
-        let fitted = plan::fit(step, 8192, &options, budget, &limits).expect("it fits");
+        let fitted = compile::fit(step, 8192, &options, budget, &limits).expect("it fits");
         let (changes, parts) = (fitted.changes.join(", "), fitted.options.accumulate);
         assert!(fitted.plan.footprint().total() <= budget.0, "{percent} %: {changes}");
         assert_eq!(parts > 1, cut, "{percent} %: {changes}");
@@ -95,7 +96,7 @@ fn a_batch_is_cut_into_the_fewest_parts_that_fit() {
 }
 
 #[test]
-fn the_error_of_a_plan_over_its_budget_offers_what_fits_and_nothing_else() {
+fn over_budget_error_offers_exactly_the_options_that_fit() {
     let limits = Limits::named("nvidia").expect("a preset");
     let step = layers(4, 256).expect("valid");
     let open = PlanOptions { optimizer: optimizer("adamw"), ..PlanOptions::default() };
@@ -130,7 +131,7 @@ fn the_error_of_a_plan_over_its_budget_offers_what_fits_and_nothing_else() {
 }
 
 #[test]
-fn the_largest_batch_under_auto_is_the_last_that_fits() {
+fn max_batch_under_auto_is_the_last_that_fits() {
     let limits = Limits::named("nvidia").expect("a preset");
     let options = PlanOptions {
         recompute: Recompute::Auto,
@@ -143,7 +144,7 @@ fn the_largest_batch_under_auto_is_the_last_that_fits() {
     };
     for whole in [200, 1000] {
         let budget = Bytes(total(whole, &PlanOptions { recompute: Recompute::Off, ..options }));
-        let most = plan::max_batch(deep, &options, budget, &limits).expect("found");
+        let most = compile::max_batch(deep, &options, budget, &limits).expect("found");
         let options = PlanOptions { budget: Some(budget), ..options };
         assert!(total(most, &options) <= budget.0, "{most} samples are over the budget of {whole}");
         assert!(total(most + 1, &options) > budget.0, "{} samples would fit the budget of {whole}", most + 1);
@@ -151,11 +152,11 @@ fn the_largest_batch_under_auto_is_the_last_that_fits() {
     }
 }
 
-// ---- the figures of docs/fit.md -----------------------------------------------------------------------------------
+// ---- the figures of docs/fit.md ---------------------------------------------------------------------------
 
 const DOCUMENT: &str = include_str!("../../docs/fit.md");
 
-/// The cells of the rows of the table below the line that starts with `head`.
+/// Returns the cells of the rows of the table whose header starts with `head`.
 fn table(head: &str) -> Vec<Vec<&'static str>> {
     let rows = DOCUMENT.lines().skip_while(|line| !line.starts_with(head)).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
@@ -163,7 +164,7 @@ fn table(head: &str) -> Vec<Vec<&'static str>> {
     rows.map(cells).collect()
 }
 
-/// A plan for an NVIDIA card, over its budget or not.
+/// Returns a plan for an NVIDIA card, over its budget or not.
 fn planned(name: &str, batch: usize, options: &PlanOptions) -> Plan {
     let step = Model::named(name, 0).expect("known").train_step(batch).expect("valid");
     step.plan_over_budget(options, &Limits::named("nvidia").expect("a preset")).expect("planned")
@@ -174,7 +175,7 @@ fn percent(share: f64, digits: usize) -> String {
 }
 
 #[test]
-fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
+fn offload_table_of_the_docs_matches_the_plans() {
     let rows = table("| `--offload` |");
     assert_eq!(rows.len(), 5);
     let most = |bytes| Offload { activations: Activations::Most(bytes), ..Offload::OFF };
@@ -205,9 +206,10 @@ fn the_table_of_what_lies_in_the_hosts_memory_is_that_of_the_plans() {
     }
 }
 
-/// The lines that `wgrad plan resnet50 --batch 184 --optimizer momentum --limits nvidia` prints of the plan itself.
+/// The example shows the lines about the plan that `wgrad plan resnet50 --batch 184 --optimizer momentum
+/// --limits nvidia` prints.
 #[test]
-fn the_printed_example_is_that_of_the_plan() {
+fn printed_example_of_the_docs_matches_the_plan() {
     let plan =
         planned("resnet50", 184, &PlanOptions { optimizer: optimizer("momentum"), ..PlanOptions::default() });
     let (footprint, work) = (plan.footprint(), plan.work);
@@ -239,7 +241,7 @@ fn the_printed_example_is_that_of_the_plan() {
     assert!(DOCUMENT.contains(&told), "the text does not say: {told}");
 }
 
-/// Compares rows of the table of what `Recompute::Auto` reaches.
+/// Compares the chosen rows of the table of `Recompute::Auto` with plans, and returns their number.
 fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
     let rows: Vec<_> = table("| network | budget |").into_iter().filter(|row| chosen(row[0])).collect();
     for row in &rows {
@@ -269,12 +271,12 @@ fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
 }
 
 #[test]
-fn the_table_of_auto_is_that_of_the_plans_in_its_quickest_row() {
+fn quickest_row_of_the_auto_table_matches_its_plan() {
     assert_eq!(compare_auto(|network| network.starts_with("vgg16")), 1);
 }
 
 #[test]
 #[ignore = "plans for minutes: the rest of the table"]
-fn the_table_of_auto_is_that_of_the_plans() {
+fn auto_table_of_the_docs_matches_the_plans() {
     assert_eq!(compare_auto(|_| true), 11);
 }

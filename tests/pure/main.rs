@@ -1,18 +1,18 @@
-//! What needs no device: graphs, plans, the planner, pools, reports, and the rules of the source itself. Compiles without the
-//! feature `gpu`.
+//! Tests that need no device: graphs, plans, the planner, pools, reports, and rules for the source files.
+//! They compile without the feature `gpu`.
 
 mod certificates;
 mod fit;
 mod fuzz;
-mod house;
-mod mistakes;
+mod model_errors;
 mod models;
 mod page;
 mod planner;
 mod plans;
 mod pools;
-mod rebuild;
+mod recompute_cheap;
 mod reports;
+mod source_rules;
 
 #[path = "../support/mod.rs"]
 mod support;

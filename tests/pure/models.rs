@@ -1,14 +1,15 @@
-//! Networks by name: torchvision's sizes, the figures people quote, the memory they need beside PyTorch's, and mistakes.
+//! Networks by name: torchvision's sizes, commonly quoted figures, the memory they need compared with
+//! PyTorch's, and invalid options.
 
 use std::time::Instant;
 
 use crate::support::pytorch;
 use wgrad::Error;
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::graph::{Averaging, Init, Node, Op, Params, Window};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::report;
 use wgrad::shape::Shape;
 
@@ -19,7 +20,7 @@ fn plan(model: &str, batch: usize, limits: &str) -> wgrad::Result<Plan> {
 }
 
 #[test]
-fn parameters_are_as_many_as_torchvisions() {
+fn parameter_counts_match_torchvision() {
     let counts = [
         ("cnn", 67_530),
         ("lenet", 61_706),
@@ -35,7 +36,7 @@ fn parameters_are_as_many_as_torchvisions() {
     }
 }
 
-/// The layers and parameters of a network, as `tests/golden/torchvision.py` writes them.
+/// Returns the layers and parameters of a network, as `tests/golden/torchvision.py` writes them.
 fn layers_and_parameters(name: &str) -> Vec<String> {
     let model = Model::named(name, 0).expect("known");
     let forward = model.forward(2).expect("valid");
@@ -57,7 +58,7 @@ fn layers_and_parameters(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_layer_and_parameter_has_torchvisions_shape() {
+fn layer_and_parameter_shapes_match_torchvision() {
     let networks = include_str!("../golden/torchvision.txt").split("network ").skip(1);
     let mut seen = 0;
     for network in networks {
@@ -75,7 +76,7 @@ fn every_layer_and_parameter_has_torchvisions_shape() {
 }
 
 #[test]
-fn resnet18_has_the_tensors_people_quote() {
+fn resnet18_has_the_commonly_quoted_tensor_sizes() {
     let plan = plan("resnet18", 128, "discrete").expect("it fits");
     let tensors = report::tensors(&plan);
     let bytes = |name: &str| tensors.iter().find(|t| t.name == name).map(|t| t.bytes >> 20);
@@ -84,7 +85,7 @@ fn resnet18_has_the_tensors_people_quote() {
 }
 
 #[test]
-fn only_what_backward_rules_name_is_kept() {
+fn only_operands_of_backward_rules_are_saved() {
     let plan = plan("resnet18", 8, "discrete").expect("it fits");
     let kept = report::kept(&plan);
     let ops: Vec<&str> = kept.iter().map(|k| k.op).collect();
@@ -95,9 +96,9 @@ fn only_what_backward_rules_name_is_kept() {
     assert!(!ops.iter().any(|op| ["batch_norm", "relu"].contains(op)), "{ops:?}");
 }
 
-/// The share of PyTorch's peak that is allowed: bytes created, staging included, of bytes held, inputs included. 2 % more than what
-/// is reached.
-const BESIDE_PYTORCH: [(&str, f64); 6] = [
+/// The allowed fraction of PyTorch's peak: bytes created, staging included, divided by bytes held, inputs
+/// included. Each limit is 2 % above the measured fraction.
+const MAX_SHARE_OF_PYTORCH: [(&str, f64); 6] = [
     ("resnet18", 0.613),
     ("resnet50", 0.608),
     ("vgg16", 0.569),
@@ -107,8 +108,8 @@ const BESIDE_PYTORCH: [(&str, f64); 6] = [
 ];
 
 #[test]
-fn steps_need_less_than_in_pytorch() {
-    for (name, part) in BESIDE_PYTORCH {
+fn steps_need_less_memory_than_in_pytorch() {
+    for (name, part) in MAX_SHARE_OF_PYTORCH {
         let start = Instant::now();
         let held = pytorch::held(name, None);
         assert_eq!((held.optimizer.as_str(), held.seq), ("momentum", None), "{name}");
@@ -123,7 +124,7 @@ fn steps_need_less_than_in_pytorch() {
 }
 
 #[test]
-fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
+fn tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
     let error = plan("resnet18", 1000, "discrete").expect_err("3 GiB do not fit");
     let Error::TensorTooLarge { name, batch_that_fits, .. } = &error else { panic!("{error}") };
     assert_eq!((name.as_str(), *batch_that_fits), ("conv1.conv2d", Some(668)));
@@ -131,7 +132,7 @@ fn a_tensor_over_the_binding_limit_is_named_with_the_batch_that_fits() {
 }
 
 #[test]
-fn the_cnn_of_the_benchmark_needs_what_it_promises() {
+fn cnn_of_the_benchmark_stays_within_its_documented_bytes() {
     let step = Model::named("cnn", 0).expect("known").train_step(128).expect("valid");
     let optimizer = Optimizer::named("adam").expect("known");
     let limits = Limits::named("lavapipe").expect("a preset");
@@ -150,7 +151,7 @@ fn traced(window: Window, groups: usize, image: [usize; 4], weight: [usize; 4]) 
 }
 
 #[test]
-fn mistakes_are_told() {
+fn invalid_convolutions_and_options_are_errors() {
     let larger = traced(Window::square(7), 1, [1, 3, 4, 4], [8, 3, 7, 7]);
     assert!(
         larger.contains("a kernel of [7, 7]") && larger.contains("larger than the image of [4, 4]"),
@@ -167,13 +168,13 @@ fn mistakes_are_told() {
 }
 
 #[test]
-fn results_that_are_computed_again_are_the_same_graph_with_less_memory() {
+fn cheap_recomputation_lowers_the_peak() {
     let step = Model::named("resnet18", 0).expect("known").train_step(8).expect("valid");
     let limits = Limits::default();
     let peak = |rebuild: bool| {
         let options = PlanOptions { rebuild, ..PlanOptions::default() };
         step.plan(&options, &limits).expect("it fits").peak_bytes()
     };
-    // Norms that convolutions apply while they read wait in neither plan.
+    // Norms that are fused into convolutions are not saved in either plan.
     assert!(peak(true) * 100 < peak(false) * 95, "{} and {}", peak(true), peak(false));
 }

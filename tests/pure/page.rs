@@ -1,17 +1,17 @@
-//! The page of a plan, opened by a browser: what its script computes from the rectangles is what the plan says.
-//! Without a browser the test says that it is skipped; `WGRAD_BROWSER` names one that must be there.
+//! The HTML page of a plan, opened in a browser: what its script computes from the rectangles matches the
+//! plan. Without a browser the test reports that it is skipped; `WGRAD_BROWSER` names one that must exist.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::skip::skip;
 use wgrad::Bytes;
+use wgrad::compile::PlanOptions;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::plan::PlanOptions;
 use wgrad::report::{Panel, TensorReport, page, tensors};
 
-/// A browser of Chromium's family that runs without a screen; says so where there is none.
+/// Returns a Chromium-based browser that runs headless; reports a skip where there is none.
 fn browser() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("WGRAD_BROWSER") {
         return Some(named.into());
@@ -29,7 +29,7 @@ fn installed() -> Option<PathBuf> {
     names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name))).find(|path| path.is_file())
 }
 
-/// The page's text after its scripts have run.
+/// Returns the page's DOM after its scripts have run.
 fn open(browser: &Path, file: &Path, profile: &Path) -> String {
     let output = Command::new(browser)
         .args([
@@ -47,7 +47,7 @@ fn open(browser: &Path, file: &Path, profile: &Path) -> String {
     String::from_utf8(output.stdout).expect("a page is UTF-8")
 }
 
-/// The number in the attribute `data-{name}` of the table's row for a plan.
+/// Returns the number in the attribute `data-{name}` of the table's row for a plan.
 fn figure(dom: &str, plan: &str, name: &str) -> u64 {
     let row =
         dom.split(&format!("<tr data-plan=\"{plan}\">")).nth(1).unwrap_or_else(|| panic!("no row {plan}"));
@@ -57,7 +57,7 @@ fn figure(dom: &str, plan: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn a_browser_reads_the_plans_numbers_back() {
+fn page_script_reproduces_the_numbers_of_the_plan() {
     let Some(browser) = browser() else { return };
     let step = Model::named("resnet18", 0).unwrap().train_step(16).unwrap();
     let (options, limits) = (PlanOptions::default(), Limits::default());
@@ -100,7 +100,8 @@ fn a_browser_reads_the_plans_numbers_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Moves the mouse over places of the picture, given as an operation and an address, and writes down what the page says.
+/// Moves the mouse over points of the picture, given as an operation and an address, and records the tooltip
+/// at each.
 const MOUSE: &str = r#"<script>
 const places = PLACES, canvas = document.querySelector("section canvas"), box = canvas.getBoundingClientRect();
 const f = frame(canvas.plan, canvas.clientWidth, canvas.clientHeight, canvas.plan.top);
@@ -119,17 +120,17 @@ list.textContent = said.join("\n--\n");
 </body>"#;
 
 #[test]
-fn the_mouse_over_a_tensor_shows_what_it_is() {
+fn tooltip_describes_the_tensor_under_the_mouse() {
     let Some(browser) = browser() else { return };
     let step = Model::named("resnet18", 0).unwrap().train_step(16).unwrap();
     let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
     let end = plan.program.order.len();
-    // Arenas stand on each other.
+    // The picture stacks the arenas.
     let address = |tensor: &TensorReport| {
         let below = plan.layout.arenas().take_while(|(arena, _)| *arena != tensor.region.arena);
         below.map(|(_, bytes)| bytes).sum::<u64>() + tensor.region.offset
     };
-    // What is wide and high enough for a mouse, which knows whole pixels.
+    // Only tensors that are wide and high enough for a mouse position in whole pixels.
     let all: Vec<_> = tensors(&plan)
         .into_iter()
         .filter(|t| t.bytes > plan.peak_bytes() / 50 && t.last.min(end - 1) >= t.first + 2)
@@ -137,7 +138,7 @@ fn the_mouse_over_a_tensor_shows_what_it_is() {
     let middle = |t: &TensorReport| (t.first + t.last.min(end - 1) + 1) as f64 / 2.0;
     let places: Vec<String> =
         all.iter().map(|t| format!("[{}, {}]", middle(t), address(t) + t.bytes / 2)).collect();
-    // The last operation, at the top of the step's arena, where nothing is alive any more.
+    // The last operation, at the top of the step's arena, where no tensor is alive.
     let nothing = format!("[{}, {}]", end as f64 - 0.5, plan.peak_bytes() - 1);
     let script = MOUSE.replace("PLACES", &format!("[{}, {nothing}]", places.join(", ")));
 

@@ -1,4 +1,5 @@
-//! The offset planner against random problems, nasty ones, and the public ones in the folder that `WGRAD_PROBLEMS` names.
+//! The offset planner against random problems, edge cases, and the public problems in the folder that
+//! `WGRAD_PROBLEMS` names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: 24,
         failure_persistence: None,
-        // The same problems every time: a run that fails can be run again.
+        // The problems are the same every time, so a failure can be reproduced.
         rng_seed: proptest::test_runner::RngSeed::Fixed(7),
         ..ProptestConfig::default()
     })]
@@ -57,7 +58,7 @@ proptest! {
         items in prop::collection::vec(item(0..40, &[1, 4, 6]), 0..24),
     ) {
         let mut by_size = items.clone();
-        // The planner's own order among equals: another one may be lower by luck.
+        // Ties are ordered as in the planner: another order may be lower by chance.
         by_size.sort_by_key(|i| (std::cmp::Reverse(i.size), std::cmp::Reverse(i.upper - i.lower), i.lower));
         let mut places = Vec::new();
         let greedy = by_size.iter().enumerate().map(|(next, item)| {
@@ -85,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn small_problems_with_a_fixed_item_too(
+    fn small_problems_with_a_fixed_item_are_packed_as_low_as_brute_force_can(
         items in prop::collection::vec(item(1..9, &[1, 2]), 1..7),
         fixed in (0..12u64, 1..7u64, 1..9u64, 0..12u64),
     ) {
@@ -99,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn rectangles_cut_from_a_full_one_fit_back(cuts in prop::collection::vec((0..1000usize, 1..100u64, any::<bool>()), 0..40)) {
+    fn rectangles_cut_from_a_full_one_are_packed_without_gaps(cuts in prop::collection::vec((0..1000usize, 1..100u64, any::<bool>()), 0..40)) {
         let mut pieces = vec![(0u64, 64u64, 256u64)];
         for (which, percent, in_time) in cuts {
             let which = which % pieces.len();
@@ -120,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn csv_is_read_back_and_no_text_makes_the_reader_panic(
+    fn csv_round_trips_and_no_input_makes_the_reader_panic(
         items in prop::collection::vec(item(0..1000, &[1, 256]), 1..20),
         noise in "[a-z0-9,\"\n-]{0,80}",
     ) {
@@ -134,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_one_instant_and_equal_lifetimes() {
+fn trivial_problems_are_packed_exactly() {
     assert_eq!(packed(&Problem::default(), Effort::Exact).certificate.height, 0);
     let sizes = [5u64, 0, 7, 1, 0, 30];
     for (lower, upper) in [(0, 1), (3, u64::MAX)] {
@@ -147,7 +148,7 @@ fn nothing_one_instant_and_equal_lifetimes() {
 }
 
 #[test]
-fn sizes_near_the_end_of_64_bits() {
+fn sizes_near_64_bits_are_packed_or_overflow() {
     let giant = |lower, upper, less| Item::new("giant", lower, upper, u64::MAX - less);
     let apart = Problem::new(vec![giant(0, 1, 0), giant(1, 2, 3), giant(2, 3, 7).aligned(256)]);
     assert_eq!(packed(&apart, Effort::Exact).certificate.height, u64::MAX);
@@ -167,7 +168,7 @@ fn sizes_near_the_end_of_64_bits() {
 }
 
 #[test]
-fn a_hundred_thousand_buffers() {
+fn hundred_thousand_buffers_are_packed_within_a_tenth_of_the_bound() {
     let mut state = 1u64;
     let mut draw = |below: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -185,8 +186,9 @@ fn a_hundred_thousand_buffers() {
     assert!(ratio < 1.1, "{ratio}");
 }
 
-/// Copies of one training step after each other, of different sizes, over weights that stay; some buffers join two steps.
-fn joined_steps(steps: u64, layers: u64) -> Problem {
+/// Copies of one training step in sequence, of different sizes, over weights that live throughout; some
+/// buffers span two steps.
+fn overlapping_steps(steps: u64, layers: u64) -> Problem {
     let (length, mut state) = (4 * layers, 5u64);
     let mut draw = |below: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -209,9 +211,9 @@ fn joined_steps(steps: u64, layers: u64) -> Problem {
 }
 
 #[test]
-fn many_steps_joined_are_packed_to_within_a_hundredth() {
+fn overlapping_steps_are_packed_to_within_a_hundredth() {
     for (steps, layers) in [(40, 50), (6, 700)] {
-        let problem = joined_steps(steps, layers);
+        let problem = overlapping_steps(steps, layers);
         for effort in [Effort::Fast, Effort::Balanced] {
             let packing = packed(&problem, effort);
             let ratio = packing.certificate.height as f64 / packing.certificate.lower_bound as f64;
@@ -222,7 +224,7 @@ fn many_steps_joined_are_packed_to_within_a_hundredth() {
 }
 
 #[test]
-fn arenas_are_kept_apart_and_continue_where_they_are_full() {
+fn arenas_are_separate_and_overflow_into_new_buffers() {
     let items = vec![
         Item::new("weights", 0, 9, 60),
         Item::new("step", 0, 5, 30).in_arena(3),
@@ -240,7 +242,7 @@ fn arenas_are_kept_apart_and_continue_where_they_are_full() {
 
 #[test]
 fn several_buffers_reach_the_bound_of_one() {
-    // Weights that stay, and a step above them, over buffers that hold neither.
+    // Weights that live throughout, and a step above them, over buffers that are too small for either.
     let mut items: Vec<Item> = (0..40).map(|i| Item::new("weight", 0, 100, 1000 + 10 * i)).collect();
     items.extend((0..90).map(|i| Item::new("activation", i, i + 1 + i % 9, 700 + 13 * (i % 7))));
     let problem = Problem { items, max_item: None, max_arena: Some(20_000) };
@@ -263,7 +265,7 @@ fn a_capacity_or_a_time_limit_ends_the_search_early() {
 }
 
 #[test]
-fn a_solution_file_is_a_problem_in_which_everything_stays() {
+fn solution_file_reads_back_as_fixed_placements() {
     let problem = Problem::new((0..30u64).map(|i| Item::new(format!("b{i}"), i, i + 5, 10 + i)).collect());
     let packing = packed(&problem, Effort::Balanced);
     let mut text = Vec::new();

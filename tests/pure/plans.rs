@@ -1,17 +1,17 @@
-//! Plans as plain values, with no device: how much memory they need, how good that is, and that every byte a kernel reads
-//! still holds what was meant to be there.
+//! Plans as plain values, without a device: how much memory they need, how close that is to the bound, and
+//! that every byte a kernel reads still holds the value it should.
 
 use std::collections::BTreeSet;
 
 use crate::support::cases;
 use crate::support::random_graph::random_step;
+use wgrad::compile::{Arena, Forward, Offload, Plan, PlanOptions, Span, StorageId, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, Init, Node, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Clip, Optimizer, Sgd};
-use wgrad::plan::{Arena, Forward, Offload, Plan, PlanOptions, Segment, Span, StorageId, TrainStep};
 
 fn named(name: &str) -> Limits {
     Limits::named(name).expect("a preset")
@@ -21,7 +21,7 @@ fn options(optimizer: &str, clip: Clip) -> PlanOptions {
     PlanOptions { optimizer: Optimizer::named(optimizer).expect("known"), clip, ..PlanOptions::default() }
 }
 
-/// Plans of the networks that users name, of every operation, and of random graphs.
+/// Returns plans of the networks that users name, of every operation, and of random graphs.
 fn plans() -> Vec<(String, Plan)> {
     let mut list = Vec::new();
     let mut add = |name: String, step: &TrainStep, options: &PlanOptions, limits: &str| {
@@ -74,11 +74,11 @@ fn plans() -> Vec<(String, Plan)> {
 }
 
 #[test]
-fn bytes_are_ordered_and_the_packing_meets_its_bound() {
+fn naive_peak_and_bound_are_ordered_and_the_packing_meets_its_bound() {
     for (name, plan) in plans() {
         let (naive, peak, bound) = (plan.naive_bytes(), plan.peak_bytes(), plan.lower_bound_bytes());
         assert!(naive >= peak && peak >= bound, "{name}: naive {naive}, planned {peak}, bound {bound}");
-        // Of small graphs with convolutions a unit of alignment may be left over.
+        // Plans of small graphs with convolutions may exceed the bound by one unit of alignment.
         let left = if name.contains("conv") { ALIGNMENT } else { 0 };
         assert!(peak <= bound + left, "{name}: height {peak} is not the lower bound {bound}");
         let classes: u64 = plan.class_bytes().iter().map(|(_, bytes)| bytes).sum();
@@ -88,9 +88,10 @@ fn bytes_are_ordered_and_the_packing_meets_its_bound() {
     }
 }
 
-/// Live bytes counted here, from nothing but the graph's order and the storages: the bound is not taken on trust.
+/// Live bytes are counted here from the graph's order and the storages alone, so the bound is checked
+/// independently.
 #[test]
-fn the_bound_is_the_most_that_is_alive_at_once() {
+fn bound_is_the_maximum_of_live_bytes() {
     for (name, plan) in plans() {
         let storages = plan.program.storages.iter().filter(|s| !s.persistent);
         let alive = |at: usize| {
@@ -107,12 +108,12 @@ fn the_planners_validator_accepts_every_layout() {
     for (name, plan) in plans() {
         let transient: Vec<_> =
             plan.program.storages.iter().zip(&plan.layout.regions).filter(|(s, _)| !s.persistent).collect();
-        let item = |s: &wgrad::plan::Storage| {
+        let item = |s: &wgrad::compile::Storage| {
             Item::new(s.name.clone(), s.first as u64, s.last as u64 + 1, s.bytes).aligned(ALIGNMENT)
         };
         let problem = Problem::new(transient.iter().map(|(s, _)| item(s)).collect());
         let place =
-            |region: &wgrad::plan::Region| Placement { arena: region.arena.index, offset: region.offset };
+            |region: &wgrad::compile::Region| Placement { arena: region.arena.index, offset: region.offset };
         let placements = transient.iter().map(|(_, region)| place(region)).collect();
         let solution = Solution { placements, arenas: plan.layout.step.clone() };
         assert_eq!(validate(&problem, &solution), Ok(()), "{name}");
@@ -120,7 +121,7 @@ fn the_planners_validator_accepts_every_layout() {
 }
 
 #[test]
-fn hashes_repeat_and_tell_plans_apart() {
+fn hashes_are_deterministic_and_differ_between_plans() {
     let mut seen = BTreeSet::new();
     let (first, second) = (plans(), plans());
     for ((name, a), (_, b)) in first.iter().zip(&second) {
@@ -133,17 +134,17 @@ fn hashes_repeat_and_tell_plans_apart() {
         let step = TrainStep::trace(&params, |trace| f(&trace.param(&w).scale(2.0)).sum(&[]));
         step.expect("valid").plan(&PlanOptions::default(), &named("discrete")).expect("planned").hash()
     };
-    // Kernels that differ in nothing but a constant.
+    // Kernels that differ only in a constant.
     assert_ne!(step(|x| x.tanh()), step(|x| x.sigmoid()), "tanh and sigmoid");
     assert_ne!(step(|x| x.relu()), step(|x| x.leaky_relu(0.1)), "two slopes");
     assert!(seen.len() > first.len() / 2, "{} hashes for {} plans", seen.len(), first.len());
 }
 
-/// Bytes of parameters' gradients alive at each position, but for those that wait for each other to be updated as one.
+/// Returns the peak and the total bytes of parameter gradients, except those that wait for a fused update.
 fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let graph = plan.graph();
     let mut gradients = BTreeSet::new();
-    let waits = |n: &usize| plan.program.segments.iter().any(|segment| segment.updates.contains(n));
+    let waits = |n: &usize| plan.graph().fused_updates.iter().any(|fused| fused.updates.contains(n));
     for (n, node) in graph.nodes.iter().enumerate() {
         if matches!(node.op, Op::Update(..)) && !waits(&n) {
             gradients.insert(node.inputs[1]);
@@ -152,9 +153,9 @@ fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let storages: BTreeSet<_> =
         gradients.iter().filter_map(|id| plan.program.storage_of[id.index()]).collect();
     let bytes = |at: Option<usize>| {
-        let alive = |id: &&wgrad::plan::StorageId| {
+        let alive = |id: &&wgrad::compile::StorageId| {
             let storage = &plan.program.storages[id.0 as usize];
-            // Memory that was something else before counts from when it holds the gradient.
+            // Memory that held another value before counts only while it holds the gradient.
             at.is_none_or(|at| storage.alive_at(at) && storage.class_at(at) == Class::Gradient)
         };
         storages.iter().filter(alive).map(|id| plan.program.storages[id.0 as usize].bytes).sum::<u64>()
@@ -176,12 +177,12 @@ fn gradients_are_consumed_one_by_one() {
                     "{model} {optimizer} {clip:?}: {most} of {all} bytes alive together"
                 );
             }
-            // What Adafactor's last step reads is no gradient, but made of one.
+            // Adafactor's last step does not read the gradient, but a value computed from it.
             if optimizer == "adafactor" {
                 continue;
             }
             let (most, all) = gradients_alive(&plan(Clip::Norm(1.0)));
-            // Adafactor's last step reads what was made of the gradient.
+            // Adafactor's last step reads a value computed from the gradient.
             if optimizer == "adafactor" {
                 continue;
             }
@@ -191,16 +192,16 @@ fn gradients_are_consumed_one_by_one() {
 }
 
 #[test]
-fn the_mlp_of_the_benchmark_needs_what_it_promises() {
+fn mlp_of_the_benchmark_stays_within_its_documented_bytes() {
     let step = Model::named("mlp", 1).expect("known").train_step(128).expect("valid");
     let plan = step.plan(&options("adam", Clip::Off), &named("lavapipe")).expect("planned");
     assert!(plan.footprint().total() <= 11_500_000, "{} bytes", plan.footprint().total());
     assert!(plan.naive_bytes() > plan.peak_bytes() * 8 / 7);
 }
 
-/// Larger than one buffer: the plan goes on in the next.
+/// A plan larger than one buffer continues in the next.
 #[test]
-fn arenas_are_cut_to_the_largest_buffer() {
+fn arenas_are_split_at_the_largest_buffer() {
     let step = Model::named("mlp", 1).expect("known").train_step(128).expect("valid");
     let limits = Limits { max_buffer: 2 << 20, ..named("lavapipe") };
     let plan = step.plan(&options("adam", Clip::Off), &limits).expect("planned");
@@ -211,7 +212,7 @@ fn arenas_are_cut_to_the_largest_buffer() {
     replay("cut", &plan);
 }
 
-/// A chain on parts of the rows, joined again; rows of 64 columns begin where a binding can.
+/// Plans a chain on slices of the rows that are concatenated; rows of 64 columns start at binding alignment.
 fn in_parts(rows: usize) -> Plan {
     let params = Params::new(0);
     let w = params.add("w", [64, 64], Init::fan_in(64));
@@ -224,7 +225,7 @@ fn in_parts(rows: usize) -> Plan {
 }
 
 #[test]
-fn slices_and_joins_are_places_in_the_whole() {
+fn slices_and_concats_share_the_memory_of_the_whole() {
     let plan = in_parts(8);
     replay("in parts", &plan);
     let free = |name: &str| {
@@ -232,14 +233,14 @@ fn slices_and_joins_are_places_in_the_whole() {
         nodes.filter(|node| plan.program.views.is_free(node)).count()
     };
     assert_eq!(["slice", "concat"].map(free), [4, 1]);
-    // The input, its function over it; the join.
+    // One buffer for the input, over which its function is written, and one for the concatenation.
     let whole = 4 * 8 * 64 * 4;
     assert_eq!(plan.peak_bytes() - plan.layout.persistent_bytes(), 2 * whole);
 }
 
-// ---- the replay: who owns which bytes -----------------------------------------------------------------------------
+// ---- the simulation: which value owns which bytes ---------------------------------------------------------
 
-/// What bytes hold: a value of the graph, counting how often it was changed in place, or somebody's scratch.
+/// What bytes hold: a value of the graph with the number of in-place changes, or workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Value(ValueId, u32),
@@ -281,7 +282,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Arena, first byte and end of a value.
+    /// Returns the arena, first byte and end of a value.
     fn range(&self, id: ValueId) -> Option<(Arena, u64, u64)> {
         let storage = self.plan.program.storage_of[id.index()]?;
         let region = self.plan.layout.regions[storage.0 as usize];
@@ -299,7 +300,7 @@ impl Replay<'_> {
         self.bytes.get(&arena).is_some_and(|bytes| bytes.owned_by(from, to, self.owner(id)))
     }
 
-    /// Whether everything in these bytes belongs to one of these values, or to nobody.
+    /// Whether every owned range in these bytes belongs to one of these values.
     fn only(&self, arena: Arena, from: u64, to: u64, ids: &[ValueId]) -> bool {
         let of: Vec<Owner> = ids.iter().map(|id| self.owner(*id)).collect();
         let ranges = self.bytes.get(&arena).into_iter().flat_map(|bytes| &bytes.0);
@@ -313,7 +314,8 @@ impl Replay<'_> {
     }
 }
 
-/// Bytes from the start of a binding's storage to the end of what lies behind that in one piece.
+/// Returns the bytes from the start of a binding's storage to the end of the contiguous row of storages that
+/// it belongs to.
 fn row_bytes(plan: &Plan, span: &Span) -> u64 {
     let of = |storage: StorageId| &plan.program.storages[storage.0 as usize];
     let (first, start) = of(span.storage).behind.unwrap_or((span.storage, 0));
@@ -324,8 +326,9 @@ fn row_bytes(plan: &Plan, span: &Span) -> u64 {
     plan.program.row(first).map(end).max().unwrap_or(0) - start
 }
 
-/// Runs a plan on paper. Every operand must still be in its bytes when it is read, every result must be written, nothing
-/// else may be touched, and at the end the outputs must be there.
+/// Simulates a plan. Every operand must still be in its bytes when it is read, every result must be written,
+/// nothing else may be touched, and at the end the outputs must be intact. Every binding must lie within its
+/// tensor, so no kernel reads past the end of a tensor even with run-time checks off.
 fn replay(name: &str, plan: &Plan) {
     let graph = plan.graph();
     let root = plan.program.views.roots();
@@ -340,8 +343,8 @@ fn replay(name: &str, plan: &Plan) {
         }
     }
     for (position, &n) in plan.program.order.iter().enumerate() {
-        let waits = |segment: &Segment| segment.updates.contains(&n) && segment.position != position;
-        if plan.program.segments.iter().any(waits) {
+        let mut fused = graph.fused_updates.iter().zip(&plan.program.fused_at);
+        if fused.any(|(fused, at)| fused.updates.contains(&n) && *at != position) {
             continue;
         }
         let nodes: Vec<&Node> = plan.program.nodes_at(position).collect();
@@ -395,7 +398,7 @@ fn replay(name: &str, plan: &Plan) {
                 written.insert(span.storage);
             }
         }
-        // Scratch may not lie on what the operation reads.
+        // Workspace may not overlap the operands.
         for id in &inputs {
             assert!(state.holds(*id), "{what}: its scratch lies on its operand `{}`", graph.value(*id).name);
         }
@@ -437,15 +440,15 @@ fn replay(name: &str, plan: &Plan) {
 }
 
 #[test]
-fn every_kernel_reads_what_was_meant_for_it() {
+fn every_kernel_reads_valid_operands() {
     for (name, plan) in plans() {
         replay(&name, &plan);
     }
 }
 
-/// The replay itself: it must see a region moved onto another, and an order that is wrong.
+/// Checks the simulation itself: it must detect a region moved onto another, and a wrong order.
 #[test]
-fn the_replay_sees_what_is_broken() {
+fn simulation_detects_broken_plans() {
     let step = Model::named("digits", 1).expect("known").train_step(8).expect("valid");
     let plan = step.plan(&options("adam", Clip::Off), &named("lavapipe")).expect("planned");
     let fails = |broken: &Plan| std::panic::catch_unwind(|| replay("broken", broken)).is_err();
@@ -468,15 +471,15 @@ fn the_replay_sees_what_is_broken() {
     assert!(fails(&swapped) || plan.program.order.len() < 2);
 }
 
-/// Every binding fits what is bound: no kernel reaches behind its tensor even with run-time checks off.
-/// The table of passes names the files of `src/compile/passes`, and a step after the last pass is what is planned.
+/// The table of passes matches the files of `src/compile/passes`, and the step after the last pass is the
+/// planned step.
 #[test]
-fn passes_have_files_and_the_last_one_leaves_the_plan() {
+fn passes_have_files_and_the_last_one_gives_the_plan() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/compile/passes");
     let files: BTreeSet<String> = std::fs::read_dir(folder)
         .expect("the folder is there")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8").replace(".rs", ""))
-        // These take more than a graph.
+        // These passes take more than a graph.
         .filter(|name| !["mod", "accumulate", "rematerialize"].contains(&&name[..]))
         .collect();
     let limits = named("nvidia");
@@ -495,11 +498,8 @@ fn passes_have_files_and_the_last_one_leaves_the_plan() {
         }
         let last = effects.last().expect("some");
         let plan = step.plan(&options, &limits).expect("planned");
-        // Joined updates of small parameters come after the passes.
-        if !options.fuse {
-            assert_eq!(last.bytes, Some(plan.lower_bound_bytes()));
-            assert_eq!(last.dispatches, Some(plan.program.launches.len() as u64));
-        }
+        assert_eq!(last.bytes, Some(plan.lower_bound_bytes()));
+        assert_eq!(last.dispatches, Some(plan.program.launches.len() as u64));
         if all {
             assert!(last.bytes < effects[0].bytes, "{effects:?}");
         }
@@ -507,7 +507,7 @@ fn passes_have_files_and_the_last_one_leaves_the_plan() {
 }
 
 #[test]
-fn grids_keep_to_the_limit() {
+fn grids_stay_within_the_limit() {
     for (name, plan) in plans() {
         for (launch, _) in &plan.program.launches {
             let most = plan.limits.max_workgroups;
@@ -521,9 +521,9 @@ fn grids_keep_to_the_limit() {
     }
 }
 
-/// The default optimizer's settings do not change what is planned; its state does.
+/// An optimizer's settings do not change the planned memory; its state does.
 #[test]
-fn state_costs_what_it_should() {
+fn optimizer_state_is_a_multiple_of_the_weights() {
     let step = Model::named("digits", 1).expect("known").train_step(8).expect("valid");
     let persistent = |optimizer: Optimizer| {
         let options = PlanOptions { optimizer, ..PlanOptions::default() };

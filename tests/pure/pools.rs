@@ -1,5 +1,5 @@
-//! Every strategy and every pool against a model that knows only what is alive. `cargo test --release` runs millions of
-//! operations, a debug build a share of them.
+//! Every strategy and every pool against a model that knows only the live blocks. `cargo test --release` runs
+//! millions of operations, a debug build a fraction of them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use wgrad::memory::{
 
 const STEPS: usize = if cfg!(debug_assertions) { 20_000 } else { 500_000 };
 
-/// SplitMix64, so that a failure can be repeated from its seed.
+/// SplitMix64, so that a failure can be reproduced from its seed.
 struct Random(u64);
 
 impl Random {
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// What must be true of any strategy, checked from outside.
+/// Checks the invariants of any strategy from outside.
 struct Model {
     kind: Kind,
     strategy: Box<dyn Strategy + Send>,
@@ -84,8 +84,8 @@ impl Model {
         }
     }
 
-    /// A free list refuses only what fits in no hole; bins may overlook holes that are less than 1/32 too large, and
-    /// aligned ones that are less than the alignment too large.
+    /// A free list refuses only requests that fit in no hole. Bins may overlook holes that are less than 1/32
+    /// too large, and for aligned requests holes that are less than the alignment too large.
     fn check_refusal(&self, size: u64, align: u64) {
         let slack = match self.kind {
             Kind::FreeList(_) => 0,
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// After the last free nothing is left: no hole is split, and every page can go.
+    /// After the last free no hole is split, and every page can be removed.
     fn finish(mut self) {
         self.check();
         let fresh = Self::new(self.kind, self.strategy.granule(), &self.pages).strategy.free_spans();
@@ -166,7 +166,7 @@ impl Model {
 }
 
 #[test]
-fn long_random_runs_keep_the_model() {
+fn strategies_match_the_model_over_long_random_runs() {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
         let mut random = Random(seed as u64);
         let mut model = Model::new(kind, 512, &[1 << 22, 3 << 20, 1 << 20, (1 << 20) + 512]);
@@ -208,7 +208,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn short_hostile_runs_keep_the_model(
+    fn strategies_match_the_model_over_short_adversarial_runs(
         ops in prop::collection::vec(op(), 0..120),
         granule in 0..10u32,
         pages in prop::collection::vec(1..300u64, 1..4),
@@ -231,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn handles_pages_and_alignments_that_make_no_sense_are_refused() {
+fn invalid_handles_pages_and_alignments_are_refused() {
     for kind in Kind::ALL {
         let [mut home, mut away] = [(); 2].map(|()| kind.build(512).expect("a power of two"));
         for strategy in [&mut home, &mut away] {
@@ -336,11 +336,11 @@ fn pool_statistics_add_up_over_long_runs() {
     }
 }
 
-/// The traces in CSV of a folder, by name.
+/// Reads CSV traces; returns them with their names.
 fn traces(files: Vec<PathBuf>) -> Vec<(String, Trace)> {
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).expect("readable");
-        // Without the alignments of ours, which pools have anyway.
+        // Drops the alignment column of wgrad's own files: pools align anyway.
         let four = |line: &str| line.split(',').take(4).collect::<Vec<_>>().join(",");
         let is_ours = text.starts_with("id,lower,upper,size,alignment");
         let text = if is_ours { text.lines().map(four).collect::<Vec<_>>().join("\n") } else { text };
@@ -356,9 +356,10 @@ fn outcome(trace: &Trace, name: &str) -> Outcome {
     replay(trace, contender, None).expect("valid settings")
 }
 
-/// PyTorch's own reserved bytes at the dump of each trace, in MiB, from the README beside the traces.
+/// Compares with PyTorch's own reserved bytes at the dump of each trace, in MiB, from the README next to the
+/// traces.
 #[test]
-fn the_pytorch_mode_reserves_what_pytorch_reserved() {
+fn pytorch_mode_reserves_within_one_percent_of_pytorch() {
     let reported: [(&str, u64); 8] = [
         ("medium_ctx128_training", 6900),
         ("medium_ctx256_training", 8836),
@@ -380,7 +381,7 @@ fn the_pytorch_mode_reserves_what_pytorch_reserved() {
 #[test]
 fn best_fit_in_one_page_stays_within_two_percent_of_the_bound() {
     let public = traces(public_problems("pytorch")).into_iter().chain(traces(public_problems("idealloc")));
-    // Our own steps have few and large buffers: what is lost between them weighs more.
+    // wgrad's own steps have few and large buffers, so the gaps between them weigh more.
     let own = traces(csv_files(&committed_problems("")));
     let limits = [("best-fit", 1.02, 1.141), ("two-ended", 1.013, 1.139), ("bins", 1.026, 1.141)];
     for (ours, (name, trace)) in public.map(|trace| (false, trace)).chain(own.into_iter().map(|t| (true, t)))

@@ -1,10 +1,10 @@
-//! What people read of a plan: the estimate, the list of tensors, the picture. No adapter is needed.
+//! Reports about a plan: the estimate, the list of tensors, the picture. No adapter is needed.
 
 use wgrad::Bytes;
+use wgrad::compile::{Plan, PlanOptions};
 use wgrad::graph::Class;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::plan::{Plan, PlanOptions};
 use wgrad::report::{Estimate, LargestBatch, Panel, kept, kept_bytes, page, picture, tensors};
 
 fn plan() -> Plan {
@@ -32,9 +32,10 @@ fn the_estimate_shows_every_figure_of_the_plan() {
     assert!(text.lines().all(|line| line.len() <= 110 && line.trim_end() == line), "{text}");
 }
 
-/// The texts themselves, as people see them. `INSTA_UPDATE=always cargo test --test reports` takes new ones over.
+/// The printed reports match their snapshots. `INSTA_UPDATE=always cargo test --test pure reports` accepts
+/// new ones.
 #[test]
-fn tables_look_as_they_did() {
+fn reports_match_their_snapshots() {
     let plan = plan();
     insta::assert_snapshot!("estimate", plan.estimate().with_batch(128));
     insta::assert_snapshot!("summary", plan.summary());
@@ -45,7 +46,7 @@ fn tables_look_as_they_did() {
 }
 
 #[test]
-fn a_summary_adds_up_to_the_plan() {
+fn summary_adds_up_to_the_plan() {
     let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
     let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
     let (all, coarse) = (plan.summary(), plan.summary_to_depth(1));
@@ -57,12 +58,12 @@ fn a_summary_adds_up_to_the_plan() {
     assert_eq!(total.forward_flops + total.backward_flops, plan.graph().total_cost().flops);
     let fc = all.layers.iter().find(|l| l.layer == "fc").unwrap();
     assert_eq!((fc.parameters, fc.output.unwrap().dims()), (513_000, &[8, 1000][..]));
-    // 2 · 8 · 512 · 1000 for the product, and a sum for the bias.
+    // 2 · 8 · 512 · 1000 for the product, and an addition for the bias.
     assert_eq!(fc.forward_flops, 2 * 8 * 512 * 1000 + 8 * 1000);
 }
 
 #[test]
-fn headroom_is_a_share_of_the_card() {
+fn headroom_is_a_share_of_the_card_memory() {
     let (plan, total) = (plan(), plan().footprint().total());
     assert_eq!(plan.estimate().card_bytes(), (total as f64 / 0.85).ceil() as u64);
     assert_eq!(plan.estimate().with_headroom(0.0).card_bytes(), total);
@@ -109,14 +110,14 @@ fn classes_at_the_peak_add_up_to_the_lower_bound() {
 }
 
 #[test]
-fn the_picture_is_the_same_text_every_time_and_tells_of_tensors() {
+fn picture_is_deterministic_and_names_large_tensors() {
     let draw = || picture(&[Panel { name: "planned", plan: &plan() }], "a < b & c");
     let (one, plan) = (draw(), plan());
     assert_eq!(one, draw());
     assert!(one.starts_with("<svg ") && one.ends_with("</svg>\n"));
     assert!(one.contains("a &lt; b &amp; c"));
     assert_eq!(one.matches("http").count(), one.matches("http://www.w3.org").count());
-    // A pixel is 30 KiB: what is larger has a text, what is smaller is a part of a path.
+    // A pixel is 30 KiB: larger tensors have a title, smaller ones are part of a path.
     let large: Vec<_> = tensors(&plan).into_iter().filter(|t| t.bytes > 100 << 10).collect();
     assert!(large.len() > 5);
     for tensor in &large {
@@ -128,7 +129,7 @@ fn the_picture_is_the_same_text_every_time_and_tells_of_tensors() {
 }
 
 #[test]
-fn a_network_drawn_twice_side_by_side_is_small_enough_for_a_readme() {
+fn picture_and_page_of_two_plans_stay_below_400_kb() {
     let step = Model::named("resnet50", 0).unwrap().train_step(64).unwrap();
     let (options, limits) = (PlanOptions::default(), Limits::named("nvidia").unwrap());
     let (naive, planned) =
@@ -143,7 +144,7 @@ fn a_network_drawn_twice_side_by_side_is_small_enough_for_a_readme() {
 }
 
 #[test]
-fn the_page_of_gpt2_stays_below_a_mebibyte() {
+fn picture_and_page_of_gpt2_stay_below_a_mebibyte() {
     let step = Model::named("gpt2", 0).unwrap().train_step(4).unwrap();
     let (options, limits) = (PlanOptions::default(), Limits::named("nvidia").unwrap());
     let (naive, planned) =
@@ -154,7 +155,7 @@ fn the_page_of_gpt2_stays_below_a_mebibyte() {
 }
 
 #[test]
-fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
+fn recomputed_tensors_are_marked_and_tensors_have_their_layer() {
     let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
     let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
     let all = tensors(&plan);
@@ -167,7 +168,7 @@ fn what_is_computed_again_is_marked_and_everything_has_its_layer() {
 }
 
 #[test]
-fn what_is_kept_is_there_at_once() {
+fn saved_bytes_are_those_alive_at_once() {
     let limits = Limits::named("nvidia").unwrap();
     let plan = |model: &str, batch: usize, accumulate: u32| {
         let step = Model::named(model, 0).unwrap().train_step(batch).unwrap();
@@ -175,14 +176,14 @@ fn what_is_kept_is_there_at_once() {
     };
     let (relu, cross_entropy) = (2 * 128 * 512 * 4, 128 * 10 * 4 + 2 * 512 + 256);
     assert_eq!(kept_bytes(&plan("mlp", 128, 1)), relu + cross_entropy);
-    // Parts of a batch wait one after the other.
+    // The micro-batches of an accumulated step are saved one after the other.
     for model in ["cnn", "gpt-nano"] {
         let (one, four) = (plan(model, 8, 1), plan(model, 8, 4));
         let (once, parts) = (kept_bytes(&one), kept_bytes(&four));
         assert!(once > 0 && parts < once + once / 2, "{model}: {parts} in four parts, {once} in one");
         assert_eq!(four.summary().total().kept, parts, "{model}");
     }
-    // So do chunks of GPT-2's logits.
+    // So are the chunks of GPT-2's logits.
     let gpt2 = plan("gpt2", 4, 1);
     let step: u64 = gpt2.layout.step.iter().sum();
     assert!(kept_bytes(&gpt2) < step, "{} of {step}", kept_bytes(&gpt2));

@@ -1,5 +1,5 @@
-//! Every operation, then random networks through random options, on every adapter: the same 80, or as many as
-//! `WGRAD_CHECK_GRAPHS` says, from seed `WGRAD_CHECK_SEED` on.
+//! Checks every operation, then random networks with random options, on every adapter: the same 80 networks,
+//! or as many as `WGRAD_CHECK_GRAPHS` sets, starting at seed `WGRAD_CHECK_SEED`.
 
 use crate::support::{devices, on_each};
 use wgrad::check::{self, Options};

@@ -1,10 +1,12 @@
-//! Runs that must give the same bits: planned and eager, whatever the pool; twice from one seed; with memory reused or
-//! not, poisoned or not; with the loss read often or seldom; in words of 32 bits or of 64. And every byte created was planned.
+//! Runs that must give the same bits: planned and eager with any pool; repeated with one seed; with and
+//! without memory reuse and poisoning; with the loss read often or seldom; with 32-bit and 64-bit words. Also
+//! checks that every byte created was planned.
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::compare::kernels;
 use crate::support::random_graph::random_step;
 use crate::support::{both_classes, devices, networks, noise, on_each, some_labels};
+use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
@@ -13,13 +15,13 @@ use wgrad::memory::{Growth, Kind, PoolOptions};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
 use wgrad::optim::{Adam, AdamW, Clip, Optimizer, Sgd};
-use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
 const BATCH: usize = 12;
 const STEPS: usize = 10;
 
-/// A network with dropout, a residual connection and a normalisation: views, broadcasts, values that are read late.
+/// A network with dropout, a residual connection and a normalisation: it has views, broadcasts, and values
+/// that are read late.
 struct Network {
     params: Params,
     first: Mlp,
@@ -70,7 +72,7 @@ fn data(step: usize, batch: usize) -> (Vec<f32>, Vec<u32>) {
     (noise(step as u64, batch * 20, -1.0, 1.0), some_labels(step as u64, batch, 7))
 }
 
-/// Losses of ten steps and everything that lives from step to step.
+/// Losses of ten steps and all persistent tensors.
 type Run = Vec<(String, Vec<f32>)>;
 
 fn names(plan: &Plan) -> Vec<String> {
@@ -188,7 +190,7 @@ fn debug_options_change_no_bit() {
     });
 }
 
-/// A copy of the network with another seed must not give the same bits, or the tests above compare nothing.
+/// Runs with different seeds must differ, or the tests above would compare nothing.
 #[test]
 fn another_seed_gives_other_bits() {
     on_each(devices(), |device| {
@@ -248,9 +250,9 @@ fn plans_of_one_session_share_parameters() {
         let forward = network.forward(3).plan(limits).expect("planned");
         let all = [&plans[0], &plans[1], &forward];
         let mut session = Session::with_plans(device, &all, Debug { poison: true }).expect("it opens");
-        assert_eq!(session.device_bytes(), wgrad::plan::Footprint::of(&all).total());
+        assert_eq!(session.device_bytes(), wgrad::compile::Footprint::of(&all).total());
         let buffers = session.buffers();
-        // The same by sessions of their own, with parameters and state carried over by hand.
+        // The same with separate sessions, copying parameters and state between them.
         let mut carried: Vec<Vec<f32>> = Vec::new();
         for (step, batch) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
             let id = ProgramId(batch);
@@ -288,9 +290,9 @@ fn plans_of_one_session_share_parameters() {
     });
 }
 
-/// A plan for another adapter's limits runs too and gives close results.
+/// A plan for another adapter's limits also runs here and gives close results.
 #[test]
-fn plans_for_named_limits_run_here() {
+fn plans_for_preset_limits_run_and_give_close_results() {
     let step = Network::new().step(BATCH);
     on_each(devices(), |device| {
         let options = optimizers()[0];
@@ -306,7 +308,7 @@ fn plans_for_named_limits_run_here() {
     });
 }
 
-/// Random graphs: planned, eager, poisoned and unfused agree bit for bit, and all are close to the twin.
+/// Random graphs: planned, eager, poisoned and unfused runs agree bit for bit, and all are close to the twin.
 #[test]
 fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
     on_each(devices(), |device| {
@@ -344,7 +346,8 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
                         assert_same_bits(&name, &found, &poisoned.parameter(&name).expect("there"));
                         assert_same_bits(&name, &found, &single.parameter(&name).expect("there"));
                     }
-                    // Adam makes large steps of small gradients, so rounding grows from step to step: the first only.
+                    // Adam makes large steps of small gradients, so rounding errors grow from step to step:
+                    // only the first step is compared.
                     if step == 0 {
                         let near = Near { rel: 1e-4, abs: 1e-6 };
                         assert_close(&what, &[loss], twin.output("loss").expect("an output"), near);
@@ -366,9 +369,9 @@ fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
 }
 
 #[test]
-fn kernels_in_words_of_64_bits_give_the_bits_of_words_of_32() {
+fn u64_kernels_are_bit_identical_to_u32() {
     let whole = PlanOptions { optimizer: networks::optimizer(), ..PlanOptions::default() };
-    // Functions by themselves, and masks.
+    // Unfused functions and bit masks.
     let single = PlanOptions { fuse: false, rebuild: false, bit_masks: true, ..whole };
     on_each(devices(), |device| {
         let own = device.limits();

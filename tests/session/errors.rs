@@ -1,6 +1,8 @@
-//! Every mistake a user can make is a typed error that names the thing, gives the numbers and says what to do.
+//! Every mistake a user can make is a typed error that names the thing, gives the numbers and says what to
+//! do.
 
 use crate::support::{devices, noise, on_each, some_labels};
+use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace, Window};
@@ -8,10 +10,9 @@ use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::optim::{Adam, Clip, Optimizer, Sgd};
-use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::{Bytes, Error};
 
-/// The text of an error has all of these parts.
+/// Asserts that the message of an error contains all of these parts.
 #[track_caller]
 fn says(error: &Error, parts: &[&str]) {
     let text = error.to_string();
@@ -41,7 +42,7 @@ fn mistakes_in_a_model_are_reported_together_with_their_places() {
         let a = x.matmul(&y);
         let b = x.add(&y);
         let c = x.reshape([5, 5]);
-        // What a mistake led to is not reported again.
+        // Consequences of a mistake are not reported again.
         a.add(&b).relu().mul(&c.exp()).sum(&[])
     });
     let Error::Trace(list) = &error else { panic!("{error:?}") };
@@ -58,7 +59,7 @@ fn mistakes_in_a_model_are_reported_together_with_their_places() {
 }
 
 #[test]
-fn attention_that_does_not_fit_is_a_mistake_with_numbers() {
+fn mismatched_attention_shapes_are_errors_with_numbers() {
     let says_of = |parts: &[&str], q: [usize; 4], kv: [usize; 4], options: Attention| {
         for fused in [true, false] {
             let error = trace_errors(|_, trace| {
@@ -87,7 +88,7 @@ fn attention_that_does_not_fit_is_a_mistake_with_numbers() {
 }
 
 #[test]
-fn each_operation_names_what_does_not_fit() {
+fn each_operation_names_its_mismatched_operand() {
     type Mistake = fn(&Tensor, &Tensor) -> Tensor;
     // x is [4, 3], labels are u32 [4].
     let mistakes: [(Mistake, &[&str]); 23] = [
@@ -126,7 +127,7 @@ fn each_operation_names_what_does_not_fit() {
 }
 
 #[test]
-fn names_that_are_taken_and_batches_of_nothing() {
+fn duplicate_names_and_empty_inputs_are_errors() {
     let error = trace_errors(|params, trace| {
         params.add("w", [3], Init::Constant(0.0));
         params.add("w", [2, 2], Init::Constant(0.0));
@@ -144,7 +145,7 @@ fn names_that_are_taken_and_batches_of_nothing() {
 }
 
 #[test]
-fn a_tensor_of_another_trace_is_not_taken() {
+fn tensor_of_another_trace_is_an_error() {
     let mut stranger = None;
     let params = Params::new(0);
     TrainStep::trace(&params, |trace| {
@@ -158,7 +159,7 @@ fn a_tensor_of_another_trace_is_not_taken() {
 }
 
 #[test]
-fn unknown_names_come_with_the_known_ones() {
+fn errors_of_unknown_names_list_the_known_ones() {
     let error = failed(Model::named("resnet", 0));
     assert!(matches!(error, Error::Unknown { kind: "model", .. }));
     says(&error, &["model", "`resnet`", "mlp", "digits"]);
@@ -175,7 +176,7 @@ fn unknown_names_come_with_the_known_ones() {
 }
 
 #[test]
-fn options_out_of_range() {
+fn options_out_of_range_are_errors() {
     let model = Model::named("digits", 0).expect("known");
     says(&failed(model.train_step(0)), &["batch of 0", "at least 1"]);
     says(&failed(model.forward(0)), &["batch of 0", "at least 1"]);
@@ -196,7 +197,7 @@ fn options_out_of_range() {
 }
 
 #[test]
-fn tensors_larger_than_a_binding_say_which_batch_fits() {
+fn errors_of_tensors_larger_than_a_binding_name_the_batch_that_fits() {
     let limits = Limits::named("webgpu").expect("a preset");
     let params = Params::new(0);
     let forward = |batch: usize| {
@@ -216,9 +217,9 @@ fn tensors_larger_than_a_binding_say_which_batch_fits() {
 
 type Function<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 
-/// Kernels relate pixels of two axes by products of 32 bits, which would wrap.
+/// Kernels multiply pixel indices of two axes in 32 bits, which would wrap.
 #[test]
-fn axes_whose_product_leaves_32_bits() {
+fn resized_axes_whose_product_exceeds_32_bits_are_rejected() {
     let functions: [(&str, Function); 3] = [
         ("adaptive", &|x| x.adaptive_avg_pool2d([1, 65_536])),
         ("nearest", &|x| x.upsample_nearest([1, 65_536])),
@@ -240,9 +241,9 @@ fn axes_whose_product_leaves_32_bits() {
     }
 }
 
-/// A workgroup of a software adapter shares long rows; longer ones are refused.
+/// On a software adapter a workgroup shares a long row; still longer rows are rejected.
 #[test]
-fn rows_too_long_for_a_software_adapter() {
+fn rows_too_long_for_a_software_adapter_are_rejected() {
     let functions: [(&str, Function); 4] = [
         ("softmax", &|x| x.softmax()),
         ("log_softmax", &|x| x.log_softmax()),
@@ -264,9 +265,10 @@ fn rows_too_long_for_a_software_adapter() {
     }
 }
 
-/// lavapipe ends a thread's loops after 65,535 turns without a word: what would need more is refused.
+/// lavapipe silently ends a thread's loops after 65,535 iterations: operations that would need more are
+/// rejected.
 #[test]
-fn sums_too_long_for_a_software_adapter() {
+fn sums_too_long_for_a_software_adapter_are_rejected() {
     let limits = Limits::named("lavapipe").expect("a preset");
     let planned = |limits: &Limits, y: &dyn Fn(&Trace) -> Tensor| {
         Forward::trace(&Params::new(0), "y", |trace| y(trace)).expect("valid").plan(limits)
@@ -289,14 +291,14 @@ fn sums_too_long_for_a_software_adapter() {
     );
     says(&error, &["convolve slices of the channels and add the results"]);
     planned(&Limits::named("nvidia").expect("a preset"), &convolution(14_439)).expect("no such limit there");
-    // Of 64 × 64 taps four meet a pixel.
+    // Of 64 × 64 taps only four meet a pixel.
     let spread = planned(&limits, &|trace| {
         let weight = trace.input("w", [21, 21, 64, 64]);
         let window = Window::square(64).stride(32).padding(16);
         trace.input("x", [1, 21, 4, 4]).conv_transpose2d(&weight, None, window, [0, 0], 1)
     });
     spread.expect("few turns for each phase");
-    // A prime number of steps, which no number of equal pieces divides.
+    // A prime number of iterations, which cannot be split into equal pieces.
     let error = failed(planned(&limits, &|trace| {
         trace.input("x", [2, 130_003]).matmul(&trace.input("w", [130_003, 2]))
     }));
@@ -304,7 +306,7 @@ fn sums_too_long_for_a_software_adapter() {
 }
 
 #[test]
-fn plans_over_the_budget_say_by_how_much() {
+fn over_budget_error_gives_the_excess() {
     let step = Model::named("mlp", 0).expect("known").train_step(128).expect("valid");
     let limits = Limits::named("lavapipe").expect("a preset");
     let plan = |budget| step.plan(&PlanOptions { budget, ..PlanOptions::default() }, &limits);
@@ -328,7 +330,7 @@ fn digits() -> (Model, Plan) {
 }
 
 #[test]
-fn feeds_of_another_name_type_length_or_range() {
+fn feeds_of_wrong_name_type_length_or_range_are_errors() {
     on_each(devices(), |device| {
         let (_, plan) = digits();
         let mut session = Session::new(device, &plan).expect("it opens");
@@ -344,7 +346,7 @@ fn feeds_of_another_name_type_length_or_range() {
         says(&failed(session.set_parameter("fc1.bias", &[0.0])), &["fc1.bias", "128 elements", "got 1"]);
         says(&failed(session.loss()), &["no training step"]);
         says(&failed(session.check_guards(ProgramId(0))), &["`guard: true`", "`poison: true`"]);
-        // After all that it still trains, with a label to ignore.
+        // The session still trains after these errors, with a label to ignore.
         session.feed("x", &noise(1, 256, 0.0, 1.0)).expect("valid");
         session.feed("y", &[1u32, 2, IGNORE, 3]).expect("valid");
         session.step().expect("it runs");
@@ -354,7 +356,7 @@ fn feeds_of_another_name_type_length_or_range() {
 }
 
 #[test]
-fn sessions_refuse_plans_that_do_not_fit() {
+fn sessions_reject_plans_for_larger_limits_or_other_parameters() {
     on_each(devices(), |device| {
         assert!(matches!(Session::with_plans(device, &[], Debug::default()), Err(Error::Option(_))));
         let own = device.limits();
@@ -386,7 +388,7 @@ fn sessions_refuse_plans_that_do_not_fit() {
 
 /// Two plans with different optimizers would read each other's state as their own.
 #[test]
-fn sessions_refuse_plans_whose_optimizer_state_differs() {
+fn sessions_reject_plans_whose_optimizer_state_differs() {
     on_each(devices(), |device| {
         let model = Model::named("digits", 3).expect("known");
         let plan = |optimizer: Optimizer| {
@@ -402,7 +404,7 @@ fn sessions_refuse_plans_whose_optimizer_state_differs() {
 }
 
 #[test]
-fn a_pool_that_is_too_small_names_the_tensor() {
+fn error_of_a_pool_that_is_too_small_names_the_tensor() {
     on_each(devices(), |device| {
         let (_, plan) = digits();
         let options = PoolOptions { cap: Some(1 << 14), ..PoolOptions::default() };
@@ -413,7 +415,7 @@ fn a_pool_that_is_too_small_names_the_tensor() {
 }
 
 #[test]
-fn a_loss_that_is_no_number_stops_the_run() {
+fn non_finite_loss_stops_the_run() {
     on_each(devices(), |device| {
         let params = Params::new(0);
         let w = params.add("w", [4], Init::Constant(1.0));
@@ -439,7 +441,7 @@ fn a_loss_that_is_no_number_stops_the_run() {
     });
 }
 
-/// A file of this test alone, gone at its end.
+/// A temporary file that is deleted when dropped.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -483,7 +485,7 @@ mod weights {
     }
 
     #[test]
-    fn training_goes_on_from_a_file_bit_for_bit() {
+    fn training_resumes_from_a_file_bit_for_bit() {
         on_each(devices(), |device| {
             let file = Scratch::new("resume");
             let mut whole = session(device);
@@ -495,7 +497,7 @@ mod weights {
             assert_eq!(resumed.steps(), 3);
             assert_eq!(train(&mut resumed, 3..6), wanted);
             assert_eq!(everything(&mut resumed), everything(&mut whole));
-            // Without the state Adam starts again: the test above would see a state that is not loaded.
+            // Without the state Adam restarts: the comparison above would detect state that is not loaded.
             whole.save(&file.0, false).expect("it can be saved");
             let mut fresh = session(device);
             fresh.load(&file.0).expect("it fits");
@@ -505,7 +507,7 @@ mod weights {
     }
 
     #[test]
-    fn files_that_do_not_fit_are_refused_whole() {
+    fn mismatched_files_are_rejected_as_a_whole() {
         on_each(devices(), |device| {
             let mut session = session(device);
             let before = everything(&mut session);
@@ -544,7 +546,7 @@ mod weights {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_leaves_what_was_there() {
+    fn file_that_cannot_be_written_is_an_error() {
         on_each(devices(), |device| {
             let mut session = session(device);
             let nowhere = std::env::temp_dir().join("wgrad-no-such-folder").join("weights.safetensors");
@@ -554,9 +556,9 @@ mod weights {
         });
     }
 
-    /// A checkpoint of a training run is enough to evaluate: a forward pass needs no optimizer state.
+    /// A training checkpoint is enough for evaluation: a forward pass needs no optimizer state.
     #[test]
-    fn a_forward_pass_loads_a_checkpoint() {
+    fn forward_pass_loads_a_training_checkpoint() {
         on_each(devices(), |device| {
             let file = Scratch::new("forward");
             let mut trained = session(device);
@@ -571,7 +573,7 @@ mod weights {
         });
     }
 
-    /// Whatever the order of a session's plans, its optimizer state can be read and saved.
+    /// Optimizer state can be read and saved whatever the order of a session's plans.
     #[test]
     fn state_is_saved_whichever_plan_comes_first() {
         on_each(devices(), |device| {

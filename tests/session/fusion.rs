@@ -1,13 +1,14 @@
-//! Joined operations compute what single ones compute, to the last bit, and the planner sees what they save.
+//! Fused operations are bit-identical to separate ones, and the planner accounts for the memory that they
+//! save.
 
 use crate::support::close::assert_same_bits;
 use crate::support::networks::{BATCH, network, optimizer, run};
 use crate::support::{both_classes, devices, on_each};
+use wgrad::compile::{Forward, Plan, PlanOptions, Recompute};
 use wgrad::dtype::Precision;
 use wgrad::graph::{Graph, Op};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
-use wgrad::plan::{Forward, Plan, PlanOptions, Recompute};
 
 const NETWORKS: [&str; 5] = ["mlp", "cnn", "plain", "resnet", "gpt"];
 
@@ -34,7 +35,8 @@ fn fused_and_unfused_steps_give_the_same_bits() {
         {
             let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
             for (what, options) in variants(options) {
-                // A convolution reads a norm's operand that was rounded, where it would have read its rounded result.
+                // Skipped: when fused, a convolution reads the rounded operand of a norm; unfused, it reads
+                // the norm's rounded result.
                 if options.precision != Precision::F32 && matches!(name, "cnn" | "resnet") {
                     continue;
                 }
@@ -58,7 +60,7 @@ fn bytes(plan: &Plan) -> u64 {
     plan.footprint().total()
 }
 
-/// What is joined is not in memory in between, and moves less of it.
+/// Intermediate results of fused operations are not in memory, which reduces traffic.
 #[test]
 fn fused_plans_need_no_more_memory_and_less_traffic() {
     let limits = Limits::named("discrete").expect("a preset");
@@ -84,7 +86,7 @@ fn fused_plans_need_no_more_memory_and_less_traffic() {
 }
 
 #[test]
-fn a_forward_pass_is_fused_too() {
+fn forward_passes_are_fused() {
     let params = wgrad::graph::Params::new(0);
     let forward = Forward::trace(&params, "y", |trace| {
         let x = trace.input("x", [8, 8]);

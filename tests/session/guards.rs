@@ -1,15 +1,15 @@
-//! Guards between tensors: they must see what is written there, behind whichever tensor it is.
+//! Guards between tensors must detect writes past the end of any tensor.
 #![cfg(feature = "gpu")]
 
 use crate::support::networks::{BATCH, network, optimizer};
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::Error;
+use wgrad::compile::{Plan, PlanOptions};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::Class;
-use wgrad::plan::{Plan, PlanOptions};
 
-/// What the guards say after a step.
+/// Returns the result of checking the guards after a step.
 fn checked(device: &Device, plan: &Plan) -> wgrad::Result<()> {
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
     session.feed("x", &noise(1, BATCH * 24, -1.0, 1.0)).expect("valid");
@@ -19,7 +19,7 @@ fn checked(device: &Device, plan: &Plan) -> wgrad::Result<()> {
 }
 
 #[test]
-fn what_is_written_behind_any_tensor_is_seen() {
+fn writes_past_the_end_of_any_tensor_are_detected() {
     on_each(devices(), |device| {
         let options = PlanOptions { optimizer: optimizer(), guard: true, ..PlanOptions::default() };
         let plan = network("mlp", BATCH).plan(&options, device.limits()).expect("planned");
@@ -33,7 +33,8 @@ fn what_is_written_behind_any_tensor_is_seen() {
                 .collect::<Vec<_>>()
         };
         for i in step(&plan) {
-            // The same dispatches, but a tensor is said to end before its last bytes: those were written.
+            // The dispatches are the same, but the plan is changed to end a tensor before its last bytes,
+            // which are therefore written past its end.
             let storage = &plan.program.storages[i];
             if storage.bytes <= guard || storage.class_at(storage.last) == Class::Workspace {
                 continue;

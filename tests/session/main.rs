@@ -1,9 +1,10 @@
-//! Plans that run: sessions and the eager executor must agree bit for bit in every variant, create what was planned, and
-//! survive whatever fails.
+//! Plans that run: sessions and the eager executor must agree bit for bit in every variant, create the
+//! planned bytes, and survive failures.
 
 mod check;
 mod equivalence;
 mod errors;
+mod fused_updates;
 mod fusion;
 mod guards;
 mod masks;
@@ -15,8 +16,7 @@ mod pipelines;
 mod recompute;
 mod record;
 mod refit;
-mod rows;
-mod segments;
+mod row_ops;
 
 #[path = "../support/mod.rs"]
 mod support;

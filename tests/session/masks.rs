@@ -1,11 +1,12 @@
-//! Bits in place of what the backward pass reads only to know where gradients passed: the same gradients, bit for bit, from an
-//! thirty-second of the bytes.
+//! Bit masks in place of activations that the backward pass reads only to know where gradients pass: the same
+//! gradients, bit for bit, from 1/32 of the bytes.
 
 use std::collections::BTreeMap;
 
 use crate::support::close::assert_same_bits;
 use crate::support::{both_classes, devices, noise, on_each, some_labels};
 use wgrad::Bytes;
+use wgrad::compile::{self, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, Eager, Session};
@@ -15,13 +16,12 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{Conv2d, Linear};
 use wgrad::optim::Sgd;
-use wgrad::plan::{self, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::report::{kept, kept_bytes};
 
 const SIDE: usize = 9;
 
-/// Averages of functions that are masked, over odd sizes: nothing but their gradients reads their results.
+/// Averages of functions that can be masked, over odd sizes: only their gradients read their results.
 fn step(batch: usize, width: usize) -> TrainStep {
     let params = Params::new(3);
     let window = Window::square(3).padding(1);
@@ -87,10 +87,10 @@ fn masks(plan: &Plan) -> usize {
 }
 
 #[test]
-fn gradients_are_the_same_bits() {
+fn gradients_with_bit_masks_are_bit_identical() {
     on_each(devices(), |device| {
         for limits in both_classes(device) {
-            // 33 · 9 · 4 elements and 32 · 8 · 4: a last word of few bits, and none.
+            // 33 · 9 · 4 elements, whose last word is partial, and 32 · 8 · 4, whose words are all full.
             for (batch, width) in [(33, 9), (32, 8)] {
                 let step = step(batch, width);
                 let plan = |options: &PlanOptions| step.plan_over_budget(options, &limits).expect("planned");
@@ -110,7 +110,7 @@ fn gradients_are_the_same_bits() {
 }
 
 #[test]
-fn in_parts_and_in_16_bits_too() {
+fn bit_masks_with_accumulation_or_16_bits_are_bit_identical() {
     let step = step(33, 9);
     on_each(devices(), |device| {
         let plan = |options: &PlanOptions| step.plan(options, device.limits()).expect("planned");
@@ -129,7 +129,7 @@ fn in_parts_and_in_16_bits_too() {
 }
 
 #[test]
-fn the_twin_agrees() {
+fn twin_gives_equal_gradients_with_bit_masks() {
     let limits = Limits::named("lavapipe").expect("a preset");
     let step = step(33, 9);
     let gradients = |bit_masks: bool| {
@@ -146,10 +146,10 @@ fn the_twin_agrees() {
 }
 
 #[test]
-fn what_is_kept_shrinks_by_32_and_the_lever_says_so() {
+fn masks_shrink_saved_bytes_by_32_and_the_lever_reports_it() {
     let limits = Limits::named("discrete").expect("a preset");
     let params = Params::new(0);
-    // LeNet-5 with ReLUs: averages of them are all that its convolutions and products read.
+    // LeNet-5 with ReLUs: its convolutions and products read only averages of the ReLUs.
     let conv = |name: &str, from, to, window| Conv2d::new(&params.scope(name), from, to, window);
     let first = conv("conv1", 1, 6, Window::square(5).padding(2));
     let second = conv("conv2", 6, 16, Window::square(5));
@@ -168,21 +168,22 @@ fn what_is_kept_shrinks_by_32_and_the_lever_says_so() {
     let plan = |bit_masks: bool| traced.plan(&options(bit_masks), &limits).expect("planned");
     let (plain, masked) = (plan(false), plan(true));
     let [wide, narrow] = [6 * 28 * 28, 16 * 10 * 10].map(|elements| (batch * elements * 4) as u64);
-    // ReLUs are part of what is in front of them; that of a product is read by the next.
+    // ReLUs are fused into the operation before them. The ReLU of a product is read by the next product.
     let of =
         |plan: &Plan, op: &str| kept(plan).iter().find(|kept| kept.op == op).map_or(0, |kept| kept.bytes);
     let relus = |plan: &Plan| of(plan, "conv2d+relu") + of(plan, "relu");
     assert_eq!((relus(&plain), of(&plain, "mask")), (wide + narrow, 0), "{:?}", kept(&plain));
     assert_eq!((relus(&masked), of(&masked, "mask")), (0, (wide + narrow) / 32), "{:?}", kept(&masked));
     let saved = plain.footprint().total() - masked.footprint().total();
-    let named = |levers: Vec<plan::Lever>| levers.into_iter().find(|lever| lever.name == "masks as bits");
-    let lever = named(plan::levers(step, batch, &options(false), Bytes(1 << 20), &limits).expect("levers"));
+    let named = |levers: Vec<compile::Lever>| levers.into_iter().find(|lever| lever.name == "masks as bits");
+    let lever =
+        named(compile::levers(step, batch, &options(false), Bytes(1 << 20), &limits).expect("levers"));
     let lever = lever.expect("it saves");
     println!("kept {} and {}, created {saved} less", kept_bytes(&plain), kept_bytes(&masked));
     println!("{} of {}", masked.footprint().total(), plain.footprint().total());
     assert!(lever.exact && lever.saved_bytes == saved && saved > narrow, "{lever:?}, {saved}");
-    // Products read the ReLU's result anyway: nothing to save.
+    // Here products read the results of the ReLUs, so masks save nothing.
     let model = Model::named("mlp", 0).expect("a model");
-    let levers = plan::levers(|b| model.train_step(b), 128, &options(false), Bytes(1 << 20), &limits);
+    let levers = compile::levers(|b| model.train_step(b), 128, &options(false), Bytes(1 << 20), &limits);
     assert!(named(levers.expect("levers")).is_none());
 }

@@ -1,15 +1,15 @@
-//! What a run says of itself: statistics, profiles, traces, snapshots.
+//! What a run reports: statistics, profiles, traces, snapshots.
 
 use crate::support;
 use crate::support::skip::skip;
 use crate::support::{devices, on_each};
+use wgrad::compile::{Plan, PlanOptions};
 use wgrad::device::Device;
 use wgrad::exec::{Eager, ProgramId, Session};
 use wgrad::graph::Class;
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::{PoolOptions, Stat};
 use wgrad::models::Model;
-use wgrad::plan::{Plan, PlanOptions};
 
 const BATCH: usize = 32;
 
@@ -33,13 +33,13 @@ fn session(device: &Device) -> (Session, Plan) {
     (session, plan)
 }
 
-fn sound(name: &str, stat: &Stat) {
+fn check_stat(name: &str, stat: &Stat) {
     assert!(stat.current <= stat.peak, "{name}: {stat:?}");
     assert_eq!(stat.allocated - stat.freed, stat.current, "{name}");
 }
 
 #[test]
-fn a_sessions_statistics_are_its_plans_numbers() {
+fn session_statistics_match_the_plan() {
     on_each(devices(), |device| {
         let (mut session, plan) = session(device);
         let others = plan.footprint().total() - plan.footprint().persistent - plan.footprint().step;
@@ -65,7 +65,7 @@ fn a_sessions_statistics_are_its_plans_numbers() {
             assert_eq!(stats.by_class.get(class.name()).unwrap().peak, planned, "{class}");
         }
         for (name, stat) in stats.by_class.iter().chain(stats.by_layer.iter()) {
-            sound(name, stat);
+            check_stat(name, stat);
         }
         let transient: Vec<_> = plan.program.storages.iter().filter(|s| !s.persistent).collect();
         assert_eq!(m.allocations.allocated - before.memory.allocations.allocated, 3 * transient.len() as u64);
@@ -87,7 +87,7 @@ fn a_sessions_statistics_are_its_plans_numbers() {
 }
 
 #[test]
-fn an_eager_run_counts_by_class_and_by_layer() {
+fn eager_statistics_are_counted_by_class_and_by_layer() {
     on_each(devices(), |device| {
         let (model, plan) = model_and_plan(device);
         let (x, y) = data(&model);
@@ -105,7 +105,7 @@ fn an_eager_run_counts_by_class_and_by_layer() {
         let peak = stats.by_class.get("gradients").unwrap().peak;
         assert!(peak > 0 && stats.by_class.get("gradients").unwrap().current == 0);
         assert!(stats.by_layer.get("fc1").unwrap().current > 0);
-        stats.by_class.iter().chain(stats.by_layer.iter()).for_each(|(name, stat)| sound(name, stat));
+        stats.by_class.iter().chain(stats.by_layer.iter()).for_each(|(name, stat)| check_stat(name, stat));
         let requested = eager.stats().requested.peak;
         eager.reset_peak_memory_stats();
         assert_eq!(eager.memory_stats().by_class.get("gradients").unwrap().peak, 0);
@@ -120,7 +120,7 @@ fn an_eager_run_counts_by_class_and_by_layer() {
 }
 
 #[test]
-fn a_profile_times_every_dispatch_and_changes_no_bit() {
+fn profile_times_every_dispatch_and_changes_no_bit() {
     on_each(devices(), |device| {
         let ((mut timed, plan), (mut plain, _)) = (session(device), session(device));
         let buffers = timed.buffers();
@@ -155,14 +155,14 @@ fn a_profile_times_every_dispatch_and_changes_no_bit() {
 
         let trace = profile.chrome_trace().to_string();
         assert_eq!(trace.matches("\"ph\":\"X\"").count(), profile.spans.len());
-        // The counters of the fullest operation are the plan's classes.
+        // The counters at the peak are the plan's classes.
         let classes = plan.class_bytes().map(|(class, bytes)| format!("\"{class}\":{bytes}")).join(",");
         assert!(trace.contains(&classes), "{classes} is not in the trace");
     });
 }
 
 #[test]
-fn a_plans_snapshot_replays_to_the_plans_bytes() {
+fn snapshot_of_a_plan_replays_to_its_bytes() {
     let model = Model::named("cnn", 0).unwrap();
     let step = model.train_step(16).unwrap();
     let plan = step.plan(&PlanOptions::default(), &wgrad::limits::Limits::default()).unwrap();

@@ -1,7 +1,9 @@
-//! Optimizer state in the host's memory: the same bits in less of the device's, whatever is done with the session.
+//! Optimizer state in the host's memory: the same bits with less device memory, through every operation of a
+//! session.
 
 use crate::support::close::assert_same_bits;
 use crate::support::{devices, noise, on_each, own_devices, some_labels};
+use wgrad::compile::{self, Forward, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{LossScale, Params};
 use wgrad::limits::Limits;
@@ -9,14 +11,14 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::{Mlp, Model, ModelOptions};
 use wgrad::nn::Module;
 use wgrad::optim::{Clip, Optimizer};
-use wgrad::plan::{self, Forward, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error};
 
 const BATCH: usize = 4;
 const INPUTS: usize = 70;
 const CLASSES: usize = 5;
 
-/// States of several sizes: some stay, some go in one piece, the largest goes in several.
+/// States of several sizes: some stay on the device, some are transferred in one piece, the largest in
+/// several.
 fn mlp() -> (Params, Mlp) {
     let params = Params::new(3);
     let mlp = Mlp::new(&params, &[INPUTS, 300, 301, 64, CLASSES]);
@@ -72,7 +74,7 @@ fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<
 }
 
 #[test]
-fn no_bit_changes_with_any_optimizer() {
+fn offload_is_bit_identical_with_every_optimizer() {
     on_each(devices(), |device| {
         for optimizer in ["momentum", "adamw", "lion", "adam8bit", "adafactor", "sgd"] {
             let plans = [Offload::OFF, Offload::OPTIMIZER].map(|offload| {
@@ -99,7 +101,7 @@ fn no_bit_changes_with_any_optimizer() {
             assert!(losses[0] != losses[4]);
             assert_same(optimizer, wanted, found);
 
-            // The same operations one by one, with everything in a pool.
+            // The same operations one by one, with all tensors in a pool.
             let mut eager = Eager::new(device, away, PoolOptions::default()).expect("it opens");
             for i in 0..5 {
                 eager.feed("x", &noise(i, BATCH * INPUTS, -1.0, 1.0)).expect("valid");
@@ -114,7 +116,7 @@ fn no_bit_changes_with_any_optimizer() {
 }
 
 #[test]
-fn it_goes_with_everything_else() {
+fn offload_is_bit_identical_with_other_options() {
     on_each(devices(), |device| {
         let more = [
             PlanOptions { recompute: Recompute::Every(1), ..options("adamw", Offload::OFF) },
@@ -144,7 +146,7 @@ fn it_goes_with_everything_else() {
 }
 
 #[test]
-fn state_is_read_written_saved_and_loaded() {
+fn offloaded_state_is_read_written_saved_and_loaded() {
     on_each(devices(), |device| {
         let plan = |offload| step(BATCH).plan(&options("adamw", offload), device.limits()).expect("planned");
         let (off, away) = (plan(Offload::OFF), plan(Offload::OPTIMIZER));
@@ -160,7 +162,7 @@ fn state_is_read_written_saved_and_loaded() {
         let [a, b] = ["near", "far"].map(|what| std::fs::read(path(what)).expect("there"));
         assert!(a == b, "the files differ");
         let losses = train(&mut near, 2..4);
-        // Either loads what the other saved.
+        // Each plan loads the file that the other saved.
         for (plan, file) in [(&away, "near"), (&off, "far"), (&away, "far")] {
             let mut session = open(plan);
             train(&mut session, 7..8);
@@ -182,7 +184,7 @@ fn state_is_read_written_saved_and_loaded() {
 }
 
 #[test]
-fn programs_of_a_session_share_what_the_host_keeps() {
+fn programs_of_a_session_share_offloaded_state() {
     on_each(devices(), |device| {
         let plan = |batch, offload| -> Plan {
             step(batch).plan(&options("adamw", offload), device.limits()).expect("planned")
@@ -214,7 +216,7 @@ fn programs_of_a_session_share_what_the_host_keeps() {
 }
 
 #[test]
-fn state_moves_house_between_steps_and_back_whatever_fails() {
+fn replan_moves_state_to_the_host_and_back_whatever_allocation_fails() {
     for device in own_devices() {
         let plan = |offload| step(BATCH).plan(&options("adamw", offload), device.limits()).expect("planned");
         let (off, away) = (plan(Offload::OFF), plan(Offload::OPTIMIZER));
@@ -248,7 +250,7 @@ fn state_moves_house_between_steps_and_back_whatever_fails() {
 }
 
 #[test]
-fn a_submit_that_fails_in_the_middle_of_a_step_says_so() {
+fn failed_submit_in_the_middle_of_a_step_is_reported() {
     for device in own_devices() {
         let plan = step(BATCH).plan(&options("adamw", Offload::OPTIMIZER), device.limits()).expect("planned");
         let mut calm = Session::new(&device, &plan).expect("it opens");
@@ -259,7 +261,7 @@ fn a_submit_that_fails_in_the_middle_of_a_step_says_so() {
         device.fail_submit(1);
         let error = session.step().expect_err("the first submit");
         assert!(error.is_out_of_memory(), "{error}");
-        // Nothing was done: the step can be made again.
+        // Nothing was submitted: the step can be repeated.
         assert_eq!(train(&mut session, 1..2), losses[1..]);
         assert_same("after a failure", &state(&mut calm), &state(&mut session));
         feed(&mut session, ProgramId(0), 2, BATCH);
@@ -267,7 +269,7 @@ fn a_submit_that_fails_in_the_middle_of_a_step_says_so() {
         let error = session.step().expect_err("in the middle");
         assert!(!error.is_out_of_memory(), "{error}");
         assert!(error.to_string().contains("a step ahead of others"), "{error}");
-        // What is wrong now is the contents, not the session.
+        // The session is intact; only its contents are inconsistent.
         let path = std::env::temp_dir().join(format!("wgrad-torn-{}.safetensors", std::process::id()));
         calm.save(&path, true).expect("saved");
         session.load(&path).expect("it fits");
@@ -277,7 +279,7 @@ fn a_submit_that_fails_in_the_middle_of_a_step_says_so() {
 }
 
 #[test]
-fn the_plan_counts_what_is_saved_and_what_it_costs() {
+fn plan_counts_the_saved_bytes_and_the_transfer_time() {
     let limits = Limits::named("nvidia").expect("known");
     let model = Model::with_options("gpt2", 0, &ModelOptions { seq: Some(128), ..ModelOptions::default() });
     let model = model.expect("known");
@@ -305,9 +307,9 @@ fn the_plan_counts_what_is_saved_and_what_it_costs() {
     let seconds = 2.0 * moved as f64 / options.roofline.host_bytes_per_s;
     assert!((away.work.moved_s - seconds).abs() < 1e-12 && off.work.moved_s == 0.0);
     assert!(a.persistent - b.persistent >= moved, "{} and {}", Bytes(a.persistent), Bytes(b.persistent));
-    let levers = plan::levers(trace, 2, &options, Bytes(b.total()), &limits).expect("planned");
+    let levers = compile::levers(trace, 2, &options, Bytes(b.total()), &limits).expect("planned");
     let lever = levers.iter().find(|lever| lever.name == "offload optimizer").expect("listed");
     assert!(lever.exact && lever.total_bytes == b.total() && lever.time_fraction > 0.0);
-    let fitted = plan::fit(trace, 2, &options, Bytes(b.total()), &limits).expect("it fits");
+    let fitted = compile::fit(trace, 2, &options, Bytes(b.total()), &limits).expect("it fits");
     assert!(fitted.exact && fitted.changes[0] == "offload optimizer", "{:?}", fitted.changes);
 }

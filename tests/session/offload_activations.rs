@@ -1,9 +1,10 @@
-//! Activations that wait for the backward pass in the host's memory: the same bits, two lifetimes on the device, and errors
-//! that name what there is.
+//! Activations that wait for the backward pass in the host's memory: the same bits, two lifetimes on the
+//! device, and errors that name the known layers.
 
 use crate::support::close::assert_same_bits;
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::Bytes;
+use wgrad::compile::{self, Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
@@ -13,7 +14,6 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear};
 use wgrad::optim::Optimizer;
-use wgrad::plan::{self, Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::reference::Twin;
 
 const BATCH: usize = 12;
@@ -58,7 +58,7 @@ fn feed(i: u64) -> (Vec<f32>, Vec<u32>) {
     (noise(i, BATCH * 2 * SIDE * SIDE, -1.0, 1.0), some_labels(i, BATCH, CLASSES as u32))
 }
 
-/// Losses and everything that lives from step to step.
+/// Returns the losses and all persistent tensors.
 fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
     assert_eq!(session.device_bytes(), plan.footprint().total());
@@ -87,14 +87,14 @@ fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<
     }
 }
 
-/// Names of the values that come back.
-fn sent(plan: &Plan) -> Vec<&str> {
+/// Returns the names of the activations that are uploaded again.
+fn offloaded_names(plan: &Plan) -> Vec<&str> {
     let up = plan.program.transfers.iter().filter(|t| t.up).map(|t| t.name.as_str());
     up.filter(|name| !plan.program.offloaded().any(|s| s.name == **name)).collect()
 }
 
 #[test]
-fn no_bit_changes() {
+fn activation_offload_is_bit_identical() {
     on_each(devices(), |device| {
         let away = |activations| Offload { activations, ..Offload::OFF };
         let layers: &'static [&'static str] = &["block1", "block2.conv"];
@@ -115,11 +115,11 @@ fn no_bit_changes() {
         for options in cases {
             let plan = plan(device, &options);
             let near = self::plan(device, &PlanOptions { offload: Offload::OFF, ..options });
-            assert!(sent(&plan).len() > 1, "{:?}: {:?}", options.offload, sent(&plan));
+            assert!(offloaded_names(&plan).len() > 1, "{:?}: {:?}", options.offload, offloaded_names(&plan));
             assert!(plan.work.moved > 0 && near.work.moved == 0);
             let wanted = run(device, &near);
             assert_same(&format!("{options:?}"), &wanted, &run(device, &plan));
-            // Operation by operation, with a tensor at a time on its way.
+            // Eager execution, which transfers one tensor at a time.
             let mut eager = Eager::new(device, &plan, PoolOptions::default()).expect("it opens");
             for i in 0..4 {
                 let (x, y) = feed(i);
@@ -135,14 +135,14 @@ fn no_bit_changes() {
 }
 
 #[test]
-fn what_is_away_has_two_lifetimes_and_a_number() {
+fn offloaded_activations_have_two_lifetimes_and_are_counted() {
     let limits = Limits::named("nvidia").expect("known");
     let bare = PlanOptions { rebuild: false, ..options(Offload::OFF) };
     let near = step(BATCH).plan(&bare, &limits).expect("planned");
     let far =
         step(BATCH).plan(&PlanOptions { offload: Offload::ACTIVATIONS, ..bare }, &limits).expect("planned");
     assert!(far.layout.step.iter().sum::<u64>() < near.layout.step.iter().sum::<u64>());
-    let sent = sent(&far);
+    let sent = offloaded_names(&far);
     let tensors = wgrad::report::tensors(&far);
     for name in &sent {
         let find = |name: &str| tensors.iter().find(|t| t.name == name).expect("a tensor");
@@ -153,7 +153,7 @@ fn what_is_away_has_two_lifetimes_and_a_number() {
     let host = far.footprint().host;
     assert_eq!(far.work.moved, 2 * host);
     assert_eq!(host, sent.iter().map(|name| far.program.host_bytes()[name]).sum::<u64>());
-    // In double precision, too, what comes back is what went.
+    // In the twin's double precision, too, offloaded values are restored unchanged.
     let twin = |plan: &Plan| {
         let mut twin = Twin::new(plan.graph());
         let (x, y) = feed(3);
@@ -167,12 +167,15 @@ fn what_is_away_has_two_lifetimes_and_a_number() {
     let count = |is: fn(&Op) -> bool| far.graph().nodes.iter().filter(|node| is(&node.op)).count();
     assert_eq!(count(|op| matches!(op, Op::ToHost { .. })), sent.len());
     assert_eq!(count(|op| matches!(op, Op::FromHost { .. })), sent.len());
-    // What waits longest goes first.
+    // The activations that wait longest are offloaded first.
     let most = |bytes: u64| {
         let activations = Activations::Most(Bytes(bytes));
         let offload = Offload { activations, ..Offload::OFF };
         let plan = step(BATCH).plan(&PlanOptions { offload, ..bare }, &limits).expect("planned");
-        (plan.footprint().host, self::sent(&plan).iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        (
+            plan.footprint().host,
+            self::offloaded_names(&plan).iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
+        )
     };
     let (half, first) = most(host / 2);
     assert!(half <= host / 2 && half > 0 && first.iter().all(|name| sent.contains(&name.as_str())));
@@ -181,7 +184,7 @@ fn what_is_away_has_two_lifetimes_and_a_number() {
 }
 
 #[test]
-fn a_layer_that_keeps_nothing_is_an_error() {
+fn unknown_layers_and_auto_recomputation_are_errors() {
     let limits = Limits::default();
     let activations = Activations::Layers(&["block1", "block7"]);
     let away = options(Offload { activations, ..Offload::OFF });
@@ -197,7 +200,7 @@ fn a_layer_that_keeps_nothing_is_an_error() {
 }
 
 #[test]
-fn programs_share_what_passes() {
+fn programs_of_a_session_with_activation_offload_are_bit_identical() {
     on_each(devices(), |device| {
         let run = |offload| {
             let plans = [BATCH, BATCH - 1]
@@ -221,7 +224,7 @@ fn programs_share_what_passes() {
 }
 
 #[test]
-fn it_is_a_lever() {
+fn activation_offload_is_listed_as_a_lever() {
     let limits = Limits::named("nvidia").expect("known");
     let model = Model::with_options(
         "resnet50",
@@ -233,7 +236,7 @@ fn it_is_a_lever() {
     let options = options(Offload::OFF);
     let asked = trace(32).expect("valid").plan(&options, &limits).expect("planned");
     let budget = Bytes(asked.footprint().total() / 2);
-    let levers = plan::levers(trace, 32, &options, budget, &limits).expect("planned");
+    let levers = compile::levers(trace, 32, &options, budget, &limits).expect("planned");
     let find = |name: &str| levers.iter().find(|lever| lever.name == name).expect("listed");
     let (away, half) = (find("offload activations"), find("precision f16"));
     assert!(away.exact && away.saved_bytes > asked.footprint().step / 4, "{away:?}");

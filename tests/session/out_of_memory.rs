@@ -1,11 +1,11 @@
-//! A device whose memory ends at every possible moment: a budget makes each allocation fail in turn.
+//! Out of memory at every possible point: a budget makes each allocation fail in turn.
 
 use crate::support::{noise, own_devices, some_labels};
+use wgrad::compile::{Plan, PlanOptions};
 use wgrad::device::Device;
 use wgrad::exec::{Eager, Session};
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
-use wgrad::plan::{Plan, PlanOptions};
 use wgrad::{Bytes, Error};
 
 const BATCH: usize = 8;
@@ -26,7 +26,7 @@ fn losses(session: &mut Session) -> Vec<f32> {
 }
 
 #[test]
-fn each_allocation_of_a_session_may_fail() {
+fn failure_of_each_allocation_of_a_session_is_an_error_and_leaks_nothing() {
     for device in own_devices() {
         let plan = plan(&device);
         let expected = losses(&mut Session::new(&device, &plan).unwrap());
@@ -56,7 +56,7 @@ fn each_allocation_of_a_session_may_fail() {
         assert_eq!(budget, plan.footprint().total());
         assert_eq!(device.used_bytes(), session.device_bytes());
         assert_eq!(losses(&mut session), expected);
-        // There is no room for a second one, and the first goes on.
+        // There is no room for a second session, and the first continues.
         assert!(matches!(Session::new(&device, &plan), Err(Error::OutOfMemory { .. })));
         losses(&mut session);
         device.set_budget(None);
@@ -66,14 +66,14 @@ fn each_allocation_of_a_session_may_fail() {
 }
 
 #[test]
-fn a_pool_that_may_not_grow_says_so_and_goes_on() {
+fn pool_that_may_not_grow_uses_its_pages_or_is_an_error() {
     for device in own_devices() {
         let plan = plan(&device);
         let mut eager = Eager::new(&device, &plan, PoolOptions::default()).unwrap();
         eager.feed("x", &noise(1, BATCH * 64, 0.0, 1.0)).unwrap();
         eager.feed("y", &some_labels(2, BATCH, 10)).unwrap();
         assert_eq!(device.used_bytes(), eager.device_bytes());
-        // The pool has one page so far; a budget of what is there lets it use that.
+        // The pool has one page; a budget of the bytes in use lets it use that page only.
         device.set_budget(Some(Bytes(device.used_bytes())));
         eager.step().expect("the first page is large enough");
         drop(eager);

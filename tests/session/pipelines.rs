@@ -1,10 +1,11 @@
-//! Pipelines: compiled before the first step and never after it, and kept on disk from one process to the next.
+//! Pipelines are compiled before the first step and never after it, and are cached on disk between processes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::support::skip::skip;
 use crate::support::{devices, noise, on_each, some_labels};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
 use wgrad::exec::{ProgramId, Session};
@@ -12,7 +13,6 @@ use wgrad::graph::{Init, Params};
 use wgrad::limits::{AdapterClass, Limits};
 use wgrad::models::Model;
 use wgrad::nn::Linear;
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 
 const BATCH: usize = 8;
 
@@ -26,7 +26,7 @@ fn feed(session: &mut Session, length: usize) {
     session.feed("y", &some_labels(2, BATCH, 10)).unwrap();
 }
 
-/// The same adapters with a folder of their own for compiled pipelines.
+/// Opens the same adapter with a separate cache folder for compiled pipelines.
 fn cached(device: &Device, folder: &Path) -> Device {
     let select = Select::Named(device.adapter().name.clone());
     Device::open(&DeviceOptions { select, cache: Some(folder.to_owned()), ..DeviceOptions::default() })
@@ -38,7 +38,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The loss after a few steps of a layer, which is few pipelines: they are compiled a dozen times.
+/// Returns the loss after a few steps of one layer, which needs few pipelines: they are compiled a dozen
+/// times.
 fn loss(device: &Device) -> u32 {
     let params = Params::new(0);
     let layer = Linear::new(&params, 64, 10);
@@ -55,9 +56,9 @@ fn loss(device: &Device) -> u32 {
 }
 
 #[test]
-fn nothing_is_compiled_once_a_session_is_open() {
+fn nothing_is_compiled_after_a_session_opens() {
     on_each(devices(), |device| {
-        // One of its own: other tests compile at the same time.
+        // A separate device, because other tests compile at the same time.
         let device = &Device::by_name(&device.adapter().name).unwrap();
         let mut first = session(device, "cnn");
         let compiled = device.pipelines();
@@ -72,14 +73,14 @@ fn nothing_is_compiled_once_a_session_is_open() {
             first.profile(ProgramId(0)).unwrap();
         }
         assert_eq!(device.pipelines(), compiled);
-        // A second session of the same network finds all of them.
+        // A second session of the same network reuses all of them.
         drop(session(device, "cnn"));
         assert_eq!(device.pipelines(), compiled);
     });
 }
 
 #[test]
-fn compiled_pipelines_are_kept_and_bad_files_hurt_nobody() {
+fn compiled_pipelines_are_cached_and_damaged_files_ignored() {
     on_each(devices(), |device| {
         let id = device.adapter().name.len();
         let folder = std::env::temp_dir().join(format!("wgrad-pipelines-{}-{id}", std::process::id()));
@@ -93,7 +94,7 @@ fn compiled_pipelines_are_kept_and_bad_files_hurt_nobody() {
         let whole = std::fs::read(file).unwrap();
         assert_eq!(run(), expected, "with a file that is whole");
         assert_eq!(files(&folder).len(), 1, "nothing half written is left");
-        // Cut, changed in the middle, of another driver, of something else, empty.
+        // Truncated, changed in the middle, of another driver, not a cache, empty.
         let mut changed = whole.clone();
         changed[whole.len() / 2] ^= 1;
         let mut other = whole.clone();
@@ -104,18 +105,18 @@ fn compiled_pipelines_are_kept_and_bad_files_hurt_nobody() {
             assert_ne!(std::fs::read(file).unwrap(), bad, "it is written anew");
         }
         std::fs::remove_dir_all(&folder).unwrap();
-        // A folder that cannot be made is no reason to stop.
+        // A folder that cannot be created is not an error.
         assert_eq!(loss(&cached(device, Path::new("/dev/null/pipelines"))), expected);
     });
 }
 
-/// Two kernels may have the same name: dropout that reads 32 bits, and one made for 16 bits.
+/// Two kernels may have the same name: dropout that reads 32 bits, and dropout for 16 bits.
 #[test]
-fn kernels_are_told_apart_by_their_text() {
+fn pipelines_are_distinguished_by_kernel_source() {
     let params = Params::new(0);
     let w = params.add("w", [64, 64], Init::fan_in(64));
     let step = TrainStep::trace(&params, |trace| {
-        // Maxima are looked for among rounded numbers: dropout, too, reads 16 bits.
+        // Maxima are searched among rounded numbers, so dropout also reads 16 bits.
         let x = trace.param(&w).add(&trace.input("x", [64, 64]));
         x.dropout(0.25).matmul(&trace.param(&w)).square().mean(&[]).add(&x.max(&[1]).mean(&[]))
     });

@@ -1,19 +1,19 @@
-//! Recomputation, accumulation and budgets: the same bits in less memory, whatever is dropped; more budget never costs
-//! more time; and errors that say what would fit.
+//! Recomputation, accumulation and budgets: the same bits in less memory, whatever is dropped; more budget
+//! never costs more time; and errors that name the options that would fit.
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::networks::{BATCH, CLASSES, STEPS, network, optimizer, run};
 use crate::support::{devices, on_each};
+use wgrad::compile::{self, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::Params;
 use wgrad::limits::Limits;
 use wgrad::models::{Mlp, Model, ModelOptions};
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Clip, Sgd};
-use wgrad::plan::{self, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error};
 
 #[test]
-fn no_rule_changes_a_bit() {
+fn every_recompute_rule_is_bit_identical() {
     on_each(devices(), |device| {
         let limits = device.limits();
         for (name, layer) in [("mlp", "fc1"), ("cnn", "block1"), ("resnet", "layer1.0")] {
@@ -46,8 +46,8 @@ fn no_rule_changes_a_bit() {
                 }
                 let plan = step.plan(&options, limits).expect("planned");
                 let again = plan.work.again_s > 0.0;
-                // Nothing of an mlp is cheap enough for `rebuild`, nothing that stays lies inside of one of its layers, and the
-                // gradient of its largest weight decides its peak.
+                // In an mlp nothing is cheap enough for `rebuild`, no saved tensor lies inside one of its
+                // layers, and the gradient of its largest weight determines its peak.
                 let idle = matches!(recompute, Recompute::Off | Recompute::Named(_) | Recompute::Auto);
                 let idle = idle && name == "mlp";
                 assert!(
@@ -64,7 +64,7 @@ fn no_rule_changes_a_bit() {
     });
 }
 
-/// A network by name, for small images or short sequences.
+/// Returns a network by name, for small images or short sequences.
 fn small(name: &str) -> Model {
     let own = ModelOptions::default();
     let options = match name {
@@ -78,7 +78,7 @@ fn small(name: &str) -> Model {
 }
 
 #[test]
-fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
+fn more_budget_never_takes_more_time_and_less_never_more_bytes() {
     let limits = Limits::default();
     let mut lowered = 0;
     for name in Model::NAMES {
@@ -93,9 +93,9 @@ fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
         };
         let (least, most) = (plan(1), plan(u64::MAX));
         let all = PlanOptions { rebuild: false, recompute: Recompute::Off, ..options };
-        // What weights' gradients normalise while they read.
+        // The time in which gradients of weights recompute a norm while they read.
         let reading = step.plan(&all, &limits).expect("planned").work.again_s;
-        // Times are differences of sums: their last digits say nothing.
+        // Times are differences of sums: their last digits are rounding errors.
         let same = (most.work.again_s - reading).abs() <= 1e-9 * most.work.step_s;
         assert!(same, "{name}: with all the memory there is nothing runs twice");
         let (low, high) = (least.footprint().total(), most.footprint().total());
@@ -114,12 +114,12 @@ fn more_budget_never_costs_more_time_and_less_never_more_bytes() {
             last = (total, again);
         }
     }
-    // In small networks nothing is lower than the gradient of the largest weight.
+    // In small networks the gradient of the largest weight determines the peak.
     assert!(lowered >= 9, "only {lowered} networks could be lowered");
 }
 
 #[test]
-fn a_budget_that_nothing_fits_is_an_error_with_the_least_there_is() {
+fn error_of_an_impossible_budget_gives_the_minimum() {
     let step = small("resnet18").train_step(64).expect("valid");
     let limits = Limits::default();
     let options = PlanOptions { recompute: Recompute::Auto, ..PlanOptions::default() };
@@ -131,14 +131,14 @@ fn a_budget_that_nothing_fits_is_an_error_with_the_least_there_is() {
     assert_eq!(budget, 1024);
     assert!(step.plan(&with(Bytes(needed)), &limits).is_ok(), "what the error says is needed is enough");
     assert!(step.plan(&with(Bytes(needed - 1)), &limits).is_err());
-    // Without recomputation the error names it.
+    // Without recomputation the error suggests it.
     let off = PlanOptions { recompute: Recompute::Off, budget: Some(Bytes(needed + needed / 8)), ..options };
     let error = step.plan(&off, &limits).expect_err("more than the least").to_string();
     assert!(error.contains("it fits with `recompute: Recompute::Auto`"), "{error}");
 }
 
 #[test]
-fn parts_of_a_batch_give_the_gradient_of_the_whole() {
+fn accumulated_gradients_match_the_whole_batch() {
     on_each(devices(), |device| {
         let limits = device.limits();
         let trace = |batch: usize| {
@@ -175,7 +175,7 @@ fn parts_of_a_batch_give_the_gradient_of_the_whole() {
 }
 
 #[test]
-fn parts_share_their_memory() {
+fn parts_of_a_batch_share_activation_memory() {
     let limits = Limits::default();
     let model = small("resnet18");
     let total = |parts: u32| {
@@ -191,7 +191,7 @@ fn parts_share_their_memory() {
 }
 
 #[test]
-fn the_largest_batch_fits_and_the_next_does_not() {
+fn max_batch_fits_and_the_next_does_not() {
     let limits = Limits::default();
     let model = small("resnet18");
     let whole = model.train_step(48).expect("valid").plan(&PlanOptions::default(), &limits);
@@ -200,7 +200,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
     for recompute in [Recompute::Off, Recompute::Auto] {
         let options = PlanOptions { recompute, ..PlanOptions::default() };
         let most =
-            plan::max_batch(|batch| model.train_step(batch), &options, budget, &limits).expect("found");
+            compile::max_batch(|batch| model.train_step(batch), &options, budget, &limits).expect("found");
         let total = |batch: usize| {
             let options = PlanOptions { budget: Some(budget), ..options };
             let step = model.train_step(batch).expect("valid");
@@ -211,17 +211,18 @@ fn the_largest_batch_fits_and_the_next_does_not() {
         assert!(most > last, "{recompute:?}: {most} samples, without {last}");
         last = most;
     }
-    let none = plan::max_batch(|batch| model.train_step(batch), &PlanOptions::default(), Bytes(1), &limits);
+    let none =
+        compile::max_batch(|batch| model.train_step(batch), &PlanOptions::default(), Bytes(1), &limits);
     assert_eq!(none.expect("found"), 0);
 }
 
 #[test]
-fn fitting_takes_what_changes_no_bit_first_and_parts_where_that_is_not_enough() {
+fn fit_prefers_exact_changes_and_then_splits_the_batch() {
     let limits = Limits::default();
     let model = small("resnet18");
     let options = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
     let trace = |batch: usize| model.train_step(batch);
-    let fit = |budget: u64| plan::fit(trace, 128, &options, Bytes(budget), &limits);
+    let fit = |budget: u64| compile::fit(trace, 128, &options, Bytes(budget), &limits);
     let asked = trace(128).expect("valid").plan(&options, &limits).expect("planned").footprint().total();
     let open = fit(asked).expect("it fits as it is");
     assert!(open.changes.is_empty() && open.plan.footprint().total() == asked);
@@ -230,7 +231,7 @@ fn fitting_takes_what_changes_no_bit_first_and_parts_where_that_is_not_enough() 
         let step = trace(128).expect("valid");
         step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
     };
-    let (least, away) = (least(plan::Offload::OFF), least(plan::Offload::OPTIMIZER));
+    let (least, away) = (least(compile::Offload::OFF), least(compile::Offload::OPTIMIZER));
     let tight = fit((asked + least) / 2).expect("recomputation is enough");
     assert_eq!(tight.changes, ["recompute auto"]);
     let moved = fit(least - 1).expect("state can lie elsewhere");
@@ -238,17 +239,18 @@ fn fitting_takes_what_changes_no_bit_first_and_parts_where_that_is_not_enough() 
     let parts = fit(away - 1).expect("parts are enough");
     assert!(parts.changes[0].starts_with("accumulate ") && !parts.exact, "{:?}", parts.changes);
     assert!(parts.plan.footprint().total() < away);
-    // An odd batch has no parts, plain SGD no state, and of this network recomputation does not reach all.
+    // An odd batch cannot be split, plain SGD has no state, and in this network recomputation does not reach
+    // every activation.
     let lenet = small("lenet");
     let trace_lenet = |batch: usize| lenet.train_step(batch);
     let bare = PlanOptions { optimizer: Sgd::default().into(), ..options };
     let lowest = PlanOptions { recompute: Recompute::Auto, budget: Some(Bytes(1)), ..bare };
     let lowest = trace_lenet(33).expect("valid").plan_over_budget(&lowest, &limits).expect("planned");
-    let half = plan::fit(trace_lenet, 33, &bare, Bytes(lowest.footprint().total() - 1), &limits);
+    let half = compile::fit(trace_lenet, 33, &bare, Bytes(lowest.footprint().total() - 1), &limits);
     let half = half.expect("16 bits are enough");
     assert!(!half.exact && half.changes[0] == "precision f16", "{:?}", half.changes);
     assert!(matches!(fit(1), Err(Error::OverBudget { .. })));
-    let levers = plan::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
+    let levers = compile::levers(trace, 128, &options, Bytes(asked / 2), &limits).expect("planned");
     let names: Vec<&str> = levers.iter().map(|lever| lever.name.as_str()).collect();
     for name in [
         "recompute auto",

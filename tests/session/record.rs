@@ -1,13 +1,13 @@
-//! A run of the eager executor is recorded, read back and replayed: nothing is lost on the way.
+//! A run of the eager executor is recorded, read back and replayed without loss.
 
 use crate::support;
 use crate::support::{devices, on_each};
+use wgrad::compile::PlanOptions;
 use wgrad::exec::Eager;
 use wgrad::memory::replay::{contenders, replay};
 use wgrad::memory::trace::{Trace, write_events};
 use wgrad::memory::{Growth, PoolOptions};
 use wgrad::models::Model;
-use wgrad::plan::PlanOptions;
 
 #[test]
 fn a_recorded_run_replays_to_the_pools_own_statistics() {

@@ -1,16 +1,16 @@
-//! Memory that runs out: training goes on with the next plan that fits, and with the same bits.
+//! When memory runs out, training continues with the next plan that fits, and with the same bits.
 
 use std::sync::Arc;
 
 use crate::support::close::assert_same_bits;
 use crate::support::{noise, own_devices, some_labels};
+use wgrad::compile::{Plan, PlanOptions, Planned, Recompute, TrainStep};
 use wgrad::data::{Loader, Table};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use wgrad::graph::{LossScale, Params, Tensor, Window};
 use wgrad::models::Mlp;
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
-use wgrad::plan::{Plan, PlanOptions, Planned, Recompute, TrainStep};
 use wgrad::train::{Callback, Checkpoint, Classifier, Epoch, TrainOptions, Trainer};
 use wgrad::{Bytes, Error, Result};
 
@@ -18,7 +18,7 @@ const BATCH: usize = 32;
 const CLASSES: usize = 4;
 const SIDE: usize = 8;
 
-/// Convolutions with normalisation and dropout: what must be the same includes running statistics and masks.
+/// Convolutions with normalisation and dropout: running statistics and masks must be the same, too.
 struct Net {
     params: Params,
     convs: Vec<(Conv2d, BatchNorm2d)>,
@@ -70,7 +70,7 @@ fn trainer(device: &Device, on_oom: OnOom) -> Result<Trainer> {
     Trainer::new(device, &Net::new(), loader, &options(on_oom))
 }
 
-/// Everything that lives from step to step.
+/// Returns all persistent tensors.
 fn state(session: &mut Session) -> Vec<(String, Vec<f32>)> {
     let plan = session.plan(ProgramId(0)).expect("a plan").clone();
     let names = plan.program.storages.iter().filter(|s| s.persistent).map(|s| s.name.clone());
@@ -84,7 +84,7 @@ fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<
     }
 }
 
-/// Lowers the device's budget after the first epoch, and hears of refits.
+/// Lowers the device's budget after the first epoch, and records refits.
 struct Lower<'a> {
     device: &'a Device,
     share: f64,
@@ -108,7 +108,7 @@ impl Callback for Lower<'_> {
 }
 
 #[test]
-fn a_budget_lowered_between_epochs_changes_no_bit() {
+fn budget_lowered_between_epochs_changes_no_bit() {
     for device in own_devices() {
         let test = data();
         let (wanted, accuracy, whole) = {
@@ -142,7 +142,7 @@ fn a_budget_lowered_between_epochs_changes_no_bit() {
 }
 
 #[test]
-fn each_failing_submit_is_made_again() {
+fn each_failed_submit_is_repeated_after_a_refit() {
     for device in own_devices() {
         let test = data();
         let wanted = {
@@ -150,7 +150,7 @@ fn each_failing_submit_is_made_again() {
             calm.fit(1, Some(&test), &mut []).expect("it trains");
             state(calm.session())
         };
-        // Three steps; then an evaluation in as many runs, each followed by a copy.
+        // Three steps; then an evaluation of three runs, each followed by a copy.
         for n in [1, 2, 3, 4, 5, 9] {
             let mut trainer = trainer(&device, OnOom::Refit).expect("it opens");
             device.fail_submit(n);
@@ -172,7 +172,7 @@ fn each_failing_submit_is_made_again() {
 }
 
 #[test]
-fn each_allocation_at_the_start_may_fail() {
+fn trainer_refits_whichever_allocation_fails_at_the_start() {
     for device in own_devices() {
         let (whole, buffers) = {
             let mut trainer = trainer(&device, OnOom::Fail).expect("it opens");
@@ -184,7 +184,8 @@ fn each_allocation_at_the_start_may_fail() {
             match trainer(&device, OnOom::Fail) {
                 Err(Error::OutOfMemory { bytes, created, .. }) => {
                     budget = created + bytes;
-                    // To find that nothing fits takes longest, and is the same for the first ones.
+                    // Finding that nothing fits takes longest, and the result is the same for the first
+                    // allocations, so most are skipped.
                     if i % 8 != 0 && (created < whole * 9 / 10 || i % 3 != 0) {
                         continue;
                     }
@@ -213,7 +214,7 @@ fn each_allocation_at_the_start_may_fail() {
     }
 }
 
-/// Products with more state than activations.
+/// Products with more optimizer state than activations.
 struct Wide {
     params: Params,
     layers: Mlp,
@@ -230,7 +231,7 @@ impl Classifier for Wide {
 }
 
 #[test]
-fn state_goes_to_the_host_where_recomputation_saves_nothing() {
+fn refit_offloads_state_where_recomputation_saves_nothing() {
     for device in own_devices() {
         let open = |on_oom| {
             let params = Params::new(8);
@@ -238,7 +239,7 @@ fn state_goes_to_the_host_where_recomputation_saves_nothing() {
             let loader = Loader::new(Arc::new(data()), BATCH).expect("a loader");
             Trainer::new(&device, &Wide { params, layers }, loader, &options(on_oom)).expect("it opens")
         };
-        // By name: what the host keeps comes in another order.
+        // Compared by name: offloaded state is in another order.
         let sorted = |trainer: &mut Trainer| {
             let names =
                 ["fc1.weight", "fc2.bias", "fc2.weight.exp_avg", "fc5.weight.exp_avg_sq", "loss_scale"];
@@ -254,7 +255,7 @@ fn state_goes_to_the_host_where_recomputation_saves_nothing() {
         let [refit] = trainer.refits() else { panic!("{:?}", trainer.refits()) };
         assert!(refit.exact && refit.changes[0] == "offload optimizer", "{refit}");
         assert!(trainer.session().footprint().host > 0);
-        // And back to where it was.
+        // And back to the device.
         device.set_budget(None);
         trainer.refit_within(None).expect("there is room");
         assert_eq!(trainer.session().footprint().host, 0);
@@ -289,7 +290,7 @@ fn train(session: &mut Session, steps: std::ops::Range<u64>) -> Vec<f32> {
 }
 
 #[test]
-fn each_allocation_of_other_plans_may_fail_and_nothing_is_lost() {
+fn replan_loses_nothing_whichever_allocation_fails() {
     for device in own_devices() {
         let limits = device.limits();
         let plan = |recompute| -> Plan {
@@ -342,7 +343,7 @@ fn each_allocation_of_other_plans_may_fail_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_session_opens_with_the_next_plan_that_fits() {
+fn session_opens_with_the_next_plan_that_fits() {
     for device in own_devices() {
         let limits = device.limits();
         let step = step();
@@ -364,13 +365,13 @@ fn a_session_opens_with_the_next_plan_that_fits() {
         let refit = refit.expect("something was changed");
         assert_eq!(refit.changes, ["recompute auto"]);
         assert!(refit.exact && refit.after == session.device_bytes() && refit.time_fraction < 0.5, "{refit}");
-        // What is left is too little for a second one.
+        // The remaining budget is too small for a second session.
         assert!(matches!(open(OnOom::Refit), Err(Error::OverBudget { .. })));
     }
 }
 
 #[test]
-fn a_trainer_makes_room_for_others_and_saves_where_nothing_fits() {
+fn trainer_refits_on_request_and_saves_where_nothing_fits() {
     for device in own_devices() {
         let mut trainer = trainer(&device, OnOom::Refit).expect("it opens");
         let whole = trainer.session().device_bytes();

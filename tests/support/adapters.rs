@@ -1,4 +1,5 @@
-//! Every adapter of the machine, opened once for a test program, and the classes each can be planned for.
+//! Every adapter of the machine, opened once for a test program, and the classes that each can be planned
+//! for.
 
 use super::skip::skip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,14 +9,14 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::limits::{AdapterClass, Limits};
 use wgrad::lower::conv::{ROWS, Row};
 
-/// Every usable adapter, opened once for each test program: its pipelines are compiled once. With `WGRAD_CHECKED=1` its
-/// kernels check bounds and loops, whatever the test.
+/// Returns every usable adapter, opened once for each test program, so that its pipelines are compiled once.
+/// With `WGRAD_CHECKED=1` kernels check bounds and loops in all tests.
 pub fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| open_all(std::env::var_os("WGRAD_CHECKED").is_some_and(|value| value == "1")))
 }
 
-/// The same adapters with kernels that check bounds and loops.
+/// Returns the same adapters with kernels that check bounds and loops.
 pub fn checked_devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| open_all(true))
@@ -47,13 +48,15 @@ fn open_all(checked: bool) -> Vec<Device> {
     usable.into_iter().map(|adapter| open(adapter.name)).collect()
 }
 
-/// The adapters opened once more, for tests of budgets and of failing submits: these hold for all clones of a device.
+/// Opens the adapters again, for tests of budgets and of failing submits: these settings hold for all clones
+/// of a device.
 pub fn own_devices() -> Vec<Device> {
     let open = |device: &Device| Device::by_name(&device.adapter().name).expect("it was open before");
     devices().iter().map(open).collect()
 }
 
-/// Devices with cooperative matrices, and the limits of each with them, whether they are fast or not.
+/// Returns the devices with cooperative matrices, each with limits that use them, whether they are fast or
+/// not.
 pub fn cooperative() -> Vec<(&'static Device, Limits)> {
     let with = |device: &'static Device| {
         let cooperative = device.adapter().cooperative;
@@ -68,7 +71,7 @@ pub fn cooperative() -> Vec<(&'static Device, Limits)> {
     all
 }
 
-/// Runs `body` on each device; a failure says on which.
+/// Runs `body` on each device; a failure names the device.
 pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
     for device in devices {
         if let Err(failure) = catch_unwind(AssertUnwindSafe(|| body(device))) {
@@ -78,19 +81,19 @@ pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
     }
 }
 
-/// The device's own limits, and the same with the kernels that are made for GPUs.
+/// Returns the device's own limits, and on CPUs also the same limits with the kernels for GPUs.
 pub fn both_classes(device: &Device) -> Vec<Limits> {
     let own = device.limits().clone();
     if !own.class.is_cpu() {
-        // Kernels for CPUs count on the subgroups of CPUs.
+        // Kernels for CPUs rely on the subgroups of CPUs.
         return vec![own];
     }
     let name = format!("{} as a GPU", own.name);
     vec![own.clone(), Limits { name, class: AdapterClass::Discrete, long_words: false, ..own }]
 }
 
-/// Every row of the table of convolutions that the device can run, with limits that name it: as a GPU, whose convolutions read
-/// more, but for the row that is made for CPUs.
+/// Returns every row of the table of convolutions that the device can run, with limits that name it: as a
+/// GPU, whose convolutions fuse more sources, except for the row that is made for CPUs.
 pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
     let own = device.limits();
     let with = |row: &'static Row| {

@@ -1,4 +1,4 @@
-//! Cases of attention: apart and packed, full and causal, grouped heads, dropout.
+//! Cases of attention: separate and packed operands, full and causal, grouped heads, dropout.
 
 use wgrad::graph::Attention;
 

@@ -1,10 +1,11 @@
-//! One small training step for each way to use each differentiable operation. The operation is always in the middle of
-//! the graph: a rule that drops the gradient it is given, or forgets to pass one on, does not go unseen.
+//! One small training step for each use of each differentiable operation. The operation is always in the
+//! middle of the graph, so that a rule that drops its incoming gradient, or does not pass one on, is
+//! detected.
 
 use std::collections::BTreeMap;
 
+use wgrad::compile::TrainStep;
 use wgrad::graph::{IGNORE, Init, Params, Reduction, Tensor, Trace};
-use wgrad::plan::TrainStep;
 use wgrad::shape::Shape;
 
 use super::noise;
@@ -17,19 +18,20 @@ pub struct Case {
     pub labels: BTreeMap<&'static str, Vec<u32>>,
 }
 
-/// What a case's function has at hand.
+/// The operands that a case's function can create.
 pub struct Stage<'a> {
     params: &'a Params,
     pub trace: &'a Trace,
 }
 
 impl Stage<'_> {
-    /// A parameter with elements in [low, high), and an affine function between it and the operation under test.
+    /// Returns a parameter with elements in [low, high), followed by an affine function before the operation
+    /// under test.
     pub fn x(&self, shape: impl Into<Shape>, low: f32, high: f32) -> Tensor {
         self.raw(shape, low, high).scale(1.25).offset(-0.0625)
     }
 
-    /// The parameter itself.
+    /// Returns the parameter itself.
     pub fn raw(&self, shape: impl Into<Shape>, low: f32, high: f32) -> Tensor {
         let (shape, index) = (shape.into(), self.params.list().len());
         let data = noise(100 + index as u64, shape.numel() as usize, low, high);
@@ -39,14 +41,15 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// A parameter with these elements.
+    /// Returns a parameter with these elements.
     pub fn fixed(&self, shape: impl Into<Shape>, data: Vec<f32>) -> Tensor {
         let index = self.params.list().len();
         self.trace.param(&self.params.add(&format!("p{index}"), shape, Init::Data(data.into())))
     }
 }
 
-/// Every element gets a weight of its own, itself a parameter, and a bend: no two elements have the same gradient.
+/// Returns a loss in which every element has a separate weight, itself a parameter, and a nonlinear term: no
+/// two elements have the same gradient.
 fn loss_of(stage: &Stage, y: &Tensor) -> Tensor {
     let weights = stage.raw(y.shape(), 0.25, 1.75);
     let bent = y.scale(0.25).tanh();
@@ -73,7 +76,7 @@ pub(super) fn labelled(
     Case { name, params, step, labels }
 }
 
-/// All of them.
+/// Returns all cases.
 pub fn all() -> Vec<Case> {
     let mut list = elementwise();
     list.extend(broadcasts());
@@ -122,7 +125,7 @@ fn elementwise() -> Vec<Case> {
         let x = s.x([3, 9], -2.0, 2.0);
         x.dropout(0.5).add(&x.dropout(0.25).square())
     }));
-    // The gradient of relu is read from its output, which the next operation may not overwrite.
+    // The gradient of relu reads its output, which the next operation may not overwrite.
     list.push(case("chain", |s| s.x([4, 5], -2.0, 2.0).relu().tanh().exp().sigmoid().silu().gelu()));
     list
 }
@@ -328,7 +331,7 @@ fn losses() -> Vec<Case> {
     ]
 }
 
-/// The sum of the squares of everything, as one number.
+/// Returns the sum of the squares of all elements as a scalar.
 pub fn sum_squares(x: &Tensor) -> Tensor {
     x.reduce_keep(Reduction::SumSquares, &[]).reshape([])
 }

@@ -1,18 +1,18 @@
-//! Comparing what a device computed with what the twin computed.
+//! Comparison of the results of a device with the twin's.
 
-/// How far a result may be from the truth.
+/// The allowed error of a result.
 #[derive(Clone, Copy, Debug)]
 pub struct Near {
-    /// Part of the true value.
+    /// Relative to the true value.
     pub rel: f64,
-    /// Added to it.
+    /// Absolute, added to the relative error.
     pub abs: f64,
 }
 
-/// A unit in the last place of an `f32`, as a part of the value: 2⁻²³ at most.
+/// A unit in the last place of an `f32`, relative to the value: 2⁻²³ at most.
 pub const ULP: f64 = f32::EPSILON as f64;
 
-/// The very same number.
+/// The same number.
 pub const EXACT: Near = Near { rel: 0.0, abs: 0.0 };
 
 /// Within `n` units in the last place.
@@ -20,7 +20,8 @@ pub const fn ulps(n: f64) -> Near {
     Near { rel: n * ULP, abs: 0.0 }
 }
 
-/// Adapters may flush what is smaller than any normal number to 0, operands (which are then multiplied) and results.
+/// Adapters may flush operands (which are then multiplied) and results that are smaller than any normal
+/// number to 0.
 const TINY: f64 = 8.0 * f32::MIN_POSITIVE as f64;
 
 /// Fails with the worst element, where `bound(i)` is the largest error of element `i`.
@@ -47,7 +48,7 @@ pub fn assert_within(what: &str, actual: &[f32], expected: &[f64], bound: impl F
     );
 }
 
-/// The error as a multiple of what is allowed; infinite where it cannot be compared.
+/// Returns the error as a multiple of the bound; infinite where it cannot be compared.
 fn excess(actual: f64, expected: f64, bound: f64) -> f64 {
     if expected.is_nan() {
         return if actual.is_nan() { 0.0 } else { f64::INFINITY };
@@ -69,7 +70,7 @@ pub fn assert_close(what: &str, actual: &[f32], expected: &[f64], near: Near) {
     assert_within(what, actual, expected, |i| near.rel * expected[i].abs() + near.abs);
 }
 
-/// Fails at the first of two lists that are not the same bits.
+/// Fails at the first element whose bits differ.
 #[track_caller]
 pub fn assert_same_bits(what: &str, a: &[f32], b: &[f32]) {
     assert_eq!(a.len(), b.len(), "{what}: number of elements");

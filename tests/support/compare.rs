@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::limits::Limits;
 use wgrad::optim::Sgd;
-use wgrad::plan::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
@@ -16,7 +16,7 @@ use super::close::{Near, ULP, assert_close, assert_same_bits, assert_within};
 /// How the error of a result is bounded.
 enum Bound {
     Near(Near),
-    /// By the twin's value of another output, which is computed like the result but from magnitudes.
+    /// By the twin's value of another output, which is the same computation on magnitudes.
     Magnitudes {
         factor: f64,
     },
@@ -36,7 +36,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An input that is fed `data`.
+    /// Adds an input that is fed `data`.
     pub fn input(&mut self, trace: &Trace, shape: impl Into<Shape>, data: Vec<f32>) -> Tensor {
         let name = format!("in{}", self.floats.len() + self.labels.len());
         let tensor = trace.input(&name, shape);
@@ -44,7 +44,7 @@ impl Batch {
         tensor
     }
 
-    /// An input of class indices.
+    /// Adds an input of class indices.
     pub fn labels(&mut self, trace: &Trace, shape: impl Into<Shape>, classes: u32, data: Vec<u32>) -> Tensor {
         let name = format!("in{}", self.floats.len() + self.labels.len());
         let tensor = trace.labels(&name, shape, classes);
@@ -52,7 +52,7 @@ impl Batch {
         tensor
     }
 
-    /// An input of row numbers.
+    /// Adds an input of row numbers.
     pub fn ids(&mut self, trace: &Trace, shape: impl Into<Shape>, rows: u32, data: Vec<u32>) -> Tensor {
         let name = format!("in{}", self.floats.len() + self.labels.len());
         let tensor = trace.ids(&name, shape, rows);
@@ -62,17 +62,17 @@ impl Batch {
 
     fn result(&mut self, name: &str, tensor: &Tensor, bound: Bound) {
         let name = format!("{name}#{}", self.results.len());
-        // An output of rank 0 as well as of rank 6: names are what matters.
+        // Outputs may have any rank from 0 to 6; only the names must differ.
         tensor.trace().output(&name, tensor);
         self.results.push((name, bound));
     }
 
-    /// Expects the twin's values, but for `near`.
+    /// Expects the twin's values within `near`.
     pub fn expect(&mut self, name: &str, tensor: &Tensor, near: Near) {
         self.result(name, tensor, Bound::Near(near));
     }
 
-    /// Expects the twin's values, but for `bound(x, y)` of the element `x` of an input and the true result `y`.
+    /// Expects the twin's values within `bound(x, y)` of the element `x` of an input and the true result `y`.
     pub fn expect_of(&mut self, name: &str, tensor: &Tensor, input: &Tensor, bound: fn(f64, f64) -> f64) {
         let input = input.trace().name_of(input.id().expect("a valid input"));
         self.result(name, tensor, Bound::Of { input, bound });
@@ -92,8 +92,8 @@ impl Batch {
     }
 }
 
-/// Runs a graph of many results on `device`, planned for `limits`, and on the twin, each operation on its own; returns the
-/// plan for a closer look.
+/// Runs a graph of many results on `device`, planned for `limits` without fusion, and on the twin. Returns
+/// the plan.
 #[track_caller]
 pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
     let (forward, batch) = traced(build);
@@ -102,7 +102,7 @@ pub fn compare(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut
     plan
 }
 
-/// [`compare`], with functions of single elements joined where they can be: that must be the same bits.
+/// Like [`compare`], but with fusion, which must give the same bits.
 #[track_caller]
 pub fn compare_fused(device: &Device, limits: &Limits, build: impl FnOnce(&Trace, &mut Batch)) -> Plan {
     let (forward, batch) = traced(build);
@@ -161,12 +161,13 @@ fn run(device: &Device, plan: &Plan, batch: &Batch) -> Vec<(String, Vec<f32>)> {
     results
 }
 
-/// Names of the kernels that a plan launches.
+/// Returns the names of the kernels that a plan launches.
 pub fn kernels(plan: &Plan) -> Vec<&'static str> {
     plan.program.launches.iter().map(|(launch, _)| launch.kernel.name).collect()
 }
 
-/// The gradients of a model's loss on a device, exactly: a momentum buffer after one step is the gradient.
+/// Returns the exact gradients of a model's loss on a device: a momentum buffer after one step is the
+/// gradient.
 pub fn device_gradients(
     device: &Device,
     step: &TrainStep,
@@ -180,7 +181,7 @@ pub fn device_gradients(
     (plan, gradients)
 }
 
-/// The gradients of a plan whose optimizer has momentum.
+/// Returns the gradients of a plan whose optimizer has momentum.
 pub fn gradients_of(
     device: &Device,
     plan: &Plan,
@@ -209,7 +210,7 @@ pub fn gradients_of(
     gradients
 }
 
-/// The twin's gradients of the same plan.
+/// Returns the twin's gradients of the same plan.
 pub fn twin_gradients(plan: &Plan, labels: &BTreeMap<&str, Vec<u32>>) -> BTreeMap<String, Vec<f64>> {
     let mut twin = Twin::new(plan.graph());
     for (name, data) in labels {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use wgrad::data::Table;
 
-/// The digits of the examples, pixels in [0, 1].
+/// Returns the digits of the examples, with pixels in [0, 1].
 pub fn digits() -> Table {
     let mut text = String::new();
     let file = include_bytes!("../../examples/data/digits.csv.gz");

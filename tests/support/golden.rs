@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-/// The tensors of a file: shape and elements; class indices as the same numbers.
+/// The tensors of a file: shape and elements. Class indices are stored as equal floating-point numbers.
 pub type File = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Where the file of this name lies.
+/// Returns the path of a file in `tests/golden`.
 pub fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// The file of this name in `tests/golden`.
+/// Reads a file in `tests/golden`.
 pub fn read(name: &str) -> File {
     read_at(&path(name))
 }
 
-/// Any safetensors file.
+/// Reads any safetensors file.
 pub fn read_at(path: &Path) -> File {
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
@@ -37,12 +37,12 @@ pub fn read_at(path: &Path) -> File {
     file.tensors().into_iter().map(one).collect()
 }
 
-/// For comparison with what was computed in f64.
+/// Widens the elements, for comparison with results in f64.
 pub fn wide(data: &[f32]) -> Vec<f64> {
     data.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Class indices.
+/// Converts the elements to class indices.
 pub fn integers(data: &[f32]) -> Vec<u32> {
     data.iter().map(|&x| x as u32).collect()
 }

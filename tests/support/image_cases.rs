@@ -7,7 +7,7 @@ use super::cases::{Case, Stage, case};
 /// Name, image, weight, groups, window.
 pub type Convolution = (&'static str, [usize; 4], [usize; 4], usize, Window);
 
-/// Each kernel of convolutions meets some of them, with tiles that are not full.
+/// Returns convolutions for every convolution kernel, with tiles that are not full.
 pub fn shapes_of_convolutions() -> [Convolution; 8] {
     let sq = Window::square;
     [
@@ -22,7 +22,7 @@ pub fn shapes_of_convolutions() -> [Convolution; 8] {
     ]
 }
 
-/// The same for tiles of 128: a whole one and the edges of others, in each pass.
+/// Returns the same for tiles of 128: a full one and partial ones, in each pass.
 pub fn larger_convolutions() -> [Convolution; 4] {
     let sq = Window::square;
     [
@@ -72,10 +72,10 @@ fn convolutions() -> Vec<Case> {
     list
 }
 
-/// Elements that differ by more than a finite difference, in no order.
+/// Returns distinct elements that differ by more than a finite difference, in no order.
 fn distinct(s: &Stage, shape: [usize; 4]) -> Tensor {
     let count: usize = shape.iter().product();
-    // 37 and the counts here have no factor in common.
+    // 37 and the counts here are coprime.
     let data: Vec<f32> = (0..count).map(|i| (i * 37 % count) as f32 * 0.25 - count as f32 * 0.125).collect();
     s.fixed(shape, data)
 }

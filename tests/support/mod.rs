@@ -1,7 +1,8 @@
-//! What the tests share: every adapter of the machine as data, comparisons that name the worst element, and graphs that
-//! are run on a device and on the `f64` twin side by side. Without the feature `gpu` only what needs no device.
+//! What the tests share: every adapter of the machine as data, comparisons that name the worst element, and
+//! graphs that run both on a device and on the `f64` twin. Without the feature `gpu`, only the parts that
+//! need no device.
 //!
-//! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) says which adapters must be there. With
+//! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) lists the adapters that must be present. With
 //! `WGRAD_REQUIRE_COOPERATIVE=1` one of them must have cooperative matrices.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part")]
 
@@ -30,13 +31,13 @@ pub use adapters::{
 };
 use wgrad::random;
 
-/// `n` numbers in [low, high), always the same for a seed.
+/// Returns `n` numbers in [low, high), always the same for a seed.
 pub fn noise(seed: u64, n: usize, low: f32, high: f32) -> Vec<f32> {
     let key = random::key(seed, "noise");
     (0..n as u64).map(|i| low + (high - low) * random::uniform(key, i)).collect()
 }
 
-/// `n` class indices below `classes`.
+/// Returns `n` class indices below `classes`.
 pub fn some_labels(seed: u64, n: usize, classes: u32) -> Vec<u32> {
     let key = random::key(seed, "labels");
     (0..n as u64).map(|i| (random::bits(key, i) % u64::from(classes)) as u32).collect()

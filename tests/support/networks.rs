@@ -1,12 +1,13 @@
-//! Small networks of each kind, and what a few steps of training make of them: for plans that must give the same bits.
+//! Small networks of each kind, and the results of a few steps of training, for plans that must give the same
+//! bits.
 
+use wgrad::compile::{Plan, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::graph::{Indices, Params, STEP_SCALARS, Tensor, Window};
 use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
 use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear, Module};
 use wgrad::optim::{Optimizer, Sgd};
-use wgrad::plan::{Plan, TrainStep};
 
 use super::{noise, some_labels};
 
@@ -17,7 +18,7 @@ pub const CLASSES: usize = 5;
 const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
-/// A training step of `mlp`, `cnn`, `plain`, `resnet` or `gpt`.
+/// Returns a training step of `mlp`, `cnn`, `plain`, `resnet` or `gpt`.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
     if name == "gpt" {
@@ -43,7 +44,7 @@ pub fn network(name: &str, batch: usize) -> TrainStep {
     step.expect("valid")
 }
 
-/// Drops a part of its input.
+/// Applies dropout to the input of a module.
 struct Dropping<M>(M);
 
 impl<M: Module> Module for Dropping<M> {
@@ -52,7 +53,7 @@ impl<M: Module> Module for Dropping<M> {
     }
 }
 
-/// Convolutions with normalisation, dropout between them and functions whose operands are kept.
+/// Convolutions with normalisation, dropout between them, and functions whose operands are saved.
 struct Cnn {
     convs: Vec<(Conv2d, BatchNorm2d)>,
     fc: Linear,
@@ -81,7 +82,8 @@ impl Module for Cnn {
     }
 }
 
-/// Convolutions without norms: wide, deep and transposed, joined and added, with functions behind them.
+/// Convolutions without norms: wide, depthwise and transposed, concatenated and added, followed by
+/// elementwise functions.
 struct Plain {
     inner: Conv2d,
     down: Conv2d,
@@ -119,12 +121,13 @@ impl Module for Plain {
     }
 }
 
-/// Momentum, whose state shows every gradient there was.
+/// Returns SGD with momentum, whose state depends on every gradient.
 pub fn optimizer() -> Optimizer {
     Sgd { lr: 0.05, momentum: 0.9, ..Sgd::default() }.into()
 }
 
-/// Losses, parameters, running statistics and optimizer state of a few steps; the inputs are always the same.
+/// Returns losses, parameters, running statistics and optimizer state of a few steps; the inputs are always
+/// the same.
 pub fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::new(device, plan).expect("it opens");
     assert_eq!(session.device_bytes(), plan.footprint().total(), "bytes created and planned");

@@ -1,5 +1,5 @@
-//! Packing problems whose lowest height is known: small ones by trying everything, larger ones because of how they are made.
-//! Nothing here is taken from the planner but its types.
+//! Packing problems whose lowest height is known: small ones by brute force, larger ones by construction.
+//! Only the types are taken from the planner.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use wgrad::memory::planner::{Item, Problem};
@@ -8,13 +8,13 @@ use wgrad::random;
 /// A problem with its lowest height.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What is to be packed.
+    /// The items to pack.
     pub problem: Problem,
     /// The lowest height of all packings, in bytes.
     pub optimum: u64,
 }
 
-/// The lowest offset for item `next` that those at `places` leave.
+/// Returns the lowest offset for item `next` that the items at `places` leave free.
 pub fn lowest_place(items: &[Item], places: &[(usize, u64)], next: usize) -> u64 {
     let item = &items[next];
     let meets = |other: &Item| item.lower < other.upper && other.lower < item.upper;
@@ -34,8 +34,8 @@ pub fn lowest_place(items: &[Item], places: &[(usize, u64)], next: usize) -> u64
     offset
 }
 
-/// The lowest height there is: every order, each item at the lowest place that the ones before it leave.
-/// Some order gives an optimum, because every packing can be pushed to the ground.
+/// Finds the lowest height by trying every order, each item at the lowest place that the ones before it
+/// leave. Some order gives an optimum, because in every packing the items can be pushed down.
 fn lowest_of_all_orders(items: &[Item], places: &mut Vec<(usize, u64)>, height: u64, best: &mut u64) {
     if height >= *best {
         return;
@@ -56,7 +56,7 @@ fn lowest_of_all_orders(items: &[Item], places: &mut Vec<(usize, u64)>, height: 
     }
 }
 
-/// The lowest height of a few items in one arena, in bytes.
+/// Returns the lowest height of a few items in one arena, in bytes.
 pub fn brute_force(items: &[Item]) -> u64 {
     let mut ordered = items.to_vec();
     ordered.sort_by_key(|item| item.fixed.is_none());
@@ -69,8 +69,9 @@ pub fn brute_force(items: &[Item]) -> u64 {
     best
 }
 
-/// The bytes alive at the fullest instant: at each, all sizes rounded up to the step that all offsets share, but for that of the
-/// item that gains most by lying on top; and the highest end of what has a fixed place.
+/// Returns the maximum of live bytes over all instants, with all sizes rounded up to the step that all
+/// offsets share, except for the item that gains most by being on top; at least the highest end of an item
+/// with a fixed place.
 pub fn live_bytes(items: &[Item]) -> u64 {
     let divides_all = |step: &u64| items.iter().filter(|i| i.size > 0).all(|i| i.alignment % step == 0);
     let step = (1..=items.iter().map(|item| item.alignment).max().unwrap_or(1)).rev().find(divides_all);
@@ -87,7 +88,7 @@ pub fn live_bytes(items: &[Item]) -> u64 {
     fullest.max(ends.max().unwrap_or(0))
 }
 
-/// Numbers that depend on a seed alone.
+/// Random numbers that depend only on a seed.
 pub struct Draws {
     key: u64,
     drawn: u64,
@@ -104,7 +105,7 @@ impl Draws {
     }
 }
 
-/// `count` items of a few bytes, alive for a few instants.
+/// Returns `count` items of a few bytes, alive for a few instants.
 pub fn small_items(draws: &mut Draws, count: usize) -> Vec<Item> {
     let item = |_| {
         let lower = draws.below(8);
@@ -113,8 +114,8 @@ pub fn small_items(draws: &mut Draws, count: usize) -> Vec<Item> {
     (0..count).map(item).collect()
 }
 
-/// About `count` items that fill `height` bytes at every instant, wherever they may lie: what ends leaves bytes for what starts,
-/// but not in one piece.
+/// Returns about `count` items whose live bytes are `height` at every instant: items that end leave bytes for
+/// items that start, but not necessarily contiguous ones.
 pub fn dense_items(draws: &mut Draws, count: usize, height: u64) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     for now in 0.. {
@@ -132,11 +133,11 @@ pub fn dense_items(draws: &mut Draws, count: usize, height: u64) -> Vec<Item> {
     items
 }
 
-/// Seeds of [`with_gap`], found by trying: about one in ten thousand is one.
+/// Seeds for [`with_gap`], found by search: about one in 10,000 qualifies.
 pub const GAPS: [u64; 12] =
     [16164, 29183, 29813, 73602, 147_484, 66833, 80134, 88875, 116_700, 219_565, 317_122, 340_876];
 
-/// A few items that cannot be packed as low as what is alive at every instant: those of a seed of [`GAPS`].
+/// Returns a few items that cannot be packed as low as their maximum of live bytes, from a seed of [`GAPS`].
 pub fn with_gap(seed: u64) -> Known {
     let mut draws = Draws::new(seed);
     let height = 3 + draws.below(5);
@@ -146,7 +147,8 @@ pub fn with_gap(seed: u64) -> Known {
     Known { optimum, problem: Problem::new(items) }
 }
 
-/// The items that `[lower, upper)` × `height` bytes are cut into: they fit back, and no packing of them is lower.
+/// Cuts `[lower, upper)` × `height` bytes into items: they can be packed into it, and no packing of them is
+/// lower.
 pub fn cut(draws: &mut Draws, (lower, upper): (u64, u64), height: u64, pieces: usize) -> Vec<Item> {
     let mut parts = vec![(lower, upper, height)];
     for _ in 0..20 * pieces {
@@ -168,16 +170,17 @@ pub fn cut(draws: &mut Draws, (lower, upper): (u64, u64), height: u64, pieces: u
     parts.into_iter().map(|(lower, upper, size)| Item::new("piece", lower, upper, size)).collect()
 }
 
-/// A large problem made of small ones with a gap, so that its own lowest height is known and above all that is alive at any
-/// instant.
+/// Composes a large problem of small ones with a gap, so that its lowest height is known and exceeds its
+/// maximum of live bytes.
 ///
-/// One after the other come small problems, their sizes and times multiplied, and rectangles cut into `pieces`, no higher than
-/// the highest small problem's optimum. Below all of it lie items that live for the whole time: they add their bytes to every
-/// packing, because whatever lies above one of them can be moved down by its size once it is taken away.
+/// Small problems, with sizes and times scaled, alternate with rectangles that are cut into `pieces` and are
+/// no higher than the highest small problem's optimum. Below them are items that live for the whole time:
+/// they add their bytes to every packing, because whatever lies above one of them can be moved down by its
+/// size once it is removed.
 pub fn composed(seed: u64, cores: &[Known], pieces: usize) -> Known {
     let mut draws = Draws::new(seed);
     let (mut items, mut time, mut highest) = (Vec::new(), 0, 0);
-    // The largest scale comes last, so each rectangle's height is drawn when the optimum is known.
+    // The optimum depends on all scales, so they are drawn before the heights of the rectangles.
     let scales: Vec<u64> = cores.iter().map(|_| 20 + draws.below(20)).collect();
     let optimum = cores.iter().zip(&scales).map(|(core, scale)| core.optimum * scale).max().unwrap_or(0);
     for (core, scale) in cores.iter().zip(scales) {

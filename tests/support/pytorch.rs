@@ -1,4 +1,5 @@
-//! What PyTorch holds in a training step: `benches/results/pytorch_memory.json`, as `benches/figures/pytorch_memory.py` writes it.
+//! The memory that PyTorch holds in a training step: `benches/results/pytorch_memory.json`, which
+//! `benches/figures/pytorch_memory.py` writes.
 
 use std::path::Path;
 
@@ -15,7 +16,8 @@ pub struct Held {
     pub peak_bytes: u64,
 }
 
-/// Of a network by name; `attention` is `materialised` or `fused` for a transformer, `None` for others.
+/// Returns the peak of a network by name; `attention` is `materialised` or `fused` for a transformer, `None`
+/// for others.
 pub fn held(network: &str, attention: Option<&str>) -> Held {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results/pytorch_memory.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

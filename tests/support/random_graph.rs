@@ -1,7 +1,7 @@
 //! Small random networks: every kind of operation, values read late and twice, views of views.
 
+use wgrad::compile::TrainStep;
 use wgrad::graph::{Init, Params, Reduction, Tensor, Trace};
-use wgrad::plan::TrainStep;
 use wgrad::random;
 use wgrad::shape::Shape;
 
@@ -21,7 +21,7 @@ impl Dice {
     }
 }
 
-/// A training step of `nodes` random operations; the same for the same seed.
+/// Returns a training step of `nodes` random operations; the same for the same seed.
 pub fn random_step(seed: u64, nodes: usize) -> TrainStep {
     let params = Params::new(seed);
     let step = TrainStep::trace(&params, |trace| build(&params, trace, seed, nodes));
@@ -37,7 +37,7 @@ fn build(params: &Params, trace: &Trace, seed: u64, nodes: usize) -> Tensor {
     let weight = |shape: [usize; 2]| added(shape.into());
     let mut pool = vec![weight([ROWS, COLS])];
     for _ in 0..nodes {
-        // Recent values more often than old ones, as in networks.
+        // Recent values are chosen more often than old ones, as in networks.
         let recent = pool.len().min(4);
         let x = if dice.below(4) > 0 {
             &pool[pool.len() - 1 - dice.below(recent)]

@@ -1,6 +1,6 @@
-//! The figures in README.md, docs and benches/results that plans and committed measurements decide. Tables stand there between
-//! `<!-- table: NAME -->` and `<!-- end of table -->`; they are made here and compared with what the documents say, to the last
-//! printed digit. `scripts/tables.sh` writes them anew.
+//! The figures in README.md, docs and benches/results that follow from plans and committed measurements.
+//! Tables are between `<!-- table: NAME -->` and `<!-- end of table -->`; they are generated here and
+//! compared with the documents, to the last printed digit. `scripts/tables.sh` rewrites them.
 
 #[path = "../support/pytorch.rs"]
 mod pytorch;
@@ -24,7 +24,8 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(path(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// The text before, within and after a table; panics where the file has none of this name, or more than one.
+/// Returns the text before, within and after a table; panics if the file has no table of this name, or more
+/// than one.
 fn parts<'a>(file: &str, text: &'a str, name: &str) -> [&'a str; 3] {
     let start = format!("<!-- table: {name} -->\n");
     assert_eq!(text.matches(&start).count(), 1, "{file}: tables `{name}`");
@@ -33,7 +34,8 @@ fn parts<'a>(file: &str, text: &'a str, name: &str) -> [&'a str; 3] {
     [before, table, after]
 }
 
-/// The table of this name in a file is `expected`, which ends in a line feed; `WGRAD_TABLES=write` makes it so.
+/// Checks that the table of this name in a file is `expected`, which ends in a line feed;
+/// `WGRAD_TABLES=write` rewrites the table instead.
 fn check(file: &str, name: &str, expected: &str) {
     let text = read(file);
     let [before, found, after] = parts(file, &text, name);
@@ -42,7 +44,7 @@ fn check(file: &str, name: &str, expected: &str) {
         return;
     }
     if std::env::var("WGRAD_TABLES").as_deref() == Ok("write") {
-        // Tests of other tables in the same file wait: `scripts/tables.sh` runs them one after the other.
+        // Writes to one file must not overlap: `scripts/tables.sh` runs the tests one after the other.
         let text = format!("{before}<!-- table: {name} -->\n{expected}{END}{after}");
         std::fs::write(path(file), text).unwrap_or_else(|e| panic!("{file}: {e}"));
         return;
@@ -51,7 +53,7 @@ fn check(file: &str, name: &str, expected: &str) {
     panic!("{file}, table `{name}` is stale: {differs:#?}\nscripts/tables.sh writes it anew: {expected}");
 }
 
-/// A Markdown table.
+/// Returns a Markdown table.
 fn markdown(header: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(header) + &format!("|{}\n", "---|".repeat(header.len()));
@@ -66,19 +68,19 @@ fn strings(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|&cell| cell.to_owned()).collect()
 }
 
-/// A number with three digits, or all in front of the point.
+/// Formats a number with three significant digits, or with all digits before the decimal point.
 fn rounded(value: f64) -> String {
     let digits = [99.95, 9.995, 0.9995].iter().filter(|&&least| value < least).count();
     format!("{value:.digits$}")
 }
 
-/// Bytes in GB or MB.
+/// Formats bytes in GB or MB.
 fn bytes(bytes: u64) -> String {
     let (unit, name) = if bytes < 1_000_000_000 { (1e6, "MB") } else { (1e9, "GB") };
     format!("{} {name}", rounded(bytes as f64 / unit))
 }
 
-/// A number with commas: `1,024`.
+/// Formats a number with commas: `1,024`.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let commas = |(i, digit): (usize, char)| {
@@ -88,7 +90,7 @@ fn grouped(number: usize) -> String {
     digits.chars().enumerate().flat_map(commas).collect()
 }
 
-/// Each table of the documents is checked by a test of this file: none can be left behind.
+/// Each table of the documents is checked by a test of this program.
 #[test]
 fn every_table_has_a_test() {
     let known: BTreeMap<&str, &[&str]> = BTreeMap::from([
@@ -118,15 +120,15 @@ fn every_table_has_a_test() {
 
 /// The README's times are those of the results, row by row.
 #[test]
-fn the_readme_quotes_the_measured_times() {
+fn readme_quotes_the_measured_times() {
     let results = read("benches/results/compare.md");
     let [_, table, _] = parts("benches/results/compare.md", &results, "speed");
     check("README.md", "speed", table.trim_start_matches('\n').strip_suffix('\n').expect("a line feed"));
 }
 
-/// The table of times has the medians of the lines that the runs printed, and no row beyond them.
+/// The table of times has the medians of the recorded runs, and no other rows.
 #[test]
-fn the_measured_times_are_those_of_the_runs() {
+fn measured_times_are_the_medians_of_the_runs() {
     let results = read("benches/results/compare.md");
     let [_, table, _] = parts("benches/results/compare.md", &results, "speed");
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
@@ -171,7 +173,7 @@ fn the_measured_times_are_those_of_the_runs() {
     assert_eq!(rows.len(), known, "rows without a run");
 }
 
-/// A sentence that quotes a figure: it stands in the document as it is here.
+/// Checks that a document contains a sentence that quotes a figure, up to white space.
 fn says(file: &str, sentence: &str) {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words(&read(file)).contains(&words(sentence)), "{file} does not say: {sentence}");

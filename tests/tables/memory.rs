@@ -1,6 +1,6 @@
-//! What is created beside what PyTorch holds, and modelled times.
+//! Bytes created compared with what PyTorch holds, and modelled times.
 
-use wgrad::plan::Plan;
+use wgrad::compile::Plan;
 
 use crate::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
 use crate::{bytes, check, markdown, rounded, strings};
@@ -9,8 +9,8 @@ fn created(plan: &Plan) -> u64 {
     plan.footprint().total()
 }
 
-/// Bytes that a session creates, with shares of PyTorch's.
-fn beside(network: &Network, plan: &Plan) -> String {
+/// Formats the bytes that a session creates, with their ratio to PyTorch's.
+fn bytes_with_ratios(network: &Network, plan: &Plan) -> String {
     let share = |held: u64| format!("{:.2}", created(plan) as f64 / held as f64);
     let of = [Some(&network.pytorch), network.pytorch_fused.as_ref()];
     let shares: Vec<String> = of.into_iter().flatten().map(|held| share(held.peak_bytes)).collect();
@@ -21,10 +21,10 @@ fn memory_row(name: &'static str) -> Vec<String> {
     let network = network(name);
     let mut row = vec![network.title(), bytes(network.pytorch.peak_bytes)];
     row.extend(network.pytorch_fused.as_ref().map(|held| bytes(held.peak_bytes)));
-    row.push(beside(&network, &network.bare));
-    row.push(beside(&network, &network.default));
+    row.push(bytes_with_ratios(&network, &network.bare));
+    row.push(bytes_with_ratios(&network, &network.default));
     row.push(match &network.fitted {
-        Some((budget, plan)) => format!("{} within {}", beside(&network, plan), bytes(budget.0)),
+        Some((budget, plan)) => format!("{} within {}", bytes_with_ratios(&network, plan), bytes(budget.0)),
         None => "–".to_owned(),
     });
     row
@@ -64,20 +64,20 @@ fn names(list: &[(&'static str, &str)]) -> Vec<&'static str> {
 const ATTENTION: [&str; 2] = ["PyTorch, scores in memory", "PyTorch, fused attention"];
 
 #[test]
-fn networks_for_images() {
+fn tables_of_image_networks_match_the_plans() {
     check("docs/networks.md", "memory", &memory(names(&IMAGES), &["PyTorch"]));
     check("docs/networks.md", "time", &time(names(&IMAGES)));
 }
 
 #[test]
-fn transformers() {
+fn tables_of_transformers_match_the_plans() {
     check("docs/transformers.md", "memory", &memory(names(&TRANSFORMERS), &ATTENTION));
     check("docs/transformers.md", "time", &time(names(&TRANSFORMERS)));
 }
 
-/// One column for PyTorch: fused attention where there is any, the other beside it.
+/// One column for PyTorch, which also gives fused attention where there is any.
 #[test]
-fn the_readme() {
+fn memory_table_of_the_readme_matches_the_plans() {
     let networks =
         ["mlp", "cnn", "resnet50", "mobilenet-v2", "densenet121", "unet", "gpt2", "gpt2-medium", "bert-base"];
     let rows = networks.into_iter().map(|name| {
@@ -92,20 +92,20 @@ fn the_readme() {
     check("README.md", "memory", &markdown(&strings(&header), rows));
 }
 
-/// Every plan of the tables is as small as its order of operations allows, and one arena is as good as several.
+/// Every plan of the tables is as small as its order of operations allows.
 #[test]
 fn plans_are_as_small_as_their_order_allows() {
     for (name, _) in IMAGES.iter().chain(&TRANSFORMERS) {
         let plan = &network(name).default;
         let height = plan.peak_bytes() as f64 / plan.lower_bound_bytes() as f64;
         assert!(height < 1.001, "{name}: {height:.4} of the lower bound");
-        // docs/out-of-memory.md says so.
+        // docs/out-of-memory.md states this.
         assert!(!plan.peak.at.contains("(forward)"), "{name}: {}", plan.peak.at);
     }
 }
 
 #[test]
-fn where_the_bytes_of_gpt2_are() {
+fn peak_table_of_gpt2_matches_the_plan() {
     let network = network("gpt2");
     let rows = network.default.class_bytes().into_iter().filter(|(_, bytes)| *bytes > 0);
     let rows = rows.map(|(class, size)| vec![class.name().to_owned(), bytes(size)]);

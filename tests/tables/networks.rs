@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use wgrad::Bytes;
+use wgrad::compile::{Plan, PlanOptions, Recompute};
 use wgrad::graph::Roofline;
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
-use wgrad::plan::{Plan, PlanOptions, Recompute};
 
 use crate::grouped;
 use crate::pytorch::{self, Held};
@@ -34,17 +34,17 @@ pub const TRANSFORMERS: [(&str, &str); 5] = [
     ("bert-base", "4GB"),
 ];
 
-/// A card on paper: rates of its data sheet, which kernels do not reach.
+/// A GPU by the rates of its data sheet, which kernels do not reach.
 pub struct Card {
     pub name: &'static str,
-    /// FP32, without tensor cores, per second.
+    /// FP32 operations per second, without tensor cores.
     pub flops: f64,
-    /// To and from memory, per second.
+    /// Bytes to and from memory per second.
     pub bytes: f64,
 }
 
-/// NVIDIA H200 SXM, data sheet of 2024; GeForce RTX 4090, NVIDIA's "Ada GPU architecture" of 2022; Apple M2 with 10 GPU cores,
-/// Apple's announcement of 6 June 2022.
+/// NVIDIA H200 SXM, data sheet of 2024; GeForce RTX 4090, NVIDIA's "Ada GPU architecture" of 2022; Apple M2
+/// with 10 GPU cores, Apple's announcement of 6 June 2022.
 pub const CARDS: [Card; 3] = [
     Card { name: "H200", flops: 67e12, bytes: 4.8e12 },
     Card { name: "RTX 4090", flops: 82.6e12, bytes: 1008e9 },
@@ -60,9 +60,9 @@ impl Card {
 /// A network of the tables with its plans.
 pub struct Network {
     pub name: &'static str,
-    /// In eager mode, attention materialised for transformers.
+    /// PyTorch in eager mode; for transformers with materialised attention scores.
     pub pytorch: Held,
-    /// With fused attention and none of its dropout.
+    /// PyTorch with fused attention, without attention dropout.
     pub pytorch_fused: Option<Held>,
     /// `--no-rebuild --no-fuse`
     pub bare: Plan,
@@ -73,16 +73,16 @@ pub struct Network {
     pub fitted: Option<(Bytes, Plan)>,
 }
 
-/// Options of `wgrad plan NAME --batch N --optimizer O`.
+/// Returns the options of `wgrad plan NAME --batch N --optimizer O`.
 pub fn options(optimizer: &str) -> PlanOptions {
     let optimizer = Optimizer::named(optimizer).expect("a known optimizer");
     PlanOptions { optimizer, ..PlanOptions::default() }
 }
 
-/// What the documents plan for: a card whose buffers hold any tensor here.
+/// The limits that the documents plan for: those of a card whose buffers hold any tensor here.
 const LIMITS: &str = "nvidia";
 
-/// `wgrad plan NAME --batch N --limits nvidia` with these options.
+/// Returns the plan of `wgrad plan NAME --batch N --limits nvidia` with these options.
 pub fn plan(name: &str, batch: usize, seq: Option<usize>, options: &PlanOptions) -> Plan {
     let model = Model::with_options(name, 0, &ModelOptions { seq, ..ModelOptions::default() });
     let step = model.expect("a known model").train_step(batch).expect("a valid step");
@@ -90,15 +90,15 @@ pub fn plan(name: &str, batch: usize, seq: Option<usize>, options: &PlanOptions)
     step.plan(options, &limits).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The plans of a network, made once for all tables.
+/// Returns the plans of a network, computed once for all tables.
 pub fn network(name: &'static str) -> Arc<Network> {
     type Known = BTreeMap<&'static str, Arc<OnceLock<Arc<Network>>>>;
     static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
     let cell = KNOWN.lock().expect("no test panics in it").entry(name).or_default().clone();
-    cell.get_or_init(|| Arc::new(made(name))).clone()
+    cell.get_or_init(|| Arc::new(planned(name))).clone()
 }
 
-fn made(name: &'static str) -> Network {
+fn planned(name: &'static str) -> Network {
     let transformer = TRANSFORMERS.iter().any(|(other, _)| *other == name);
     let held = |attention| pytorch::held(name, attention);
     let pytorch = held(transformer.then_some("materialised"));
@@ -129,7 +129,7 @@ fn made(name: &'static str) -> Network {
 }
 
 impl Network {
-    /// `resnet50, 184, momentum` or `gpt2, 8 × 1,024`.
+    /// Returns `resnet50, 184, momentum` or `gpt2, 8 × 1,024`.
     pub fn title(&self) -> String {
         let Held { batch, seq, optimizer, .. } = &self.pytorch;
         match seq {

@@ -1,18 +1,18 @@
-//! What fusion, 16 bits and the host's memory buy.
+//! The savings of fusion, 16 bits and the host's memory.
 
 use wgrad::Bytes;
+use wgrad::compile::{Activations, Offload, Plan, PlanOptions};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, Roofline};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::plan::{Activations, Offload, Plan, PlanOptions};
 use wgrad::report;
 
 use crate::networks::{network, options, plan};
 use crate::{bytes, check, grouped, markdown, says, strings};
 
 #[test]
-fn fusion() {
+fn fusion_table_matches_the_plans() {
     let standard = |optimizer| options(optimizer);
     let half = PlanOptions { precision: Precision::F16, ..standard("adamw") };
     let both = PlanOptions { weights: WeightStorage::Bf16(Rounding::Nearest), ..half };
@@ -43,7 +43,7 @@ fn fusion() {
 }
 
 #[test]
-fn activations_in_16_bits() {
+fn activation_precision_table_matches_the_plans() {
     let steps = [
         ("mlp", 128),
         ("cnn", 128),
@@ -71,7 +71,7 @@ fn activations_in_16_bits() {
 }
 
 #[test]
-fn weights_in_16_bits() {
+fn weight_precision_table_matches_the_plans() {
     let standard = options("adam8bit");
     let weights = WeightStorage::Bf16(Rounding::Stochastic);
     let half = PlanOptions { precision: Precision::F16, ..standard };
@@ -101,7 +101,7 @@ fn weights_in_16_bits() {
 }
 
 #[test]
-fn what_the_host_keeps() {
+fn offload_table_matches_the_plans() {
     let optimizer = Offload { optimizer: true, ..Offload::OFF };
     let most = Activations::Most(Bytes(2 << 30));
     let ways = [
@@ -132,9 +132,9 @@ fn what_the_host_keeps() {
     says("docs/fit.md", &format!("less: {:.1} % at 50 GB/s", 100.0 * fast.work.moved_fraction()));
 }
 
-/// What sentences say of single plans.
+/// Sentences of the documents that quote figures of single plans.
 #[test]
-fn sentences() {
+fn sentences_quote_figures_of_the_plans() {
     let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
     let work = network("resnet50").default.work;
     let again = format!(

@@ -1,5 +1,5 @@
-//! GPT-2 as PyTorch's transformers have it: weights in their files, logits, gradients, and files they can read.
-//! `golden/gpt2.py` made the files and says what every name means.
+//! GPT-2 as in the transformers library: weights in its files, logits, gradients, and files that it can read.
+//! `golden/gpt2.py` made the files and documents their names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use crate::support::golden::{File, integers, path, read, read_at, wide};
 use crate::support::{both_classes, devices, on_each};
 use safetensors::tensor::{Dtype, TensorView};
 use wgrad::Error;
+use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session, read_notes};
 use wgrad::graph::{Init, Params};
@@ -16,7 +17,6 @@ use wgrad::limits::Limits;
 use wgrad::models::{Gpt, GptBlock, GptConfig, Sequence};
 use wgrad::nn::Module;
 use wgrad::optim::Sgd;
-use wgrad::plan::{Forward, PlanOptions, TrainStep};
 
 const CONFIG: GptConfig =
     GptConfig { vocabulary: 61, context: 24, layers: 2, heads: 2, width: 32, dropout: 0.0 };
@@ -32,7 +32,7 @@ fn logits(device: &Device, config: &GptConfig, limits: &Limits) -> Session {
     Session::new(device, &plan).expect("it opens")
 }
 
-/// A file of the test's own, which goes with it.
+/// A temporary file that is deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -57,7 +57,7 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn logits_of_a_file_that_transformers_wrote() {
+fn logits_of_a_transformers_file_match() {
     let golden = read("gpt2.safetensors");
     on_each(devices(), |device| {
         for limits in both_classes(device) {
@@ -71,7 +71,7 @@ fn logits_of_a_file_that_transformers_wrote() {
     });
 }
 
-/// Gradients are read as momentum after one step.
+/// Returns options with which the momentum after one step is the gradient.
 fn options() -> PlanOptions {
     PlanOptions {
         optimizer: Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into(),
@@ -80,7 +80,7 @@ fn options() -> PlanOptions {
 }
 
 #[test]
-fn loss_and_gradients_of_the_whole_model() {
+fn loss_and_gradients_of_the_whole_model_match() {
     let golden = read("gpt2.safetensors");
     let params = Params::new(0);
     let gpt = Gpt::new(&params, &CONFIG).expect("valid sizes");
@@ -109,7 +109,7 @@ fn loss_and_gradients_of_the_whole_model() {
 }
 
 #[test]
-fn a_block_and_its_gradients() {
+fn output_and_gradients_of_a_block_match() {
     let (golden, model) = (read("gpt2.safetensors"), read(MODEL));
     let params = Params::new(0);
     let data = |name: &str| Init::Data(golden[name].1.as_slice().into());
@@ -146,7 +146,7 @@ fn a_block_and_its_gradients() {
 }
 
 #[test]
-fn a_saved_file_has_the_names_shapes_and_values_of_the_loaded_one() {
+fn saved_file_has_the_names_shapes_and_values_of_the_loaded_one() {
     let file = Scratch::new("saved");
     on_each(devices(), |device| {
         let mut session = logits(device, &CONFIG, device.limits());
@@ -154,7 +154,7 @@ fn a_saved_file_has_the_names_shapes_and_values_of_the_loaded_one() {
         session.save(&file.0, false).expect("it can be saved");
         let saved = read_at(&file.0);
         assert!(saved == read(MODEL), "{:?}", saved.keys());
-        // What transformers want to see in a file before they load it.
+        // transformers requires this note before it loads a file.
         let notes = read_notes(&file.0).expect("a safetensors file");
         assert_eq!(notes, BTreeMap::from([("format".to_owned(), "pt".to_owned())]));
         let first = std::fs::read(&file.0).expect("there");
@@ -163,7 +163,7 @@ fn a_saved_file_has_the_names_shapes_and_values_of_the_loaded_one() {
     });
 }
 
-/// Older files have no prefix, masks that nobody needs, and the tied weights twice.
+/// Converts the model to the form of older files: no prefix, additional masks, and the tied weights twice.
 fn as_older_files(model: &File) -> File {
     let bare = |name: &str| name.strip_prefix("transformer.").expect("a prefix").to_owned();
     let mut file: File = model.iter().map(|(name, tensor)| (bare(name), tensor.clone())).collect();
@@ -176,7 +176,7 @@ fn as_older_files(model: &File) -> File {
 }
 
 #[test]
-fn older_files_load_too_and_what_does_not_fit_is_named() {
+fn older_files_load_and_mismatches_are_named() {
     let (model, file) = (read(MODEL), Scratch::new("older"));
     on_each(devices(), |device| {
         let mut session = logits(device, &CONFIG, device.limits());
@@ -210,7 +210,7 @@ fn older_files_load_too_and_what_does_not_fit_is_named() {
 }
 
 #[test]
-fn sequences_and_heads_that_do_not_fit() {
+fn invalid_sequence_lengths_heads_and_ids_are_errors() {
     let params = Params::new(0);
     let gpt = Gpt::new(&params, &CONFIG).expect("valid sizes");
     let traced = TrainStep::trace(&params, |trace| {

@@ -1,13 +1,13 @@
-//! Dynamic loss scaling: a step that overflows changes nothing but the scale, and without overflow no bit differs.
+//! Dynamic loss scaling: a step that overflows changes only the scale, and without overflow no bit differs.
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::{devices, noise, on_each};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::Session;
 use wgrad::graph::{Init, LossScale, Params};
 use wgrad::optim::{Clip, Optimizer};
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 
 const N: usize = 5000;
@@ -55,7 +55,7 @@ fn train(session: &mut Session, x: &[f32]) {
 }
 
 #[test]
-fn without_overflow_no_bit_differs() {
+fn loss_scaling_without_overflow_changes_no_bit() {
     on_each(devices(), |device| {
         for name in Optimizer::NAMES {
             for clip in [Clip::Off, Clip::Norm(1e-3)] {
@@ -79,7 +79,7 @@ fn without_overflow_no_bit_differs() {
 }
 
 #[test]
-fn a_step_that_overflows_changes_nothing_but_the_scale() {
+fn step_that_overflows_changes_only_the_scale() {
     on_each(devices(), |device| {
         for name in Optimizer::NAMES {
             let optimizer = Optimizer::named(name).expect("known");
@@ -97,7 +97,7 @@ fn a_step_that_overflows_changes_nothing_but_the_scale() {
                 twin.set_f32("x", &x).expect("valid");
                 twin.run().expect("it runs");
                 for (tensor, found) in &after {
-                    // Codes of eight bits halfway between two may go either way, and weights follow them.
+                    // An 8-bit code halfway between two may round either way, and the weights follow it.
                     if name != "adam8bit" {
                         let wanted = twin.parameter(tensor).expect("there");
                         let near = Near { rel: 2e-4, abs: 2e-5 };
@@ -110,9 +110,10 @@ fn a_step_that_overflows_changes_nothing_but_the_scale() {
     });
 }
 
-/// Gradients that wait in `f16` for their norm: one beyond 65,504 would be stored as 65,504, the scale has to come down.
+/// Gradients wait in `f16` for their norm: one above 65,504 would be stored as 65,504, so the scale must be
+/// lowered.
 #[test]
-fn a_gradient_that_16_bits_cannot_hold_counts_as_infinite() {
+fn gradient_beyond_the_range_of_f16_counts_as_infinite() {
     on_each(devices(), |device| {
         let loss_scale = Some(LossScale { start: 16.0, interval: 1000 });
         for (precision, skipped) in [(Precision::F32, 0), (Precision::Bf16, 0), (Precision::F16, 1)] {
@@ -126,7 +127,7 @@ fn a_gradient_that_16_bits_cannot_hold_counts_as_infinite() {
             };
             let plan = step().plan(&options, device.limits()).expect("it can be planned");
             let mut session = Session::new(device, &plan).expect("it opens");
-            // A mean over 5,000: a gradient of 80,000 or so with the scale 16, half of that with 8.
+            // A mean over 5,000: a gradient of about 80,000 with the scale 16, half of that with 8.
             let mut far = x(1);
             far[17] = 2.6e7;
             let before = bits(&state(&mut session, &plan));
@@ -141,7 +142,7 @@ fn a_gradient_that_16_bits_cannot_hold_counts_as_infinite() {
 }
 
 #[test]
-fn scales_are_powers_of_two() {
+fn scale_must_be_a_power_of_two() {
     let limits = wgrad::limits::Limits::named("discrete").expect("a preset");
     for loss_scale in [LossScale { start: 1000.0, interval: 10 }, LossScale { start: 2.0, interval: 0 }] {
         let options = PlanOptions { loss_scale: Some(loss_scale), ..PlanOptions::default() };
@@ -150,10 +151,10 @@ fn scales_are_powers_of_two() {
     }
 }
 
-/// The scale and codes of eight bits are saved with the rest.
+/// The scale and 8-bit codes are saved as well.
 #[cfg(feature = "safetensors")]
 #[test]
-fn training_goes_on_from_a_checkpoint() {
+fn training_resumes_from_a_checkpoint() {
     on_each(devices(), |device| {
         let path = std::env::temp_dir().join(format!("wgrad-scale-{}.safetensors", std::process::id()));
         let optimizer = Optimizer::named("adam8bit").expect("known");

@@ -1,15 +1,15 @@
-//! Training: optimizers, precision, whole networks, and what a run tells and keeps.
+//! Training: optimizers, precision, whole networks, reports about runs, and saved files.
 
-mod answers;
-mod files;
 mod gpt2;
 mod loss_scale;
 mod mixed;
 mod monitor;
+mod numerics;
 mod precision;
 mod progress;
 mod trainer;
 mod transformers;
+mod weight_files;
 mod weights;
 
 #[path = "../support/mod.rs"]

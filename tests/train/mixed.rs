@@ -1,10 +1,11 @@
-//! Mixed precision with recomputation: the digits and a GPT over characters come to the same quality, while what waits for the
-//! backward pass takes less than 40 % of its bytes in `f32`.
+//! Mixed precision with recomputation: the digits and a character-level GPT reach the same quality, with less
+//! than 40 % of the bytes that `f32` saves for the backward pass.
 
 use std::sync::Arc;
 
 use crate::support::digits::digits;
 use crate::support::{devices, on_each};
+use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::{Characters, Loader};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
@@ -12,17 +13,16 @@ use wgrad::exec::Session;
 use wgrad::graph::Params;
 use wgrad::models::{Gpt, GptConfig, Model, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
-use wgrad::plan::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::random;
 use wgrad::report::kept_bytes;
 use wgrad::train::{TrainOptions, Trainer};
 
-/// `options` with everything off, and with activations in 16 bits and segments of layers computed again.
+/// Returns `options` unchanged, and with 16-bit activations and recomputed segments of layers.
 fn both(options: PlanOptions) -> [PlanOptions; 2] {
     [options, PlanOptions { precision: Precision::F16, recompute: Recompute::Sqrt, ..options }]
 }
 
-/// One adapter: that all of them compute the same, plain and recomputed, is what other tests are about.
+/// Returns one adapter; other tests check that all adapters compute the same.
 fn first() -> &'static [Device] {
     devices().get(..1).unwrap_or_default()
 }
@@ -34,7 +34,7 @@ fn assert_small(what: &str, [wide, mixed]: &[Plan; 2]) {
 }
 
 #[test]
-fn the_digits_are_learnt_as_well() {
+fn digits_reach_the_accuracy_of_f32() {
     let model = Model::named("digits", 0).expect("a model");
     on_each(first(), |device| {
         let optimizer = AdamW { lr: 4e-3, ..AdamW::default() }.into();
@@ -59,7 +59,7 @@ const BATCH: usize = 4;
 const CONTEXT: usize = 48;
 const STEPS: u64 = 300;
 
-/// Nats per character: the mean over the last ten steps.
+/// Trains, and returns the nats per character: the mean over the last ten steps.
 fn learn(device: &Device, plan: &Plan, ids: &[u32]) -> f32 {
     let mut session = Session::new(device, plan).expect("it opens");
     session.set_schedule(Schedule::Cosine { warmup: 6, total: STEPS, floor: 0.1 });
@@ -83,7 +83,7 @@ fn learn(device: &Device, plan: &Plan, ids: &[u32]) -> f32 {
 }
 
 #[test]
-fn a_gpt_over_characters_learns_as_well() {
+fn character_gpt_reaches_the_loss_of_f32() {
     let text = include_str!("../../LICENSE-APACHE");
     let characters = Characters::of(text);
     let all = characters.encode("the text", text).expect("its own characters");
@@ -103,7 +103,7 @@ fn a_gpt_over_characters_learns_as_well() {
         assert_small("gpt", &plans);
         let [wide, mixed] = plans.map(|plan| learn(device, &plan, all.ids()));
         println!("gpt: {wide:.4} and {mixed:.4} nats per character");
-        // A network that knows nothing but how frequent characters are is at 3.1.
+        // A model of character frequencies alone reaches 3.1.
         assert!(wide < 3.0 && mixed < wide + 0.1, "{wide} and {mixed}");
     });
 }

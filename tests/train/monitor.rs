@@ -1,17 +1,17 @@
-//! Runs that are watched: metrics in files, alerts, and what a failed run leaves behind.
+//! Monitored runs: metrics in files, alerts, and the report of a failed run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support;
 use wgrad::Bytes;
+use wgrad::compile::PlanOptions;
 use wgrad::data::{Loader, Table};
 use wgrad::exec::Eager;
 use wgrad::memory::PoolOptions;
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::models::Model;
 use wgrad::optim::Sgd;
-use wgrad::plan::PlanOptions;
 use wgrad::report::Failure;
 use wgrad::train::{Alert, Callback, Metrics, Monitor, MonitorOptions, TrainOptions, Trainer};
 
@@ -33,7 +33,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The messages of a TFRecord file: what TensorBoard reads, checksums left to the unit tests.
+/// Returns the messages of a TFRecord file, as TensorBoard reads it; unit tests check the checksums.
 fn records(path: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();
     let (mut rest, mut list) = (&bytes[..], Vec::new());
@@ -45,7 +45,7 @@ fn records(path: &Path) -> Vec<Vec<u8>> {
     list
 }
 
-/// The float behind a tag in an event's message.
+/// Returns the float after a tag in an event's message.
 fn scalar(message: &[u8], tag: &str) -> Option<f32> {
     let at = message.windows(tag.len()).position(|window| window == tag.as_bytes())? + tag.len();
     assert_eq!(message[at], 2 << 3 | 5, "a float follows");
@@ -84,7 +84,7 @@ fn metrics_of_every_step_are_the_same_in_all_files() {
 }
 
 #[test]
-fn a_run_that_fails_is_written_down() {
+fn failed_run_writes_a_report() {
     support::on_each(support::devices(), |device| {
         let folder = folder("failure");
         let mut trainer = trainer(device, 1e20);
@@ -121,7 +121,7 @@ fn a_run_that_fails_is_written_down() {
     });
 }
 
-/// What `wgrad-failure-….json` in a folder says, and the snapshot beside it.
+/// Returns the contents of `wgrad-failure-….json` in a folder, and the snapshot next to it.
 fn written(alert: &Alert, folder: &Path) -> (String, Snapshot) {
     let Alert::Failed { report: Some(path), .. } = alert else { panic!("{alert:?}") };
     assert!(path.starts_with(folder), "{}", path.display());
@@ -130,7 +130,7 @@ fn written(alert: &Alert, folder: &Path) -> (String, Snapshot) {
 }
 
 #[test]
-fn a_run_that_cannot_begin_is_written_down() {
+fn run_that_cannot_start_writes_a_report() {
     let step = Model::named("digits", 0).unwrap().train_step(16).unwrap();
     support::on_each(&support::own_devices(), |device| {
         let folder = folder("refusal");
@@ -149,7 +149,7 @@ fn a_run_that_cannot_begin_is_written_down() {
         };
         let options = PlanOptions::default();
         let planned = step.plan(&options, device.limits()).unwrap();
-        // A plan over its budget, and a device with too little for one that has none.
+        // A plan over its budget, and a device with too little memory for a plan without one.
         let tight = PlanOptions { budget: Some(Bytes::kib(64)), ..options };
         let least = step.plan_over_budget(&tight, device.limits()).unwrap().peak_bytes();
         let (error, text, snapshot) = refuse(tight);
@@ -168,7 +168,7 @@ fn a_run_that_cannot_begin_is_written_down() {
 }
 
 #[test]
-fn an_eager_run_leaves_its_pools_events() {
+fn report_of_an_eager_run_has_the_snapshot_of_its_pool() {
     support::on_each(support::devices(), |device| {
         let folder = folder("eager");
         let step = Model::named("digits", 0).unwrap().train_step(4).unwrap();
@@ -187,14 +187,14 @@ fn an_eager_run_leaves_its_pools_events() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_an_error_with_its_name() {
+fn error_of_a_file_that_cannot_be_written_has_its_name() {
     let Err(error) = Metrics::csv("/dev/null/run.csv") else { panic!("a file below a file") };
     assert!(error.to_string().contains("run.csv"), "{error}");
 }
 
-/// A session that is whole raises nothing, epoch after epoch.
+/// A session without problems raises no alert in any epoch.
 #[test]
-fn a_sound_run_raises_no_alert() {
+fn run_without_problems_raises_no_alert() {
     support::on_each(support::devices(), |device| {
         // Times on a shared machine may drift.
         let options = MonitorOptions { slower: f64::INFINITY, epochs: 2, ..MonitorOptions::default() };

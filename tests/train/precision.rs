@@ -1,5 +1,5 @@
-//! Training steps whose activations wait in 16 bits: what they keep, how far their gradients move, that they give the same
-//! bits however they run, and that they learn.
+//! Training steps that save activations in 16 bits: what they save, how far their gradients change, that all
+//! execution modes give the same bits, and that they learn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::support::close::{assert_same_bits, assert_within};
 use crate::support::digits::digits;
 use crate::support::{both_classes, devices, noise, on_each, some_labels};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
@@ -17,14 +18,13 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear};
 use wgrad::optim::{AdamW, Clip, Schedule, Sgd};
-use wgrad::plan::{Plan, PlanOptions, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::report::{Kept, kept, kept_bytes};
 use wgrad::train::{TrainOptions, Trainer};
 
 const HALVES: [Precision; 2] = [Precision::F16, Precision::Bf16];
 
-/// Half the distance between neighbours, as a part of the number.
+/// Returns half the distance between neighbouring numbers, relative to the number.
 fn rounding(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 0.5f64.powi(24),
@@ -36,8 +36,8 @@ fn rounding(precision: Precision) -> f64 {
 const BATCH: usize = 9;
 const SIDE: usize = 12;
 
-/// Convolutions, norms, a residual connection, dropout, pools and products: each reads something that was kept, some of it
-/// through views, and no tensor has a round size.
+/// Convolutions, norms, a residual connection, dropout, pools and products: each reads saved tensors, some of
+/// them through views, and no tensor has a round size.
 fn step() -> TrainStep {
     let params = Params::new(21);
     let window = Window::square(3).padding(1);
@@ -59,7 +59,7 @@ fn step() -> TrainStep {
     step.expect("valid")
 }
 
-/// Without a decision about all gradients, and with one: then they wait in 16 bits, too.
+/// Without and with clipping by the norm of all gradients, for which gradients wait in 16 bits, too.
 const CLIPS: [Clip; 2] = [Clip::Off, Clip::Norm(0.5)];
 
 fn plan(step: &TrainStep, precision: Precision, clip: Clip, limits: &Limits) -> Plan {
@@ -76,7 +76,7 @@ fn y(at: u64) -> Vec<u32> {
     some_labels(at, BATCH, 7)
 }
 
-/// What lives from step to step after `steps` steps.
+/// Returns the persistent tensors after `steps` steps.
 fn run(device: &Device, plan: &Plan, steps: u64, debug: Debug) -> BTreeMap<String, Vec<f32>> {
     let mut session = Session::with_plans(device, &[plan], debug).expect("it opens");
     assert_eq!(session.device_bytes(), plan.footprint().total());
@@ -100,11 +100,12 @@ fn twin(plan: &Plan) -> BTreeMap<String, Vec<f64>> {
     states.map(|v| (v.name.clone(), twin.parameter(&v.name).expect("there").to_vec())).collect()
 }
 
-/// A momentum buffer after one step is the gradient. Each element of it is a sum over products with numbers that were rounded
-/// once or more on their way through a dozen layers, operands of norms on the way forward as well, and ReLUs near 0 may open or
-/// close: the bound is 60 roundings of the largest gradient of its tensor. A reader of something else is wrong by the whole.
+/// A momentum buffer after one step is the gradient. Each element is a sum over products with numbers that
+/// were rounded once or more on their way through a dozen layers (operands of norms in the forward pass as
+/// well), and ReLUs near 0 may switch: the bound is 60 roundings of the largest gradient of its tensor.
+/// Reading a wrong tensor would exceed it.
 #[test]
-fn gradients_differ_by_roundings_of_what_was_kept() {
+fn gradients_differ_only_by_rounding_of_saved_tensors() {
     let step = step();
     on_each(devices(), |device| {
         for limits in both_classes(device) {
@@ -119,7 +120,7 @@ fn gradients_differ_by_roundings_of_what_was_kept() {
                     let allowed = 60.0 * rounding(precision) * largest + 1e-6;
                     let what = format!("{}, {}: {name}", precision.name(), limits.name);
                     assert_within(&what, &found[name], exact, |_| allowed);
-                    // What the twin rounds the other way, because a sum of its was a little different, is rare.
+                    // The twin rarely rounds the other way, where its sum differs slightly.
                     assert_within(&format!("{what}, the twin's"), &found[name], &rounded[name], |_| allowed);
                     let error = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() / largest.max(1e-30);
                     moved = found[name].iter().zip(exact).map(error).fold(moved, f64::max);
@@ -131,7 +132,7 @@ fn gradients_differ_by_roundings_of_what_was_kept() {
 }
 
 #[test]
-fn the_same_bits_however_it_runs() {
+fn planned_poisoned_and_eager_runs_are_bit_identical() {
     let step = step();
     on_each(devices(), |device| {
         for limits in both_classes(device) {
@@ -157,9 +158,9 @@ fn the_same_bits_however_it_runs() {
     });
 }
 
-/// Bytes of what waits for the backward pass, as a part of those in 32 bits. Places of maxima are bytes in both.
+/// Bytes saved for the backward pass, as a fraction of those in 32 bits. Indices of maxima are bytes in both.
 #[test]
-fn activations_are_kept_in_half_the_bytes() {
+fn activations_are_saved_in_half_the_bytes() {
     let limits = Limits::named("discrete").expect("a preset");
     for (name, batch) in [("mlp", 128), ("cnn", 128), ("resnet18", 32), ("resnet50", 32), ("densenet121", 16)]
     {
@@ -170,11 +171,12 @@ fn activations_are_kept_in_half_the_bytes() {
             let plan = step.plan(&options(precision), &limits).expect("planned");
             let share = kept_bytes(&plan) as f64 / kept_bytes(&wide) as f64;
             assert!(share <= 0.51, "{name} keeps {share:.3} of its bytes as {}", precision.name());
-            // Of so small a network one gradient decides, which in 32 bits lies over what waited for it, in 16 beside it.
+            // The peak of so small a network is decided by one gradient, which in 32 bits is placed over the
+            // saved tensors, in 16 bits next to them.
             let beside = if name == "cnn" { kept_bytes(&plan) } else { 0 };
             assert!(plan.peak_bytes() <= wide.peak_bytes() + beside, "{name}: {}", precision.name());
             let ops = |plan: &Plan| {
-                // Whether a scalar waits at the fullest moment is a matter of order.
+                // Whether a scalar is saved at the peak depends on the order of operations.
                 let large = |kept: &&Kept| kept.bytes > 8192;
                 kept(plan)
                     .iter()
@@ -188,7 +190,7 @@ fn activations_are_kept_in_half_the_bytes() {
 }
 
 #[test]
-fn digits_are_learnt_as_well_in_16_bits() {
+fn digits_reach_97_percent_in_every_precision() {
     on_each(devices(), |device| {
         for precision in Precision::ALL {
             let (train, test) = digits().split(0.8, 0);

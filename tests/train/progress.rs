@@ -1,18 +1,18 @@
-//! Long work tells whoever watches how far it is.
+//! Long operations report their progress.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::support::{devices, on_each};
 use wgrad::Bytes;
+use wgrad::compile::{self, PlanOptions, Recompute};
 use wgrad::exec::Session;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
-use wgrad::plan::{self, PlanOptions, Recompute};
 use wgrad::progress::{Progress, watch};
 
-/// Everything that was told of some work: names of the tasks in their order, after it is checked that each began, went
-/// forward and ended.
+/// Returns the names of the tasks that `work` reports, in order, after checking that each starts, advances
+/// and ends.
 fn tasks_of(work: impl FnOnce()) -> Vec<&'static str> {
     let heard: Rc<RefCell<Vec<Progress>>> = Rc::default();
     let list = Rc::clone(&heard);
@@ -32,7 +32,7 @@ fn tasks_of(work: impl FnOnce()) -> Vec<&'static str> {
 }
 
 #[test]
-fn planning_tells() {
+fn planning_reports_progress() {
     let (limits, budget) = (Limits::named("nvidia").unwrap(), Bytes::mib(400));
     let model = Model::named("resnet18", 0).unwrap();
     let step = |batch: usize| model.train_step(batch);
@@ -40,16 +40,16 @@ fn planning_tells() {
     let auto = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..options };
     let names = tasks_of(|| drop(step(32).unwrap().plan(&auto, &limits).unwrap()));
     assert_eq!(names, ["what to compute again"]);
-    let names = tasks_of(|| drop(plan::levers(step, 32, &options, budget, &limits).unwrap()));
+    let names = tasks_of(|| drop(compile::levers(step, 32, &options, budget, &limits).unwrap()));
     assert_eq!(names, ["ways to save memory"]);
-    let names = tasks_of(|| drop(plan::fit(step, 32, &options, budget, &limits).unwrap()));
+    let names = tasks_of(|| drop(compile::fit(step, 32, &options, budget, &limits).unwrap()));
     assert_eq!(names, ["fitting"]);
-    let names = tasks_of(|| assert!(plan::max_batch(step, &options, budget, &limits).unwrap() > 8));
+    let names = tasks_of(|| assert!(compile::max_batch(step, &options, budget, &limits).unwrap() > 8));
     assert_eq!(names, ["largest batch: plans"]);
 }
 
 #[test]
-fn opening_saving_and_loading_tell() {
+fn opening_saving_and_loading_report_progress() {
     let file = std::env::temp_dir().join(format!("wgrad-progress-{}.safetensors", std::process::id()));
     on_each(devices(), |device| {
         let step = Model::named("digits", 0).unwrap().train_step(4).unwrap();

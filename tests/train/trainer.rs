@@ -1,14 +1,14 @@
-//! Training end to end: real digits, on every adapter, and runs that stop.
+//! Training end to end: real digits, on every adapter, and runs that stop with an error.
 
 use std::sync::Arc;
 
 use crate::support;
 use crate::support::digits::digits;
+use wgrad::compile::PlanOptions;
 use wgrad::data::{Dataset, Loader, Table};
 use wgrad::exec::Session;
 use wgrad::models::Model;
 use wgrad::optim::{AdamW, Optimizer, Schedule, Sgd};
-use wgrad::plan::PlanOptions;
 use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
@@ -17,7 +17,7 @@ fn options(lr: f32) -> TrainOptions {
     TrainOptions { plan: PlanOptions { optimizer, ..PlanOptions::default() }, ..TrainOptions::default() }
 }
 
-/// What a callback saw.
+/// The calls that a callback received.
 #[derive(Default)]
 struct Seen {
     losses: Vec<f32>,
@@ -61,7 +61,7 @@ fn a_network_learns_real_digits() {
     });
 }
 
-/// Each optimizer next to the others, on one task: a dozen passes over the digits.
+/// Each optimizer on the same task: a dozen passes over the digits.
 #[test]
 fn every_optimizer_learns_the_digits() {
     let rates = [("adamw", 4e-3), ("lion", 1e-3), ("adafactor", 5e-2), ("adam8bit", 4e-3)];
@@ -86,7 +86,7 @@ fn every_optimizer_learns_the_digits() {
 }
 
 #[test]
-fn a_run_that_diverges_says_so_and_keeps_what_it_saved() {
+fn diverging_run_is_an_error_and_keeps_its_checkpoint() {
     support::on_each(support::devices(), |device| {
         let path = std::env::temp_dir().join(format!("wgrad-diverges-{}.safetensors", std::process::id()));
         let model = Model::named("digits", 0).unwrap();
@@ -112,7 +112,7 @@ fn a_run_that_diverges_says_so_and_keeps_what_it_saved() {
 }
 
 #[test]
-fn training_goes_on_from_a_checkpoint_with_the_same_bits() {
+fn training_resumes_from_a_checkpoint_bit_for_bit() {
     support::on_each(support::devices(), |device| {
         let path = std::env::temp_dir().join(format!("wgrad-resumes-{}.safetensors", std::process::id()));
         let model = Model::named("digits", 0).unwrap();
@@ -140,7 +140,7 @@ fn training_goes_on_from_a_checkpoint_with_the_same_bits() {
 }
 
 #[test]
-fn evaluation_refuses_other_data() {
+fn evaluation_rejects_mismatched_data() {
     support::on_each(support::devices(), |device| {
         let model = Model::named("digits", 0).unwrap();
         let loader = Loader::new(Arc::new(digits()), 100).unwrap();
@@ -156,7 +156,7 @@ fn evaluation_refuses_other_data() {
 
 /// A device that an app destroyed is an error at the next step, not a panic.
 #[test]
-fn a_device_that_is_gone_is_an_error() {
+fn destroyed_device_is_an_error() {
     for adapter in wgrad::device::Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()) {
         let device = wgrad::device::Device::by_name(&adapter.name).unwrap();
         let model = Model::named("digits", 0).unwrap();

@@ -1,16 +1,16 @@
-//! Transformers by name: the parameters of the papers, the memory of a step beside PyTorch's, mistakes, and a step of each
-//! that a software adapter carries.
+//! Transformers by name: the parameter counts of the papers, the memory of a step compared with PyTorch's,
+//! invalid options, and a step of each model that a software adapter can run.
 
 use std::collections::BTreeMap;
 
 use crate::support::{devices, on_each, pytorch};
 use wgrad::Error;
+use wgrad::compile::{Plan, PlanOptions};
 use wgrad::exec::Session;
 use wgrad::graph::{Class, Indices, Params, STEP_SCALARS};
 use wgrad::limits::Limits;
 use wgrad::models::{Bert, BertConfig, Llama, LlamaConfig, Model, ModelOptions};
 use wgrad::optim::{AdamW, Optimizer};
-use wgrad::plan::{Plan, PlanOptions};
 use wgrad::random;
 
 fn model(name: &str, seq: usize) -> Model {
@@ -25,7 +25,7 @@ fn plan(name: &str, batch: usize, seq: usize, limits: &str) -> wgrad::Result<Pla
 }
 
 #[test]
-fn parameters_are_as_many_as_in_the_papers() {
+fn parameter_counts_match_the_papers() {
     let counts = [
         ("gpt-nano", 1_057_152, 256),
         ("gpt2", 124_439_808, 1024),
@@ -39,9 +39,9 @@ fn parameters_are_as_many_as_in_the_papers() {
     }
 }
 
-/// The share of PyTorch's peak that is allowed: bytes created, staging included, of bytes held with attention's scores in memory
-/// and with fused attention. 2 % more than what is reached.
-const BESIDE_PYTORCH: [(&str, [f64; 2]); 5] = [
+/// The allowed fraction of PyTorch's peak: bytes created, staging included, divided by bytes held with
+/// materialised attention scores and with fused attention. Each limit is 2 % above the measured fraction.
+const MAX_SHARE_OF_PYTORCH: [(&str, [f64; 2]); 5] = [
     ("gpt-nano", [0.305, 0.361]),
     ("gpt2", [0.164, 0.308]),
     ("gpt2-medium", [0.231, 0.457]),
@@ -50,8 +50,8 @@ const BESIDE_PYTORCH: [(&str, [f64; 2]); 5] = [
 ];
 
 #[test]
-fn steps_need_less_than_in_pytorch_with_fused_attention() {
-    for (name, parts) in BESIDE_PYTORCH {
+fn steps_need_less_memory_than_in_pytorch() {
+    for (name, parts) in MAX_SHARE_OF_PYTORCH {
         for (attention, part) in ["materialised", "fused"].into_iter().zip(parts) {
             let held = pytorch::held(name, Some(attention));
             assert_eq!(held.optimizer, "adamw", "{name}");
@@ -79,7 +79,7 @@ fn activations_grow_no_faster_than_the_sequence() {
         let plan = plan("gpt2", 8, seq, "nvidia").expect("it fits");
         let classes = plan.class_bytes();
         let of = |class| classes.iter().find(|(other, _)| *other == class).expect("all are there").1;
-        // Scratch grows with the sequence too, if anything does.
+        // Workspace is included: it may grow with the sequence as well.
         of(Class::Activation) + of(Class::Workspace)
     };
     let (short, long) = (activations(512), activations(4096));
@@ -89,9 +89,10 @@ fn activations_grow_no_faster_than_the_sequence() {
     assert!(ratio > 6.0, "{ratio:.3}: too good to be true");
 }
 
-/// Norms, GELU and the embeddings come again; biases behind a view do not: their operand would be kept in their place.
+/// Norms, GELU and the embeddings are recomputed; bias additions after a view are not: their operand would be
+/// saved instead.
 #[test]
-fn what_is_computed_again_saves_memory() {
+fn norms_gelu_and_embeddings_are_recomputed() {
     let plan = plan("gpt-nano", 2, 32, "discrete").expect("it fits");
     let again: Vec<&str> = plan
         .graph()
@@ -107,7 +108,7 @@ fn what_is_computed_again_saves_memory() {
 }
 
 #[test]
-fn options_that_a_model_does_not_have() {
+fn unsupported_model_options_are_errors() {
     let none = ModelOptions::default();
     let wrong = [
         ("gpt2", ModelOptions { classes: Some(3), ..none }, "vocabulary"),
@@ -126,7 +127,7 @@ fn options_that_a_model_does_not_have() {
 }
 
 #[test]
-fn heads_that_do_not_divide() {
+fn heads_that_do_not_divide_are_errors() {
     let params = Params::new(0);
     let failed = |result: wgrad::Result<()>, part: &str| match result {
         Err(Error::Option(message)) => assert!(message.contains(part), "{message}"),
@@ -141,7 +142,7 @@ fn heads_that_do_not_divide() {
 }
 
 #[test]
-fn a_table_that_no_binding_covers_is_named() {
+fn table_larger_than_a_binding_is_named() {
     let error = plan("gpt2", 1, 64, "lavapipe").expect_err("147 MiB do not fit 128");
     let text = error.to_string();
     assert!(matches!(error, Error::TensorTooLarge { .. }), "{text}");
@@ -149,7 +150,7 @@ fn a_table_that_no_binding_covers_is_named() {
     assert!(text.contains("128.0 MiB"), "{text}");
 }
 
-/// Synthetic input that a model can learn by heart: the losses of a few steps fall, and nothing is NaN.
+/// Synthetic input that a model can memorise: the losses of a few steps fall, and nothing is NaN.
 #[test]
 fn every_small_model_trains() {
     let optimizer = AdamW { lr: 1e-3, ..AdamW::default() }.into();
@@ -174,7 +175,7 @@ fn every_small_model_trains() {
                 losses.push(session.loss().expect("a finite loss"));
             }
             assert!(losses[2] < losses[0] - 0.5, "{name}: {losses:?}");
-            // At the start every token is as likely as any other.
+            // At the start every token is equally likely.
             let even = (model(name, seq).classes as f32).ln();
             assert!((losses[0] - even).abs() < 0.3, "{name}: {} and {even}", losses[0]);
         }

@@ -1,5 +1,5 @@
-//! Weights that live in 16 bits: how they are rounded, that every optimizer moves them, that they give the same bits however
-//! the step runs, and that training with them learns.
+//! 16-bit weights: how they are rounded, that every optimizer updates them, that all execution modes give the
+//! same bits, and that training with them learns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use crate::support::close::assert_same_bits;
 use crate::support::digits::digits;
 use crate::support::{both_classes, devices, noise, on_each, some_labels};
 use half::{bf16, f16};
+use wgrad::compile::{Forward, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};
@@ -18,7 +19,6 @@ use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{Conv2d, Embedding, Linear, Module};
 use wgrad::optim::{AdamW, Clip, Optimizer, Schedule, Sgd};
-use wgrad::plan::{Forward, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::reference::Twin;
 use wgrad::train::{TrainOptions, Trainer};
 use wgrad::{Bytes, Error};
@@ -36,7 +36,8 @@ fn plan(step: &TrainStep, options: &PlanOptions, limits: &Limits) -> Plan {
     step.plan(options, limits).expect("it can be planned")
 }
 
-/// `loss = Σ x w`, the weight starting as zeros: with SGD at rate 1 the first step makes it `-x`, rounded.
+/// `loss = Σ x w` with a weight that starts at zero: with SGD at rate 1 the first step makes it `-x`,
+/// rounded.
 fn minus_x(n: usize, weights: WeightStorage, limits: &Limits) -> Plan {
     let params = Params::new(7);
     let w = params.add("w", [n / 8, 8], Init::Constant(0.0));
@@ -45,7 +46,8 @@ fn minus_x(n: usize, weights: WeightStorage, limits: &Limits) -> Plan {
     plan(&step.expect("valid"), &options, limits)
 }
 
-/// The weight after one step at `at` from zeros. Its loss is not looked at: it may be no number.
+/// Returns the weight after step number `at`, starting from zeros. The loss is not read because it may be
+/// NaN.
 fn stored(session: &mut Session, x: &[f32], at: u64) -> Vec<f32> {
     session.set_loss_interval(u64::MAX);
     session.set_parameter("w", &vec![0.0; x.len()]).expect("the right length");
@@ -55,8 +57,8 @@ fn stored(session: &mut Session, x: &[f32], at: u64) -> Vec<f32> {
     session.parameter("w").expect("there")
 }
 
-/// Where rounding is decided: every number of either format, halfway to the next, one bit beside that; the ends of the range,
-/// infinities, NaN.
+/// Returns numbers at which rounding is decided: every number of either format, the midpoint to the next, and
+/// one bit more or less than that; the ends of the range, infinities, NaN.
 fn nasty() -> Vec<f32> {
     let mut bits: Vec<u32> = Vec::new();
     let mut near = |at: u32| bits.extend([at - 1, at, at + 1]);
@@ -86,7 +88,7 @@ fn rounded(weights: WeightStorage, x: f32) -> f32 {
 }
 
 #[test]
-fn nearest_is_what_the_crate_half_says() {
+fn nearest_rounding_matches_the_crate_half() {
     let x = nasty();
     on_each(devices(), |device| {
         for limits in both_classes(device) {
@@ -96,7 +98,7 @@ fn nearest_is_what_the_crate_half_says() {
                 for (x, found) in x.iter().zip(stored(&mut session, &x, 1)) {
                     let wanted = rounded(weights, 0.0 - x);
                     let same = found.to_bits() == wanted.to_bits() || (found.is_nan() && wanted.is_nan());
-                    // Subnormal numbers of 32 bits an adapter may take for 0.
+                    // Adapters may flush 32-bit subnormal numbers to 0.
                     let tiny = x.abs() < 2.0 * f32::MIN_POSITIVE && found.abs() <= 2.0 * f32::MIN_POSITIVE;
                     assert!(same || tiny, "{weights}: {:e} became {found:e}, should be {wanted:e}", 0.0 - x);
                 }
@@ -105,9 +107,9 @@ fn nearest_is_what_the_crate_half_says() {
     });
 }
 
-/// What the host writes is rounded as well, and comes back as it is held.
+/// Values that the host writes are rounded as well, and read back as they are stored.
 #[test]
-fn the_host_speaks_f32() {
+fn host_reads_and_writes_16_bit_weights_as_f32() {
     let x = nasty();
     on_each(devices(), |device| {
         for weights in NEAREST {
@@ -122,12 +124,13 @@ fn the_host_speaks_f32() {
     });
 }
 
-/// `E[round(x)] = x`: the mean of many draws is within five standard errors, each is one of the two neighbours, and the
-/// twin draws the same.
+/// `E[round(x)] = x`: the mean of many draws is within five standard errors, each draw is one of the two
+/// neighbours, and the twin draws the same.
 #[test]
 fn stochastic_rounding_is_unbiased() {
     const DRAWS: usize = 1 << 15;
-    // Of either format: a third of the way, near the ends, halfway, subnormal numbers of f16 and what is far below them.
+    // For either format: a third of the way between neighbours, near the ends, halfway, subnormal numbers of
+    // f16 and numbers far below them.
     let numbers =
         [1.0 + 1.0 / 3072.0, 1.0003, 0.7072, -3.25, 2.0e-5, 3.3e-7, 1e-8, -2e-9, 1e-30, 65_510.0, 0.5];
     on_each(devices(), |device| {
@@ -158,7 +161,8 @@ fn stochastic_rounding_is_unbiased() {
                 let step =
                     if low < high { f64::from(high) - f64::from(low) } else { f64::from(number.abs()) };
                 let mean = found.iter().map(|x| f64::from(*x)).sum::<f64>() / DRAWS as f64;
-                // The deviation of one draw is at most half a step; that of something very unlikely is less.
+                // The standard deviation of one draw is at most half a step; that of a very unlikely outcome
+                // is less.
                 let chance = ((f64::from(number) - f64::from(low)) / step).clamp(0.0, 1.0);
                 let deviation = step * (chance * (1.0 - chance) / DRAWS as f64).sqrt();
                 let allowed = 5.0 * deviation + step * 2.0 / DRAWS as f64;
@@ -179,9 +183,9 @@ fn stochastic_rounding_is_unbiased() {
     });
 }
 
-/// Neither two parameters nor two elements draw the same.
+/// Two parameters, and two elements, have independent draws.
 #[test]
-fn parameters_draw_apart() {
+fn parameters_and_elements_draw_independently() {
     let params = Params::new(7);
     let start = |name: &str| params.add(name, [64, 64], Init::Constant(0.0));
     let (v, w) = (start("v"), start("w"));
@@ -207,7 +211,8 @@ fn parameters_draw_apart() {
 
 const BATCH: usize = 6;
 
-/// Large weights of every kind beside small ones: a kernel, a table whose rows are no multiple of four, and matrices.
+/// Large weights of every kind as well as small ones: a convolution kernel, a table whose rows are not a
+/// multiple of four, and matrices.
 fn network() -> TrainStep {
     let params = Params::new(5);
     let conv = Conv2d::new(&params.scope("conv"), 2, 64, Window::square(3).padding(1));
@@ -236,11 +241,11 @@ fn inputs(plan: &Plan, at: u64) -> (Vec<f32>, Vec<u32>, Vec<u32>) {
     )
 }
 
-fn lasting(plan: &Plan) -> Vec<String> {
+fn persistent_names(plan: &Plan) -> Vec<String> {
     plan.program.storages.iter().filter(|s| s.persistent).map(|s| s.name.clone()).collect()
 }
 
-/// What lives from step to step after some steps.
+/// Returns the persistent tensors after `steps` steps.
 fn run(device: &Device, plan: &Plan, steps: u64, debug: Debug) -> BTreeMap<String, Vec<f32>> {
     let mut session = Session::with_plans(device, &[plan], debug).expect("it opens");
     assert_eq!(session.device_bytes(), plan.footprint().total());
@@ -252,7 +257,7 @@ fn run(device: &Device, plan: &Plan, steps: u64, debug: Debug) -> BTreeMap<Strin
         session.step().expect("it runs");
     }
     session.loss().expect("a finite loss");
-    lasting(plan).into_iter().map(|n| (n.clone(), session.parameter(&n).expect("there"))).collect()
+    persistent_names(plan).into_iter().map(|n| (n.clone(), session.parameter(&n).expect("there"))).collect()
 }
 
 fn assert_same(what: &str, a: &BTreeMap<String, Vec<f32>>, b: &BTreeMap<String, Vec<f32>>) {
@@ -260,9 +265,9 @@ fn assert_same(what: &str, a: &BTreeMap<String, Vec<f32>>, b: &BTreeMap<String, 
     a.iter().for_each(|(name, a)| assert_same_bits(&format!("{what}: {name}"), a, &b[name]));
 }
 
-/// With every optimizer, clipped or not, a step gives what the twin gives, but for what the twin rounds the other way.
+/// With every optimizer, clipped or not, a step matches the twin, except where the twin rounds the other way.
 #[test]
-fn every_optimizer_agrees_with_the_twin() {
+fn every_optimizer_matches_the_twin() {
     let step = network();
     on_each(devices(), |device| {
         for (which, name) in Optimizer::NAMES.into_iter().enumerate() {
@@ -274,7 +279,7 @@ fn every_optimizer_agrees_with_the_twin() {
                 let plan = plan(&step, &options, &limits);
                 let found = run(device, &plan, 1, Debug { poison: true });
                 let mut twin = Twin::new(plan.graph());
-                let start: BTreeMap<String, Vec<f64>> = lasting(&plan)
+                let start: BTreeMap<String, Vec<f64>> = persistent_names(&plan)
                     .into_iter()
                     .map(|n| (n.clone(), twin.parameter(&n).expect("there").to_vec()))
                     .collect();
@@ -288,7 +293,7 @@ fn every_optimizer_agrees_with_the_twin() {
                     let wanted = twin.parameter(param.name()).expect("there");
                     let what = format!("{name}, {weights}, {}: {}", limits.name, param.name());
                     let value = plan.graph().values.iter().find(|v| v.name == param.name()).expect("there");
-                    // Steps of this size are seldom one of `bf16`.
+                    // Updates of this size rarely change a `bf16` weight.
                     let moves = wanted != start[param.name()] || value.dtype == DType::BF16;
                     assert!(moves, "{what}: the step does not move it");
                     let digits = match value.dtype {
@@ -299,10 +304,10 @@ fn every_optimizer_agrees_with_the_twin() {
                     let (mut others, mut far) = (0, 0);
                     for (a, b) in found[param.name()].iter().zip(wanted) {
                         let apart = (f64::from(*a) - b).abs();
-                        // A number and its neighbour; or, in 32 bits, what a few roundings do.
+                        // The distance to a neighbouring number, or in 32 bits a few rounding errors.
                         let step = 2f64.powi(-digits) * b.abs().max(2f64.powi(-14)) + 2e-5;
                         others += usize::from(apart > 1e-4 * b.abs() + 1e-6);
-                        // Signs of gradients that are nothing but rounding.
+                        // The sign of a gradient that is only a rounding error may differ.
                         far += usize::from(apart > step);
                     }
                     assert!(far <= 1 + wanted.len() / 200, "{what}: {far} of {} are wrong", wanted.len());
@@ -313,9 +318,9 @@ fn every_optimizer_agrees_with_the_twin() {
     });
 }
 
-/// Planned, poisoned, eager, and with parts of the forward pass computed again: the same bits.
+/// Planned, poisoned and eager runs, and runs with recomputation, give the same bits.
 #[test]
-fn the_same_bits_however_it_runs() {
+fn planned_poisoned_eager_and_recomputed_runs_are_bit_identical() {
     let step = network();
     on_each(devices(), |device| {
         for limits in both_classes(device) {
@@ -335,7 +340,7 @@ fn the_same_bits_however_it_runs() {
                     eager.feed("y", &y).expect("valid");
                     eager.step().expect("it runs");
                 }
-                let eager: BTreeMap<_, _> = lasting(&plain)
+                let eager: BTreeMap<_, _> = persistent_names(&plain)
                     .into_iter()
                     .map(|n| (n.clone(), eager.parameter(&n).expect("there")))
                     .collect();
@@ -355,9 +360,9 @@ fn the_same_bits_however_it_runs() {
     });
 }
 
-/// A step that overflows leaves every weight as it is, bit for bit, whatever the optimizer.
+/// A step that overflows leaves every weight unchanged, bit for bit, with every optimizer.
 #[test]
-fn a_skipped_step_changes_nothing() {
+fn skipped_step_changes_no_weight() {
     let params = Params::new(1);
     let w = params.add("w", [100, 50], Init::Data(noise(1, 5000, -0.5, 0.5).into()));
     let step =
@@ -377,7 +382,7 @@ fn a_skipped_step_changes_nothing() {
                         x[4999] = 3e38;
                     }
                     let state = |session: &mut Session| -> Vec<u32> {
-                        let all = lasting(&plan).into_iter().filter(|name| name != "loss_scale");
+                        let all = persistent_names(&plan).into_iter().filter(|name| name != "loss_scale");
                         all.flat_map(|n| session.parameter(&n).expect("there")).map(f32::to_bits).collect()
                     };
                     let before = state(&mut session);
@@ -391,10 +396,10 @@ fn a_skipped_step_changes_nothing() {
     });
 }
 
-/// Large weights take two bytes an element and no copy of them waits: at any time at most one is in 32 bits, or two where
-/// something is computed again.
+/// Large weights take two bytes an element, and no copy of them is held for later: at any time at most one
+/// copy is in 32 bits, or two with recomputation.
 #[test]
-fn bytes_are_what_the_types_say() {
+fn large_weights_take_two_bytes_and_few_f32_copies() {
     let limits = Limits::named("discrete").expect("a preset");
     for (name, batch) in [("mlp", 64), ("cnn", 32), ("gpt-nano", 4), ("resnet18", 8), ("mobilenet-v2", 4)] {
         let step = Model::named(name, 0).expect("a model").train_step(batch).expect("valid");
@@ -423,22 +428,25 @@ fn bytes_are_what_the_types_say() {
                 .map(|s| (s.first, s.last))
                 .collect();
             copies.sort_unstable();
-            // Products and embeddings read 16 bits; convolutions, and the sum with a table of positions, copies.
+            // Products and embeddings read 16 bits; convolutions, and the sum with a position table, read
+            // copies.
             assert_eq!(copies.is_empty(), name == "mlp", "{name}: {copies:?}");
             let alive =
                 |at: usize| copies.iter().filter(|(first, last)| (*first..=*last).contains(&at)).count();
             let most = copies.iter().map(|(first, _)| alive(*first)).max().unwrap_or(0);
-            // What is computed again between a copy and its reader may read a weight of its own.
+            // An operation that is recomputed between a copy and its reader may need a copy of another
+            // weight.
             let allowed = if recompute == Recompute::Off { 1 } else { 2 };
             assert!(most <= allowed, "{name}, {recompute:?}: {most} copies are alive at once: {copies:?}");
         }
     }
 }
 
-/// What is saved is `f32`; a session in 16 bits goes on from it bit for bit, one in 32 takes it as it is.
+/// Files store `f32`; a session with 16-bit weights resumes from it bit for bit, one with 32-bit weights
+/// loads it unchanged.
 #[cfg(feature = "safetensors")]
 #[test]
-fn training_goes_on_from_a_checkpoint() {
+fn training_resumes_from_a_checkpoint() {
     let step = network();
     on_each(devices(), |device| {
         let path = std::env::temp_dir().join(format!("wgrad-weights-{}.safetensors", std::process::id()));
@@ -454,7 +462,7 @@ fn training_goes_on_from_a_checkpoint() {
                 session.feed("y", &y).expect("valid");
                 session.step().expect("it runs");
             }
-            lasting(&half)
+            persistent_names(&half)
                 .into_iter()
                 .flat_map(|n| session.parameter(&n).expect("there"))
                 .collect::<Vec<f32>>()
@@ -467,14 +475,14 @@ fn training_goes_on_from_a_checkpoint() {
         second.load(&path).expect("it fits");
         assert_same_bits("from the checkpoint", &wanted, &train(&mut second, 2..4));
         in_32.load(&path).expect("it fits");
-        let all = lasting(&half).into_iter().flat_map(|n| in_32.parameter(&n).expect("there"));
+        let all = persistent_names(&half).into_iter().flat_map(|n| in_32.parameter(&n).expect("there"));
         assert_same_bits("in 32 bits", &middle, &all.collect::<Vec<f32>>());
         std::fs::remove_file(&path).expect("it is there");
     });
 }
 
 #[test]
-fn the_plans_of_a_session_agree_on_it() {
+fn plans_of_a_session_must_agree_on_weight_storage() {
     let model = Model::named("digits", 0).expect("a model");
     on_each(devices(), |device| {
         let options = PlanOptions { weights: NEAREST[1], ..PlanOptions::default() };
@@ -492,14 +500,15 @@ fn the_plans_of_a_session_agree_on_it() {
     });
 }
 
-/// Steps of a tenth of the distance between two numbers: to the nearest they are all lost, by chance they add up.
+/// Updates of a tenth of the distance between two numbers: with rounding to nearest all are lost, with
+/// stochastic rounding they add up.
 #[test]
-fn small_steps_are_lost_to_the_nearest_and_add_up_by_chance() {
+fn small_updates_add_up_only_with_stochastic_rounding() {
     const STEPS: usize = 64;
     let params = Params::new(3);
     let w = params.add("w", [64, 64], Init::Constant(1.0));
     let step = TrainStep::trace(&params, |trace| trace.param(&w).sum(&[])).expect("valid");
-    // Below 1 numbers of bf16 are 2⁻⁸ apart; after so many steps the weight should be 1 - 6.4 · 2⁻⁸.
+    // Below 1 numbers of bf16 are 2⁻⁸ apart; after `STEPS` steps the weight should be 1 - 6.4 · 2⁻⁸.
     let rate = 0.1 / 256.0;
     let wanted = 1.0 - STEPS as f64 * f64::from(rate);
     on_each(devices(), |device| {
@@ -513,15 +522,16 @@ fn small_steps_are_lost_to_the_nearest_and_add_up_by_chance() {
         };
         assert_eq!(end(WeightStorage::Bf16(Rounding::Nearest)), 1.0);
         let mean = end(WeightStorage::Bf16(Rounding::Stochastic));
-        // A walk of 64 draws, each with a deviation of 0.3 steps; 4,096 of them.
+        // A random walk of 64 draws, each with a standard deviation of 0.3 steps; averaged over 4,096
+        // weights.
         let allowed = 5.0 * 0.3 / 256.0 * 8.0 / 64.0;
         assert!((mean - wanted).abs() < allowed, "{mean}, should be {wanted} within {allowed}");
     });
 }
 
-/// At a small rate weights to the nearest hardly move: rounding by chance learns as `f32` does.
+/// At a small rate, weights rounded to nearest hardly change, while stochastic rounding learns like `f32`.
 #[test]
-fn digits_are_learnt_in_16_bits_rounded_by_chance() {
+fn stochastically_rounded_weights_learn_the_digits() {
     let learn = |device: &Device, weights: WeightStorage, lr: f32| {
         let (train, test) = digits().split(0.8, 0);
         let loader = Loader::new(Arc::new(train), 32).expect("a batch").shuffled(0);

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
 use crate::{data, kernel};
+use wgrad::compile::{self, PlanOptions, Planned};
 use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{self, PlanOptions, Planned};
 use wgrad::{Bytes, Error, Result, progress, random};
 
 #[derive(clap::Args)]
@@ -110,7 +110,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         let trace = |samples: usize| model.train_step(samples);
         Ok(match within {
             None => step.plan(&settings, limits)?.into(),
-            Some(bytes) => plan::fit(trace, options.network.batch / parts, &settings, bytes, limits)?.into(),
+            Some(bytes) => {
+                compile::fit(trace, options.network.batch / parts, &settings, bytes, limits)?.into()
+            }
         })
     };
     let opened = Session::open(&device, &mut planner, on_oom, Debug::default());

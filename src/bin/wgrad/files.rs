@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use wgrad::compile::Plan;
 use wgrad::memory::planner::write_problem;
-use wgrad::plan::Plan;
 use wgrad::report::{Panel, page, picture};
 use wgrad::{Error, Result};
 

@@ -1,10 +1,10 @@
 //! Budgets and recomputation on the command line: what `plan` and `bench` have in common.
 
+use wgrad::compile::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::{LossScale, Roofline};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer};
-use wgrad::plan::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]

@@ -24,7 +24,7 @@ impl Uses {
         let count = graph.values.len();
         let mut uses = Self {
             made: vec![None; count],
-            root: (0..count as u32).map(ValueId).collect(),
+            root: ValueId::all(count).collect(),
             of: vec![None; count],
             readers: vec![0; count],
             last_read: vec![0; count],

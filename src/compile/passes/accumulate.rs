@@ -71,11 +71,12 @@ struct Copies {
 
 impl Copies {
     fn widen_inputs(&mut self) {
-        for (i, value) in self.graph.values.iter_mut().enumerate() {
+        let ids = ValueId::all(self.graph.values.len());
+        for (id, value) in ids.zip(&mut self.graph.values) {
             let cut = value.class == Class::Input && value.name != STEP_SCALARS;
             if let (true, Some(&rows)) = (cut, value.shape.dims().first()) {
                 value.shape = value.shape.with(0, rows * self.times);
-                self.rows.insert(ValueId(i as u32), rows);
+                self.rows.insert(id, rows);
             }
         }
     }
@@ -179,8 +180,7 @@ impl Copies {
             value.class = Class::Activation;
             value.indices = None;
         }
-        self.graph.values.push(value);
-        ValueId(self.graph.values.len() as u32 - 1)
+        self.graph.add_value(value)
     }
 
     fn emit(&mut self, op: Op, inputs: &[ValueId], nodes: &[Node]) -> ValueId {

@@ -59,7 +59,7 @@ mod tests {
     use crate::graph::{Init, Mode, Params, Trace};
 
     #[test]
-    fn the_gradient_of_a_mean_of_losses_begins_with_no_operation_of_its_own() {
+    fn gradient_of_a_mean_of_losses_needs_no_fill_or_expand() {
         let params = Params::new(0);
         let x = params.add("x", [6, 5], Init::Constant(0.5));
         let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
@@ -80,7 +80,7 @@ mod tests {
 
     /// Each would be updated by a view of the other.
     #[test]
-    fn parameters_and_views_of_them_are_no_factors() {
+    fn parameters_and_their_views_are_not_folded_as_factors() {
         for viewed in [false, true] {
             let params = Params::new(0);
             let [v, w] = ["v", "w"].map(|name| params.add(name, [1], Init::Constant(0.5)));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::eliminate_dead_code;
 use crate::dtype::DType;
-use crate::graph::{Graph, Node, Op, Value, ValueId};
+use crate::graph::{Graph, Op, ValueId};
 
 /// Lets products, and with `images` convolutions and the gradients of their weights, read what widened copies were made of,
 /// through views too. Copies that nobody else reads are gone.
@@ -36,15 +36,9 @@ pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
                     } else {
                         let known = views.entry((packed, shape.dims().to_vec()));
                         *known.or_insert_with(|| {
-                            let value = graph.value(packed).clone();
-                            let view = ValueId(graph.values.len() as u32);
-                            graph.values.push(Value {
-                                name: format!("{}.view{}", value.name, view.0),
-                                shape,
-                                ..value
-                            });
-                            let (inputs, outputs) = (vec![packed], vec![view]);
-                            rewritten.push(Node { op: Op::Reshape(shape), inputs, outputs, ..node.clone() });
+                            let suffix = format!("view{}", graph.values.len());
+                            let view = graph.derive(packed, &suffix, |value| value.shape = shape);
+                            rewritten.push(node.sibling(Op::Reshape(shape), vec![packed], vec![view]));
                             view
                         })
                     };
@@ -62,7 +56,7 @@ pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
 mod tests {
     use super::super::tests::differentiated;
     use super::*;
-    use crate::graph::{Init, Mode, Params, Tensor, Trace, Window};
+    use crate::graph::{Init, Mode, Node, Params, Tensor, Trace, Window};
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
@@ -75,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn products_read_what_copies_were_made_of() {
+    fn products_read_16_bit_operands_instead_of_their_upcasts() {
         let list = names(|trace| {
             let wide = trace.input("x", [2, 3, 4]).cast(DType::F16).cast(DType::F32);
             let y = wide.reshape([6, 4]).matmul(&trace.input("w", [4, 5]));
@@ -102,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_only_products_read_is_gone() {
+    fn upcast_read_only_by_products_is_removed() {
         let list = names(|trace| {
             let x = trace.input("x", [4, 4]).cast(DType::BF16);
             x.cast(DType::F32).matmul(&x.cast(DType::F32))
@@ -111,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_a_weight_reads_what_waited_in_16_bits() {
+    fn weight_gradient_reads_the_16_bit_image() {
         let params = Params::new(0);
         let weight = |name: &str| params.add(name, [4, 4, 3, 3], Init::Constant(0.1));
         let (a, b) = (weight("a"), weight("b"));

@@ -41,7 +41,7 @@ mod tests {
     use crate::graph::{Init, Mode, Params, Trace, Window};
 
     #[test]
-    fn a_join_that_only_convolutions_read_is_made_nowhere() {
+    fn concat_read_only_by_convolutions_is_not_materialized() {
         for shared in [false, true] {
             let params = Params::new(0);
             let [a, b] = ["a", "b"].map(|name| params.add(name, [2, 5, 3, 3], Init::Constant(0.1)));

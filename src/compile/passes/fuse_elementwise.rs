@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_reads_is_joined_and_what_two_read_stays() {
+    fn values_with_one_reader_are_fused_and_values_with_two_are_not() {
         let chain = names(|trace| trace.input("x", [4]).exp().tanh().sum(&[]));
         assert_eq!(chain, ["exp+tanh", "sum", "reshape"]);
         let shared = names(|trace| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broadcast_joins_all_its_readers() {
+    fn broadcast_is_fused_into_all_its_readers() {
         let list = names(|trace| {
             let wide = trace.input("x", [4]).expand([3, 4]);
             wide.exp().sum(&[]).add(&wide.mul(&trace.input("z", [3, 4])).sum(&[]))
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn two_views_of_one_tensor_stay_apart() {
+    fn two_views_of_one_tensor_are_not_fused() {
         let list = names(|trace| {
             let x = trace.input("x", [2, 2]).exp();
             x.reshape([4]).tanh().reshape([4]).mul(&x.reshape([4]))
@@ -219,7 +219,7 @@ mod tests {
 
     /// `x + y` would wait, with both operands in memory, for `late`, which is made in between.
     #[test]
-    fn operands_are_not_held_for_what_comes_later() {
+    fn fusion_does_not_extend_the_lifetime_of_operands() {
         let list = |one_dies: bool| {
             names(|trace| {
                 let x = trace.input("x", [64, 64]).exp();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chain_binds_more_than_every_adapter_has() {
+    fn chains_stay_within_the_buffer_limit() {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
             let inputs: Vec<Tensor> = (0..20).map(|i| trace.input(&format!("x{i}"), [4])).collect();
             inputs.into_iter().reduce(|sum, x| sum.add(&x)).expect("some")

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_alone_reads_a_product_becomes_part_of_it() {
+    fn sole_reader_of_a_product_becomes_its_epilogue() {
         let layer = |kept: bool| {
             names(|trace| {
                 let x = trace.input("x", [2, 3, 4]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_twice_and_no_view_is_lost() {
+    fn operands_of_the_product_and_viewed_results_are_not_fused() {
         let own = names(|trace| {
             let x = trace.input("x", [4, 4]);
             x.matmul(&trace.input("w", [4, 4])).add(&x)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_take_in_norms_but_no_other_shape() {
+    fn convolutions_fuse_norms_but_not_reshapes_or_outputs() {
         let block = convolved(|trace, y| {
             let [mean, scale, gamma, beta] =
                 ["mean", "scale", "gamma", "beta"].map(|name| trace.input(name, [4]));
@@ -233,7 +233,7 @@ mod tests {
 
     /// The sum runs with the later of the two gradients, over the memory of the earlier.
     #[test]
-    fn gradients_of_branches_are_added_where_the_later_one_is_made() {
+    fn gradient_sum_of_branches_is_fused_into_the_later_gradient() {
         let params = Params::new(0);
         let [a, b, c] = ["a", "b", "c"].map(|name| params.add(name, [2, 2, 3, 3], Init::Constant(0.1)));
         let graph = Trace::record(&params, Mode::Train, "loss", |trace| {

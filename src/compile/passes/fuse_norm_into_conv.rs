@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_only_convolutions_read_is_made_nowhere() {
+    fn norm_read_only_by_convolutions_is_not_materialized() {
         let norms = |graph: &Graph| graph.nodes.iter().filter(|n| n.op.name() == "batch_norm").count();
         let fused = fuse_norm_into_conv(graph(false), true);
         assert_eq!((through(&fused), norms(&fused)), (vec!["conv2d", "conv2d_weight"], 0));

@@ -2,6 +2,7 @@
 //! tables say in which order they run, and when.
 
 mod accumulate;
+mod dealias_operands;
 mod eliminate_dead_code;
 mod fold_scalar_grads;
 mod fold_upcasts;
@@ -9,6 +10,7 @@ mod fuse_concat_into_conv;
 mod fuse_elementwise;
 mod fuse_epilogues;
 mod fuse_norm_into_conv;
+mod fuse_updates;
 mod offload_optimizer_state;
 mod recompute_cheap;
 mod rematerialize;
@@ -24,6 +26,7 @@ use crate::graph::Graph;
 use crate::limits::Limits;
 
 pub(crate) use accumulate::accumulate;
+pub(crate) use dealias_operands::dealias_operands;
 use eliminate_dead_code::eliminate_dead_code;
 use fold_scalar_grads::fold_scalar_grads;
 use fold_upcasts::fold_upcasts;
@@ -32,6 +35,7 @@ use fuse_elementwise::fuse_elementwise;
 use fuse_epilogues::fuse_epilogues;
 pub(crate) use fuse_epilogues::pairs;
 use fuse_norm_into_conv::fuse_norm_into_conv;
+pub(crate) use fuse_updates::{fuse_updates, is_small, small_states};
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;
 pub(crate) use rematerialize::{BACK, Step, is_view, rematerialize};
@@ -133,7 +137,7 @@ const BEFORE: [Pass; 2] = [
 ];
 
 /// Passes over the whole graph: of a training step with its backward pass and updates.
-const AFTER: [Pass; 13] = [
+const AFTER: [Pass; 14] = [
     pass("fold_scalar_grads", When::FuseTraining, true, |graph, _| fold_scalar_grads(graph)),
     pass("eliminate_dead_code", When::Always, true, |graph, _| eliminate_dead_code(graph)),
     pass("split_concat_grad", When::Training, true, |graph, _| split_concat_grad(graph)),
@@ -164,6 +168,7 @@ const AFTER: [Pass; 13] = [
     pass("offload_optimizer_state", When::OffloadOptimizer, true, |graph, choices| {
         offload_optimizer_state(graph, choices.offload.unwrap_or(u64::MAX))
     }),
+    pass("dealias_operands", When::Always, true, |graph, _| dealias_operands(graph, false)),
 ];
 
 /// How many passes there are.

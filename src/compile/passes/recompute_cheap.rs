@@ -27,9 +27,7 @@ fn cheap(op: &Op) -> bool {
 pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut planner = Rebuild::new(graph, &nodes);
-    for i in 0..planner.graph.values.len() {
-        planner.decide(ValueId(i as u32), &nodes);
-    }
+    ValueId::all(planner.graph.values.len()).for_each(|id| planner.decide(id, &nodes));
     let mut rewritten = Vec::with_capacity(nodes.len());
     for node in &nodes {
         let mut node = node.clone();
@@ -155,10 +153,6 @@ impl Rebuild {
     }
 
     fn copy_of(&mut self, id: ValueId) -> ValueId {
-        let mut value = self.graph.value(id).clone();
-        value.name.push_str(".again");
-        value.again = true;
-        self.graph.values.push(value);
-        ValueId(self.graph.values.len() as u32 - 1)
+        self.graph.derive(id, "again", |value| value.again = true)
     }
 }

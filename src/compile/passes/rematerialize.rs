@@ -39,7 +39,7 @@ pub(crate) fn rematerialize(mut graph: Graph, script: &[Step]) -> Graph {
 }
 
 /// What the name of a value that comes back from the host's memory ends in.
-pub(crate) const BACK: &str = ".back";
+pub(crate) const BACK: &str = "back";
 
 struct Again {
     graph: Graph,
@@ -85,7 +85,7 @@ impl Again {
         }
         let away = taken(&node.outputs, step.away);
         let leaves = away.map(|id| Node {
-            op: Op::ToHost { slot: id.0 },
+            op: Op::ToHost { slot: id.index() as u32 },
             inputs: vec![id],
             outputs: Vec::new(),
             ..node.clone()
@@ -98,13 +98,10 @@ impl Again {
     /// Brings results of a node from the host's memory, as values of their own.
     fn bring(&mut self, node: &Node, away: u64) {
         for id in taken(&node.outputs, away) {
-            let back = ValueId(self.graph.values.len() as u32);
-            let mut value = self.graph.value(id).clone();
-            value.name.push_str(BACK);
-            self.graph.values.push(value);
+            let back = self.graph.derive(id, BACK, |_| ());
             self.current[id.index()] = back;
             self.written.push(Node {
-                op: Op::FromHost { slot: id.0 },
+                op: Op::FromHost { slot: id.index() as u32 },
                 inputs: Vec::new(),
                 outputs: vec![back],
                 phase: Phase::Backward,
@@ -132,15 +129,8 @@ impl Again {
     fn copy_of(&mut self, id: ValueId) -> ValueId {
         let runs = &mut self.runs[id.index()];
         *runs += 1;
-        let mut value = self.graph.value(id).clone();
-        value.name.push_str(".again");
-        value.again = true;
-        if *runs > 1 {
-            value.name.push_str(&runs.to_string());
-        }
-        let copy = ValueId(self.graph.values.len() as u32);
-        self.graph.values.push(value);
-        copy
+        let suffix = if *runs > 1 { format!("again{runs}") } else { "again".to_owned() };
+        self.graph.derive(id, &suffix, |value| value.again = true)
     }
 }
 

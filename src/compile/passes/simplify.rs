@@ -1,6 +1,6 @@
 //! Rewrites of a traced graph that change no result and save memory or passes; made before differentiation.
 
-use crate::graph::{Activation, Graph, Node, Op, Unary, ValueId};
+use crate::graph::{Activation, Graph, Node, Op, Unary};
 
 /// - ReLU and ReLU6 behind a batch norm become part of it: its backward pass then needs neither's result.
 /// - A max-pool of a ReLU becomes the ReLU of the max-pool: both are monotone, so results and gradients are the same, and
@@ -34,10 +34,7 @@ pub(crate) fn simplify(mut graph: Graph) -> Graph {
             && let Some(relu) = nodes[i].take_if(|n| n.op == Op::Unary(Unary::Relu))
         {
             let result = node.outputs[0];
-            let pooled = ValueId(graph.values.len() as u32);
-            let mut value = graph.value(result).clone();
-            value.name.push_str(".pooled");
-            graph.values.push(value);
+            let pooled = graph.derive(result, "pooled", |_| ());
             producer.push(Some(nodes.len()));
             readers.push(1);
             node.inputs = relu.inputs.clone();
@@ -61,7 +58,7 @@ mod tests {
     use crate::graph::{Mode, Params, Trace, Window};
 
     #[test]
-    fn a_relu_moves_behind_the_pool_only_if_nobody_else_reads_it() {
+    fn relu_moves_after_the_pool_only_without_other_readers() {
         for shared in [false, true] {
             let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
                 let relu = trace.input("x", [1, 2, 4, 4]).relu();

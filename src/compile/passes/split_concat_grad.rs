@@ -2,9 +2,8 @@
 //! needed as a whole.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::graph::{Graph, Node, Op, Phase, Value, ValueId};
+use crate::graph::{Graph, Node, Op, Phase, ValueId};
 
 /// - `slice(conv2d_input(dy, w))` along channels becomes `conv2d_input(dy, slice(w))`, where all that reads the gradient are
 ///   such slices.
@@ -19,7 +18,8 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
     for (n, node) in nodes.iter().enumerate() {
         node.inputs.iter().for_each(|id| readers.entry(*id).or_default().push(n));
     }
-    let stays = |id: ValueId| graph.outputs.iter().any(|(_, output)| *output == id);
+    let outputs: Vec<ValueId> = graph.outputs.iter().map(|(_, id)| *id).collect();
+    let stays = |id: ValueId| outputs.contains(&id);
     let made_by = |id: ValueId| producer.get(&id).map(|&n| &nodes[n]);
     let channels = |node: &Node| matches!(node.op, Op::Slice { axis: 1, .. });
     // Gradients of joined images that are only ever cut up again.
@@ -32,12 +32,6 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
             && node.outputs.iter().all(|id| !stays(*id) && read_in_parts(id))
     };
     let mut rewritten = Vec::with_capacity(nodes.len());
-    let mut fresh: Vec<Value> = Vec::new();
-    let count = graph.values.len();
-    let mut add = |value: Value| {
-        fresh.push(value);
-        ValueId((count + fresh.len() - 1) as u32)
-    };
     for node in &nodes {
         if cut_up(node) {
             continue;
@@ -46,15 +40,10 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
         match (&node.op, whole) {
             (Op::Slice { axis: 1, start, len }, Some(whole)) if cut_up(whole) => {
                 let (dy, w) = (whole.inputs[0], whole.inputs[1]);
-                let mut value = graph.value(w).clone();
-                value.name = format!("{}.slice", graph.value(node.outputs[0]).name);
-                value.shape = value.shape.with(1, *len);
-                value.class = graph.value(node.outputs[0]).class;
-                let part = add(value);
+                let shape = graph.value(w).shape.with(1, *len);
+                let part = graph.derive(node.outputs[0], "slice", |value| value.shape = shape);
                 let slice = Op::Slice { axis: 1, start: *start, len: *len };
-                let layer = Arc::clone(&whole.layer);
-                let (inputs, outputs) = (vec![w], vec![part]);
-                rewritten.push(Node { op: slice, inputs, outputs, layer, ..node.clone() });
+                rewritten.push(whole.sibling(slice, vec![w], vec![part]));
                 rewritten.push(Node {
                     inputs: vec![dy, part],
                     outputs: node.outputs.clone(),
@@ -65,10 +54,11 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
                 let parts: Vec<ValueId> = inputs
                     .iter()
                     .map(|x| {
-                        let mut value = graph.value(node.outputs[0]).clone();
-                        value.name = format!("{}.of.{}", value.name, graph.value(*x).name);
-                        value.shape = value.shape.with(1, graph.value(*x).shape.dims()[1]);
-                        let part = add(value);
+                        let of = graph.value(*x);
+                        let (suffix, channels) = (format!("of.{}", of.name), of.shape.dims()[1]);
+                        let part = graph.derive(node.outputs[0], &suffix, |value| {
+                            value.shape = value.shape.with(1, channels);
+                        });
                         let inputs = vec![*x, node.inputs[1]];
                         rewritten.push(Node { inputs, outputs: vec![part], ..node.clone() });
                         part
@@ -79,7 +69,6 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
             _ => rewritten.push(node.clone()),
         }
     }
-    graph.values.extend(fresh);
     graph.nodes = rewritten;
     graph
 }
@@ -91,7 +80,7 @@ mod tests {
     use crate::graph::{Init, Mode, Params, Trace, Window};
 
     #[test]
-    fn neither_the_joined_image_nor_its_gradient_is_read_as_a_whole() {
+    fn backward_pass_reads_neither_the_concat_nor_its_gradient_as_a_whole() {
         let params = Params::new(0);
         let [a, b] = ["a", "b"].map(|name| params.add(name, [3, 2, 3, 3], Init::Constant(0.1)));
         let join = params.add("join", [4, 6, 3, 3], Init::Constant(0.1));

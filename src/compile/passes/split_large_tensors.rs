@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Class, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, ValueId};
 use crate::shape::Shape;
 
 /// Inputs that have the batch as their first dimension; `None` where samples depend on each other.
@@ -138,16 +138,13 @@ impl Split {
 }
 
 fn add_part(graph: &mut Graph, id: ValueId, part: usize, shape: Shape) -> ValueId {
-    let mut value: Value = graph.value(id).clone();
-    value.name = format!("{}.part{}", value.name, part + 1);
-    value.shape = shape;
-    if value.class == Class::Input {
-        value.class = Class::Activation;
-        value.indices = None;
-    }
-    let new = ValueId(graph.values.len() as u32);
-    graph.values.push(value);
-    new
+    graph.derive(id, &format!("part{}", part + 1), |value| {
+        value.shape = shape;
+        if value.class == Class::Input {
+            value.class = Class::Activation;
+            value.indices = None;
+        }
+    })
 }
 
 #[cfg(test)]
@@ -156,7 +153,7 @@ mod tests {
     use crate::graph::{Mode, Params, Trace, Window};
 
     #[test]
-    fn large_tensors_come_in_parts_and_others_stay() {
+    fn large_tensors_are_split_and_others_are_not() {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
             let w = trace.input("w", [4, 2, 3, 3]);
             let x = trace.input("x", [5, 2, 6, 6]).conv2d(&w, None, Window::square(3).padding(1), 1).relu();
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_divided_stays() {
+    fn indivisible_operations_are_not_split() {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
             trace.input("x", [5, 2, 6, 6]).square().sum(&[])
         });

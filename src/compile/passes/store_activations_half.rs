@@ -4,11 +4,10 @@
 //! the forward pass, too.
 
 use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 
 use crate::dtype::DType;
-use crate::graph::{Class, Graph, Kept, Node, Op, Phase, Value, ValueId};
+use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
 /// Smaller tensors stay in 32 bits: the dispatches would cost more than the bytes are worth.
 const SMALLEST: u64 = 1024;
@@ -75,7 +74,7 @@ impl Packs {
         let mut made = vec![Phase::Forward; count];
         // Gradients that something looks at before the updates: others are used up as soon as they are there.
         let mut looked_at = vec![false; count];
-        let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
+        let mut root: Vec<ValueId> = ValueId::all(count).collect();
         let mut fits = vec![false; count];
         let mut needed = vec![false; count];
         let mut place = vec![0; count];
@@ -135,8 +134,8 @@ impl Packs {
             node.outputs.iter().filter(|id| consistent[id.index()]).for_each(|id| place[id.index()] = i + 1);
         }
         let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
-        for i in (0..count).filter(|&i| packed[i]) {
-            before.entry(place[i]).or_default().push(ValueId(i as u32));
+        for id in ValueId::all(count).filter(|id| packed[id.index()]) {
+            before.entry(place[id.index()]).or_default().push(id);
         }
         Self { root, packed, consistent, made, before }
     }
@@ -180,23 +179,13 @@ struct Rewrite {
 }
 
 impl Rewrite {
-    fn add(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
-        let mut value = self.graph.value(like).clone();
-        value.name = format!("{}.{suffix}", value.name);
-        change(&mut value);
-        let id = ValueId(self.graph.values.len() as u32);
-        self.graph.values.push(value);
-        id
-    }
-
     fn pack(&mut self, root: ValueId, rewritten: &mut Vec<Node>) {
         let dtype = self.dtype;
-        let packed = self.add(root, dtype.name(), |value| value.dtype = dtype);
+        let packed = self.graph.derive(root, dtype.name(), |value| value.dtype = dtype);
         self.packed.insert(root, packed);
-        let made = rewritten.iter().rev().find(|node| node.outputs.contains(&root));
-        let layer = made.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer));
+        let layer = Graph::layer_of(rewritten.iter(), root);
         let phase = self.packs.made[root.index()];
-        rewritten.push(moved(Op::Cast(dtype), root, packed, &layer, phase));
+        rewritten.push(Node::inserted(Op::Cast(dtype), root, packed, layer, phase));
     }
 
     /// Lets a node read widened copies of what has waited for it, which are made right in front of it.
@@ -218,8 +207,8 @@ impl Rewrite {
             *input = if shape == self.graph.value(root).shape {
                 copy
             } else {
-                let view = self.add(copy, "view", |value| value.shape = shape);
-                rewritten.push(moved(Op::Reshape(shape), copy, view, &layer, phase));
+                let view = self.graph.derive(copy, "view", |value| value.shape = shape);
+                rewritten.push(Node::inserted(Op::Reshape(shape), copy, view, Arc::clone(&layer), phase));
                 view
             };
         }
@@ -234,16 +223,11 @@ impl Rewrite {
         let copies = self.copies.entry(root).or_insert(0);
         *copies += 1;
         let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
-        let copy = self.add(root, &suffix, |_| {});
+        let copy = self.graph.derive(root, &suffix, |_| {});
         let op = Op::Cast(DType::F32);
-        rewritten.push(moved(op, self.packed[&root], copy, layer, phase));
+        rewritten.push(Node::inserted(op, self.packed[&root], copy, Arc::clone(layer), phase));
         copy
     }
-}
-
-fn moved(op: Op, from: ValueId, to: ValueId, layer: &Arc<str>, phase: Phase) -> Node {
-    let at = Location::caller();
-    Node { op, inputs: vec![from], outputs: vec![to], layer: Arc::clone(layer), phase, at }
 }
 
 #[cfg(test)]
@@ -267,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_backward_half_is_packed_once_and_widened_where_it_is_read() {
+    fn saved_activations_are_packed_once_and_widened_for_each_reader() {
         let graph = store_activations_half(graph(16), DType::F16, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
@@ -280,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_wait_in_16_bits_for_the_norm_of_all() {
+    fn gradients_are_packed_to_16_bits_only_for_clipping_by_norm() {
         let (params, mut trained) = (Params::new(0), Vec::new());
         for clip in [Clip::Off, Clip::Norm(1.0)] {
             let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
@@ -303,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn small_tensors_stay() {
+    fn small_tensors_are_not_packed() {
         let before = graph(15);
         assert_eq!(
             store_activations_half(before.clone(), DType::BF16, false).nodes.len(),

@@ -2,8 +2,6 @@
 //! for it instead. Gradients are the same bits.
 
 use std::collections::BTreeMap;
-use std::panic::Location;
-use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::graph::{Class, Graph, Node, Op, Phase, Unary, Value, ValueId};
@@ -28,11 +26,8 @@ pub(crate) fn store_masks(mut graph: Graph) -> Graph {
             for f in &wanted.functions[root] {
                 let mask = mask_of(&mut graph, *root, bits.len());
                 bits.push((*root, *f, mask));
-                let made = rewritten.iter().rev().find(|node: &&Node| node.outputs.contains(root));
-                let layer = made.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer));
-                let (inputs, outputs, phase) = (vec![*root], vec![mask], Phase::Forward);
-                let at = Location::caller();
-                rewritten.push(Node { op: Op::Mask(*f), inputs, outputs, layer, phase, at });
+                let layer = Graph::layer_of(rewritten.iter(), *root);
+                rewritten.push(Node::inserted(Op::Mask(*f), *root, mask, layer, Phase::Forward));
             }
         }
         if let (Op::UnaryGrad(f), Phase::Backward) = (&node.op, node.phase) {
@@ -52,17 +47,7 @@ fn mask_of(graph: &mut Graph, root: ValueId, count: usize) -> ValueId {
     let of = graph.value(root);
     let shape = Shape::from([of.shape.numel().div_ceil(32) as usize]);
     let name = format!("{}.mask{}", of.name, if count == 0 { String::new() } else { count.to_string() });
-    let class = Class::Activation;
-    graph.values.push(Value {
-        name,
-        shape,
-        dtype: DType::U32,
-        class,
-        indices: None,
-        again: false,
-        offloaded: false,
-    });
-    ValueId(graph.values.len() as u32 - 1)
+    graph.add_value(Value::new(name, shape, DType::U32, Class::Activation))
 }
 
 struct Wanted {
@@ -77,7 +62,7 @@ struct Wanted {
 impl Wanted {
     fn of(graph: &Graph) -> Self {
         let count = graph.values.len();
-        let mut root: Vec<ValueId> = (0..count as u32).map(ValueId).collect();
+        let mut root: Vec<ValueId> = ValueId::all(count).collect();
         let mut place: Vec<Option<usize>> = vec![None; count];
         let mut functions: BTreeMap<ValueId, Vec<Unary>> = BTreeMap::new();
         let mut otherwise = vec![false; count];
@@ -144,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_only_where_gradients_pass_becomes_bits() {
+    fn activations_read_only_as_masks_are_stored_as_bits() {
         let count = |ops: &[&str], name| ops.iter().filter(|op| **op == name).count();
         let plain = ops(|x| x.add(&x.relu().reshape([4096]).scale(2.0).reshape([64, 64])));
         assert_eq!((count(&plain, "mask"), count(&plain, "mask_grad")), (1, 1), "{plain:?}");

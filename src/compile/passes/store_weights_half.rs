@@ -25,18 +25,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
             |(_, value): &(ValueId, &Value)| value.class == Class::Parameter && value.name == param.name();
         let known = graph.ids().find(named).map(|(id, _)| id);
         let id = known.unwrap_or_else(|| {
-            let (name, shape) = (param.name().to_owned(), param.shape());
-            let class = Class::Parameter;
-            graph.values.push(Value {
-                name,
-                shape,
-                dtype,
-                class,
-                indices: None,
-                again: false,
-                offloaded: false,
-            });
-            ValueId(graph.values.len() as u32 - 1)
+            graph.add_value(Value::new(param.name(), param.shape(), dtype, Class::Parameter))
         });
         graph.values[id.index()].dtype = dtype;
         keys.insert(id, param.index() as u32);
@@ -98,8 +87,8 @@ impl Rewrite {
             node.inputs[i] = if shape == self.graph.value(root).shape {
                 copy
             } else {
-                let view = self.add(copy, "view", |value| value.shape = shape);
-                rewritten.push(made(Op::Reshape(shape), copy, view, node));
+                let view = self.graph.derive(copy, "view", |value| value.shape = shape);
+                rewritten.push(node.sibling(Op::Reshape(shape), vec![copy], vec![view]));
                 view
             };
         }
@@ -120,27 +109,13 @@ impl Rewrite {
         let copies = self.copies.entry(root).or_insert(0);
         *copies += 1;
         let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
-        let copy = self.add(root, &suffix, |value| {
+        let copy = self.graph.derive(root, &suffix, |value| {
             value.dtype = DType::F32;
             value.class = Class::Workspace;
         });
-        rewritten.push(made(Op::Cast(DType::F32), root, copy, reader));
+        rewritten.push(reader.sibling(Op::Cast(DType::F32), vec![root], vec![copy]));
         copy
     }
-
-    fn add(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
-        let mut value = self.graph.value(like).clone();
-        value.name = format!("{}.{suffix}", value.name);
-        change(&mut value);
-        self.graph.values.push(value);
-        ValueId(self.graph.values.len() as u32 - 1)
-    }
-}
-
-/// An operation on the reader's behalf: in its phase and layer.
-fn made(op: Op, from: ValueId, to: ValueId, reader: &Node) -> Node {
-    let (layer, phase): (_, Phase) = (Arc::clone(&reader.layer), reader.phase);
-    Node { op, inputs: vec![from], outputs: vec![to], layer, phase, at: Location::caller() }
 }
 
 #[cfg(test)]
@@ -149,7 +124,7 @@ mod tests {
     use crate::graph::{Init, Mode, Params, Trace};
 
     #[test]
-    fn each_reader_has_a_copy_and_every_large_weight_a_value() {
+    fn large_weights_are_stored_in_16_bits_with_a_copy_for_each_reader() {
         let params = Params::new(0);
         let add = |name: &str, dims: &[usize]| {
             params.add(name, crate::shape::Shape::try_new(dims).expect("short"), Init::Constant(0.0))

@@ -3,13 +3,13 @@
 use std::panic::Location;
 
 use super::exact::{Exact, Factor, numbers};
+use crate::compile::Plan;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::exec::{ProgramId, Session};
 use crate::graph::{Graph, Mode, Op, Params, Trace, Window};
 use crate::limits::Limits;
-use crate::plan::Plan;
 use crate::shape::Shape;
 
 /// A convolution of the self-test.
@@ -184,7 +184,7 @@ mod tests {
 
     /// What is tried is what steps run: each pass of each case, in small blocks and in large ones.
     #[test]
-    fn every_case_is_computed_by_cooperative_matrices() {
+    fn every_case_uses_cooperative_matrices() {
         for (side, lanes) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
             let mut texts = std::collections::BTreeSet::new();
             for product in [None, Some(BLOCKS[0].name)] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_in_32_bits_pass_and_others_do_not() {
+    fn self_test_accepts_32_bit_sums_and_rejects_errors() {
         for (i, case) in cases().iter().enumerate() {
             let tensors = case.tensors(i).unwrap();
             for (pass, (name, ..)) in PASSES.iter().enumerate() {

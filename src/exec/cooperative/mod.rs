@@ -8,12 +8,12 @@ mod products;
 use std::time::Duration;
 
 use super::{Session, trial};
+use crate::compile::Plan;
 use crate::device::Device;
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::lower::cooperative::BLOCKS;
-use crate::plan::Plan;
 
 /// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
 /// matrices that passed [`test_cooperative`] and won the race of products, and with convolutions if they won theirs
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_wins_no_race() {
+    fn race_needs_a_margin_to_be_won() {
         let race = |cooperative: u64, otherwise: u64| {
             let [cooperative, otherwise] = [cooperative, otherwise].map(Duration::from_micros);
             Race { work: "work", cooperative, otherwise }.is_won()

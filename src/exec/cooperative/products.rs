@@ -1,13 +1,13 @@
 //! The trial of products.
 
 use super::exact::{Exact, Factor, numbers};
+use crate::compile::Plan;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::exec::{ProgramId, Session};
 use crate::graph::{Mode, Params, Tensor, Trace};
 use crate::limits::Limits;
-use crate::plan::Plan;
 
 /// A product of the self-test.
 struct Case {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_in_32_bits_pass_and_others_do_not() {
+    fn self_test_accepts_32_bit_sums_and_rejects_errors() {
         let mut failed = 0;
         for (i, case) in cases().iter().enumerate() {
             let [a, b] = of_case(i, case);

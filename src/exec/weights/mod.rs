@@ -13,9 +13,9 @@ pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
 use super::Session;
 use super::held::Held;
+use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::{Storage, StorageId};
 use crate::progress;
 use matching::{Matched, Wanted, matched};
 use read::File;

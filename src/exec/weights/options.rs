@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_prefix_that_fits_is_replaced_once() {
+    fn first_matching_prefix_is_replaced_once() {
         let rename =
             Rename::prefix([("module.", ""), ("module.head.", "never."), ("backbone.", "encoder.backbone.")]);
         let cases = [

@@ -174,7 +174,7 @@ mod tests {
 
     /// All numbers of a 16-bit type, each with those around the middle to its neighbour: rounded once, not twice.
     #[test]
-    fn f64_becomes_the_nearest_of_16_bits() {
+    fn f64_is_rounded_once_to_the_nearest_16_bit_number() {
         let all = |held: DType| {
             let number = move |bits: u16| match held {
                 DType::F16 => f16::from_bits(bits).to_f64(),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crate_reads_what_is_written() {
+    fn written_files_are_read_by_the_safetensors_crate() {
         let stored = |dtype, shape: &[usize]| Stored { dtype, shape: shape.to_vec(), state: false };
         let shapes = [
             ("a \"b\"\n\\".to_owned(), stored(DType::F32, &[2, 3])),

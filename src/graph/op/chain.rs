@@ -191,7 +191,7 @@ mod tests {
     use crate::graph::Binary;
 
     #[test]
-    fn neighbouring_dimensions_are_a_strip() {
+    fn adjacent_broadcast_dimensions_form_a_strip() {
         let strip = |inner, len| Some(Read::Strip { inner, len });
         let cases: [(&[usize], &[usize], Option<Read>); 8] = [
             (&[2, 3, 4], &[2, 3, 4], Some(Read::Whole)),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_is_computed() {
+    fn chain_names_list_their_operations() {
         let link = |op: Op| Link { op, args: vec![Arg::Operand(0)] };
         let chain = |ops: Vec<Op>| Chain::new(ops.into_iter().map(link).collect(), Shape::from([3])).name();
         let add = Op::Binary(Binary::Add);

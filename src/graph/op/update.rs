@@ -67,6 +67,15 @@ pub enum Update {
     },
 }
 
+impl Update {
+    /// The operand that is the gradient.
+    pub(crate) const GRADIENT: usize = 1;
+    /// The operand with the step's scalars.
+    pub(crate) const SCALARS: usize = 2;
+    /// The first operand that is optimizer state.
+    pub(crate) const STATE: usize = 3;
+}
+
 /// How an update stores a parameter that is held in 16 bits; of no effect on one in 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_has_its_preferences() {
+    fn each_adapter_class_has_its_preferred_rows() {
         for large in [image(256, 256, 12_544), weight(256, 256, 12_544)] {
             let of = |preset| chosen(preset, &large);
             assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_weights_gradient_count_as_tiles() {
+    fn parts_of_a_weight_gradient_count_as_tiles() {
         // 2 x 9 tiles of 128: in one part too few, with 12 parts of 256 pixels or more enough.
         assert_eq!(chosen("nvidia", &weight(256, 128, 256)), "tiled64");
         assert_eq!(chosen("nvidia", &weight(256, 128, 12 * 256)), "tiled128");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_row_computes_what_it_can() {
+    fn named_row_is_used_where_it_can_run() {
         let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
         for case in [image(3, 3, 5), weight(3, 3, 5)] {
             for row in &ROWS {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_packed_as_kernels_read_them() {
+    fn weight_packing_matches_the_kernel_sources() {
         for row in &ROWS {
             for kernel in row.kernels(Pass::Image) {
                 let text = kernel.source();

@@ -103,21 +103,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn touching_lifetimes_do_not_add() {
+    fn adjacent_lifetimes_do_not_add_up() {
         let items = [Item::new("a", 0, 5, 30), Item::new("b", 5, 9, 40), Item::new("c", 4, 6, 1)];
         assert_eq!(lower_bound(&items), Some(41));
         assert_eq!(lower_bound([]), Some(0));
     }
 
     #[test]
-    fn all_but_the_topmost_are_rounded_up() {
+    fn all_items_but_the_topmost_are_rounded_up() {
         let items = [Item::new("a", 0, 5, 10).aligned(16), Item::new("b", 0, 5, 3).aligned(32)];
         assert_eq!(lower_bound(&items), Some(16 + 16 - 13));
         assert_eq!(common_alignment([256, 96]), 32);
     }
 
     #[test]
-    fn each_chunk_has_a_topmost() {
+    fn each_chunk_has_an_unrounded_topmost_item() {
         let item = |size| Item::new("a", 0, 5, size).aligned(16);
         let items = [item(10), item(3), item(3), item(16)];
         let bounds = [1, 2, 3, 4].map(|chunks| lower_bound_in_chunks(&items, chunks));
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_64_bits_are_none_and_single_giants_are_not() {
+    fn sums_beyond_64_bits_are_none_but_single_items_are_not() {
         let giant = |name, lower, upper| Item::new(name, lower, upper, u64::MAX);
         assert_eq!(lower_bound(&[giant("a", 0, 1), giant("b", 1, 2)]), Some(u64::MAX));
         assert_eq!(lower_bound(&[giant("a", 0, 2), giant("b", 1, 2)]), None);
     }
 
     #[test]
-    fn a_fixed_item_reaches_its_end() {
+    fn bound_includes_the_end_of_a_fixed_item() {
         let items = [Item::new("a", 0, 1, 8).fixed_at(0, 100)];
         assert_eq!(lower_bound(&items), Some(108));
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_and_time_both_end_it() {
+    fn budget_ends_by_work_and_by_time() {
         let mut budget = Budget::new(10, None);
         assert!(budget.spend(4) && budget.spend(6) && !budget.spend(1));
         let mut late = Budget::new(u64::MAX, Some(Duration::ZERO));

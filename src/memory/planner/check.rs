@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_has_its_error() {
+    fn each_invalid_problem_has_its_error() {
         let item = |size| Item::new("w", 0, 4, size);
         assert_eq!(of(vec![item(80), item(0)]), Ok(()));
         assert!(matches!(of(vec![item(81)]), Err(PackError::ItemTooLarge { what: "arena", limit: 80, .. })));

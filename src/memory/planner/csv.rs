@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_problems_are_read_back() {
         let items = vec![
             Item::new("plain", 0, 3, 8),
             Item::new("odd, \"name\"", 1, 2, u64::MAX).aligned(256),

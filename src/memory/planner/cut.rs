@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_where_the_fullest_instant_allows() {
+    fn arena_is_cut_where_the_peak_allows() {
         let items = [
             Item::new("weights", 0, 9, 6),
             Item::new("peak", 4, 6, 4),

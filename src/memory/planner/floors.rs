@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floors_agree_with_an_array() {
+    fn floors_match_an_array() {
         let mut state = 1u64;
         let mut draw = |below: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn giants_do_not_wrap() {
+    fn sizes_near_64_bits_do_not_wrap() {
         let giant = |lower, upper| Item::new("g", lower, upper, u64::MAX - 3).aligned(4);
         assert_eq!(packed(&[giant(0, 2), giant(1, 2)], Fit::Best, None), None);
         let apart = packed(&[giant(0, 1), giant(1, 2)], Fit::First, None).expect("they never meet");

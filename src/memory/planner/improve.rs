@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn blame_never_harms_and_often_helps() {
+    fn improvement_never_raises_and_often_lowers_the_height() {
         for blame in [Blame::ToFront, Blame::Halfway] {
             let mut helped = 0;
             for seed in 0..40 {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn room_agrees_with_a_map_of_bytes() {
+    fn free_space_matches_a_map_of_bytes() {
         let (slices, bytes) = (13u32, 64u64);
         let mut state = 7u64;
         let mut draw = |below: u64| {

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_differ_as_named() {
+    fn orders_sort_by_their_names() {
         let items = [
             Item::new("big", 5, 6, 100),
             Item::new("long", 0, 9, 3),

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_work_grows_with_the_items_not_with_what_they_span() {
+    fn work_grows_with_the_items_not_with_their_lifetimes() {
         // Training steps one after the other over weights that stay: activations inside one another, short workspaces.
         let (steps, layers) = (40, 100);
         let mut items = Vec::new();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_place_goes_first_and_fixed_items_are_stepped_over() {
+    fn lowest_place_is_filled_first_and_fixed_items_are_skipped() {
         let items = [
             Item::new("wide", 0, 4, 10),
             Item::new("left", 0, 2, 5).aligned(4),

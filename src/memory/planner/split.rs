@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lives_short_lies_together_and_heights_add_up_to_the_peak() {
+    fn short_lived_items_share_a_chunk_and_heights_add_up_to_the_peak() {
         let items = [
             Item::new("weights", 0, 9, 6),
             Item::new("more weights", 0, 9, 5),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_named() {
+    fn each_violation_is_reported() {
         let (problem, mut solution) = pair((9, 12), 96);
         assert_eq!(validate(&problem, &solution), Err(Violation::Overlap { first: 0, second: 1 }));
         solution.placements[1].offset = 102;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_fixed_places_and_arenas_are_rules_too() {
+    fn limits_fixed_places_and_arenas_are_validated() {
         let (mut problem, solution) = pair((0, 10), 100);
         problem.max_arena = Some(149);
         assert!(matches!(validate(&problem, &solution), Err(Violation::ArenaTooLarge { height: 150, .. })));

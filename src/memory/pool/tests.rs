@@ -57,7 +57,7 @@ fn a_pool_refuses_double_frees_and_foreign_blocks() {
 }
 
 #[test]
-fn the_cap_error_names_the_tensor_and_a_way_out() {
+fn cap_error_names_the_tensor_and_suggests_a_fix() {
     let mut pool = pool(PoolOptions { cap: Some(40 * KIB), ..options() });
     let kept = take(&mut pool, 12).expect("first page");
     take(&mut pool, 12).expect("second page");
@@ -83,7 +83,7 @@ fn the_cap_error_names_the_tensor_and_a_way_out() {
 }
 
 #[test]
-fn idle_pages_go_before_a_request_fails() {
+fn idle_pages_are_released_before_a_request_fails() {
     let mut pool = pool(PoolOptions { cap: Some(40 * KIB), ..options() });
     let block = take(&mut pool, 12).expect("first page");
     pool.free(block).expect("live");
@@ -130,7 +130,7 @@ fn pages_belong_to_the_backing_and_drop_with_the_pool_page() {
 }
 
 #[test]
-fn preallocation_is_split_by_the_largest_page_and_never_traded_in() {
+fn preallocation_is_split_by_the_largest_page_and_respects_the_cap() {
     let split = pool(PoolOptions { prealloc: 150 * KIB, ..options() });
     assert_eq!(split.pages().map(|page| page.bytes / KIB).collect::<Vec<_>>(), [64, 64, 22]);
     let over = PoolOptions { prealloc: 150 * KIB, cap: Some(100 * KIB), ..options() };
@@ -140,7 +140,7 @@ fn preallocation_is_split_by_the_largest_page_and_never_traded_in() {
 }
 
 #[test]
-fn one_buffer_per_tensor_reserves_what_lives() {
+fn one_buffer_per_tensor_reserves_only_live_bytes() {
     let mut pool = pool(PoolOptions { events: 9, ..PoolOptions::one_buffer_per_tensor() });
     let blocks: Vec<Block> = [3, 1, 2].map(|kib| take(&mut pool, kib).expect("room")).to_vec();
     assert_eq!(pool.stats().reserved.current, 6 * KIB);
@@ -150,7 +150,7 @@ fn one_buffer_per_tensor_reserves_what_lives() {
 }
 
 #[test]
-fn zero_bytes_are_a_block_of_their_own() {
+fn blocks_of_zero_bytes_are_distinct() {
     for strategy in Kind::ALL {
         let mut pool = pool(PoolOptions { strategy, ..options() });
         let [a, b] = [0, 0].map(|n| pool.alloc(Request::new(n, "empty", "x")).expect("room"));
@@ -162,7 +162,7 @@ fn zero_bytes_are_a_block_of_their_own() {
 }
 
 #[test]
-fn events_tell_the_story() {
+fn events_record_every_operation() {
     let mut pool = pool(options());
     let block = take(&mut pool, 1).expect("room");
     pool.free(block).expect("live");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_stand_at_multiples_of_their_size_and_nothing_overflows() {
+    fn blocks_are_at_multiples_of_their_size_and_nothing_overflows() {
         let mut buddy = Buddy::new(256).expect("power of two");
         buddy.add_page(0, u64::MAX, 0).expect("fresh page");
         assert_eq!(buddy.capacity(), u64::MAX - 255);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_returns_to_the_mark_and_refuses_what_it_dropped() {
+    fn reset_returns_to_the_mark_and_invalidates_dropped_handles() {
         let mut arena = arena(4096);
         let kept = arena.alloc(300, 1).expect("room");
         let mark = arena.mark();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stays_good_when_the_stack_went_below_it() {
+    fn mark_stays_valid_when_the_stack_went_below_it() {
         let mut arena = arena(4096);
         let first = arena.alloc(256, 1).expect("room");
         let mark = arena.mark();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_below_the_top_is_reclaimed_when_the_top_goes() {
+    fn block_below_the_top_is_reclaimed_with_the_top() {
         let mut arena = arena(1024);
         let blocks: Vec<_> = (0..4).map(|_| arena.alloc(256, 1).expect("room").handle).collect();
         arena.free(blocks[2]).expect("live");

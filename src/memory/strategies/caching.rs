@@ -97,7 +97,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn segments_and_splits_by_the_rules() {
+    fn segments_and_splits_follow_pytorchs_rules() {
         let mut pool = Pool::new(PoolOptions::pytorch(), Offsets).expect("valid options");
         let mut take = |bytes: u64| {
             let block = pool.alloc(Request::new(bytes, "x", "activation")).expect("no cap");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_either_list_come_home_and_others_do_not() {
+    fn handles_of_either_list_are_freed_once_and_foreign_ones_refused() {
         let mut caching = Caching::new(256).expect("power of two");
         caching.add_page(0, 2 * MIB, 1).expect("fresh page");
         caching.add_page(1, 20 * MIB, 2 * MIB).expect("fresh page");

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_good_once_and_only_at_home() {
+    fn handle_is_valid_once_and_only_in_its_slots() {
         let (mut a, mut b) = (Slots::new(), Slots::new());
         let first = a.insert('x');
         assert_eq!(b.remove(first), Err(AllocError::ForeignHandle { slot: 0 }));

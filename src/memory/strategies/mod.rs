@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_lead_back() {
+    fn names_are_unique_and_round_trip() {
         for kind in Kind::ALL {
             assert_eq!(Kind::from_name(kind.name()), Some(kind));
         }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_page_that_is_large_enough() {
+    fn smallest_page_that_is_large_enough_is_taken() {
         let mut whole = Whole::new(1).expect("power of two");
         for (page, bytes) in [(0, 100), (1, 40), (2, 60), (3, 40)] {
             whole.add_page(page, bytes, bytes).expect("fresh page");

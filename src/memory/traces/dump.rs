@@ -229,7 +229,7 @@ mod tests {
     use crate::memory::snapshot::Snapshot;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_dumps_are_read_back() {
         let label = |name: &str| Label { file: "fc1".to_owned(), line: 3, name: name.to_owned() };
         let block = |offset, size| DumpBlock { offset, size, requested: size - 6, label: label("w") };
         let live = vec![block(1 << 33, 512), block(256, 256)];

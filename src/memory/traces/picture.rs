@@ -99,7 +99,7 @@ mod tests {
     use crate::memory::replay::contenders;
 
     #[test]
-    fn a_panel_per_contender_and_a_box_per_block() {
+    fn picture_has_a_panel_per_contender_and_a_box_per_block() {
         let text = "id,lower,upper,size\na,0,9,1024\nb,1,4,1024\nc,2,9,1024\nd,4,9,2048\n";
         let trace = Trace::parse(text).expect("valid");
         let all = contenders();

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_their_place() {
         let cases = [
             (Writer::default().raw(b"\x80\x02}."), "the whole: `segments` is missing"),
             (Writer::default().raw(b"\x80\x02}(").text("segments").raw(b"Nu."), "segments: not a list"),

@@ -230,7 +230,7 @@ mod tests {
     use crate::memory::{Offsets, Pool, PoolOptions, Request};
 
     #[test]
-    fn lifetimes_are_half_open_and_come_back() {
+    fn lifetimes_are_half_open_and_round_trip() {
         let text = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\r\n\nb3,0,9,1\n";
         let trace = Trace::parse(text).expect("valid");
         assert_eq!(trace.lower_bound(), 5, "b1 is gone when b2 comes");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn errors_name_their_line() {
         let cases = [
             ("", 1, "expected the header"),
             ("id,lower,upper,size\n1,2,3", 2, "expected 4 fields, found 3"),

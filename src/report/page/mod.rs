@@ -81,7 +81,7 @@ impl Words {
 fn plan(name: &str, scene: &Scene<'_>, words: &mut Words) -> Json {
     let arenas: Vec<(String, u64, u64)> = {
         let mut base = 0;
-        let of = |(arena, bytes): (crate::plan::Arena, u64)| {
+        let of = |(arena, bytes): (crate::compile::Arena, u64)| {
             base += bytes;
             (arena.to_string(), bytes, base - bytes)
         };

@@ -1,4 +1,5 @@
-//! The fuzz targets' bodies on random and on mutated input, for a moment. `fuzz/README.md` says how to go on for longer.
+//! Runs the bodies of the fuzz targets on random and on mutated input for a short time. `fuzz/README.md` says
+//! how to run them longer.
 
 mod strategies;
 mod traces;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use wgrad::random;
 
 /// Calls `body` with a source of numbers until the time is over.
-fn for_a_moment(name: &str, mut body: impl FnMut(&mut dyn FnMut() -> usize)) {
+fn repeat_for_milliseconds(name: &str, mut body: impl FnMut(&mut dyn FnMut() -> usize)) {
     let milliseconds = std::env::var("WGRAD_FUZZ_MS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let (start, key) = (Instant::now(), random::key(0, name));
     let mut count = 0;
@@ -22,8 +23,8 @@ fn for_a_moment(name: &str, mut body: impl FnMut(&mut dyn FnMut() -> usize)) {
 }
 
 #[test]
-fn strategies_on_random_operations() {
-    for_a_moment("strategies", |number| {
+fn strategies_are_consistent_on_random_operations() {
+    repeat_for_milliseconds("strategies", |number| {
         let bytes: Vec<u8> = (0..2 + number() % 400).map(|_| number() as u8).collect();
         strategies::run(&bytes);
     });
@@ -32,8 +33,9 @@ fn strategies_on_random_operations() {
 const LIFETIMES: &[u8] = b"id,lower,upper,size\na,0,9,1024\nb,1,4,1024\nc,2,9,1024\nd,4,9,2048\n";
 const EVENTS: &[u8] = b"t,action,page,offset,size,requested,class,name\n0,page_alloc,0,0,4096,4096,,\n\
     1,alloc,0,0,256,4,x,a\n2,alloc,0,256,256,256,x,b\n3,free,0,0,256,4,x,a\n4,oom,0,0,99,99,x,c\n";
-/// `pickle.dumps({"segments": [{"address": 4096, "total_size": 512, "blocks": []}], "device_traces": [[{"action":
-/// "alloc", "addr": 8192, "size": 300}, {"action": "free_completed", "addr": 8192, "size": 300}]]}, protocol=2)`.
+/// `pickle.dumps({"segments": [{"address": 4096, "total_size": 512, "blocks": []}], "device_traces":
+/// [[{"action": "alloc", "addr": 8192, "size": 300}, {"action": "free_completed", "addr": 8192, "size":
+/// 300}]]}, protocol=2)`.
 const SNAPSHOT: &[u8] = b"\x80\x02}q\x00(X\x08\x00\x00\x00segmentsq\x01]q\x02}q\x03(X\x07\x00\x00\x00addressq\x04M\x00\x10X\x0a\x00\
     \x00\x00total_sizeq\x05M\x00\x02X\x06\x00\x00\x00blocksq\x06]q\x07uaX\x0d\x00\x00\x00device_tracesq\x08]q\
     \x09]q\x0a(}q\x0b(X\x06\x00\x00\x00actionq\x0cX\x05\x00\x00\x00allocq\x0dX\x04\x00\x00\x00addrq\x0eM\x00 X\
@@ -41,11 +43,11 @@ const SNAPSHOT: &[u8] = b"\x80\x02}q\x00(X\x08\x00\x00\x00segmentsq\x01]q\x02}q\
     .";
 
 #[test]
-fn snapshots_and_traces_with_bytes_changed() {
+fn readers_accept_or_refuse_changed_snapshots_and_traces() {
     for seed in [LIFETIMES, EVENTS, SNAPSHOT] {
         assert!(traces::run(seed), "a seed that is not read leads nowhere");
     }
-    for_a_moment("traces", |number| {
+    repeat_for_milliseconds("traces", |number| {
         let mut bytes = [LIFETIMES, EVENTS, SNAPSHOT][number() % 3].to_vec();
         for _ in 0..1 + number() % 4 {
             let at = number() % bytes.len();

@@ -1,10 +1,10 @@
-//! The body of the target `strategies`; here, so that a plain test can run it too.
+//! The body of the fuzz target `strategies`, which a plain test runs too.
 
 use std::collections::BTreeMap;
 
 use wgrad::memory::{AllocError, Handle, Kind, Span};
 
-/// Four bytes an operation, after two that choose the strategy and the granule.
+/// Runs one operation for every four bytes, after two bytes that choose the strategy and the granule.
 pub fn run(bytes: &[u8]) {
     let [kind, granule, rest @ ..] = bytes else { return };
     let kind = Kind::ALL[usize::from(*kind) % Kind::ALL.len()];
@@ -24,7 +24,7 @@ pub fn run(bytes: &[u8]) {
         let number = u64::from(u16::from_le_bytes([op[1], op[2]]));
         match op[0] % 8 {
             0..4 => {
-                // Up to the largest numbers there are: the second byte shifts.
+                // Sizes up to the largest 64-bit numbers: the last byte shifts.
                 let size = if op[0] < 128 { number } else { number << (op[3] % 64) };
                 let align = 1 << (op[3] % 17);
                 match strategy.alloc(size, align) {
@@ -65,7 +65,7 @@ fn check(kind: Kind, pages: &[u64], live: &[(Span, Handle)], holes: &[Span]) {
     tiles.sort_unstable();
     for tile in tiles {
         let end = ends.entry(tile.page).or_default();
-        // A bump arena has no holes but the one at its top.
+        // A bump arena's only hole is at its top.
         assert!(
             tile.offset == *end || (kind == Kind::Bump && tile.offset > *end),
             "{kind:?}: {tile:?} from {end}"

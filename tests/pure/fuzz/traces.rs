@@ -1,10 +1,10 @@
-//! The body of the target `traces`; here, so that a plain test can run it too.
+//! The body of the fuzz target `traces`, which a plain test runs too.
 
 use wgrad::memory::replay::{contenders, place};
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::trace::Trace;
 
-/// Reads the bytes in every way there is, and says whether one of them found a trace.
+/// Reads the bytes in every format, and returns whether one of them is a trace.
 pub fn run(bytes: &[u8]) -> bool {
     let mut found = false;
     if let Ok(snapshot) = Snapshot::read(bytes) {
@@ -26,7 +26,7 @@ pub fn run(bytes: &[u8]) -> bool {
 fn check(trace: &Trace) {
     let again = Trace::parse(&trace.to_lifetimes()).expect("our own form");
     assert_eq!((again.lower_bound(), again.blocks.len()), (trace.lower_bound(), trace.blocks.len()));
-    // Pages can be as large as the sizes say, and they cost nothing: no strategy touches memory.
+    // Pages can be as large as the sizes require: no strategy touches memory.
     let best_fit = contenders().into_iter().find(|contender| contender.name == "best-fit").expect("known");
     if trace.steps.len() <= 1000 {
         let (placed, reserved) = place(trace, best_fit).expect("sizes up to 2^62 in all");

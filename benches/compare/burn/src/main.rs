@@ -1,4 +1,4 @@
-//! burn on the common work.
+//! Runs burn on the shared benchmark work.
 
 use std::time::Instant;
 

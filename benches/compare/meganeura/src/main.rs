@@ -1,4 +1,4 @@
-//! meganeura on the common work. Its convolutions have no biases.
+//! Runs meganeura on the shared benchmark work. Its convolutions have no biases.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! wgrad on the common work.
+//! Runs wgrad on the shared benchmark work.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use wgrad::device::Device;
 use wgrad::exec::Session;
 use wgrad::models::Model;
 use wgrad::optim::Adam;
-use wgrad::plan::PlanOptions;
+use wgrad::compile::PlanOptions;
 
 fn main() -> wgrad::Result<()> {
     let start = Instant::now();

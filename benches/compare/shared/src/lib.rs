@@ -1,4 +1,5 @@
-//! What every library gets: one network, the same weights, one batch, Adam with a rate of 0.001; and what each reports.
+//! The work that every library gets (one network, the same weights, one batch, Adam with a rate of 0.001) and
+//! the outcome that each reports.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,7 +25,7 @@ const WARM_UP: u32 = 2;
 /// The work of one run.
 #[derive(Serialize)]
 pub struct Work {
-    /// `mlp`, 784-512-512-10, or `cnn`, 16 3×3, 32 3×3 with stride 2, linear: as `wgrad bench` has them.
+    /// `mlp` (784-512-512-10) or `cnn` (16 3×3, 32 3×3 with stride 2, linear), the networks of `wgrad bench`.
     pub model: String,
     /// Steps to time.
     pub steps: u32,
@@ -39,7 +40,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of the command line: `mlp|cnn STEPS`.
+    /// Reads the command line `mlp|cnn STEPS`.
     pub fn of_arguments() -> Self {
         let mut words = std::env::args().skip(1);
         let model = words.next().unwrap_or_else(|| "mlp".to_owned());
@@ -48,7 +49,7 @@ impl Work {
         let mut weights = BTreeMap::new();
         for parameter in network.params().list() {
             let mut data = parameter.initial(0..parameter.shape().numel());
-            // Not every library has biases of convolutions: they start as zero.
+            // Some libraries have no convolution biases, so they start at zero.
             if parameter.name().starts_with("conv") && parameter.name().ends_with("bias") {
                 data.fill(0.0);
             }
@@ -65,20 +66,20 @@ impl Work {
         }
     }
 
-    /// A weight by name.
+    /// Returns a weight by name.
     pub fn weight(&self, name: &str) -> Vec<f32> {
         self.weights.get(name).unwrap_or_else(|| panic!("no weight {name}")).clone()
     }
 
-    /// A weight `[rows, columns]` as `[columns, rows]`.
+    /// Returns a weight `[rows, columns]` transposed to `[columns, rows]`.
     pub fn transposed(&self, name: &str, columns: usize) -> Vec<f32> {
         let data = self.weight(name);
         let rows = data.len() / columns;
         (0..data.len()).map(|i| data[(i % rows) * columns + i / rows]).collect()
     }
 
-    /// Runs steps, each of which returns its loss, and prints what came of it. `start` is when the process began, `bytes`
-    /// is asked at the end.
+    /// Runs steps, each of which returns its loss, and prints the outcome. `start` is when the process began;
+    /// `bytes` is called at the end.
     pub fn run(&self, who: &Who, start: Instant, mut step: impl FnMut() -> f32, bytes: impl FnOnce() -> u64) {
         let mut losses = vec![step()];
         let first_step_s = start.elapsed().as_secs_f64();
@@ -107,21 +108,21 @@ pub struct Who {
     pub library: String,
     /// Its version.
     pub version: String,
-    /// The adapter, as it calls it.
+    /// The adapter, by the name that the library gives it.
     pub adapter: String,
 }
 
-/// What one run came to.
+/// The outcome of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Of which library.
+    /// The library and where it ran.
     #[serde(flatten)]
     pub who: Who,
-    /// Which network.
+    /// The network.
     pub model: String,
     /// Seconds from the start of the process to the first loss.
     pub first_step_s: f64,
-    /// Milliseconds of a step.
+    /// Milliseconds per step.
     pub ms_per_step: f64,
     /// The same in CPU time of all threads.
     pub cpu_ms_per_step: Option<f64>,

@@ -1,11 +1,11 @@
 //! Operations that can be measured alone: a plan each, with the work it does.
 
 use wgrad::autodiff::Gradients;
+use wgrad::compile::{Forward, Plan};
 use wgrad::dtype::{DType, Precision, WeightStorage};
 use wgrad::graph::{Attention, Class, Init, Mode, Params, Tensor, Trace, Value, Window};
 use wgrad::limits::Limits;
 use wgrad::optim::{Clip, Optimizer};
-use wgrad::plan::{Forward, Plan};
 use wgrad::shape::Shape;
 use wgrad::{Error, Result};
 

@@ -1,7 +1,7 @@
 //! A plan as JSON.
 
 use serde_json::{Map, Value, json};
-use wgrad::plan::Lever;
+use wgrad::compile::Lever;
 use wgrad::{Result, report};
 
 use super::{Answer, Options};

@@ -5,10 +5,10 @@ mod text;
 
 use std::process::ExitCode;
 
+use wgrad::compile::{self, Lever, PassEffect, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::plan::{self, Lever, PassEffect, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use wgrad::{Bytes, Error, Result, report};
 
 use crate::fitting;
@@ -118,7 +118,7 @@ fn answer(options: &Options) -> Result<Answer> {
     };
     let trace = |part: usize| model.train_step(part);
     let part = batch / fitting.accumulate.max(1) as usize;
-    let fit = || match plan::fit(trace, part, &settings, budget, &limits) {
+    let fit = || match compile::fit(trace, part, &settings, budget, &limits) {
         Ok(fitted) => Ok(Some(fitted)),
         Err(Error::OverBudget { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -132,13 +132,13 @@ fn answer(options: &Options) -> Result<Answer> {
     let fits = plan.footprint().total() <= budget.0;
     let (mut levers, mut cheapest) = (Vec::new(), None);
     if !fits {
-        levers = plan::levers(trace, part, &settings, budget, &limits)?;
+        levers = compile::levers(trace, part, &settings, budget, &limits)?;
         let found = if options.fit { None } else { fit()? };
         cheapest = found
             .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
     }
     let largest = |budget: Bytes| -> Result<usize> {
-        Ok(plan::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize)
+        Ok(compile::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize)
     };
     let (all, with_headroom) = (largest(budget)?, largest(plan.estimate().spared(budget))?);
     let largest = report::LargestBatch { budget, all, with_headroom };

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_fits_and_proves_what_does_not() {
+    fn search_finds_packings_and_proves_impossibility() {
         // No packing meets the bound of 4: the pairs of size 1 cannot all be adjacent.
         let items = [
             Item::new("a", 0, 2, 2),

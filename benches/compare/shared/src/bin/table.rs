@@ -1,6 +1,7 @@
-//! Prints what the libraries came to, side by side: `table FILE...`, files of lines as `run.sh` collects them, one for each
-//! run of it. Of each number the median and, in brackets, the least and the most; ratios are those to the median of wgrad in the same
-//! file. Where a first loss differs from wgrad's the row says so, and the program fails.
+//! Prints the results of the libraries side by side: `table FILE...`. The files hold lines as `run.sh`
+//! collects them, one file for each run of it. For each number the table gives the median and, in brackets,
+//! the minimum and maximum; ratios are relative to the median of wgrad in the same file. Where a first loss
+//! differs from wgrad's, the row says so and the program fails.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ enum Line {
     About { commit: String },
 }
 
-/// How far first losses may be apart: sums in another order, weights of 32 bits.
+/// Largest allowed difference between first losses: sums are taken in another order, and weights have 32
+/// bits.
 const AGREE: f32 = 1e-3;
 
 /// The runs of one library on one network.
@@ -34,7 +36,7 @@ fn main() {
     for path in &paths {
         apart |= print(path, &mut rows);
     }
-    // By network, in each the files in their order.
+    // Sorted by network; within a network the files keep their order.
     rows.sort_by(|a, b| a.0.cmp(&b.0));
     rows.iter().for_each(|(_, row)| println!("{row}"));
     if apart {
@@ -43,7 +45,7 @@ fn main() {
     }
 }
 
-/// Adds the rows of one file; whether a first loss differs.
+/// Adds the rows of one file and returns whether a first loss differs.
 fn print(path: &str, rows: &mut Vec<(String, String)>) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
     let (mut runs, mut commit) = (Runs::new(), "?".to_owned());
@@ -95,7 +97,7 @@ fn print(path: &str, rows: &mut Vec<(String, String)>) -> bool {
     any
 }
 
-/// The least, the median and the most.
+/// Returns the minimum, the median and the maximum.
 fn spread(mut numbers: Vec<f64>) -> Option<[f64; 3]> {
     numbers.sort_by(f64::total_cmp);
     let n = numbers.len();

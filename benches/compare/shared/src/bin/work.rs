@@ -1,4 +1,4 @@
-//! Prints the common work as JSON, for programs in other languages: `work MODEL`.
+//! Prints the shared benchmark work as JSON, for programs in other languages: `work MODEL`.
 
 use compare_shared::Work;
 

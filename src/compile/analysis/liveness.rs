@@ -1,0 +1,129 @@
+//! How much is alive while operations run in some order.
+
+use super::Views;
+use crate::graph::{Graph, Node, ValueId};
+use crate::lower;
+
+/// A piece of memory that a node reads.
+struct Read {
+    root: usize,
+    /// Through how many operands.
+    count: usize,
+    /// Bytes that are free once nobody reads it any more; 0 for what stays.
+    bytes: i128,
+}
+
+/// What running a node does to memory.
+struct Effect {
+    /// Bytes of its results.
+    taken: i128,
+    /// Bytes of its first result.
+    first: i128,
+    /// Bytes that are there only while it runs.
+    passing: i128,
+    reads: Vec<Read>,
+    /// Roots of the operands that the first result may take over.
+    over: Vec<usize>,
+}
+
+/// What running each node of a graph does to memory, whatever the order.
+pub(in crate::compile) struct Effects {
+    nodes: Vec<Effect>,
+    uses: Vec<usize>,
+    stays: Vec<bool>,
+}
+
+impl Effects {
+    pub(in crate::compile) fn of(graph: &Graph, views: &Views) -> Self {
+        let roots = views.roots();
+        let mut uses = vec![0; graph.values.len()];
+        for node in &graph.nodes {
+            node.inputs.iter().for_each(|id| uses[roots[id.index()].index()] += 1);
+        }
+        let mut stays: Vec<bool> = graph.values.iter().map(|v| v.class.is_persistent()).collect();
+        graph.outputs.iter().for_each(|(_, id)| stays[roots[id.index()].index()] = true);
+        let nodes =
+            graph.nodes.iter().map(|node| effect(graph, node, views.is_free(node), &roots, &stays)).collect();
+        Self { nodes, uses, stays }
+    }
+}
+
+fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bool]) -> Effect {
+    let bytes = |id: &ValueId| i128::from(graph.value(*id).bytes());
+    let mut reads: Vec<Read> = Vec::new();
+    for id in &node.inputs {
+        let root = roots[id.index()];
+        match reads.iter_mut().find(|read| read.root == root.index()) {
+            Some(read) => read.count += 1,
+            None => {
+                let bytes = if stays[root.index()] { 0 } else { bytes(&root) };
+                reads.push(Read { root: root.index(), count: 1, bytes });
+            }
+        }
+    }
+    let passing = node.inputs.iter().filter(|id| graph.value(**id).offloaded).map(bytes).sum();
+    let first = match node.outputs.first() {
+        Some(id) if !free => *id,
+        _ => return Effect { taken: 0, first: 0, passing, reads, over: Vec::new() },
+    };
+    let types: Vec<_> =
+        node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
+    let over = lower::in_place_inputs(&node.op, &types, graph.value(first).shape);
+    let over = over.into_iter().map(|i| roots[node.inputs[i].index()].index()).collect();
+    let taken = node.outputs.iter().map(bytes).sum();
+    Effect { taken, first: bytes(&first), passing, reads, over }
+}
+
+/// Uses that are still to come of each piece of memory.
+pub(in crate::compile) struct Live<'a> {
+    effects: &'a Effects,
+    uses: Vec<usize>,
+}
+
+impl<'a> Live<'a> {
+    pub(in crate::compile) fn new(effects: &'a Effects) -> Self {
+        Self { effects, uses: effects.uses.clone() }
+    }
+
+    /// Bytes that running node `n` now takes, less those that it frees.
+    pub(in crate::compile) fn growth(&self, n: usize) -> i128 {
+        let effect = &self.effects.nodes[n];
+        let dying = effect.reads.iter().filter(|read| self.uses[read.root] == read.count);
+        effect.taken - dying.map(|read| read.bytes).sum::<i128>()
+    }
+
+    /// Bytes that node `n` needs beside what is alive before it: its results, unless the first takes over an operand's
+    /// memory, and what comes from the host for it.
+    fn beside(&self, n: usize) -> i128 {
+        let effect = &self.effects.nodes[n];
+        let dies = |root: &&usize| self.uses[**root] == 1 && !self.effects.stays[**root];
+        let over = effect.over.iter().any(|root| dies(&root));
+        effect.passing + if over { effect.taken - effect.first } else { effect.taken }
+    }
+
+    pub(in crate::compile) fn run(&mut self, n: usize) {
+        for read in &self.effects.nodes[n].reads {
+            self.uses[read.root] -= read.count;
+        }
+    }
+}
+
+/// Bytes alive while each operation of an order runs, beside what is there from the start.
+pub(in crate::compile) fn profile(effects: &Effects, order: &[usize]) -> Vec<i128> {
+    let mut live = Live::new(effects);
+    let mut now = 0;
+    order
+        .iter()
+        .map(|&n| {
+            let while_it_runs = now + live.beside(n);
+            now += live.growth(n);
+            live.run(n);
+            while_it_runs
+        })
+        .collect()
+}
+
+/// The most that is alive at once.
+pub(in crate::compile) fn peak(effects: &Effects, order: &[usize]) -> i128 {
+    profile(effects, order).into_iter().max().unwrap_or(0)
+}

@@ -1,0 +1,156 @@
+//! Values inside the memory of others: reshaped tensors, slices in one piece, and parts that were made where they are
+//! joined. None of them is copied.
+
+use crate::graph::{Class, Graph, Node, Op, Update, Value, ValueId};
+use crate::limits::ALIGNMENT;
+use crate::lower;
+
+/// Kernels may read and write up to the next multiple of this behind a tensor.
+const PADDING: u64 = 16;
+
+/// For each value of a graph, the value that it is a part of, if any.
+#[derive(Clone, Debug)]
+pub struct Views {
+    /// The value around it, and the first byte in that.
+    inside: Vec<Option<(ValueId, u64)>>,
+    /// Whether slices and concatenations are views, too.
+    parts: bool,
+}
+
+impl Views {
+    /// Reshapes; with `parts` slices and joins as well, where their places allow it.
+    pub(in crate::compile) fn of(graph: &Graph, parts: bool) -> Self {
+        let mut views = Self { inside: vec![None; graph.values.len()], parts };
+        for node in &graph.nodes {
+            if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+                views.inside[to.index()] = Some((*from, 0));
+            }
+        }
+        if parts {
+            views.add_slices(graph);
+            views.add_joins(graph);
+        }
+        views.add_fused_gradients(graph);
+        views
+    }
+
+    /// Whether slices and concatenations are views, too, where their places allow it.
+    pub(in crate::compile) fn has_parts(&self) -> bool {
+        self.parts
+    }
+
+    /// The value whose memory it is, and its first byte in there.
+    pub fn root(&self, id: ValueId) -> (ValueId, u64) {
+        let mut place = (id, 0);
+        while let Some(&Some((around, offset))) = self.inside.get(place.0.index()) {
+            place = (around, place.1 + offset);
+        }
+        place
+    }
+
+    /// [`Views::root`] of every value, without the places.
+    pub fn roots(&self) -> Vec<ValueId> {
+        ValueId::all(self.inside.len()).map(|id| self.root(id).0).collect()
+    }
+
+    /// Whether the value has no memory of its own.
+    pub fn is_view(&self, id: ValueId) -> bool {
+        self.inside.get(id.index()).is_some_and(Option::is_some)
+    }
+
+    /// Whether the operation moves nothing: its result is a view, or its operands were made in its result.
+    pub fn is_free(&self, node: &Node) -> bool {
+        let within = |id: ValueId, whole: ValueId| self.around(id).is_some_and(|(around, _)| around == whole);
+        match node.op {
+            // Not where the result is a part of a join: then it is copied there.
+            Op::Reshape(_) | Op::Slice { .. } => within(node.outputs[0], node.inputs[0]),
+            Op::Concat { .. } => node.inputs.iter().all(|id| within(*id, node.outputs[0])),
+            _ => false,
+        }
+    }
+
+    /// The value that this one is right inside of, and where.
+    pub(in crate::compile) fn around(&self, id: ValueId) -> Option<(ValueId, u64)> {
+        self.inside[id.index()]
+    }
+
+    /// Gradients of fused updates, each from a multiple of [`ALIGNMENT`] on.
+    fn add_fused_gradients(&mut self, graph: &Graph) {
+        for fused in &graph.fused_updates {
+            let mut offset = 0;
+            for &n in &fused.updates {
+                let (part, _) = self.root(graph.nodes[n].inputs[Update::GRADIENT]);
+                self.inside[part.index()] = Some((fused.gradients, offset));
+                offset += graph.value(part).bytes().next_multiple_of(ALIGNMENT);
+            }
+        }
+    }
+
+    /// Slices whose elements follow each other. Where the whole would not stay for as long anyway, they must make use
+    /// of all of it: else it would stay for the sake of a part.
+    fn add_slices(&mut self, graph: &Graph) {
+        let mut sliced = vec![0u64; graph.values.len()];
+        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Slice { .. })) {
+            sliced[node.inputs[0].index()] += graph.value(node.outputs[0]).bytes();
+        }
+        for node in &graph.nodes {
+            let Op::Slice { axis, start, .. } = node.op else { continue };
+            let (from, to) = (node.inputs[0], node.outputs[0]);
+            let (whole, part) = (graph.value(from), graph.value(to));
+            let stays = whole.class.is_persistent() || whole.class == Class::Input;
+            if let Some(offset) = place(whole, part, axis, start)
+                && (stays || sliced[from.index()] >= whole.bytes())
+            {
+                self.inside[to.index()] = Some((from, offset));
+            }
+        }
+    }
+
+    /// Joins whose parts can all be made in their place. What could take over its operand's memory does that instead.
+    fn add_joins(&mut self, graph: &Graph) {
+        let mut movable = vec![false; graph.values.len()];
+        for node in &graph.nodes {
+            let types: Vec<_> =
+                node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
+            for (i, id) in node.outputs.iter().enumerate() {
+                let over =
+                    i == 0 && !lower::in_place_inputs(&node.op, &types, graph.value(*id).shape).is_empty();
+                movable[id.index()] = !over && !self.is_view(*id);
+            }
+        }
+        graph.outputs.iter().for_each(|(_, id)| movable[id.index()] = false);
+        for node in &graph.nodes {
+            let Op::Concat { axis } = node.op else { continue };
+            let y = node.outputs[0];
+            let mut start = 0;
+            let mut places = Vec::new();
+            for id in &node.inputs {
+                let part = graph.value(*id);
+                let seen = places.iter().any(|(other, _)| other == id);
+                let offset =
+                    place(graph.value(y), part, axis, start).filter(|_| movable[id.index()] && !seen);
+                places.extend(offset.map(|offset| (*id, offset)));
+                start += part.shape.dims()[axis];
+            }
+            if places.len() == node.inputs.len() {
+                for (id, offset) in places {
+                    self.inside[id.index()] = Some((y, offset));
+                    movable[id.index()] = false;
+                }
+            }
+        }
+    }
+}
+
+/// The first byte of a part from `start` on along `axis`, if its elements follow each other word by word, a binding can
+/// begin there, and what kernels touch behind it belongs to nobody else.
+fn place(whole: &Value, part: &Value, axis: usize, start: usize) -> Option<u64> {
+    let outer: usize = whole.shape.dims()[..axis].iter().product();
+    let row = part.bytes().checked_div(part.shape.dims()[axis] as u64)?;
+    let offset = row * start as u64;
+    let fits = outer == 1
+        && !whole.dtype.is_half()
+        && offset.is_multiple_of(ALIGNMENT)
+        && part.bytes().is_multiple_of(PADDING);
+    (fits && part.bytes() > 0).then_some(offset)
+}

@@ -1,0 +1,97 @@
+//! The largest batch under a budget, found by planning.
+
+use super::{PlanOptions, Recompute, TrainStep};
+use crate::compile::recompute::Heights;
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::progress;
+use crate::units::Bytes;
+
+/// No batch is looked for beyond this.
+const MOST: usize = 1 << 24;
+
+/// The largest batch whose plan fits `budget`, 0 if not even one sample does. `step` traces the model for a number of
+/// samples. Found by doubling, then by halving the gap: plans are made, nothing is run. With
+/// [`Recompute::Auto`](crate::compile::Recompute::Auto) that is done twice: at a glance, and from there on as thoroughly as a plan
+/// is looked for.
+///
+/// # Errors
+/// As [`TrainStep::plan`], but for what says that a batch is too large.
+pub fn max_batch(
+    mut step: impl FnMut(usize) -> Result<TrainStep>,
+    options: &PlanOptions,
+    budget: Bytes,
+    limits: &Limits,
+) -> Result<usize> {
+    let options = PlanOptions { budget: Some(budget), ..*options };
+    let task = progress::task("largest batch: plans", None);
+    let mut plans = 0;
+    let fits = |batch: usize, heights: Heights| -> Result<bool> {
+        plans += 1;
+        task.done(plans - 1);
+        match step(batch)?.fits(&options, limits, heights) {
+            Ok(fits) => Ok(fits),
+            Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    // Once the doubling ends, each plan halves what is left.
+    let bracketed = |high: usize| task.expect(u64::from(2 * high.ilog2()).max(1));
+    largest(fits, bracketed, options.recompute == Recompute::Auto)
+}
+
+/// The largest number that `fits`, 0 if none does: at a glance, and with `thorough` from there on with all heights. `bracketed`
+/// hears of the first power of two that is too much.
+fn largest(
+    mut fits: impl FnMut(usize, Heights) -> Result<bool>,
+    bracketed: impl FnOnce(usize),
+    thorough: bool,
+) -> Result<usize> {
+    let (mut low, mut high) = (0, 1);
+    while high <= MOST && fits(high, Heights::Few)? {
+        (low, high) = (high, (2 * high).min(MOST + 1));
+    }
+    bracketed(high);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle, Heights::Few)? { low = middle } else { high = middle }
+    }
+    if !thorough {
+        return Ok(low);
+    }
+    // A glance may miss what fits, but not the other way round.
+    let mut ahead = 1;
+    while low + ahead <= MOST && fits(low + ahead, Heights::All)? {
+        (low, ahead) = (low + ahead, 2 * ahead);
+    }
+    while ahead > 1 {
+        ahead /= 2;
+        if fits(low + ahead, Heights::All)? {
+            low += ahead;
+        }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thorough_search_finds_batches_that_the_quick_one_misses() {
+        for seen in [0, 1, 5, 64, 1000] {
+            for more in [0, 1, 2, 3, 7, 100] {
+                let fits = |batch: usize, heights: Heights| {
+                    Ok(batch <= if heights == Heights::All { seen + more } else { seen })
+                };
+                assert_eq!(
+                    largest(fits, |_| (), true).expect("found"),
+                    seen + more,
+                    "{seen} and {more} more"
+                );
+                assert_eq!(largest(fits, |_| (), false).expect("found"), seen);
+            }
+        }
+        assert_eq!(largest(|_, _| Ok(true), |_| (), true).expect("found"), MOST, "it ends");
+    }
+}

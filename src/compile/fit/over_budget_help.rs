@@ -1,0 +1,52 @@
+//! What the error of a plan over its budget says: what else would keep to it.
+
+use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
+use crate::compile::recompute::Heights;
+use crate::dtype::Precision;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::units::Bytes;
+
+impl TrainStep {
+    /// The error for a plan over its budget, with what else would keep to it.
+    pub(in crate::compile) fn refuse(
+        &self,
+        plan: &Plan,
+        options: &PlanOptions,
+        budget: Bytes,
+        limits: &Limits,
+    ) -> Error {
+        plan.over_budget(budget, "the training step", self.over_budget_help(options, limits))
+    }
+
+    /// What else would keep to the budget, as text for an error.
+    fn over_budget_help(&self, options: &PlanOptions, limits: &Limits) -> String {
+        let fits = |options: PlanOptions| self.fits(&options, limits, Heights::Few).unwrap_or(false);
+        let recompute = Recompute::Auto;
+        let mut ways = Vec::new();
+        if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
+            ways.push("`recompute: Recompute::Auto`".to_owned());
+        }
+        let precision = Precision::F16;
+        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
+            ways.push("`precision: Precision::F16`".to_owned());
+        }
+        let offload = Offload { optimizer: true, ..options.offload };
+        if options.offload != offload && fits(PlanOptions { offload, ..*options }) {
+            ways.push("`offload: Offload::OPTIMIZER`".to_owned());
+        }
+        for (name, optimizer) in options.optimizer.lighter() {
+            if fits(PlanOptions { optimizer, ..*options }) {
+                ways.push(format!("the optimizer `{name}`"));
+            } else if fits(PlanOptions { optimizer, recompute, ..*options }) {
+                ways.push(format!("the optimizer `{name}` and `Recompute::Auto`"));
+            }
+        }
+        match &ways[..] {
+            [] => "recomputation, offloading and lighter optimizers are not enough; a smaller batch lowers it, which `compile::fit` \
+                   accumulates"
+                .to_owned(),
+            ways => format!("it fits with {}; `compile::levers` ranks what else there is", ways.join(", or ")),
+        }
+    }
+}

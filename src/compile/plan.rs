@@ -1,0 +1,247 @@
+//! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
+//! which bytes.
+
+use super::analysis::Views;
+use super::{Footprint, Layout, PARAMS_SLOT, Peak, Program, Storage, Work, passes, schedule, storage};
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph, Node, Op};
+use crate::limits::Limits;
+use crate::memory::planner::{Certificate, Problem};
+use crate::optim::Optimizer;
+use crate::random;
+use crate::units::Bytes;
+
+/// A step with every byte in its place.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What runs, in order, on which storages.
+    pub program: Program,
+    /// Where each storage lies.
+    pub layout: Layout,
+    /// The limits it was made for.
+    pub limits: Limits,
+    /// The optimizer whose updates are part of the step; `None` for a forward pass.
+    pub optimizer: Option<Optimizer>,
+    /// Seed for dropout.
+    pub seed: u64,
+    /// How good the packing of the step's arena is.
+    pub certificate: Certificate,
+    /// The fullest moment of the step.
+    pub peak: Peak,
+    /// What the step costs, and how much of it is computed again.
+    pub work: Work,
+}
+
+/// What decides a plan, apart from the graph.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    pub optimizer: Option<Optimizer>,
+    pub seed: u64,
+    pub reorder: bool,
+    pub in_place: bool,
+    /// Slices and joins are places in the memory of the whole, where that needs less.
+    pub parts: bool,
+    pub reuse: bool,
+    /// Updates of small parameters are fused, if the budget allows it.
+    pub fuse_updates: bool,
+    pub budget: Option<u64>,
+    pub guard_bytes: u64,
+}
+
+impl Plan {
+    /// Plans a graph that was put together by hand, as it stands: nothing is differentiated and no update is added. With
+    /// an `optimizer`, a run counts as a training step, and the first output is its loss, a scalar. With
+    /// `limits.cooperative`, matrix products and convolutions round their factors to `f16`.
+    ///
+    /// # Errors
+    /// A tensor that no binding covers.
+    pub fn of_graph(graph: Graph, optimizer: Option<Optimizer>, limits: &Limits) -> Result<Self> {
+        let settings = Settings {
+            optimizer,
+            reorder: true,
+            in_place: true,
+            parts: true,
+            reuse: true,
+            fuse_updates: true,
+            ..Settings::default()
+        };
+        Self::compile(graph, limits, &settings)
+    }
+
+    /// The pipeline: de-alias, schedule, assign storages, fuse updates, pack, lower.
+    pub(super) fn compile(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Self> {
+        Self::lay_out(Self::assign(graph, limits, settings)?, limits, settings)?.lower()
+    }
+
+    /// The pipeline up to storages: slices and concatenations are views where that needs fewer bytes.
+    pub(super) fn assign(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
+        let with = |graph: Graph, parts: bool| {
+            let graph = passes::dealias_operands(graph, parts);
+            let views = Views::of(&graph, parts);
+            let order = schedule::schedule(&graph, &views, settings.reorder);
+            Program::assign(graph, views, order, limits, settings.in_place)
+        };
+        let candidate = Views::of(&graph, settings.parts);
+        let moves = |node: &&Node| matches!(node.op, Op::Slice { .. } | Op::Concat { .. });
+        if !graph.nodes.iter().filter(moves).any(|node| candidate.is_free(node)) {
+            return with(graph, false);
+        }
+        let (apart, inside) = (with(graph.clone(), false)?, with(graph, true)?);
+        let fewer = inside.lower_bound(limits)? <= apart.lower_bound(limits)?;
+        Ok(if fewer { inside } else { apart })
+    }
+
+    /// The pipeline from fused updates on: they may cost memory, but not the budget.
+    pub(super) fn lay_out(program: Program, limits: &Limits, settings: &Settings) -> Result<Packed> {
+        let fused =
+            if settings.fuse_updates { with_fused_updates(&program, limits, settings)? } else { None };
+        let within = |bytes: u64| settings.budget.is_none_or(|budget| bytes <= budget);
+        if let Some(Fused { program, needs, more }) = fused
+            && (!more || within(needs))
+        {
+            let plan = Self::pack(program, limits, settings)?;
+            if !more || within(plan.total()) {
+                return Ok(plan);
+            }
+        }
+        Self::pack(program, limits, settings)
+    }
+
+    fn pack(program: Program, limits: &Limits, settings: &Settings) -> Result<Packed> {
+        let (layout, certificate) = Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
+        let peak = Peak::of(&program);
+        let Settings { optimizer, seed, .. } = *settings;
+        let work = Work::default();
+        Ok(Packed(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak, work }))
+    }
+
+    /// The graph that runs: the traced one with its backward pass and updates.
+    pub fn graph(&self) -> &Graph {
+        &self.program.graph
+    }
+
+    /// Bytes if every tensor had memory of its own for the whole step.
+    pub fn naive_bytes(&self) -> u64 {
+        self.layout.persistent_bytes() + self.program.naive_bytes
+    }
+
+    /// No plan for this order of operations can need less: what lives from step to step, and the most that is ever
+    /// alive at once beside it.
+    pub fn lower_bound_bytes(&self) -> u64 {
+        self.layout.persistent_bytes() + self.certificate.lower_bound
+    }
+
+    /// All arenas together.
+    pub fn peak_bytes(&self) -> u64 {
+        self.layout.arenas().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of every buffer that a session for this plan alone creates.
+    pub fn footprint(&self) -> Footprint {
+        Footprint::of(&[self])
+    }
+
+    /// The packing of the step's arena as a problem of its own: every tensor's lifetime, in operations, and bytes.
+    pub fn problem(&self) -> Problem {
+        storage::step_problem(&self.program, &self.limits, true, 0)
+    }
+
+    /// A number that differs between plans that differ: order, kernels, places. It is the same in every process.
+    pub fn hash(&self) -> u64 {
+        let mut hash = 0u64;
+        let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
+        for (launch, _) in &self.program.launches {
+            add(launch.kernel.digest());
+            for (name, value) in &launch.constants {
+                name.bytes().for_each(|byte| add(u64::from(byte)));
+                add(value.to_bits());
+            }
+            launch.grid.iter().chain(&launch.params).for_each(|&word| add(u64::from(word)));
+            for span in &launch.memory {
+                add(u64::from(span.storage.0));
+                add(span.offset);
+            }
+        }
+        for (arena, bytes) in self.layout.arenas() {
+            add(u64::from(arena.index));
+            add(u64::from(arena.persistent));
+            add(bytes);
+        }
+        for region in &self.layout.regions {
+            add(u64::from(region.arena.index));
+            add(u64::from(region.arena.persistent));
+            add(region.offset);
+        }
+        hash
+    }
+
+    /// The error for a plan that needs more than it may; `help` says what would fit.
+    pub(super) fn over_budget(&self, Bytes(budget): Bytes, what: &str, help: String) -> Error {
+        Error::OverBudget {
+            what: what.to_owned(),
+            needed: self.footprint().total(),
+            budget,
+            peak_at: self.peak.at.clone(),
+            largest: self.largest_at_peak(3),
+            help,
+        }
+    }
+
+    /// The largest storages alive at the peak, as text.
+    pub(crate) fn largest_at_peak(&self, count: usize) -> String {
+        let mut alive: Vec<&Storage> =
+            self.program.storages.iter().filter(|s| s.alive_at(self.peak.position)).collect();
+        alive.sort_by_key(|s| std::cmp::Reverse(s.bytes));
+        let text = |s: &&Storage| format!("`{}` {}", s.name, Bytes(s.bytes));
+        alive.iter().take(count).map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Bytes of each class alive at the peak, in the order of [`Class::ALL`].
+    pub fn class_bytes(&self) -> [(Class, u64); 6] {
+        Class::ALL.map(|class| (class, self.peak.classes.get(&class).copied().unwrap_or(0)))
+    }
+}
+
+/// A plan without its dispatches: variants are compared as such, and the chosen one is lowered.
+pub(super) struct Packed(Plan);
+
+impl Packed {
+    /// Bytes of everything that a session creates for it.
+    pub(super) fn total(&self) -> u64 {
+        self.0.footprint().total()
+    }
+
+    /// The pipeline's end.
+    pub(super) fn lower(self) -> Result<Plan> {
+        let Self(mut plan) = self;
+        plan.program.lower(&plan.limits)?;
+        Ok(plan)
+    }
+}
+
+/// Maximum extra memory for fused updates: 1/500 of the plan, or 4 KiB.
+const MOST_FOR_FUSED_UPDATES: (u64, u64) = (500, 4 << 10);
+
+/// A program with fused updates, compared with the same one without.
+struct Fused {
+    program: Program,
+    /// Lower bound on arenas and uniforms.
+    needs: u64,
+    /// Whether that is more than without.
+    more: bool,
+}
+
+/// `None` where no updates can be fused, or where the gradients that wait for each other would cost more than
+/// [`MOST_FOR_FUSED_UPDATES`].
+fn with_fused_updates(program: &Program, limits: &Limits, settings: &Settings) -> Result<Option<Fused>> {
+    let Some(graph) = passes::fuse_updates(&program.graph, &program.views, limits)? else { return Ok(None) };
+    let views = Views::of(&graph, program.views.has_parts());
+    let fused = Program::assign(graph, views, program.order.clone(), limits, settings.in_place)?;
+    let needs = |program: &Program| -> Result<u64> {
+        Ok(program.lower_bound(limits)? + program.dispatches as u64 * PARAMS_SLOT)
+    };
+    let (before, after) = (needs(program)?, needs(&fused)?);
+    let (share, least) = MOST_FOR_FUSED_UPDATES;
+    let fused = Fused { program: fused, needs: after, more: after > before };
+    Ok((after <= before + least.max(before / share)).then_some(fused))
+}

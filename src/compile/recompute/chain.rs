@@ -1,0 +1,190 @@
+//! The best checkpoints of a chain under a number of bytes, by dynamic programming over all of them: Revolve (Griewank &
+//! Walther 2000) for stages that differ in time and size.
+
+use super::script::Fate;
+
+/// A stage of a chain: what it costs to run, and to keep what it starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stage {
+    /// Time of the forward operations.
+    pub seconds: f64,
+    /// Bytes of the tensor that it starts from.
+    pub bytes: u64,
+}
+
+/// Parts that the bytes are counted in: a table has as many columns.
+const UNITS: usize = 48;
+
+/// The least time for reversing a chain, and how.
+pub(super) struct Chain<'a> {
+    stages: &'a [Stage],
+    /// Units of what each stage starts from, rounded up.
+    units: Vec<usize>,
+    /// Time of all stages before each.
+    before: Vec<f64>,
+    room: usize,
+    /// For each first and last stage and each number of units the least time, and what is kept first: a stage's start, or
+    /// nothing.
+    table: Vec<(f64, Option<usize>)>,
+}
+
+impl<'a> Chain<'a> {
+    /// Solves for `bytes` beside what the first stage starts from, which stays.
+    pub(super) fn new(stages: &'a [Stage], bytes: u64) -> Self {
+        let unit = bytes.div_ceil(UNITS as u64).max(1);
+        let units = stages.iter().map(|stage| stage.bytes.div_ceil(unit) as usize).collect();
+        Self::counted(stages, units, (bytes / unit) as usize)
+    }
+
+    fn counted(stages: &'a [Stage], units: Vec<usize>, room: usize) -> Self {
+        let mut before = vec![0.0];
+        for stage in stages {
+            before.push(before[before.len() - 1] + stage.seconds);
+        }
+        let count = stages.len();
+        let mut chain =
+            Self { stages, units, before, room, table: vec![(0.0, None); count * count * (room + 1)] };
+        for length in 2..=count {
+            for first in 0..=count - length {
+                for room in 0..=room {
+                    let last = first + length - 1;
+                    let at = chain.at(first, last, room);
+                    chain.table[at] = chain.best(first, last, room);
+                }
+            }
+        }
+        chain
+    }
+
+    fn at(&self, first: usize, last: usize, room: usize) -> usize {
+        (first * self.stages.len() + last) * (self.room + 1) + room
+    }
+
+    fn least(&self, first: usize, last: usize, room: usize) -> f64 {
+        self.table[self.at(first, last, room)].0
+    }
+
+    /// Either nothing is kept on the way to the last stage, or what stage `k` starts from is, until all behind it is done.
+    fn best(&self, first: usize, last: usize, room: usize) -> (f64, Option<usize>) {
+        let run = |to: usize| self.before[to] - self.before[first];
+        let mut best = (run(last) + self.least(first, last - 1, room), None);
+        for k in first + 1..=last {
+            if self.units[k] <= room {
+                let right = self.least(k, last, room - self.units[k]);
+                let time = run(k) + right + self.least(first, k - 1, room);
+                // Of equals the one that keeps.
+                if time <= best.0 {
+                    best = (time, Some(k));
+                }
+            }
+        }
+        best
+    }
+
+    /// Time of all forward runs that a reversal takes, the last stage's own not counted.
+    #[cfg(test)]
+    fn seconds(&self) -> f64 {
+        self.least(0, self.stages.len() - 1, self.room)
+    }
+
+    /// For the start of each stage: kept by the forward pass, kept by a later run, or never.
+    pub(super) fn fates(&self) -> Vec<Fate> {
+        let mut fates = vec![Fate::Each; self.stages.len()];
+        let Some(last) = self.stages.len().checked_sub(1) else { return fates };
+        fates[0] = Fate::Keep;
+        let mut open = vec![(0, last, self.room, Fate::Keep)];
+        while let Some((first, last, room, fate)) = open.pop() {
+            if first >= last {
+                continue;
+            }
+            match self.table[self.at(first, last, room)].1 {
+                Some(k) => {
+                    fates[k] = fate;
+                    open.push((k, last, room - self.units[k], fate));
+                    open.push((first, k - 1, room, Fate::Once));
+                }
+                None => open.push((first, last - 1, room, Fate::Once)),
+            }
+        }
+        fates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+
+    fn choose(n: u64, k: u64) -> u64 {
+        (0..k).fold(1, |product, i| product * (n - i) / (i + 1))
+    }
+
+    /// Griewank & Walther's: `r l - C(s + r, r - 1)` forward steps for `l` stages with `s` states kept, the first among
+    /// them; `r` the least with `C(s + r, s) ≥ l`.
+    fn revolve(l: u64, s: u64) -> u64 {
+        let r = (0..).find(|&r| choose(s + r, s) >= l).expect("binomials grow");
+        if r == 0 { 0 } else { r * l - choose(s + r, r - 1) }
+    }
+
+    #[test]
+    fn uniform_chains_match_revolve() {
+        for length in 1..=24 {
+            let stages = vec![Stage { seconds: 1.0, bytes: 10 }; length];
+            for kept in 1..=8 {
+                let chain = Chain::counted(&stages, vec![1; length], kept - 1);
+                assert_eq!(
+                    chain.seconds(),
+                    revolve(length as u64, kept as u64) as f64,
+                    "{length} stages, {kept} kept"
+                );
+            }
+        }
+    }
+
+    /// Every way to reverse a chain, by trying all of them: from a state that is kept, run on to any later stage, keep what
+    /// it starts from if there is room, reverse what lies behind, and go on with what is left.
+    fn brute(stages: &[Stage], first: usize, last: usize, room: u64) -> f64 {
+        if first == last {
+            return 0.0;
+        }
+        let run = |to: usize| stages[first..to].iter().map(|stage| stage.seconds).sum::<f64>();
+        let direct = run(last) + brute(stages, first, last - 1, room);
+        let keep = (first + 1..=last).filter(|&k| stages[k].bytes <= room).map(|k| {
+            run(k) + brute(stages, k, last, room - stages[k].bytes) + brute(stages, first, k - 1, room)
+        });
+        keep.fold(direct, f64::min)
+    }
+
+    #[test]
+    fn chain_schedules_match_brute_force() {
+        for seed in 0..24 {
+            let key = random::key(seed, "chain");
+            let length = 2 + (seed as usize % 11).min(10);
+            let stage = |i: usize| Stage {
+                seconds: 1.0 + (random::bits(key, i as u64) % 9) as f64,
+                bytes: 1 + random::bits(key, 100 + i as u64) % 5,
+            };
+            let stages: Vec<Stage> = (0..length).map(stage).collect();
+            for room in [0, 3, 6] {
+                let units = stages.iter().map(|stage| stage.bytes as usize).collect();
+                let chain = Chain::counted(&stages, units, room);
+                let least = brute(&stages, 0, length - 1, room as u64);
+                assert_eq!(chain.seconds(), least, "seed {seed}, {length} stages, room {room}");
+            }
+        }
+    }
+
+    #[test]
+    fn fates_follow_the_available_memory() {
+        let stages = vec![Stage { seconds: 1.0, bytes: 1 << 20 }; 12];
+        let all = Chain::new(&stages, 48 << 20).fates();
+        assert_eq!(all, vec![Fate::Keep; 12]);
+        let none = Chain::new(&stages, 1 << 10).fates();
+        assert_eq!((none[0], &none[1..]), (Fate::Keep, &vec![Fate::Each; 11][..]));
+        // Sizes are rounded up to units of the room: two states and a half leave room for two.
+        let some = Chain::new(&stages, 5 << 19).fates();
+        let count = |fate: Fate| some.iter().filter(|&&other| other == fate).count();
+        assert_eq!(count(Fate::Keep), 3);
+        assert!(count(Fate::Once) > 0 && count(Fate::Each) > 0, "{some:?}");
+    }
+}

@@ -1,0 +1,194 @@
+//! What the search believes against what programs need.
+
+use super::*;
+use crate::compile::{PlanOptions, TrainStep};
+use crate::graph::Node;
+use crate::models::{Model, ModelOptions};
+use frontier::Heights;
+
+fn small(name: &str) -> TrainStep {
+    let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
+    let model =
+        Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() });
+    model.expect("known").train_step(64).expect("valid")
+}
+
+fn bench(step: &TrainStep, limits: &Limits, fuse: bool) -> Bench {
+    let options = PlanOptions { rebuild: false, fuse, ..PlanOptions::default() };
+    let graph = step.training_graph(&options, limits).expect("valid");
+    Bench::new(graph, limits, &Roofline::default(), fuse).expect("valid")
+}
+
+#[test]
+fn measured_peaks_match_the_programs() {
+    let (mut lower, mut joined) = (0, 0);
+    for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
+        for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
+            // Convolutions with their norm as one where neither waits.
+            let bench = bench(&small(name), &limits, limits.name == "nvidia");
+            let points = bench.frontier(Heights::Few);
+            lower += usize::from(points.len() > 1);
+            for point in points.iter().step_by(points.len().div_ceil(12)) {
+                let program = bench.program(&point.fates, &limits).expect("it can be built");
+                let bound = program.lower_bound(&limits).expect("a bound") - program.persistent_bytes();
+                assert_eq!(bound, point.peak, "{name} for {}", limits.name);
+                let both = |node: &&Node| node.op.name().starts_with("conv2d+batch_norm");
+                joined += program.graph.nodes.iter().filter(both).count();
+            }
+        }
+    }
+    // In small networks nothing is lower than the gradient of the largest weight.
+    assert!(lower >= 6, "only {lower} plans could be lowered");
+    assert!(joined >= 3, "only {joined} convolutions run again with their norm");
+}
+
+#[test]
+fn every_rule_lowers_the_peak() {
+    let limits = Limits::default();
+    let bench = bench(&small("resnet18"), &limits, false);
+    let peak = |how: Recompute| {
+        let program = bench.program(&bench.by_rule(how).expect("valid"), &limits).expect("it can be built");
+        program.lower_bound(&limits).expect("a bound")
+    };
+    let off = peak(Recompute::Off);
+    let rules = [
+        Recompute::Every(1),
+        Recompute::Every(3),
+        Recompute::Sqrt,
+        Recompute::Policy,
+        Recompute::Named(&["layer1.0"]),
+    ];
+    for rule in rules {
+        assert!(peak(rule) < off, "{rule:?} saves nothing");
+    }
+    let error = bench.by_rule(Recompute::Named(&["layer9"])).map(|_| ()).expect_err("there is no such layer");
+    assert!(error.to_string().contains("no layer `layer9`"), "{error}");
+}
+
+/// A residual block is one layer.
+#[test]
+fn residual_blocks_are_layers() {
+    let limits = Limits::default();
+    let bench = bench(&small("resnet18"), &limits, false);
+    let kept = |how: Recompute| {
+        let fates = bench.by_rule(how).expect("valid");
+        let slots = select::candidates(&bench.tape);
+        slots.iter().filter(|&&slot| fates[slot] == Fate::Keep).count()
+    };
+    let all = select::candidates(&bench.tape).len();
+    let (one, two) = (kept(Recompute::Every(1)), kept(Recompute::Every(2)));
+    // What blocks hand on, and the last segment: one block of the eight, or two of them.
+    assert!(one.max(two) < all / 2 && one != two, "{one} and {two} of {all}");
+    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    // The stem, eight blocks and the last product.
+    assert_eq!(layers.stages.len(), 10);
+}
+
+/// What runs a second time in a program, in modelled seconds.
+fn again_s(bench: &Bench, program: &Program) -> f64 {
+    Work::of(&bench.graph, &program.graph, &Roofline::default()).again_s
+}
+
+#[test]
+fn measured_times_match_the_programs() {
+    let limits = Limits::default();
+    for name in ["resnet18", "mobilenet-v2"] {
+        let bench = bench(&small(name), &limits, false);
+        let points = bench.frontier(Heights::Few);
+        let step_s = bench.graph.seconds(&Roofline::default());
+        assert!(
+            points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
+            "{name}: {points:?}"
+        );
+        for point in points {
+            let taken = again_s(&bench, &bench.program(&point.fates, &limits).expect("it can be built"));
+            assert!((taken - point.again_s).abs() < 1e-9 * step_s, "{name}: {taken} and {}", point.again_s);
+        }
+    }
+}
+
+#[test]
+fn fastest_point_that_fits_is_taken() {
+    let limits = Limits::default();
+    let bench = bench(&small("resnet18"), &limits, false);
+    let points = bench.frontier(Heights::Few);
+    let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
+    let total = |point: &Point| {
+        let program = bench.program(&point.fates, &limits).expect("it can be built");
+        Plan::lay_out(program, &limits, &settings).expect("planned").total()
+    };
+    let totals: Vec<u64> = points.iter().map(total).collect();
+    for &budget in totals.iter().step_by(totals.len().div_ceil(6)) {
+        let fits = points.iter().zip(&totals).filter(|(_, total)| **total <= budget);
+        let least = fits.map(|(point, _)| point.again_s).fold(f64::INFINITY, f64::min);
+        let plan = bench.cheapest(budget, Heights::Few, &limits, &settings).expect("planned");
+        let taken = again_s(&bench, &plan.program);
+        assert!(taken <= least * (1.0 + 1e-9), "{budget} bytes: {taken} where {least} is enough");
+    }
+}
+
+/// A chain of equal layers, whose best checkpoints are known: the search is nowhere slower than they are.
+#[test]
+fn search_is_never_slower_than_optimal_checkpoints() {
+    let limits = Limits::default();
+    let bench = bench(&deep(40), &limits, false);
+    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    let points = bench.frontier(Heights::Few);
+    let most = points.iter().map(|point| point.peak).max().expect("some");
+    let (mut writer, mut meter, mut compared) =
+        (Writer::new(&bench.tape), measure::Meter::new(&bench.tape), 0);
+    for part in 4..20 {
+        let room = most * part / 20;
+        let fates =
+            layers.fates(&chain::Chain::new(&layers.stages, room), &vec![Fate::Keep; bench.tape.slots.len()]);
+        let Ok(script) = writer.write(&fates) else { continue };
+        let checkpoints = meter.measure(script, 0);
+        let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);
+        let Some(least) = fits.map(|point| point.again_s).min_by(f64::total_cmp) else { continue };
+        let limit = checkpoints.again_s * (1.0 + 1e-9);
+        assert!(least <= limit, "{} bytes: {least} s, checkpoints take {limit}", checkpoints.peak);
+        compared += 1;
+    }
+    assert!(compared >= 10, "only {compared} heights were compared");
+}
+
+/// Checkpoints of the chain reach heights that dropping one result after the other does not.
+#[test]
+fn checkpoints_of_the_chain_lower_the_peak() {
+    let bench = bench(&deep(90), &Limits::default(), false);
+    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    let most = search::Search::new(&bench.tape, 0, 1).now.peak;
+    let least = |layers: Option<&Layers>| {
+        let points = search::Search::new(&bench.tape, most * 6 / 40, 3_000_000).run(layers);
+        points.iter().map(|point| point.peak).min().expect("some")
+    };
+    let (with, without) = (least(Some(&layers)), least(None));
+    assert!(with * 100 < without * 90, "{with} bytes with the chain, {without} without");
+}
+
+/// Greedy choices, taken back in part and made again, take two thirds of their time.
+#[test]
+fn search_improves_greedy_choices() {
+    let bench = bench(&small("resnet18"), &Limits::default(), false);
+    let layers = Layers::of(&bench.tape, &bench.graph);
+    let most = search::Search::new(&bench.tape, 0, 1).now.peak;
+    let points = search::Search::new(&bench.tape, most * 24 / 40, 4_000_000).run(layers.as_ref());
+    let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
+    let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
+    let share = least / bench.graph.seconds(&Roofline::default());
+    assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
+}
+
+/// Equal layers whose activations are most of what they need.
+fn deep(layers: usize) -> TrainStep {
+    use crate::graph::{Init, Params};
+    let params = Params::new(0);
+    let weights: Vec<_> =
+        (0..layers).map(|i| params.add(&format!("w{i}"), [64, 64], Init::fan_in(64))).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [4096, 64]);
+        let y = weights.iter().fold(x, |x, w| x.matmul(&trace.param(w)).tanh());
+        y.square().mean(&[])
+    });
+    step.expect("valid")
+}

@@ -1,0 +1,62 @@
+//! Which operations must come before which.
+
+use std::collections::BTreeSet;
+
+use crate::compile::analysis::Views;
+use crate::graph::{Graph, Op};
+
+/// For each node, those that come right before and right after it.
+pub(super) struct Dependencies {
+    pub(super) before: Vec<BTreeSet<usize>>,
+    pub(super) after: Vec<BTreeSet<usize>>,
+}
+
+impl Dependencies {
+    pub(super) fn of(graph: &Graph, views: &Views) -> Self {
+        let count = graph.nodes.len();
+        let mut edges = Self { before: vec![BTreeSet::new(); count], after: vec![BTreeSet::new(); count] };
+        let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
+        for (n, node) in graph.nodes.iter().enumerate() {
+            node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
+        }
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
+        let mut roots = views.roots();
+        // A weight in another type stands for the weight: its update waits for those who read the copy.
+        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(_))) {
+            let (from, to) = (node.inputs[0], node.outputs[0]);
+            if graph.value(from).class.is_persistent() {
+                let weight = roots[from.index()];
+                roots.iter_mut().filter(|root| **root == to).for_each(|root| *root = weight);
+            }
+        }
+        for (n, node) in graph.nodes.iter().enumerate() {
+            for id in &node.inputs {
+                readers[roots[id.index()].index()].push(n);
+                if let Some(p) = producer[id.index()] {
+                    edges.add(p, n);
+                }
+            }
+        }
+        // What changes a value in place waits for everyone who reads the old one.
+        for (n, node) in graph.nodes.iter().enumerate() {
+            for &position in node.op.mutates() {
+                for &reader in &readers[roots[node.inputs[position].index()].index()] {
+                    // Of two that change it, the later one waits.
+                    let changes = graph.nodes[reader].op.mutates().iter().any(|&other| {
+                        roots[graph.nodes[reader].inputs[other].index()]
+                            == roots[node.inputs[position].index()]
+                    });
+                    if reader < n || (reader > n && !changes) {
+                        edges.add(reader, n);
+                    }
+                }
+            }
+        }
+        edges
+    }
+
+    fn add(&mut self, before: usize, after: usize) {
+        self.before[after].insert(before);
+        self.after[before].insert(after);
+    }
+}

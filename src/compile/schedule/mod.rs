@@ -1,0 +1,131 @@
+//! The order of operations. Any order that respects the dependencies computes the same bits; the one with the lowest peak
+//! is taken, so that a gradient is consumed by its update at once and a part is cut out of a whole only when it is needed.
+
+mod dependencies;
+mod improve;
+
+use std::collections::BTreeSet;
+
+use crate::compile::analysis::{Effects, Live, Views, peak};
+use crate::graph::{Graph, Op, Phase};
+use dependencies::Dependencies;
+
+/// How the next of the operations that are ready is chosen.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// As given, but what does not let memory grow comes first: a gradient waits for nothing that its update needs.
+    FreeFirst,
+    /// What lets memory grow least.
+    GrowLeast,
+}
+
+/// Positions of `graph.nodes` in the order they run; with `reorder` off, as traced.
+pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize> {
+    let traced: Vec<usize> = (0..graph.nodes.len()).collect();
+    if !reorder {
+        return traced;
+    }
+    let dependencies = Dependencies::of(graph, views);
+    let effects = Effects::of(graph, views);
+    let wanted = on_demand(graph, &dependencies);
+    let list = |rule, start: &[usize]| by_rule(&effects, &dependencies, rule, start);
+    let candidates = [
+        list(Rule::FreeFirst, &traced),
+        list(Rule::GrowLeast, &traced),
+        traced,
+        list(Rule::FreeFirst, &wanted),
+        wanted,
+    ];
+    // The first of equals: nearest to what was traced.
+    let best = candidates.into_iter().min_by_key(|order| peak(&effects, order));
+    late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
+}
+
+/// Weights become another type right in front of their readers, for which their updates wait.
+fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
+    let mut maker: Vec<Option<usize>> = vec![None; graph.values.len()];
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let from = node.inputs.first().map(|id| id.index());
+        let passes = match node.op {
+            Op::Cast(_) => from.is_some_and(|from| graph.values[from].class.is_persistent()),
+            Op::Reshape(_) => from.is_some_and(|from| maker[from].is_some()),
+            _ => false,
+        };
+        if passes {
+            maker[node.outputs[0].index()] = Some(n);
+        }
+    }
+    let mut waits = vec![false; graph.nodes.len()];
+    maker.iter().flatten().for_each(|&n| waits[n] = true);
+    let (all, rest): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|&n| waits[n]);
+    if all.is_empty() {
+        return rest;
+    }
+    let mut late = Vec::with_capacity(all.len() + rest.len());
+    for n in rest {
+        for m in graph.nodes[n].inputs.iter().filter_map(|id| maker[id.index()]) {
+            // A view stands behind what it is a view of.
+            let behind = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
+            for m in behind.into_iter().chain([m]) {
+                if std::mem::replace(&mut waits[m], false) {
+                    late.push(m);
+                }
+            }
+        }
+        late.push(n);
+    }
+    late.extend(all.into_iter().filter(|&m| waits[m]));
+    late
+}
+
+/// The backward pass and the updates as traced; of the forward pass nothing before they need it. Where a part of the loss
+/// can be differentiated before the next part is computed, as in [`Tensor::linear_cross_entropy`], this does so.
+///
+/// [`Tensor::linear_cross_entropy`]: crate::graph::Tensor::linear_cross_entropy
+fn on_demand(graph: &Graph, dependencies: &Dependencies) -> Vec<usize> {
+    let count = graph.nodes.len();
+    let later = (0..count).filter(|&n| graph.nodes[n].phase != Phase::Forward);
+    let mut seen = vec![false; count];
+    let mut order = Vec::with_capacity(count);
+    for wanted in later.chain(0..count) {
+        let mut stack = vec![(wanted, false)];
+        while let Some((n, complete)) = stack.pop() {
+            if complete {
+                order.push(n);
+            } else if !std::mem::replace(&mut seen[n], true) {
+                stack.push((n, true));
+                stack.extend(dependencies.before[n].iter().rev().map(|&before| (before, false)));
+            }
+        }
+    }
+    order
+}
+
+/// List scheduling; `start` is an order of all operations.
+fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule, start: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; start.len()];
+    start.iter().enumerate().for_each(|(position, &n)| place[n] = position);
+    let mut waiting: Vec<usize> = dependencies.before.iter().map(BTreeSet::len).collect();
+    let ready = (0..waiting.len()).filter(|&n| waiting[n] == 0);
+    let mut ready: BTreeSet<(usize, usize)> = ready.map(|n| (place[n], n)).collect();
+    let mut live = Live::new(effects);
+    let mut order = Vec::with_capacity(waiting.len());
+    while let Some(&first) = ready.iter().next() {
+        let growths = ready.iter().map(|&(place, n)| (live.growth(n), (place, n)));
+        let next = match rule {
+            Rule::FreeFirst => growths.filter(|(growth, _)| *growth <= 0).min(),
+            Rule::GrowLeast => growths.min(),
+        };
+        let next = next.map_or(first, |(_, n)| n);
+        ready.remove(&next);
+        live.run(next.1);
+        order.push(next.1);
+        for &after in &dependencies.after[next.1] {
+            waiting[after] -= 1;
+            if waiting[after] == 0 {
+                ready.insert((place[after], after));
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,123 @@
+//! Every buffer that a session creates, in bytes: what it creates is this, exactly.
+
+use std::collections::BTreeMap;
+
+use crate::compile::Plan;
+use crate::graph::{Class, Graph};
+use crate::limits::ALIGNMENT;
+
+/// Each input has this many staging buffers, so that the next batch is written while a step runs.
+pub const STAGING_SLOTS: u64 = 2;
+/// Losses that may be on their way from the device at once.
+pub const LOSS_RING: u64 = 4;
+/// Bytes of a dispatch's `Params`: the largest alignment that WebGPU demands of uniforms.
+pub const PARAMS_SLOT: u64 = 256;
+/// Largest size of the two buffers through which parameters travel to and from the device.
+pub const TRANSFER_BYTES: u64 = 128 << 10;
+/// Buffers for each direction through which tensors move to and from the host's memory: the host fills or reads one while the
+/// device works on the other.
+pub const OFFLOAD_SLOTS: u64 = 2;
+/// Each of them holds this share of what is moved in a step, within the bounds that follow.
+const OFFLOAD_SHARE: u64 = 32;
+const OFFLOAD_LEAST: u64 = 64 << 10;
+const OFFLOAD_MOST: u64 = 8 << 20;
+
+/// Bytes of the buffers of a session, by purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Parameters and optimizer state.
+    pub persistent: u64,
+    /// Everything that lives within a step; programs of one session share it.
+    pub step: u64,
+    /// `Params` of every dispatch.
+    pub uniforms: u64,
+    /// Inputs on their way to the device.
+    pub staging: u64,
+    /// Outputs on their way back.
+    pub readback: u64,
+    /// Parameters on their way to and from the device.
+    pub transfer: u64,
+    /// Offloaded tensors on their way between the device and the host's memory: two buffers for each direction.
+    pub offload: u64,
+    /// Bytes in the host's memory for tensors that are not kept on the device. They do not count in the total.
+    pub host: u64,
+}
+
+impl Footprint {
+    /// The buffers of one session over these plans. They must share their parameters.
+    pub fn of(plans: &[&Plan]) -> Self {
+        let persistent = Self::widest(plans, |plan| &plan.layout.persistent);
+        let step = Self::widest(plans, |plan| &plan.layout.step);
+        let mut total = Self {
+            persistent: persistent.iter().sum(),
+            step: step.iter().sum(),
+            transfer: 2 * transfer_bytes(&persistent),
+            offload: 2 * OFFLOAD_SLOTS * offload_piece(plans),
+            host: host_bytes(plans).values().sum(),
+            ..Self::default()
+        };
+        for plan in plans {
+            total.uniforms += uniform_bytes(plan);
+            total.staging += STAGING_SLOTS * input_bytes(plan.graph());
+            total.readback += readback_bytes(plan);
+        }
+        total
+    }
+
+    /// All of it but what the host keeps.
+    pub fn total(&self) -> u64 {
+        let moving = self.staging + self.readback + self.transfer + self.offload;
+        self.persistent + self.step + self.uniforms + moving
+    }
+
+    /// For each arena the largest that any of the plans wants.
+    pub(crate) fn widest(plans: &[&Plan], arenas: impl Fn(&Plan) -> &Vec<u64>) -> Vec<u64> {
+        let count = plans.iter().map(|plan| arenas(plan).len()).max().unwrap_or(0);
+        let size = |i: usize| plans.iter().filter_map(|plan| arenas(plan).get(i).copied()).max().unwrap_or(0);
+        (0..count).map(size).collect()
+    }
+}
+
+/// Bytes that the host keeps for a session, by name: programs share them.
+pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (name, bytes) in plans.iter().flat_map(|plan| plan.program.host_bytes()) {
+        let most: &mut u64 = all.entry(name.to_owned()).or_default();
+        *most = bytes.max(*most);
+    }
+    all
+}
+
+/// Bytes of each buffer through which tensors move to and from the host's memory: a small share of what is moved, so that
+/// they take little, and no more than it takes to hide the cost of a submit.
+pub(crate) fn offload_piece(plans: &[&Plan]) -> u64 {
+    let host = |plan: &&Plan| plan.program.host_bytes().values().sum();
+    let moved: u64 = plans.iter().map(host).max().unwrap_or(0);
+    let piece = (moved / OFFLOAD_SHARE).clamp(OFFLOAD_LEAST.min(moved), OFFLOAD_MOST);
+    piece.next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of each of the two transfer buffers.
+pub(crate) fn transfer_bytes(persistent: &[u64]) -> u64 {
+    persistent.iter().copied().max().unwrap_or(0).min(TRANSFER_BYTES)
+}
+
+/// Bytes of a program's `Params` buffer.
+pub(crate) fn uniform_bytes(plan: &Plan) -> u64 {
+    plan.program.dispatches as u64 * PARAMS_SLOT
+}
+
+fn input_bytes(graph: &Graph) -> u64 {
+    graph.values.iter().filter(|v| v.class == Class::Input).map(|v| v.bytes()).sum()
+}
+
+/// A training step's first output, the loss, goes through a ring; the others are read one at a time.
+fn readback_bytes(plan: &Plan) -> u64 {
+    let bytes = |i: usize| plan.graph().value(plan.graph().outputs[i].1).bytes();
+    (0..plan.graph().outputs.len()).map(|i| bytes(i) * readback_slots(plan, i)).sum()
+}
+
+/// How many readback buffers output `i` has.
+pub(crate) fn readback_slots(plan: &Plan, i: usize) -> u64 {
+    if i == 0 && plan.optimizer.is_some() { LOSS_RING } else { 1 }
+}

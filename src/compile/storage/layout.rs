@@ -1,0 +1,128 @@
+//! Where each storage lies: what lives from step to step in arenas of its own, the rest packed by lifetime.
+
+use super::program::{Program, Storage};
+use crate::error::Result;
+use crate::limits::{ALIGNMENT, Limits};
+use crate::memory::planner::{self, Certificate, Effort, Item, Options, Problem};
+
+/// A buffer of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arena {
+    /// Holds parameters and optimizer state, which outlive the step.
+    pub persistent: bool,
+    /// Counts the buffers of its kind.
+    pub index: u32,
+}
+
+impl std::fmt::Display for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", if self.persistent { "persistent" } else { "step" }, self.index)
+    }
+}
+
+/// A place for a storage: all that a kernel ever sees of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Which buffer.
+    pub arena: Arena,
+    /// Where in it, a multiple of [`ALIGNMENT`].
+    pub offset: u64,
+}
+
+/// A region for each storage, and the sizes of all arenas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// One for each of [`Program::storages`].
+    pub regions: Vec<Region>,
+    /// Bytes of each persistent arena.
+    pub persistent: Vec<u64>,
+    /// Bytes of each step arena.
+    pub step: Vec<u64>,
+    /// Unused bytes behind each step storage, written with a pattern that debug runs check.
+    pub guard_bytes: u64,
+}
+
+/// What lives within the step, as a packing problem: one item for each storage that is not persistent, in their order.
+pub(in crate::compile) fn step_problem(
+    program: &Program,
+    limits: &Limits,
+    reuse: bool,
+    guard_bytes: u64,
+) -> Problem {
+    let end = program.order.len() as u64 + 1;
+    let item = |storage: &Storage| {
+        let (from, to) = if reuse { (storage.first as u64, storage.last as u64 + 1) } else { (0, end) };
+        Item::new(storage.name.clone(), from, to, storage.bytes + guard_bytes).aligned(ALIGNMENT)
+    };
+    let items = program.storages.iter().filter(|s| !s.persistent).map(item).collect();
+    Problem { items, max_arena: Some(limits.max_buffer / ALIGNMENT * ALIGNMENT), max_item: None }
+}
+
+impl Layout {
+    pub(in crate::compile) fn pack(
+        program: &Program,
+        limits: &Limits,
+        reuse: bool,
+        guard_bytes: u64,
+    ) -> Result<(Self, Certificate)> {
+        let storages = &program.storages;
+        let everywhere = Region { arena: Arena { persistent: true, index: 0 }, offset: 0 };
+        let mut layout = Self {
+            regions: vec![everywhere; storages.len()],
+            persistent: Vec::new(),
+            step: Vec::new(),
+            guard_bytes,
+        };
+        layout.place_persistent(storages, limits);
+        let transient: Vec<usize> = (0..storages.len()).filter(|&i| !storages[i].persistent).collect();
+        let problem = step_problem(program, limits, reuse, guard_bytes);
+        let options = Options { effort: Effort::Balanced, ..Options::default() };
+        let packing = planner::solve(&problem, &options)?;
+        for (&i, placement) in transient.iter().zip(&packing.solution.placements) {
+            let arena = Arena { persistent: false, index: placement.arena };
+            layout.regions[i] = Region { arena, offset: placement.offset };
+        }
+        layout.step = packing.solution.arenas.clone();
+        Ok((layout, packing.certificate))
+    }
+
+    /// One behind the other, on to the next buffer where one is full: programs over the same parameters agree. What lies
+    /// behind another is placed with it.
+    fn place_persistent(&mut self, storages: &[Storage], limits: &Limits) {
+        let mut bytes: Vec<u64> = storages.iter().map(|s| s.bytes).collect();
+        for storage in storages {
+            if let Some((first, start)) = storage.behind {
+                bytes[first.0 as usize] = start + storage.bytes;
+            }
+        }
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+            if let Some((first, start)) = storage.behind {
+                let Region { arena, offset } = self.regions[first.0 as usize];
+                self.regions[i] = Region { arena, offset: offset + start };
+                continue;
+            }
+            match self.persistent.last() {
+                Some(used) if used + bytes[i] <= limits.max_buffer => {}
+                _ => self.persistent.push(0),
+            }
+            let index = self.persistent.len() - 1;
+            let arena = Arena { persistent: true, index: index as u32 };
+            self.regions[i] = Region { arena, offset: self.persistent[index] };
+            self.persistent[index] += bytes[i];
+        }
+    }
+
+    /// Bytes that live from step to step.
+    pub fn persistent_bytes(&self) -> u64 {
+        self.persistent.iter().sum()
+    }
+
+    /// Every arena with its size in bytes.
+    pub fn arenas(&self) -> impl Iterator<Item = (Arena, u64)> {
+        let kind = |persistent: bool| {
+            move |(index, bytes): (usize, &u64)| (Arena { persistent, index: index as u32 }, *bytes)
+        };
+        let persistent = self.persistent.iter().enumerate().map(kind(true));
+        persistent.chain(self.step.iter().enumerate().map(kind(false)))
+    }
+}

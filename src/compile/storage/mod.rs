@@ -1,0 +1,15 @@
+//! A storage for every value, the dispatches on those storages, and the bytes of everything that a session creates.
+
+mod footprint;
+mod layout;
+mod offload;
+mod persistent;
+mod program;
+
+pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
+#[cfg(feature = "gpu")]
+pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_bytes};
+pub(super) use layout::step_problem;
+pub use layout::{Arena, Layout, Region};
+pub use offload::{Activations, Offload};
+pub use program::{Program, Span, Storage, StorageId, Transfer};

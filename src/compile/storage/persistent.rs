@@ -1,0 +1,83 @@
+//! What lives from step to step: the first storages of every program.
+
+use std::collections::BTreeMap;
+
+use super::program::{Program, Span, Storage, StorageId};
+use crate::compile::passes::{is_small, small_states};
+use crate::error::Result;
+use crate::graph::{Class, ValueId};
+use crate::limits::Limits;
+
+impl Program {
+    /// Parameters first, used or not, so that every program over the same parameters places them alike; behind them state,
+    /// that of small parameters first.
+    pub(in crate::compile) fn add_persistent(&mut self, limits: &Limits) -> Result<()> {
+        let mut by_name: BTreeMap<String, ValueId> = BTreeMap::new();
+        for (id, value) in self.graph.ids() {
+            if value.class == Class::Parameter {
+                by_name.insert(value.name.clone(), id);
+            }
+        }
+        let mut last = None;
+        for param in self.graph.parameters.clone() {
+            let storage = match by_name.get(param.name()) {
+                Some(id) => self.new_storage(*id, 0, usize::MAX, limits)?,
+                None => {
+                    let bytes = param.shape().numel().saturating_mul(4);
+                    let name = param.name().to_owned();
+                    self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?
+                }
+            };
+            if is_small(&param) {
+                last = self.lay_behind(last, storage, limits);
+            }
+        }
+        for kind in small_states(&self.graph) {
+            let mut last = None;
+            for id in kind {
+                let storage = self.new_storage(id, 0, usize::MAX, limits)?;
+                last = self.lay_behind(last, storage, limits);
+            }
+        }
+        let states = self.graph.ids().filter(|(_, v)| v.class == Class::Optimizer && !v.offloaded);
+        let states: Vec<ValueId> = states.map(|(id, _)| id).collect();
+        for id in states {
+            if self.storage_of[id.index()].is_none() {
+                self.new_storage(id, 0, usize::MAX, limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a storage lie behind the one that is last in a row, while one binding covers the row.
+    fn lay_behind(&mut self, last: Option<StorageId>, next: StorageId, limits: &Limits) -> Option<StorageId> {
+        if let Some(last) = last {
+            let before = &self.storages[last.0 as usize];
+            let (first, start) = before.behind.unwrap_or((last, 0));
+            let start = start + before.bytes;
+            let next = &mut self.storages[next.0 as usize];
+            if start + next.bytes <= limits.max_binding.min(limits.max_buffer) {
+                next.behind = Some((first, start));
+            }
+        }
+        Some(next)
+    }
+
+    /// The first storage of the row in which a binding lies, and where in the row it begins.
+    pub(in crate::compile) fn in_row(&self, span: Span) -> (StorageId, u64) {
+        match self.storages[span.storage.0 as usize].behind {
+            Some((first, start)) => (first, start + span.offset),
+            None => (span.storage, span.offset),
+        }
+    }
+
+    /// A storage and those that lie behind it in one piece.
+    pub fn row(&self, first: StorageId) -> impl Iterator<Item = usize> {
+        let behind = move |(_, s): &(usize, &Storage)| s.behind.is_some_and(|(of, _)| of == first);
+        // Rows are of what lives from step to step, and that comes first.
+        let rows = self.storages[first.0 as usize].persistent;
+        let lasting = self.storages.iter().take_while(move |s| rows && s.persistent).enumerate();
+        let others = lasting.filter(behind).map(|(i, _)| i);
+        std::iter::once(first.0 as usize).chain(others)
+    }
+}

@@ -1,0 +1,503 @@
+//! Which memory each value gets: views and in-place results share a storage; and the dispatches on those storages.
+
+use std::collections::BTreeMap;
+
+use super::layout::step_problem;
+use crate::compile::analysis::Views;
+use crate::compile::passes::BACK;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, ValueId};
+use crate::kernels::{Launch, MAX_PARAMS};
+use crate::limits::{ALIGNMENT, Limits};
+use crate::lower::{self, Lowered, Operand};
+use crate::memory::planner;
+use crate::shape::Shape;
+use crate::units::align_up;
+
+/// Index of a storage in [`Program::storages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorageId(pub u32);
+
+/// A piece of memory and the values that live in it, one after the other or as views of each other.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// Name of the first value.
+    pub name: String,
+    /// Bytes, a multiple of [`ALIGNMENT`].
+    pub bytes: u64,
+    /// Position in the order of operations at which it is first needed.
+    pub first: usize,
+    /// Position at which it is last needed.
+    pub last: usize,
+    /// Where it lies behind another, in one piece: that one, and how far behind its start.
+    pub behind: Option<(StorageId, u64)>,
+    /// Lives on the device from step to step.
+    pub persistent: bool,
+    /// Lives in the host's memory from step to step: it is brought before the operation at `first`, its update, and taken
+    /// away after it.
+    pub offloaded: bool,
+    /// From which position on it holds which class of value.
+    pub tenants: Vec<(usize, Class)>,
+    /// Elements, before padding to [`ALIGNMENT`].
+    pub used_bytes: u64,
+}
+
+impl Storage {
+    /// Whether its contents matter while the operation at `position` runs.
+    pub fn alive_at(&self, position: usize) -> bool {
+        self.persistent || (self.first <= position && position <= self.last)
+    }
+
+    /// Whether its contents live from step to step, wherever.
+    pub fn lasts(&self) -> bool {
+        self.persistent || self.offloaded
+    }
+
+    /// The class of what it holds at `position`.
+    pub fn class_at(&self, position: usize) -> Class {
+        let current = self.tenants.iter().rev().find(|(from, _)| *from <= position);
+        current.or(self.tenants.first()).map_or(Class::Workspace, |(_, class)| *class)
+    }
+}
+
+/// Bytes of a storage, as a dispatch binds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which storage.
+    pub storage: StorageId,
+    /// The first byte in it, a multiple of [`ALIGNMENT`].
+    pub offset: u64,
+    /// How many bytes, a multiple of 16; for a [`FusedUpdate`] with those of the storages right after it.
+    pub bytes: u64,
+}
+
+impl Span {
+    pub(in crate::compile) fn new(storage: StorageId, offset: u64, bytes: u64) -> Self {
+        Self { storage, offset, bytes: bytes.next_multiple_of(16).max(16) }
+    }
+}
+
+/// Bytes on their way between the device and the host's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Position in the order of operations.
+    pub position: usize,
+    /// Behind the dispatches of that position, not before them.
+    pub after: bool,
+    /// To the device.
+    pub up: bool,
+    /// Which storage.
+    pub storage: StorageId,
+    /// The first byte in it.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The name by which the host keeps it.
+    pub name: String,
+}
+
+/// A graph in its order, with a storage for each value and the dispatches that compute it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Values and nodes.
+    pub graph: Graph,
+    /// Positions of `graph.nodes`, in the order they run.
+    pub order: Vec<usize>,
+    /// All memory; parameters come first in the order of registration, next optimizer state that stays on the device.
+    pub storages: Vec<Storage>,
+    /// The storage of each value; `None` for values that nothing computes or reads.
+    pub storage_of: Vec<Option<StorageId>>,
+    /// The first byte of each value in its storage.
+    pub offset_of: Vec<u64>,
+    /// Which values are parts of others.
+    pub views: Views,
+    /// For each of [`Graph::fused_updates`], the position in the order of operations at which it runs: that of its last update.
+    pub fused_at: Vec<usize>,
+    /// How each node that has dispatches runs, in order.
+    nodes: Vec<Assigned>,
+    /// How many dispatches the nodes have.
+    pub(in crate::compile) dispatches: usize,
+    /// Dispatches with the position in `order` that each belongs to.
+    pub launches: Vec<(Launch<Span>, usize)>,
+    /// What moves between the device and the host's memory within the step, in order.
+    pub transfers: Vec<Transfer>,
+    /// Bytes of everything that does not live from step to step, if nothing shared memory.
+    pub naive_bytes: u64,
+}
+
+/// What was decided for the dispatches of one node.
+#[derive(Clone, Debug)]
+struct Assigned {
+    position: usize,
+    in_place: Option<usize>,
+    workspace: Vec<Span>,
+}
+
+impl Program {
+    /// Gives every value of `graph` a storage, for operations in this order; [`Program::lower`] then makes the dispatches.
+    ///
+    /// # Errors
+    /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Option`] from lowering.
+    pub(in crate::compile) fn assign(
+        graph: Graph,
+        views: Views,
+        order: Vec<usize>,
+        limits: &Limits,
+        in_place: bool,
+    ) -> Result<Self> {
+        let last_use = last_uses(&graph, &views.roots(), &order);
+        let mut program = Self::with_persistent(graph, views, limits)?;
+        let mut position = vec![0; program.graph.nodes.len()];
+        order.iter().enumerate().for_each(|(at, &n)| position[n] = at);
+        let last = |fused: &FusedUpdate| fused.updates.iter().map(|&n| position[n]).max().unwrap_or(0);
+        program.fused_at = program.graph.fused_updates.iter().map(last).collect();
+        program.order = order;
+        let inputs: Vec<ValueId> = program.graph.inputs().map(|(id, _)| id).collect();
+        for id in inputs {
+            program.new_storage(id, 0, last_use[id.index()], limits)?;
+        }
+        let rounding = Rounding::of(&program.graph, limits);
+        for position in 0..program.order.len() {
+            program.add_node(position, &last_use, &rounding, in_place)?;
+        }
+        Ok(program)
+    }
+
+    /// The storages of parameters and of optimizer state on the device, and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::TensorTooLarge`] for one that no binding covers.
+    pub(in crate::compile) fn with_persistent(graph: Graph, views: Views, limits: &Limits) -> Result<Self> {
+        let mut program = Self {
+            storage_of: vec![None; graph.values.len()],
+            offset_of: vec![0; graph.values.len()],
+            graph,
+            order: Vec::new(),
+            views,
+            fused_at: Vec::new(),
+            storages: Vec::new(),
+            nodes: Vec::new(),
+            dispatches: 0,
+            launches: Vec::new(),
+            transfers: Vec::new(),
+            naive_bytes: 0,
+        };
+        program.add_persistent(limits)?;
+        Ok(program)
+    }
+
+    /// Bytes that live from step to step.
+    pub fn persistent_bytes(&self) -> u64 {
+        self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
+    }
+
+    /// What lives in the host's memory from step to step, in the order in which it is brought to the device.
+    pub fn offloaded(&self) -> impl Iterator<Item = &Storage> {
+        self.storages.iter().filter(|storage| storage.offloaded)
+    }
+
+    /// Bytes that the host keeps, by name: state from step to step, activations within the step.
+    pub fn host_bytes(&self) -> BTreeMap<&str, u64> {
+        self.transfers.iter().map(|transfer| (transfer.name.as_str(), transfer.bytes)).collect()
+    }
+
+    /// The least that any packing of this order needs, with what lives from step to step.
+    pub(in crate::compile) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
+        let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
+        let bound =
+            bound.ok_or_else(|| Error::Option("the step has more bytes than can be counted".to_owned()))?;
+        Ok(self.persistent_bytes() + bound)
+    }
+
+    /// The storage of a value that is computed, read or fed.
+    pub fn storage(&self, id: ValueId) -> Option<(StorageId, &Storage)> {
+        let storage = self.storage_of[id.index()]?;
+        Some((storage, &self.storages[storage.0 as usize]))
+    }
+
+    /// Path of the layer that a storage's first value belongs to; empty outside of any.
+    pub fn layer_of(&self, storage: usize) -> &str {
+        let of = &self.storages[storage];
+        let class = of.class_at(of.first);
+        let fused =
+            |fused: &FusedUpdate| self.storage_of[fused.gradients.index()] == Some(StorageId(storage as u32));
+        match self.order.get(of.first) {
+            _ if self.graph.fused_updates.iter().any(fused) => "",
+            Some(&node) if !of.persistent && class != Class::Input => &self.graph.nodes[node].layer,
+            _ => class.owner(&of.name),
+        }
+    }
+
+    /// The nodes that the dispatches at a position compute: one, or all updates that are fused there.
+    pub fn nodes_at(&self, position: usize) -> impl Iterator<Item = &Node> {
+        let fused = self.fused_at.iter().position(|&at| at == position);
+        let fused = fused.map(|i| &self.graph.fused_updates[i].updates[..]);
+        fused.unwrap_or(&self.order[position..=position]).iter().map(|&n| &self.graph.nodes[n])
+    }
+
+    pub(in crate::compile) fn new_storage(
+        &mut self,
+        id: ValueId,
+        first: usize,
+        last: usize,
+        limits: &Limits,
+    ) -> Result<StorageId> {
+        let value = self.graph.value(id);
+        let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
+        if bytes > limits.max_binding {
+            let rows = value.shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
+            return Err(Error::TensorTooLarge {
+                name: value.name.clone(),
+                shape: value.shape.to_string(),
+                bytes,
+                max: limits.max_binding,
+                limits: limits.name.clone(),
+                batch_that_fits: matches!(class, Class::Input | Class::Activation)
+                    .then(|| limits.max_binding / (bytes / rows).max(1)),
+            });
+        }
+        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
+        self.storage_of[id.index()] = Some(storage);
+        Ok(storage)
+    }
+
+    pub(in crate::compile) fn push_storage(
+        &mut self,
+        name: String,
+        used_bytes: u64,
+        (first, last): (usize, usize),
+        class: Class,
+        offloaded: bool,
+    ) -> Result<StorageId> {
+        let bytes = align_up(used_bytes.max(1), ALIGNMENT)
+            .ok_or_else(|| Error::Option(format!("`{name}` has more bytes than can be counted")))?;
+        let id = StorageId(self.storages.len() as u32);
+        let persistent = class.is_persistent() && !offloaded;
+        if !persistent {
+            self.naive_bytes = self.naive_bytes.saturating_add(bytes);
+        }
+        let tenants = vec![(first, class)];
+        let storage =
+            Storage { name, bytes, first, last, behind: None, persistent, offloaded, tenants, used_bytes };
+        self.storages.push(storage);
+        Ok(id)
+    }
+
+    fn add_node(
+        &mut self,
+        position: usize,
+        last_use: &[usize],
+        rounding: &Rounding,
+        in_place: bool,
+    ) -> Result<()> {
+        let node = self.graph.nodes[self.order[position]].clone();
+        let limits = rounding.of_node(&self.graph, &node);
+        let offloaded: Vec<ValueId> =
+            node.inputs.iter().copied().filter(|id| self.graph.value(*id).offloaded).collect();
+        for &id in &offloaded {
+            self.new_storage(id, position, position, limits)?;
+            self.transfer(id, (position, false), true);
+        }
+        let in_place =
+            in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
+        for (i, &output) in node.outputs.iter().enumerate() {
+            let over = in_place.filter(|_| i == 0).map(|input| node.inputs[input]);
+            let over = over.map(|input| (self.storage_of[input.index()], self.offset_of[input.index()]));
+            match over {
+                Some((Some(id), offset)) => {
+                    let end = last_use[output.index()].max(position);
+                    let class = self.graph.value(output).class;
+                    let storage = &mut self.storages[id.0 as usize];
+                    storage.last = storage.last.max(end);
+                    storage.tenants.push((position, class));
+                    self.naive_bytes = self.naive_bytes.saturating_add(storage.bytes);
+                    self.storage_of[output.index()] = Some(id);
+                    self.offset_of[output.index()] = offset;
+                }
+                _ => self.place(output, position, last_use, limits)?,
+            }
+        }
+        match node.op {
+            Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
+            Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
+            _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
+        }
+        if self.views.is_free(&node) {
+            return Ok(());
+        }
+        let operands = match self.fused_with(self.order[position]) {
+            Some(i) if self.fused_at[i] > position => return Ok(()),
+            fused => self.operands(&node, fused),
+        };
+        let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
+        let lowered = lower_node(&node, &operands, &results, in_place, limits)?;
+        let mut workspace = Vec::with_capacity(lowered.workspace.len());
+        for (i, &bytes) in lowered.workspace.iter().enumerate() {
+            let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
+            let storage = self.push_storage(name, bytes, (position, position), Class::Workspace, false)?;
+            workspace.push(Span::new(storage, 0, bytes));
+        }
+        self.dispatches += lowered.launches.len();
+        self.nodes.push(Assigned { position, in_place, workspace });
+        Ok(())
+    }
+
+    /// Makes the dispatches.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a kernel with more parameters than a slot holds.
+    pub(in crate::compile) fn lower(&mut self, limits: &Limits) -> Result<()> {
+        let rounding = Rounding::of(&self.graph, limits);
+        let mut launches = Vec::with_capacity(self.dispatches);
+        for Assigned { position, in_place, workspace } in &self.nodes {
+            let n = self.order[*position];
+            let node = &self.graph.nodes[n];
+            let operands = self.operands(node, self.fused_with(n));
+            let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
+            let lowered =
+                lower_node(node, &operands, &results, *in_place, rounding.of_node(&self.graph, node))?;
+            for launch in lowered.launches {
+                if launch.params.len() > MAX_PARAMS {
+                    return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
+                }
+                let launch = launch.map(|operand| match operand {
+                    Operand::Input(i) => operands[i].1,
+                    Operand::Output(i) => results[i].1,
+                    Operand::Workspace(i) => workspace[i],
+                });
+                launches.push((launch, *position));
+            }
+        }
+        self.launches = launches;
+        Ok(())
+    }
+
+    /// The fused update that a node is one of.
+    fn fused_with(&self, n: usize) -> Option<usize> {
+        self.graph.fused_updates.iter().position(|fused| fused.updates.contains(&n))
+    }
+
+    /// Types and places of a node's operands, or of those of the fused update that it ends. The padding between the operands of
+    /// a fused update is updated as well.
+    fn operands(&self, node: &Node, fused: Option<usize>) -> Vec<Placed> {
+        let Some(i) = fused else { return node.inputs.iter().map(|id| self.operand(*id)).collect() };
+        let updates = &self.graph.fused_updates[i].updates;
+        let [first, last] = [updates[0], updates[updates.len() - 1]].map(|n| &self.graph.nodes[n].inputs);
+        let whole = |(i, (&first, &last)): (usize, (&ValueId, &ValueId))| {
+            let (types, span) = self.operand(first);
+            if i == Update::SCALARS {
+                return (types, span);
+            }
+            let (_, start) = self.in_row(span);
+            let (_, end) = self.in_row(self.operand(last).1);
+            let bytes = end - start + self.graph.value(last).bytes();
+            ((Shape::from([(bytes / 4) as usize]), DType::F32), Span::new(span.storage, span.offset, bytes))
+        };
+        first.iter().zip(last).enumerate().map(whole).collect()
+    }
+
+    /// Type and place of an operand.
+    pub(in crate::compile) fn operand(&self, id: ValueId) -> Placed {
+        let value = self.graph.value(id);
+        let (storage, offset, bytes) = self.place_of(id);
+        let storage = storage.expect("operands get their storage before they are used");
+        ((value.shape, value.dtype), Span::new(storage, offset, bytes))
+    }
+
+    /// Notes that a value moves.
+    fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
+        let (storage, offset, bytes) = self.place_of(id);
+        let Some(storage) = storage else { return };
+        let name = self.graph.value(id).name.clone();
+        // What comes back within the step has a value, and so a name, of its own.
+        let passes = up && !self.graph.value(id).offloaded;
+        let sent = name.strip_suffix(BACK).and_then(|name| name.strip_suffix('.')).filter(|_| passes);
+        let name = sent.unwrap_or(&name).to_owned();
+        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name });
+    }
+
+    fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {
+        (self.storage_of[id.index()], self.offset_of[id.index()], self.graph.value(id).bytes())
+    }
+
+    /// Gives a value memory of its own or, if it is a part, its place in the value around it; a join gets its memory
+    /// when the first of its parts is made.
+    fn place(&mut self, id: ValueId, position: usize, last_use: &[usize], limits: &Limits) -> Result<()> {
+        if self.storage_of[id.index()].is_some() {
+            return Ok(());
+        }
+        let Some((around, offset)) = self.views.around(id) else {
+            let end = last_use[id.index()].max(position);
+            return self.new_storage(id, position, end, limits).map(drop);
+        };
+        self.place(around, position, last_use, limits)?;
+        self.storage_of[id.index()] = self.storage_of[around.index()];
+        self.offset_of[id.index()] = self.offset_of[around.index()] + offset;
+        Ok(())
+    }
+
+    /// The input that the node's first result may overwrite: nothing reads it afterwards, through any view.
+    fn in_place(&self, op: &Op, inputs: &[ValueId], outputs: &[ValueId], position: usize) -> Option<usize> {
+        let output = self.graph.value(*outputs.first().filter(|id| !self.views.is_view(**id))?);
+        let types: Vec<_> =
+            inputs.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect();
+        lower::in_place_inputs(op, &types, output.shape).into_iter().find(|&i| {
+            let Some(id) = self.storage_of[inputs[i].index()] else { return false };
+            let storage = &self.storages[id.0 as usize];
+            let elsewhere = |j: usize| j != i && self.storage_of[inputs[j].index()] == Some(id);
+            !storage.persistent && storage.last == position && !(0..inputs.len()).any(elsewhere)
+        })
+    }
+}
+
+/// Type and place of an operand or result.
+type Placed = ((Shape, DType), Span);
+
+/// The dispatches of a node with operands and results of these types.
+fn lower_node(
+    node: &Node,
+    operands: &[Placed],
+    results: &[Placed],
+    in_place: Option<usize>,
+    limits: &Limits,
+) -> Result<Lowered> {
+    let types = |places: &[Placed]| places.iter().map(|(of, _)| *of).collect::<Vec<_>>();
+    let (inputs, outputs) = (types(operands), types(results));
+    lower::lower(&lower::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits })
+}
+
+/// What operations may round their operands to.
+struct Rounding {
+    limits: Limits,
+    gradients: Limits,
+}
+
+impl Rounding {
+    /// Without a loss scale small gradients would vanish in `f16`. What is computed again is an activation and rounded alike.
+    fn of(graph: &Graph, limits: &Limits) -> Self {
+        let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
+        let cooperative = limits.cooperative.filter(|_| scaled);
+        Self { limits: limits.clone(), gradients: Limits { cooperative, ..limits.clone() } }
+    }
+
+    fn of_node(&self, graph: &Graph, node: &Node) -> &Limits {
+        let gradient = node.outputs.first().is_some_and(|id| graph.value(*id).class == Class::Gradient);
+        if gradient { &self.gradients } else { &self.limits }
+    }
+}
+
+/// The last position at which each value's memory is read, counting reads through views; outputs are read after the
+/// last operation.
+fn last_uses(graph: &Graph, roots: &[ValueId], order: &[usize]) -> Vec<usize> {
+    let mut last = vec![0; graph.values.len()];
+    for (position, &n) in order.iter().enumerate() {
+        for id in &graph.nodes[n].inputs {
+            last[roots[id.index()].index()] = position;
+        }
+    }
+    for (_, id) in &graph.outputs {
+        last[roots[id.index()].index()] = order.len();
+    }
+    (0..graph.values.len()).map(|i| last[roots[i].index()]).collect()
+}
