@@ -13,7 +13,7 @@ use wgrad::device::{Device, PipelineSource};
 use wgrad::dtype::DType;
 use wgrad::graph::{Op, RowNorm};
 use wgrad::kernels::Launch;
-use wgrad::lower::{Operand, Site, lower};
+use wgrad::kernels::{Operand, Site, lower};
 use wgrad::shape::Shape;
 use wgrad::{Error, Result, random};
 
@@ -253,8 +253,8 @@ fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
             })
             .collect();
         let wgsl = || kernel.wgsl.to_owned();
-        let parts = &[kernel.wgsl];
-        let source = PipelineSource { name: kernel.name, parts, wgsl: &wgsl, slots: &slots, constants: &[] };
+        let key = kernel.wgsl.to_owned();
+        let source = PipelineSource { name: kernel.name, key, wgsl: &wgsl, slots: &slots, constants: &[] };
         let groups = if kernel.columns { cols as u32 } else { rows as u32 };
         theirs.push((device.pipeline(&source)?, group(device, &slots, &params, &memory), [groups, 1, 1]));
     }
@@ -287,14 +287,14 @@ fn ours<'a>(
     let one = |launch: &Launch<Operand>| {
         let wgsl = || launch.kernel.source_for(device.limits().class);
         let source = PipelineSource {
-            name: launch.kernel.name,
-            parts: launch.kernel.parts,
+            name: &launch.kernel.name,
+            key: launch.kernel.source(),
             wgsl: &wgsl,
-            slots: launch.kernel.slots,
+            slots: &launch.kernel.slots,
             constants: &launch.constants,
         };
         let memory: Vec<&wgpu::Buffer> = launch.memory.iter().map(|operand| place(*operand)).collect();
-        let group = group(device, launch.kernel.slots, &launch.params, &memory);
+        let group = group(device, &launch.kernel.slots, &launch.params, &memory);
         Ok((device.pipeline(&source)?, group, launch.grid))
     };
     launches.iter().map(one).collect()

@@ -1,4 +1,4 @@
-//! Element types a tensor can be stored in. Arithmetic is `f32` whatever the storage.
+//! Element types of stored tensors. Arithmetic is `f32` for every storage type.
 
 mod pairs;
 
@@ -18,7 +18,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn size(self) -> u64 {
         match self {
             Self::F32 | Self::U32 => 4,
@@ -26,7 +26,8 @@ impl DType {
         }
     }
 
-    /// Bytes of `n` elements: whole words of four bytes, so that no word belongs to two tensors.
+    /// Returns the bytes of `n` elements, rounded up to whole words of four bytes, so that no word belongs to
+    /// two tensors.
     pub const fn bytes(self, n: u64) -> u64 {
         match self {
             Self::F32 | Self::U32 => n.saturating_mul(4),
@@ -34,7 +35,7 @@ impl DType {
         }
     }
 
-    /// The largest number, for floats; the largest `f32` for the others.
+    /// Returns the largest finite number of a float type; for `u32`, that of `f32`.
     pub fn largest(self) -> f32 {
         match self {
             Self::F16 => half::f16::MAX.to_f32(),
@@ -43,13 +44,13 @@ impl DType {
         }
     }
 
-    /// Held as pairs in words of 32 bits: only casts, views, copies, chains of functions, matrix products, images of
-    /// convolutions, embeddings and updates take it.
+    /// Whether elements are 16-bit floats, stored as pairs in 32-bit words. Only casts, views, copies,
+    /// element-wise chains, matrix products, images of convolutions, embeddings and updates take them.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)
     }
 
-    /// The lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`.
+    /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -66,16 +67,16 @@ impl fmt::Display for DType {
     }
 }
 
-/// In how many bits a training step keeps activations for its backward pass. Arithmetic, sums, weights, gradients,
-/// statistics and optimizer state are `f32` in any case.
+/// Storage of the activations that a training step saves for its backward pass. Arithmetic, sums, weights,
+/// gradients, statistics and optimizer state are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// 32.
+    /// 32 bits.
     #[default]
     F32,
-    /// 16, as [`DType::F16`].
+    /// 16 bits, as [`DType::F16`].
     F16,
-    /// 16, as [`DType::BF16`].
+    /// 16 bits, as [`DType::BF16`].
     Bf16,
 }
 
@@ -83,7 +84,7 @@ impl Precision {
     /// Every precision, in the order of reports.
     pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
 
-    /// How activations are stored; `None` for as they are computed.
+    /// Returns the storage type of activations; `None` if they are stored as computed.
     pub const fn storage(self) -> Option<DType> {
         match self {
             Self::F32 => None,
@@ -92,7 +93,7 @@ impl Precision {
         }
     }
 
-    /// The lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -101,44 +102,47 @@ impl Precision {
         }
     }
 
-    /// The precision of this name.
+    /// Returns the precision of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|precision| precision.name() == name)
     }
 }
 
-/// How training holds its large weights: matrices, tables and kernels of [`WeightStorage::SMALLEST`] elements or more. In
-/// 16 bits there is no copy in 32: whoever reads one widens it, an update computes in `f32` and rounds what it stores. Biases,
-/// scales and running statistics are small and decide about many numbers: they are `f32` in any case.
+/// Storage of large weights in training: matrices, tables and kernels of [`WeightStorage::SMALLEST`] elements
+/// or more. There is no 32-bit copy of 16-bit weights: every reader widens them, and an update computes in
+/// `f32` and rounds the result. Biases, scales and running statistics are small and affect many numbers, so
+/// they are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WeightStorage {
     /// 32 bits.
     #[default]
     F32,
-    /// 16 bits, as [`DType::F16`]. What is beyond ±65,504 becomes infinite.
+    /// 16 bits, as [`DType::F16`]. Numbers beyond ±65,504 become infinite.
     F16(Rounding),
     /// 16 bits, as [`DType::BF16`].
     Bf16(Rounding),
 }
 
-/// How a new weight becomes one of 16 bits.
+/// Rounding of updated weights to 16 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
-    /// To the nearest, ties to even: a step of less than half the distance to the next number is lost.
+    /// To nearest, ties to even: an update of less than half the distance to the next number is lost.
     #[default]
     Nearest,
-    /// Up or down by chance, the nearer the likelier, so that the expected result is the number itself: small steps add up.
+    /// Stochastic: up or down at random, so that the expected result is the unrounded number and small
+    /// updates add up.
     Stochastic,
 }
 
 impl WeightStorage {
-    /// Tensors of fewer elements stay in 32 bits: their dispatches would cost more than their bytes are worth.
+    /// Tensors with fewer elements stay in 32 bits: the cost of extra dispatches would exceed the saved
+    /// bytes.
     pub const SMALLEST: u64 = 1024;
 
     /// The names that [`WeightStorage::named`] knows.
     pub const NAMES: [&'static str; 3] = ["f32", "f16", "bf16"];
 
-    /// The type of large weights; `None` for 32 bits.
+    /// Returns the type of large weights; `None` for 32 bits.
     pub const fn storage(self) -> Option<DType> {
         match self {
             Self::F32 => None,
@@ -147,7 +151,7 @@ impl WeightStorage {
         }
     }
 
-    /// How they are rounded.
+    /// Returns the rounding.
     pub const fn rounding(self) -> Rounding {
         match self {
             Self::F32 => Rounding::Nearest,
@@ -155,7 +159,7 @@ impl WeightStorage {
         }
     }
 
-    /// The lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -164,7 +168,7 @@ impl WeightStorage {
         }
     }
 
-    /// The storage of this name.
+    /// Returns the storage of this name.
     pub fn named(name: &str, rounding: Rounding) -> Option<Self> {
         [Self::F32, Self::F16(rounding), Self::Bf16(rounding)].into_iter().find(|w| w.name() == name)
     }

@@ -1,4 +1,5 @@
-//! Everything that can go wrong, in one enum: what happened, the numbers, where, what to do.
+//! All errors of the crate in one enum. Messages state what happened, where, with which numbers, and what to
+//! do.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// One mistake found while a model was traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
-    /// What does not fit, with the shapes.
+    /// The mismatch, with the shapes.
     pub message: String,
     /// Source file of the call.
     pub file: &'static str,
@@ -27,15 +28,15 @@ impl fmt::Display for TraceError {
     }
 }
 
-/// Any failure of this crate. Nothing in it panics on a user's mistake or a device's failure.
+/// Any failure of this crate. The crate does not panic on a user's mistake or a device's failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Every mistake in a model's code, found in one trace.
+    /// All mistakes in a model's code, found in one trace.
     #[error("the model does not fit together ({} {}):{}", .0.len(), plural(.0.len(), "mistake"), lines(.0))]
     Trace(Vec<TraceError>),
 
-    /// A tensor that no binding of the adapter can cover.
+    /// A tensor larger than the adapter's largest binding.
     #[error(
         "tensor `{name}` {shape} needs {}, but `{limits}` binds at most {}{}",
         Bytes(*bytes), Bytes(*max), advice(*batch_that_fits)
@@ -55,7 +56,7 @@ pub enum Error {
         batch_that_fits: Option<u64>,
     },
 
-    /// A plan that needs more than it was allowed.
+    /// A plan that needs more than its budget.
     #[error(
         "{what} needs {}, the budget is {} ({} too much); the peak is at {peak_at}, largest there: {largest}\n\
          help: {help}",
@@ -66,17 +67,17 @@ pub enum Error {
         what: String,
         /// Bytes the plan needs.
         needed: u64,
-        /// Bytes allowed.
+        /// The budget in bytes.
         budget: u64,
         /// Operation and layer of the peak.
         peak_at: String,
         /// The largest tensors alive at the peak.
         largest: String,
-        /// What would fit.
+        /// Options that would fit.
         help: String,
     },
 
-    /// A problem the packer refuses, such as sizes that overflow.
+    /// A problem that the packer rejects, such as sizes that overflow.
     #[error(transparent)]
     Pack(#[from] PackError),
 
@@ -88,38 +89,38 @@ pub enum Error {
     #[error("internal: {0}; please report this with the model's code")]
     Internal(String),
 
-    /// No adapter at all.
+    /// No adapter was found.
     #[error(
         "no GPU adapter was found{}\nhelp: install a driver; on Debian and Ubuntu a software one is \
          `apt-get install mesa-vulkan-drivers`",
         bracketed(.0)
     )]
     NoAdapter(
-        /// What was asked for, empty for any.
+        /// The requested adapter; empty for any.
         String,
     ),
 
-    /// A name that fits none of the things there are.
+    /// An unknown name.
     #[error("there is no {kind} `{name}`; known: {}", known.join(", "))]
     Unknown {
-        /// What sort of thing: adapter, model, optimizer, input.
+        /// Kind of the named object: adapter, model, optimizer, input.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: Vec<String>,
     },
 
-    /// Data fed to a step that the step cannot take.
+    /// Invalid data fed to a step.
     #[error("input `{name}`: {message}")]
     Input {
         /// Name of the input.
         name: String,
-        /// What is wrong, with the numbers.
+        /// The problem, with the numbers.
         message: String,
     },
 
-    /// An option that makes no sense, such as a batch of 0.
+    /// An invalid option, such as a batch of 0.
     #[error("{0}")]
     Option(String),
 
@@ -137,22 +138,22 @@ pub enum Error {
         bytes: u64,
         /// Bytes created before it.
         created: u64,
-        /// The largest tensors that it is for, with the operation and layer where most of it is needed.
+        /// The largest tensors in the buffer, with the operation and layer of its peak use.
         holds: String,
-        /// The driver's words, or those of the device's budget.
+        /// Message of the driver or of the device's budget.
         message: String,
     },
 
-    /// The device had no memory to run commands, which therefore did not run.
+    /// The device had no memory to run commands; they did not run.
     #[error(
         "out of device memory running commands, with {} of buffers in use: {message}\n\
          help: `OnOom::Refit` goes on with a smaller plan; or set `PlanOptions::budget` to what the device has",
         Bytes(*used)
     )]
     SubmitOutOfMemory {
-        /// Bytes of all buffers that this crate had on the device.
+        /// Bytes of all buffers of this crate on the device.
         used: u64,
-        /// The driver's words.
+        /// Message of the driver.
         message: String,
     },
 
@@ -160,12 +161,12 @@ pub enum Error {
     #[error("the device was lost ({0}); parameters saved before are safe, open a new device to go on")]
     DeviceLost(String),
 
-    /// wgpu refused something this crate did.
+    /// wgpu rejected a call of this crate.
     #[error("the device refused {what}: {message}")]
     Device {
-        /// What was being done.
+        /// The attempted action.
         what: String,
-        /// wgpu's words.
+        /// Message of wgpu.
         message: String,
     },
 
@@ -181,12 +182,12 @@ pub enum Error {
         loss: f32,
     },
 
-    /// A weights file that does not belong to the model, or is damaged.
+    /// A weights file that does not match the model, or is damaged.
     #[error("{}: {message}", path.display())]
     Weights {
         /// The file.
         path: PathBuf,
-        /// What is wrong, all of it.
+        /// All problems found.
         message: String,
     },
 
@@ -195,17 +196,17 @@ pub enum Error {
     Data {
         /// The file or data set.
         what: String,
-        /// What is wrong, and where.
+        /// The problem and its position.
         message: String,
     },
 
-    /// A debug check found memory that was written by nobody who may.
+    /// A debug check found an out-of-bounds write.
     #[error("debug check: {0}")]
     Check(String),
 }
 
 impl Error {
-    /// Whether memory of the device ran out, and a smaller plan may go on.
+    /// Whether the device ran out of memory, so that a smaller plan may succeed.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::SubmitOutOfMemory { .. })
     }

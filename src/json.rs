@@ -1,8 +1,8 @@
-//! JSON text, written without a library: what pages, traces and metrics are made of.
+//! JSON values and text without a library, for pages, traces and metrics.
 
 use std::fmt;
 
-/// A JSON value. Objects keep the order of their entries, so that the same report is the same text.
+/// A JSON value. Objects keep the order of their entries, so that equal reports have equal text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`
@@ -11,7 +11,7 @@ pub enum Json {
     Bool(bool),
     /// A count, such as bytes.
     Int(u64),
-    /// A measurement. What is no number becomes `null`, because JSON has no NaN.
+    /// A measurement. NaN and infinities are written as `null`, because JSON has neither.
     Float(f64),
     /// A string.
     Text(String),
@@ -22,17 +22,17 @@ pub enum Json {
 }
 
 impl Json {
-    /// An object from its entries.
+    /// Creates an object from its entries.
     pub fn object<K: Into<String>>(entries: impl IntoIterator<Item = (K, Json)>) -> Self {
         Self::Object(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 
-    /// An array from its elements.
+    /// Creates an array from its elements.
     pub fn list(items: impl IntoIterator<Item = impl Into<Json>>) -> Self {
         Self::List(items.into_iter().map(Into::into).collect())
     }
 
-    /// The value of a key, if this is an object that has it.
+    /// Returns the value of a key, if this is an object with that key.
     pub fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Self::Object(entries) => entries.iter().find(|(other, _)| other == key).map(|(_, value)| value),
@@ -83,7 +83,7 @@ impl<T: Into<Json>> From<Option<T>> for Json {
     }
 }
 
-/// Text in quotes. `<` is escaped as well, so that JSON can stand in a page's script.
+/// Writes quoted text. Also escapes `<`, so that JSON can be embedded in a page's script.
 fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     use fmt::Write;
     f.write_char('"')?;

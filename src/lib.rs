@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # The way data flows
+//! # Data flow
 //!
 //! ```text
 //! model code ──trace──▶ graph ──differentiate──▶ training graph (forward, backward, updates)
@@ -11,7 +11,8 @@
 //!                                                    └──▶ exec::Eager: the same, from a pool
 //! ```
 //!
-//! Everything before `device` is pure: no GPU is touched, and with `default-features = false` wgpu is not even compiled.
+//! Everything before `device` is pure: it uses no GPU, and with `default-features = false` wgpu is not
+//! compiled.
 //!
 //! # Features
 //!
@@ -21,7 +22,7 @@
 //! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
 //! | `cli` | no | the `wgrad` program |
 //!
-//! No feature changes a number.
+//! Features do not change numerical results.
 
 #![warn(missing_docs, unreachable_pub)]
 
@@ -40,7 +41,6 @@ pub mod graph;
 pub mod json;
 pub mod kernels;
 pub mod limits;
-pub mod lower;
 pub mod memory;
 pub mod models;
 pub mod nn;
@@ -58,7 +58,7 @@ pub mod units;
 pub use error::{Error, Result};
 pub use units::Bytes;
 
-/// What most programs need: `use wgrad::prelude::*`.
+/// Common imports: `use wgrad::prelude::*`.
 pub mod prelude {
     pub use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
     #[cfg(feature = "gpu")]

@@ -1,49 +1,51 @@
-//! What an adapter allows, as plain data: a plan is made for limits, not for a device.
+//! Limits of an adapter as plain data. A plan is made for limits, not for a device.
 
 use std::fmt;
 
 use crate::dtype::Precision;
 use crate::units::Bytes;
 
-/// Regions start at multiples of this many bytes on every adapter, so that a plan is the same everywhere.
-/// It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.
+/// Alignment of regions in bytes, equal on every adapter, so that plans do not depend on the adapter's
+/// alignment. It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.
 pub const ALIGNMENT: u64 = 256;
 
-/// Iterations that lavapipe gives to all loops of a thread together: after them it ends every loop without an error. No kernel
-/// for software adapters iterates more, whatever the shapes; what cannot be cut into parts is refused.
+/// Maximum iterations of all loops of a thread together on lavapipe: beyond it, lavapipe ends every loop
+/// without an error. Kernels for software adapters stay within it for all shapes; an operation that cannot be
+/// split accordingly is rejected.
 pub const MAX_LOOP_ITERATIONS: u64 = 65_535;
 
-/// Which family of kernels runs well on an adapter.
+/// Kernel family for an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AdapterClass {
     /// Software adapters (lavapipe, SwiftShader, WARP): no barriers, no workgroup memory.
     Cpu,
-    /// GPUs that share the host's memory, and those that nothing is known of: tiles in workgroup memory.
+    /// GPUs that share the host's memory, and GPUs of unknown type: tiles in workgroup memory.
     Integrated,
-    /// Cards with memory of their own: larger tiles, for many more threads.
+    /// GPUs with dedicated memory: larger tiles, for many more threads.
     Discrete,
 }
 
 impl AdapterClass {
-    /// Whether it is a software adapter.
+    /// Whether this is the class of software adapters.
     pub const fn is_cpu(self) -> bool {
         matches!(self, Self::Cpu)
     }
 }
 
-/// How 16-bit floats can be held.
+/// Support for 16-bit floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum F16 {
     /// `SHADER_F16`: WGSL's `f16` type.
     Native,
-    /// Pairs packed in a `u32`, converted by integer code: works wherever compute shaders do.
+    /// Pairs packed in a `u32`, converted with integer arithmetic: works on every adapter with compute
+    /// shaders.
     Packed,
-    /// Not at all: there are no compute shaders.
+    /// Not supported: there are no compute shaders.
     None,
 }
 
 impl F16 {
-    /// The lower-case name used in reports.
+    /// Returns the lower-case name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -53,8 +55,8 @@ impl F16 {
     }
 }
 
-/// Square matrices that the lanes of a subgroup hold together and multiply at once, with factors in `f16` and sums in `f32`:
-/// tensor cores.
+/// Cooperative matrices (tensor cores): square matrices that the lanes of a subgroup hold and multiply
+/// jointly, with factors in `f16` and sums in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cooperative {
     /// Rows and columns of a matrix: 8 or 16.
@@ -70,10 +72,10 @@ impl fmt::Display for Cooperative {
     }
 }
 
-/// Limits a plan must keep to. Sizes in bytes.
+/// Limits of a plan. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Name for reports: a preset's, or the adapter's.
+    /// Name in reports: that of a preset or of the adapter.
     pub name: String,
     /// Kernel family.
     pub class: AdapterClass,
@@ -89,24 +91,26 @@ pub struct Limits {
     pub max_workgroup_bytes: u32,
     /// Workgroups along one dimension of a dispatch.
     pub max_workgroups: u32,
-    /// Smallest subgroup that kernels may count on; 0 where subgroup operations are missing.
+    /// Minimum subgroup size that kernels may assume; 0 without subgroup operations.
     pub min_subgroup: u32,
-    /// How 16-bit floats can be held.
+    /// Support for 16-bit floats.
     pub f16: F16,
-    /// Whether kernels in fours of `f32`, but for products, convolutions and attention, go through memory in words of 64 bits,
-    /// which costs software adapters less than words of 32. Needs
-    /// [`SHADER_INT64`](https://docs.rs/wgpu/30/wgpu/struct.Features.html), on Vulkan.
+    /// Whether `vec4<f32>` kernels, except matrix products, convolutions and attention, access memory in
+    /// 64-bit words, which is faster than 32-bit words on software adapters. Needs
+    /// [`SHADER_INT64`](https://docs.rs/wgpu/30/wgpu/struct.Features.html) and Vulkan.
     pub long_words: bool,
-    /// Cooperative matrices that matrix products and convolutions may use. It rounds their factors to `f16`, so that steps do
-    /// with [`Precision::F16`] alone. `None` in every preset and for every adapter until they proved right and faster there:
-    /// [`exec::limits_for`](crate::exec::limits_for).
+    /// Cooperative matrices that matrix products and convolutions may use. Only steps with [`Precision::F16`]
+    /// use them, because they round factors to `f16`. `None` in every preset, and for an adapter until trials
+    /// find them correct and faster on it: [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
-    /// Whether convolutions use them too, where there are any: `false` where only products proved faster by them.
+    /// Whether convolutions use cooperative matrices too; `false` if only matrix products are faster with
+    /// them.
     pub cooperative_convolutions: bool,
-    /// The way to compute matrix products and convolutions wherever it can: the name of one of
-    /// [`products::ROWS`](crate::lower::products::ROWS), [`cooperative::BLOCKS`](crate::lower::cooperative::BLOCKS) or, for
-    /// convolutions, [`conv::ROWS`](crate::lower::conv::ROWS), where names that two tables have mean the same tiles. A table
-    /// that does not know the name, as with `None`, chooses by class and sizes.
+    /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
+    /// [`products::ROWS`](crate::kernels::matmul::ROWS),
+    /// [`cooperative::BLOCKS`](crate::kernels::cooperative::BLOCKS) or, for convolutions,
+    /// [`conv::ROWS`](crate::kernels::conv::ROWS), where equal names in two tables mean the same tiles. For
+    /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
     pub product: Option<&'static str>,
 }
 
@@ -116,12 +120,13 @@ impl Limits {
     /// The names that [`Limits::named`] knows.
     pub const NAMES: [&'static str; 5] = ["discrete", "webgpu", "lavapipe", "swiftshader", "nvidia"];
 
-    /// A preset by name; `None` if it is not one of [`Limits::NAMES`].
+    /// Returns a preset by name; `None` if it is not one of [`Limits::NAMES`].
     ///
-    /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1, and as few storage buffers as anywhere.
-    /// - `webgpu`: the defaults that every browser guarantees, as an integrated GPU has them.
+    /// - `discrete`: Vulkan on Linux; bindings and buffers of 2 GiB − 1, and 8 storage buffers,
+    ///   the minimum of all presets.
+    /// - `webgpu`: the default limits that every browser guarantees, on an integrated GPU.
     /// - `lavapipe`: Mesa's software adapter. `swiftshader`: Chromium's.
-    /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card.
+    /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card's memory.
     pub fn named(name: &str) -> Option<Self> {
         let discrete = Self {
             name: name.to_owned(),
@@ -174,7 +179,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// The same, without what changes results in this precision.
+    /// Returns the limits without features that would change results in this precision.
     pub(crate) fn within(&self, precision: Precision) -> Self {
         let cooperative = self.cooperative.filter(|_| precision == Precision::F16);
         Self { cooperative, ..self.clone() }

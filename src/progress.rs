@@ -1,5 +1,5 @@
-//! How far long work is: planning under a budget, opening a session, loading and saving tell whoever watches. Nothing is
-//! printed here; [`train::Meter`](crate::train::Meter) draws a line.
+//! Progress of long work: planning under a budget, opening a session, loading and saving report to a watcher.
+//! Nothing is printed here; [`train::Meter`](crate::train::Meter) draws a progress line.
 //!
 //! ```
 //! use wgrad::progress::{task, watch};
@@ -13,18 +13,18 @@
 
 use std::cell::RefCell;
 
-/// Where the outermost task stands.
+/// Progress of the outermost task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// What is being done.
+    /// Name of the task.
     pub what: &'static str,
-    /// Units of it that are done.
+    /// Completed units.
     pub done: u64,
-    /// Units in all; `None` where nobody knows.
+    /// Total units; `None` if unknown.
     pub total: Option<u64>,
-    /// Share that is done, in [0, 1], with tasks inside of the one under way.
+    /// Completed fraction in [0, 1], including nested tasks of the current unit.
     pub share: Option<f64>,
-    /// The task has ended: nothing more is told of it.
+    /// Whether the task has ended. Nothing more is reported about it.
     pub over: bool,
 }
 
@@ -40,7 +40,8 @@ struct Level {
 struct Stack {
     tell: Option<Tell>,
     levels: Vec<Level>,
-    /// The largest share told of the outermost task: a unit may have several tasks inside, each of which begins at 0.
+    /// The largest fraction reported for the outermost task. It keeps reports from decreasing, because a unit
+    /// may contain several tasks that each start at 0.
     most: f64,
 }
 
@@ -48,9 +49,10 @@ thread_local! {
     static STACK: RefCell<Stack> = RefCell::default();
 }
 
-/// Runs `work` and calls `tell` as its tasks go on, those of this thread: at each unit of work, which may be often.
+/// Runs `work` and calls `tell` on the progress of its tasks on this thread: at each unit of work, which may
+/// be often.
 pub fn watch<R>(tell: impl FnMut(&Progress) + 'static, work: impl FnOnce() -> R) -> R {
-    /// Brings back what was there before, even after a panic.
+    /// Restores the previous stack, even after a panic.
     struct Before(Stack);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -62,8 +64,8 @@ pub fn watch<R>(tell: impl FnMut(&Progress) + 'static, work: impl FnOnce() -> R)
     work()
 }
 
-/// Work of `total` units that begins now and ends when the returned value is dropped. What begins meanwhile is a part of
-/// its next unit.
+/// Starts a task of `total` units; it ends when the returned value is dropped. A task that starts meanwhile
+/// is part of the current unit.
 pub fn task(what: &'static str, total: impl Into<Option<u64>>) -> Task {
     STACK.with_borrow_mut(|stack| {
         if stack.levels.is_empty() {
@@ -75,26 +77,26 @@ pub fn task(what: &'static str, total: impl Into<Option<u64>>) -> Task {
     Task { level: STACK.with_borrow(|stack| stack.levels.len()), _here: std::marker::PhantomData }
 }
 
-/// A part of long work. See [`task`].
+/// A running task. See [`task`].
 #[must_use = "a task ends when it is dropped"]
 pub struct Task {
-    /// How many tasks there were with it.
+    /// Nesting level, 1 for the outermost task.
     level: usize,
-    /// It belongs to its thread.
+    /// Makes the task `!Send`: it belongs to its thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
 impl Task {
-    /// So many units are done.
+    /// Reports the number of completed units.
     pub fn done(&self, units: u64) {
         self.change(|level| {
             level.done = units;
-            // More than expected.
+            // The work may exceed the expected total.
             level.total = level.total.map(|total| total.max(units));
         });
     }
 
-    /// There are so many units: for a total that was not known at first.
+    /// Sets the total units, if they were unknown at the start.
     pub fn expect(&self, total: u64) {
         self.change(|level| level.total = Some(total));
     }
@@ -113,9 +115,9 @@ impl Drop for Task {
 }
 
 fn tell(over: bool) {
-    // The watcher is taken out while it is called: it may have tasks of its own.
+    // The watcher is taken out during its call: it may start tasks itself.
     let taken = STACK.with_borrow_mut(|stack| {
-        // What the watcher does itself is not counted.
+        // Tasks of the watcher itself are not reported.
         let (what, done, total) = stack.levels.first().map(|l| (l.what, l.done, l.total))?;
         let told = stack.tell.take()?;
         let share = |inner: Option<f64>, level: &Level| {
@@ -166,7 +168,7 @@ mod tests {
             levers(2, 0.5, true),
         ];
         assert_eq!(*heard.borrow(), expected);
-        // Nobody watches any more.
+        // The watcher is gone.
         task("later", None).done(1);
         assert_eq!(heard.borrow().len(), expected.len());
     }

@@ -1,4 +1,4 @@
-//! Counter-based random numbers: element `i` of stream `key` is the same wherever and whenever it is drawn.
+//! Counter-based random numbers: element `i` of stream `key` depends on nothing else.
 
 /// SplitMix64's finalizer (Steele, Lea & Flood 2014): a bijection that scrambles all bits.
 pub fn mix(mut z: u64) -> u64 {
@@ -7,22 +7,22 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of its own for each name.
+/// Returns the key of a stream, a separate one for each seed and name.
 pub fn key(seed: u64, name: &str) -> u64 {
     name.bytes().fold(mix(seed ^ 0x9e37_79b9_7f4a_7c15), |h, byte| mix(h ^ u64::from(byte)))
 }
 
-/// 64 random bits: element `index` of stream `key`.
+/// Returns 64 random bits: element `index` of stream `key`.
 pub fn bits(key: u64, index: u64) -> u64 {
     mix(key.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// Uniform in [0, 1), 24 bits: element `index` of stream `key`.
+/// Returns a uniform number in [0, 1) with 24 bits: element `index` of stream `key`.
 pub fn uniform(key: u64, index: u64) -> f32 {
     (bits(key, index) >> 40) as f32 / (1u32 << 24) as f32
 }
 
-/// Standard normal by Box and Muller (1958): element `index` of stream `key`.
+/// Returns a standard normal number by Box and Muller (1958): element `index` of stream `key`.
 pub fn normal(key: u64, index: u64) -> f32 {
     let word = bits(key, index);
     let unit = |part: u64| (part as f64 + 0.5) / 4_294_967_296.0;
@@ -30,7 +30,7 @@ pub fn normal(key: u64, index: u64) -> f32 {
     ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
 }
 
-/// A permutation of `0..n` by Fisher and Yates: the same for the same key.
+/// Returns a permutation of `0..n` by Fisher and Yates, determined by `key`.
 pub fn permutation(key: u64, n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {

@@ -13,7 +13,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `None` if there are more than [`MAX_RANK`] dimensions.
+    /// Creates a shape; `None` if there are more than [`MAX_RANK`] dimensions.
     pub fn try_new(dims: &[usize]) -> Option<Self> {
         if dims.len() > MAX_RANK {
             return None;
@@ -23,27 +23,27 @@ impl Shape {
         Some(Self { dims: own, rank: dims.len() })
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.dims[..self.rank]
     }
 
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of elements; saturates at `u64::MAX`, which no limit admits.
+    /// Returns the number of elements; saturates at `u64::MAX`, which exceeds every limit.
     pub fn numel(&self) -> u64 {
         self.dims().iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
     }
 
-    /// Length of the last dimension, 1 for a scalar.
+    /// Returns the length of the last dimension; 1 for a scalar.
     pub fn last(&self) -> usize {
         self.dims().last().copied().unwrap_or(1)
     }
 
-    /// Elements between neighbours along each dimension.
+    /// Returns the stride of each dimension, in elements.
     pub fn strides(&self) -> Vec<u64> {
         let mut strides = vec![1u64; self.rank];
         for axis in (1..self.rank).rev() {
@@ -52,7 +52,7 @@ impl Shape {
         strides
     }
 
-    /// The shape both broadcast to: trailing dimensions are equal or 1. `None` where they are not.
+    /// Returns the shape that both broadcast to: trailing dimensions are equal or 1. `None` if they are not.
     pub fn broadcast(&self, other: &Self) -> Option<Self> {
         let rank = self.rank.max(other.rank);
         let mut dims = [1; MAX_RANK];
@@ -68,7 +68,7 @@ impl Shape {
         Some(Self { dims, rank })
     }
 
-    /// Strides with which `self` is read as if it had shape `target`: 0 where it is broadcast.
+    /// Returns the strides to read `self` as if it had shape `target`: 0 where it is broadcast.
     pub fn broadcast_strides(&self, target: &Self) -> Vec<u64> {
         let own = self.strides();
         let missing = target.rank - self.rank;
@@ -80,7 +80,7 @@ impl Shape {
             .collect()
     }
 
-    /// The same shape with `dims[axis]` replaced.
+    /// Returns the shape with `dims[axis]` replaced by `len`.
     pub fn with(&self, axis: usize, len: usize) -> Self {
         let mut shape = *self;
         shape.dims[axis] = len;

@@ -1,5 +1,5 @@
-//! Bytes: one unit rule for the whole crate. Counts are `u64`; text is in binary units (KiB, MiB, GiB). What is no bytes is
-//! printed with decimal prefixes.
+//! Sizes in bytes, and counts. Both are `u64`. Sizes are printed in binary units (KiB, MiB, GiB), other
+//! counts with decimal prefixes.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -50,7 +50,8 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = String;
 
-    /// A number with a unit: `5GB` and `600 MB` count in thousands, `5 GiB` and `600MiB` in 1,024s; without a unit, bytes.
+    /// Parses a number with a unit: `5GB` and `600 MB` are powers of 1,000, `5 GiB` and `600MiB` powers of
+    /// 1,024; without a unit, bytes.
     ///
     /// ```
     /// use wgrad::Bytes;
@@ -133,7 +134,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// The smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must not be 0.
+/// Returns the smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must not be 0.
 pub const fn align_up(n: u64, align: u64) -> Option<u64> {
     n.checked_next_multiple_of(align)
 }

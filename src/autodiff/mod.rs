@@ -1,4 +1,4 @@
-//! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the graph it came from.
+//! Reverse-mode differentiation as a graph rewrite: the backward pass is appended to the forward graph.
 
 mod rules;
 
@@ -15,11 +15,12 @@ use crate::shape::Shape;
 pub struct Gradients {
     /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
-    /// If the gradients are scaled: how, and the state that holds the scale.
+    /// If the gradients are scaled: the settings, and the state that holds the scale.
     pub scaled: Option<(LossScale, Tensor)>,
 }
 
-/// Appends the derivative of the scalar `loss` to `graph`, and returns the recorder to go on with.
+/// Appends the derivative of the scalar `loss` to `graph`. Returns the recorder, to continue with, and the
+/// gradients.
 ///
 /// # Errors
 /// [`Error::Option`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
@@ -27,11 +28,11 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
     differentiate_scaled(graph, loss, None, 1)
 }
 
-/// [`differentiate`], with gradients that are multiplied by a scale that the device keeps, and divided by `parts`: where a
-/// batch is run in so many parts, the loss is the mean of theirs.
+/// [`differentiate`], with gradients multiplied by a loss scale that the device maintains, and divided by
+/// `parts`: the loss of a batch is the mean over its `parts` micro-batches.
 ///
 /// # Errors
-/// As there.
+/// Those of [`differentiate`].
 pub fn differentiate_scaled(
     graph: Graph,
     loss: ValueId,
@@ -108,14 +109,14 @@ pub fn differentiate_scaled(
     Ok((trace, Gradients { pairs, scaled }))
 }
 
-/// Whether a batch norm's mean comes from its own batch. The rule then counts the statistics' part of the gradient
-/// itself, so that nothing flows through them.
+/// Whether a batch norm's statistics come from its own batch. The rule then includes the gradient through the
+/// statistics, so that none is propagated to the statistics themselves.
 fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
     matches!(norm.op, Op::BatchNorm(_))
         && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
 }
 
-/// For each value, whether a trained parameter can change it.
+/// Returns for each value whether it depends on a trained parameter.
 fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
     let buffers: BTreeSet<&str> =
         graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
@@ -152,7 +153,7 @@ mod tests {
             };
             graph.nodes.iter().filter_map(factor).collect()
         };
-        // Without a loss scale the first gradient is filled in.
+        // Without a loss scale the first gradient is a `Fill`.
         assert_eq!([factors(None, 1), factors(None, 4)], [[1.0], [0.25]]);
         let scale = Some(LossScale::default());
         assert_eq!((factors(scale, 1), factors(scale, 4)), (vec![], vec![0.25]));

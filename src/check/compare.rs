@@ -1,4 +1,4 @@
-//! One network through one set of options, on a device.
+//! Runs one network with one set of options on a device and compares it with the reference.
 
 use super::dice::Dice;
 use super::measure::{Allowed, Difference, Moved, perturbations, rounding};
@@ -15,7 +15,7 @@ use crate::exec::{Debug, ProgramId, Session};
 use crate::graph::{Class, Node, Op};
 use crate::optim::{Clip, Optimizer};
 
-/// A network's place in a check.
+/// Settings of the check of one network.
 pub(super) struct Case<'a> {
     pub device: &'a Device,
     pub seed: u64,
@@ -71,7 +71,7 @@ impl Case<'_> {
         Ok(found)
     }
 
-    /// Everything that a run on the device leaves, against the twin of the same plan.
+    /// Compares all results of a run on the device with the reference of the same plan.
     fn on_device(
         &self,
         network: &Network,
@@ -89,15 +89,16 @@ impl Case<'_> {
         let mut worst = Difference::none();
         for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
             let floor = match (kind, options.weights) {
-                // A number that lies between two of 16 bits may become either.
+                // A value between two 16-bit numbers may be rounded to either.
                 ("parameter", WeightStorage::Bf16(_)) => 1.0 / 100.0,
                 ("parameter", WeightStorage::F16(_)) => 1.0 / 800.0,
                 ("output of 16 bits", _) => 1.0 / 100.0,
-                // What is cut off has rounding errors of its former size.
+                // A clipped value has rounding errors relative to its unclipped size.
                 ("state", _) if matches!(options.clip, Clip::Value(_)) => 4e-4,
                 _ => 4e-6,
             };
-            // Updates by sign, by code and by norm jump where a gradient is next to nothing.
+            // Updates by sign (Lion), code (8-bit Adam) and norm (Adafactor) are discontinuous where a
+            // gradient is close to 0.
             let jump = match (kind, &options.optimizer) {
                 ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
                     2.5 * f64::from(options.optimizer.learning_rate())
@@ -111,7 +112,7 @@ impl Case<'_> {
         Ok(worst)
     }
 
-    /// Where NaN and infinities go.
+    /// Checks where an injected NaN or infinity propagates.
     fn injected(
         &self,
         network: &Network,
@@ -131,7 +132,8 @@ impl Case<'_> {
         let mut places: Vec<(String, u64)> = floats.collect();
         places.extend(parameters.map(|value| (value.name.clone(), value.shape.numel())));
         let (name, count) = places[dice.below(places.len())].clone();
-        // 0 · ∞ is NaN, and a rounding error times ∞ is infinite: what saturates makes that finite, but not NaN.
+        // 0 · ∞ is NaN, but a rounding error times ∞ is infinite, and saturation makes that finite. So with
+        // saturating options only NaN is injected.
         let casts = |node: &Node| matches!(node.op, Op::Cast(to) if to.is_half());
         let saturates = options.precision != Precision::F32
             || matches!(options.clip, Clip::Value(_))
@@ -139,8 +141,8 @@ impl Case<'_> {
         let infinite = if saturates { f32::NAN } else { f32::INFINITY };
         let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
-        // Kernels multiply by the zeros that a convolution is padded with, and values by the weights 0 of a causal mask, as
-        // PyTorch does; the twin leaves them out.
+        // Like PyTorch, kernels multiply by the zeros of a convolution's padding, and values by the zero
+        // weights of a causal mask; the reference skips both.
         let padded = plan.graph().nodes.iter().any(|node| match &node.op {
             Op::Attention(attend) => attend.causal,
             op => op.kind().starts_with("conv2d"),
@@ -153,7 +155,8 @@ impl Case<'_> {
             let Some((kind, name, at)) = misplaced(&actual, &expected, padded) else {
                 return Ok(Difference::none());
             };
-            // A number next to a kink, or at the limit of its format, lies on either side of it by chance.
+            // A number close to a kink, or to the largest number of its format, may fall on either side.
+            // Further perturbed runs of the reference show both.
             if let Some((seed, size)) = perturbations.next() {
                 expected.push(twin(Some(Perturbation { seed, size: size * rounding(options) }))?);
                 continue;
@@ -171,13 +174,14 @@ impl Case<'_> {
     }
 }
 
-/// Whether a rounding error of the first step stays one in the second.
+/// Whether a rounding error in the first step is still only a rounding error after the second.
 fn is_smooth(options: &PlanOptions) -> bool {
     options.weights == WeightStorage::F32
         && matches!(options.optimizer, Optimizer::Sgd(_) | Optimizer::Adam(_) | Optimizer::AdamW(_))
 }
 
-/// The first number, by its kind, tensor and place, that is finite and should be NaN, or the other way round.
+/// Returns kind, tensor and index of the first number that is finite but should be NaN, or the other way
+/// round.
 fn misplaced(actual: &Outcome, expected: &[Outcome], padded: bool) -> Option<(usize, String, usize)> {
     for (kind, (_, tensors)) in actual.kinds().into_iter().enumerate() {
         for (name, numbers) in tensors {
@@ -194,7 +198,7 @@ fn misplaced(actual: &Outcome, expected: &[Outcome], padded: bool) -> Option<(us
     None
 }
 
-/// What `steps` steps of a plan leave on the device.
+/// Returns the results of `steps` steps of a plan on the device.
 fn of_device(
     device: &Device,
     plan: &Plan,

@@ -1,10 +1,11 @@
-//! What random networks are made of: every operation that a model can ask for, alone or in the company that rewrites look for.
+//! Building blocks of random networks: every operation that models can use, alone or in the patterns that
+//! graph passes match.
 
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
 use crate::graph::{Attention, Init, Reduction, Tensor, Window};
 
-/// Adds an operation or a few to a network.
+/// Adds one or a few operations to a network.
 pub(super) type Draw = fn(&mut Maker);
 
 /// Every draw, with a name for reports.
@@ -120,7 +121,8 @@ fn function(maker: &mut Maker) {
     maker.keep(y);
 }
 
-/// Functions whose results nobody reads but their gradients, which ask for signs alone; long enough to be kept as bits.
+/// Functions with results that only their gradients read. The gradients need only signs, and the tensors are
+/// long enough to be saved as bit masks.
 fn slopes(maker: &mut Maker) {
     let shape = [maker.sizes.batch, 640];
     let x = maker.weight(shape, 1).add(&maker.input(shape));
@@ -132,7 +134,7 @@ fn slopes(maker: &mut Maker) {
     maker.term(y.mean(&[]));
 }
 
-/// Functions whose results or slopes may be large.
+/// Functions with results or slopes that may be large.
 fn power(maker: &mut Maker) {
     let x = any(maker);
     let y = match maker.dice.below(6) {
@@ -179,7 +181,7 @@ fn quotient(maker: &mut Maker) {
     let (x, y) = (maker.matrix(), maker.matrix());
     let z = match maker.dice.below(3) {
         0 => x.div(&y.abs().offset(0.5)),
-        // Most denominators are what is added.
+        // Where the ReLU is 0, the denominator is the offset.
         1 => x.div(&y.relu().offset(0.05)).tanh(),
         _ => x.div(&y.reduce_keep(Reduction::SumSquares, &[1]).offset(1.0)),
     };
@@ -192,7 +194,7 @@ fn comparison(maker: &mut Maker) {
     maker.keep(x.mul(&flags).add(&y));
 }
 
-/// Any axes of anything; what is left is added to what is there.
+/// Reduces random axes of a random value and subtracts the result from the value.
 fn reduction(maker: &mut Maker) {
     let x = any(maker);
     let kind = maker.dice.of(&[Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::SumSquares]);
@@ -203,7 +205,7 @@ fn reduction(maker: &mut Maker) {
     maker.keep(x.sub(&y));
 }
 
-/// The maximum of what has ties and zeros, as pooling over time has it.
+/// Maximum over values with ties and zeros, as in max pooling over time.
 fn maximum(maker: &mut Maker) {
     let x = any(maker);
     let y = if maker.dice.one_in(2) { x.relu() } else { x.tanh() };
@@ -220,7 +222,7 @@ fn softmax(maker: &mut Maker) {
     maker.keep(y);
 }
 
-/// `p log(p + ε)` of probabilities, some of which are next to nothing.
+/// `p log(p + ε)` of probabilities, some of them close to 0.
 fn entropy(maker: &mut Maker) {
     let p = maker.matrix().scale(8.0).softmax();
     maker.term(p.mul(&p.offset(1e-9).log()).mean(&[]));
@@ -357,7 +359,7 @@ fn cross_entropy(maker: &mut Maker) {
     maker.term(x.matmul(&w).scale(large).cross_entropy(&labels));
 }
 
-/// A table that is read as an embedding and as the weight of logits made in chunks.
+/// A table used both as an embedding and as the output weight, with logits computed in chunks.
 fn tied_head(maker: &mut Maker) {
     let Sizes { batch, width, length, classes, .. } = maker.sizes;
     let table = maker.weight([classes, width], width);
@@ -383,7 +385,7 @@ fn window(maker: &mut Maker, kernel: usize) -> Window {
         .dilation(dilation)
 }
 
-/// An image of another size goes on as a matrix.
+/// Keeps an image; one of another size is projected to a matrix.
 fn keep_image(maker: &mut Maker, y: Tensor) {
     let Sizes { channels, side, .. } = maker.sizes;
     if y.shape().rank() == 4 && y.shape().dims()[1..] == [channels, side, side] {
@@ -427,7 +429,8 @@ fn joined_convolution(maker: &mut Maker) {
     maker.keep(z);
 }
 
-/// As networks for images have it: what is computed between two convolutions need not be kept.
+/// Convolution, batch norm, activation and convolution, as in image networks: the results between the
+/// convolutions need not be saved.
 fn normed_convolution(maker: &mut Maker) {
     let (x, c) = (maker.image(), maker.sizes.channels);
     let w = maker.weight([c, c, 3, 3], 9 * c);
@@ -495,7 +498,7 @@ fn resampling(maker: &mut Maker) {
     keep_image(maker, y);
 }
 
-/// Outputs that lie in a parameter's memory; a buffer that is read.
+/// An output in a parameter's memory, and a buffer that the forward pass reads.
 fn outputs(maker: &mut Maker) {
     let width = maker.sizes.width;
     let (w, fixed) = (maker.weight([2, width], 1), maker.parameter([width], Init::Uniform(0.5), false));

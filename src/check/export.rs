@@ -1,4 +1,5 @@
-//! Random networks as data, for comparison with other libraries: `benches/check/against_pytorch.py` runs them in PyTorch.
+//! Exports random networks as JSON for comparison with other libraries: `benches/check/against_pytorch.py`
+//! runs them in PyTorch.
 
 use super::network::{Feed, Network};
 use super::outcome::starts;
@@ -11,11 +12,11 @@ use crate::json::Json;
 use crate::optim::{Optimizer, Sgd};
 use crate::reference::{Twin, dropout_keeps};
 
-/// The network of a seed as it was traced, what it is fed, and its loss and gradients in `f64`: `values`, `nodes` with `op`,
-/// `inputs`, `outputs` and their settings, `loss`, `gradients` by name.
+/// Exports the traced network of a seed, its input data, and its loss and gradients in `f64`: `values`,
+/// `nodes` with `op`, `inputs`, `outputs` and their settings, `loss`, `gradients` by name.
 ///
 /// # Errors
-/// Faults of the library only.
+/// Only on bugs of the library.
 pub fn network(seed: u64) -> Result<Json> {
     let network = Network::random(seed, super::nodes(seed))?;
     let graph = network.step.graph();
@@ -87,7 +88,7 @@ fn window(window: Window) -> Vec<(&'static str, Json)> {
     ]
 }
 
-/// The settings of an operation of the forward pass.
+/// Returns the settings of an operation of the forward pass.
 fn settings(graph: &Graph, node: &Node, words: [u32; 8]) -> Vec<(&'static str, Json)> {
     match &node.op {
         Op::MatMul { ta, tb, .. } => vec![("ta", Json::Bool(*ta)), ("tb", Json::Bool(*tb))],

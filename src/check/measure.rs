@@ -1,11 +1,11 @@
-//! How far results may be apart, and how far they are.
+//! Tolerances, and the measured differences between results.
 
 use super::reference::{Perturbation, Tensors};
 use crate::compile::PlanOptions;
 use crate::dtype::Precision;
 use crate::error::Result;
 
-/// What differs, and by how many times what is allowed.
+/// A difference, in multiples of the tolerance.
 pub(super) struct Difference {
     pub what: String,
     pub error: f64,
@@ -21,7 +21,7 @@ impl Difference {
     }
 }
 
-/// A relative change as large as the rounding errors of what a plan stores, those of arithmetic in `f32` at least.
+/// Returns the relative rounding error of what a plan stores; at least that of arithmetic in `f32`.
 pub(super) fn rounding(options: &PlanOptions) -> f64 {
     match options.precision {
         Precision::F32 => 2f64.powi(-22),
@@ -30,29 +30,30 @@ pub(super) fn rounding(options: &PlanOptions) -> f64 {
     }
 }
 
-/// How many times the change that perturbations cause a result may differ by.
+/// A result may differ by this many times the change that perturbations cause.
 const FACTOR: f64 = 4.0;
 
-/// Seeds of perturbations and their sizes in rounding errors: a kink that lies as near as one is met by chance, or by a larger
-/// step.
+/// Returns seeds of perturbations and their sizes, in units of a rounding error. Repeated and larger
+/// perturbations cross kinks that are about one rounding error away.
 pub(super) fn perturbations() -> impl Iterator<Item = (u64, f64)> {
     (1..).zip([1.0; 2].into_iter().chain([8.0; 6]).chain([64.0; 6]))
 }
 
-/// The largest magnitude of any tensor.
+/// Returns the largest magnitude in all tensors.
 pub(super) fn largest(tensors: &Tensors) -> f64 {
     tensors.values().flatten().fold(0f64, |all, x| all.max(x.abs()))
 }
 
-/// What may differ beside what [`Perturbation`]s tell.
+/// Tolerance in addition to what [`Perturbation`]s measure.
 pub(super) struct Allowed {
-    /// A share of the largest number of the tensor, or of a tenth of the largest of all.
+    /// Fraction of the tensor's largest magnitude, or of a tenth of the largest magnitude of all tensors if
+    /// that is more.
     pub floor: f64,
-    /// Whatever the size.
+    /// Absolute tolerance.
     pub jump: f64,
 }
 
-/// What perturbed runs of a twin leave, `N` kinds of tensors each; a run is done when it is first asked for.
+/// Results of perturbed reference runs, `N` kinds of tensors each. Runs are lazy.
 pub(super) struct Moved<const N: usize, F> {
     rounding: f64,
     run: F,
@@ -60,13 +61,13 @@ pub(super) struct Moved<const N: usize, F> {
 }
 
 impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
-    /// Sizes of perturbations are multiples of `rounding`.
+    /// Perturbations have sizes in multiples of `rounding`.
     pub(super) fn new(rounding: f64, run: F) -> Self {
         Self { rounding, run, runs: Vec::new() }
     }
 
-    /// The largest difference of any tensor, in units of what is allowed. That is measured by two perturbations at first, and by
-    /// the others where those find too much.
+    /// Returns the largest difference of any tensor, in units of the tolerance. The tolerance is measured
+    /// with two perturbations first, and with more of them as long as the difference exceeds it.
     pub(super) fn measured(
         &mut self,
         what: &str,
@@ -99,14 +100,15 @@ impl<const N: usize, F: Fn(Perturbation) -> Result<[Tensors; N]>> Moved<N, F> {
 }
 
 impl Allowed {
-    /// For a tensor, the largest number of all tensors, and how far perturbations move it.
+    /// Returns the tolerance for a tensor. `all` is the largest magnitude of all tensors, `moved` the change
+    /// that perturbations cause in this one.
     fn of(&self, numbers: &[f64], all: f64, moved: f64) -> f64 {
         let most = numbers.iter().fold(0f64, |all, x| all.max(x.abs()));
         FACTOR * moved + self.floor * most.max(all * 0.1) + self.jump + 1e-12
     }
 }
 
-/// The largest difference between two tensors, infinite where one number is NaN.
+/// Returns the largest difference between two tensors; infinite if a number is NaN.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| distance(*a, *b)).fold(0.0, f64::max)
 }
@@ -131,7 +133,7 @@ fn difference(
     Difference { what, error: distance(own, should) / allowed }
 }
 
-/// Where two tensors are farthest apart, and both numbers there.
+/// Returns the index at which two tensors differ most, and both numbers there.
 fn farthest(actual: &[f64], expected: &[f64]) -> (usize, f64, f64) {
     let pairs = actual.iter().zip(expected).enumerate();
     let largest = pairs.max_by(|(_, (a, b)), (_, (c, d))| distance(**a, **b).total_cmp(&distance(**c, **d)));

@@ -1,15 +1,18 @@
-//! Checks an adapter: every operation alone, then random networks through random options, against the `f64` twin.
+//! Checks an adapter: every operation alone, then random networks with random options, against the `f64`
+//! reference ([`crate::reference::Twin`]).
 //!
 //! For each network, drawn by a seed:
 //!
-//! 1. The gradients of its graph as traced, in `f64`, against the slope of the loss along a random direction.
-//! 2. The gradients of its plan with random options, computed by the twin from the plan's own graph, against the first: what
-//!    every pass of the compiler does to a graph, the rounding to 16 bits included.
-//! 3. Losses, outputs, parameters and optimizer state after one or two steps on the device, against the twin.
-//! 4. In one network of four NaN or an infinity in an input or a parameter: what must be NaN is NaN, and what must be finite is.
+//! 1. The gradients of its traced graph, in `f64`, against the slope of the loss along a random direction.
+//! 2. The gradients of its plan with random options, against those of 1. The reference computes them from the
+//!    plan's own graph, so this checks every compiler pass, including the rounding to 16 bits.
+//! 3. Losses, outputs, parameters and optimizer state after one or two steps on the device, against the
+//!    reference.
+//! 4. In one of four networks, a NaN or an infinity in an input or a parameter: results that must be NaN are
+//!    NaN, and results that must be finite are finite.
 //!
-//! How far results may be apart is measured for each tensor: by what a relative change of all numbers that go in, as small as a
-//! rounding error, changes in the twin's results.
+//! The tolerance is measured for each tensor: it is based on the change in the reference's results when all
+//! inputs change by a relative amount as small as a rounding error.
 //!
 //! ```no_run
 //! use wgrad::check::{self, Options};
@@ -19,7 +22,7 @@
 //! # Ok::<(), wgrad::Error>(())
 //! ```
 
-// Without a device the crate's own tests check plans alone.
+// Without the `gpu` feature the crate's tests check only plans.
 #![cfg_attr(not(feature = "gpu"), allow(dead_code))]
 
 #[cfg(feature = "gpu")]
@@ -45,42 +48,43 @@ use crate::{device::Device, error::Result, progress};
 #[cfg(feature = "gpu")]
 use {compare::Case, draws::DRAWS, network::Network};
 
-/// What is checked.
+/// Options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Random networks, after the operations alone.
+    /// Number of random networks, which run after the single operations.
     pub graphs: u64,
-    /// Seed of the first network; the next has the next number.
+    /// Seed of the first network; the seeds of the others count up from it.
     pub seed: u64,
-    /// No network begins later than this.
+    /// Time limit: no network starts later than this.
     pub time: Option<Duration>,
-    /// One network in so many fuses its operations: their kernels are compiled for it alone, which takes longest.
+    /// One in this many networks fuses its operations. Fused kernels are compiled for that network alone,
+    /// which takes the most time.
     pub fuse_one_in: usize,
 }
 
 impl Default for Options {
-    /// 100 networks from seed 0, half of them fused, whatever time they take.
+    /// 100 networks from seed 0, half of them fused, without a time limit.
     fn default() -> Self {
         Self { graphs: 100, seed: 0, time: None, fuse_one_in: 2 }
     }
 }
 
-/// A difference beyond what rounding explains.
+/// A difference larger than rounding explains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// Seed of the network. [`Options::seed`] with one graph draws it again.
+    /// Seed of the network. [`Options::seed`] set to it, with one graph, reproduces a random network.
     pub seed: u64,
-    /// The operation that was drawn alone; `None` for a random network.
+    /// The operation that was checked alone; `None` for a random network.
     pub draw: Option<&'static str>,
     /// Options of the plan.
     pub option: String,
     /// What differs.
     pub what: String,
-    /// By how much, where 1 is what is allowed; infinite where a number is missing.
+    /// The difference in units of the tolerance; infinite if a number is missing.
     pub error: f64,
 }
 
-/// What was found.
+/// Results of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The adapter's name.
@@ -91,14 +95,14 @@ pub struct Report {
     pub graphs: u64,
     /// Differences.
     pub failures: Vec<Failure>,
-    /// The largest difference of any result, where 1 is what is allowed.
+    /// The largest difference that is not a failure, in units of the tolerance.
     pub worst_error: f64,
 }
 
 /// Operations in a random network.
 const NODES: std::ops::RangeInclusive<usize> = 12..=30;
 
-/// How many the network of a seed has.
+/// Returns the number of operations of the network of a seed.
 fn nodes(seed: u64) -> usize {
     let span = (NODES.end() - NODES.start() + 1) as u64;
     NODES.start() + (crate::random::mix(seed) % span) as usize
@@ -107,7 +111,8 @@ fn nodes(seed: u64) -> usize {
 /// Checks the device's adapter.
 ///
 /// # Errors
-/// Those of devices, such as a lost one. Differences are [`Report::failures`]; a network that an adapter refuses is one, too.
+/// Those of devices, such as a lost one. Differences are [`Report::failures`], and so are networks that an
+/// adapter rejects.
 #[cfg(feature = "gpu")]
 pub fn run(device: &Device, options: &Options) -> Result<Report> {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Random networks over every operation: the same for the same seed.
+//! Random networks over every operation, reproducible by seed.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use crate::error::Result;
 use crate::graph::{IGNORE, Init, Params, RunningStats, Tensor, Trace};
 use crate::shape::Shape;
 
-/// What an input is fed with. Rows of later parts of a batch come after those of the first.
+/// Data of an input. Rows of later micro-batches follow those of the first.
 #[derive(Clone, Debug)]
 pub(super) enum Feed {
-    /// `f32`, as they are or rounded to a format of 16 bits.
+    /// `f32` numbers, rounded if `dtype` is a 16-bit format.
     Floats { numbers: Vec<f32>, dtype: DType },
     /// Class indices or row numbers.
     Indices(Vec<u32>),
 }
 
-/// A random training step with data for several parts of a batch.
+/// A random training step with data for several micro-batches.
 pub(super) struct Network {
     /// The traced step.
     pub step: TrainStep,
-    /// Samples of one part.
+    /// Samples of one micro-batch.
     pub batch: usize,
-    /// What each input is fed, by name: [`PARTS`] times the rows that one part takes.
+    /// Data of each input, by name: [`PARTS`] times the rows of one micro-batch.
     pub feeds: BTreeMap<String, Feed>,
 }
 
-/// Parts of a batch that there is data for.
+/// Number of micro-batches with data.
 pub(super) const PARTS: usize = 3;
 
 impl Network {
-    /// `nodes` operations drawn by `seed`.
+    /// Builds a network of `nodes` draws, determined by `seed`.
     ///
     /// # Errors
-    /// [`Error::Trace`](crate::Error::Trace) if a draw is not valid, which is a fault of this module.
+    /// [`Error::Trace`](crate::Error::Trace) if a draw is not valid, which is a bug of this module.
     pub(super) fn random(seed: u64, nodes: usize) -> Result<Self> {
         Self::build(seed, |maker| {
             for _ in 0..nodes {
@@ -46,10 +46,10 @@ impl Network {
         })
     }
 
-    /// One draw alone, in a network that reads its result.
+    /// Builds a network of a single draw.
     ///
     /// # Errors
-    /// As [`Network::random`].
+    /// Those of [`Network::random`].
     pub(super) fn of(draw: Draw, seed: u64) -> Result<Self> {
         Self::build(seed, draw)
     }
@@ -86,7 +86,7 @@ pub(super) struct Sizes {
     pub classes: usize,
 }
 
-/// A network in the making: what was computed so far, to be read by later draws.
+/// Builder of a network: the values computed so far, which later draws read.
 pub(super) struct Maker<'a> {
     pub trace: &'a Trace,
     params: &'a Params,
@@ -99,9 +99,9 @@ pub(super) struct Maker<'a> {
     images: Vec<Tensor>,
     /// `[batch, length, heads, head]`
     sequences: Vec<Tensor>,
-    /// Scalars that are parts of the loss.
+    /// Scalar terms of the loss.
     terms: Vec<Tensor>,
-    /// How many values the host reads, beside the loss.
+    /// Number of values that the host reads, without the loss.
     outputs: usize,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Maker<'a> {
             outputs: 0,
         };
         let Sizes { batch, width, channels, side, length, heads, head, .. } = sizes;
-        // Of parameters, so that gradients flow whatever is drawn.
+        // The first values depend on parameters, so that gradients flow whatever is drawn.
         for shape in [vec![batch, width], vec![batch, channels, side, side], vec![batch, length, heads, head]]
         {
             let shape = Shape::try_new(&shape).expect("at most four dimensions");
@@ -142,25 +142,25 @@ impl<'a> Maker<'a> {
         maker
     }
 
-    /// A parameter, uniform in ±1/√`fan_in`.
+    /// Adds a trained parameter, uniform in ±1/√`fan_in`.
     pub(super) fn weight(&mut self, shape: impl Into<Shape>, fan_in: usize) -> Tensor {
         self.parameter(shape, Init::fan_in(fan_in), true)
     }
 
-    /// A parameter that starts as `init`, or what is no parameter but lives with them.
+    /// Adds a parameter initialized with `init`, or a buffer if not `trained`.
     pub(super) fn parameter(&mut self, shape: impl Into<Shape>, init: Init, trained: bool) -> Tensor {
         let name = format!("w{}", self.params.list().len());
         let add = if trained { Params::add } else { Params::add_buffer };
         self.trace.param(&add(self.params, &name, shape.into(), init))
     }
 
-    /// Running statistics of `channels` channels.
+    /// Adds running statistics of `channels` channels.
     pub(super) fn running(&mut self, channels: usize) -> [Tensor; 2] {
         let mean = self.parameter([channels], Init::Constant(0.1), false);
         [mean, self.parameter([channels], Init::Constant(0.9), false)]
     }
 
-    /// Batch norm with the statistics of the batch, running ones moved.
+    /// Batch norm with the statistics of the batch; updates the running statistics.
     pub(super) fn batch_norm(&mut self, x: &Tensor) -> Tensor {
         let c = x.dim(1);
         let (gamma, beta) = (self.weight([c], 1).offset(1.0), self.weight([c], 1));
@@ -169,7 +169,7 @@ impl<'a> Maker<'a> {
         x.batch_norm_train(&gamma, &beta, 1e-5, Some(&running))
     }
 
-    /// An input of `f32`; now and then with an element far from the others, or all of them far from 0.
+    /// Declares an `f32` input. One in four has an outlier of 40, and one in six a mean of 4.
     pub(super) fn input(&mut self, shape: impl Into<Shape>) -> Tensor {
         let (name, shape) = (format!("x{}", self.feeds.len()), shape.into());
         let numbers = self.numbers(shape);
@@ -177,7 +177,7 @@ impl<'a> Maker<'a> {
         self.trace.input(&name, shape)
     }
 
-    /// An input of 16 bits.
+    /// Declares a 16-bit input, with the same distribution.
     pub(super) fn half(&mut self, shape: impl Into<Shape>, dtype: DType) -> Tensor {
         let (name, shape) = (format!("h{}", self.feeds.len()), shape.into());
         let numbers = self.numbers(shape);
@@ -196,7 +196,7 @@ impl<'a> Maker<'a> {
         numbers
     }
 
-    /// Class indices; with `ignored` one in four counts for nothing.
+    /// Declares an input of class indices; with `ignored`, one in four is [`IGNORE`].
     pub(super) fn labels(&mut self, shape: impl Into<Shape>, ignored: bool) -> Tensor {
         let (name, classes) = (format!("y{}", self.feeds.len()), self.sizes.classes);
         let shape = shape.into();
@@ -209,7 +209,7 @@ impl<'a> Maker<'a> {
         self.trace.labels(&name, shape, classes as u32)
     }
 
-    /// Row numbers of a table of `rows`.
+    /// Declares an input of row numbers for a table of `rows` rows.
     pub(super) fn ids(&mut self, shape: impl Into<Shape>, rows: usize) -> Tensor {
         let (name, shape) = (format!("i{}", self.feeds.len()), shape.into());
         let ids = (0..shape.numel() as usize * PARTS).map(|_| self.dice.below(rows) as u32).collect();
@@ -217,7 +217,7 @@ impl<'a> Maker<'a> {
         self.trace.ids(&name, shape, rows as u32)
     }
 
-    /// Recent values more often than old ones, as in networks.
+    /// Picks a value; recent values more often than old ones, as in real networks.
     fn pick(&mut self, from: fn(&Self) -> &Vec<Tensor>) -> Tensor {
         let count = from(self).len();
         let back =
@@ -225,28 +225,29 @@ impl<'a> Maker<'a> {
         from(self)[count - 1 - back].clone()
     }
 
-    /// A matrix `[batch, width]`.
+    /// Picks a matrix `[batch, width]`.
     pub(super) fn matrix(&mut self) -> Tensor {
         self.pick(|maker| &maker.matrices)
     }
 
-    /// An image `[batch, channels, side, side]`.
+    /// Picks an image `[batch, channels, side, side]`.
     pub(super) fn image(&mut self) -> Tensor {
         self.pick(|maker| &maker.images)
     }
 
-    /// A sequence `[batch, length, heads, head]`.
+    /// Picks a sequence `[batch, length, heads, head]`.
     pub(super) fn sequence(&mut self) -> Tensor {
         self.pick(|maker| &maker.sequences)
     }
 
-    /// Lets the host read a value.
+    /// Makes a value an output, for the host to read.
     pub(super) fn read(&mut self, x: &Tensor) {
         self.outputs += 1;
         self.trace.output(&format!("out{}", self.outputs), x);
     }
 
-    /// Hands a value of one of the three shapes on to later draws; now and then the host reads it.
+    /// Makes a value of one of the three shapes available to later draws. With probability 1/8 the host reads
+    /// it.
     pub(super) fn keep(&mut self, x: Tensor) {
         if self.dice.one_in(8) {
             self.read(&x);
@@ -267,7 +268,7 @@ impl<'a> Maker<'a> {
         Shape::from([batch, channels, side, side])
     }
 
-    /// Makes a matrix of whatever has the batch as its first dimension.
+    /// Projects a tensor with the batch as its first dimension to a matrix `[batch, width]`.
     pub(super) fn keep_flat(&mut self, x: &Tensor) {
         let flat = x.reshape([x.dim(0), (x.shape().numel() / x.dim(0).max(1) as u64) as usize]);
         let weight = self.weight([flat.dim(1), self.sizes.width], flat.dim(1));

@@ -1,4 +1,4 @@
-//! What a plan makes of a network's data: on a device, and on the twin.
+//! Results of a plan for a network's data, on a device and on the reference.
 
 use super::network::{Feed, Network};
 use super::reference::{Perturbation, Tensors, feed};
@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::graph::{Class, Graph, Value};
 use crate::reference::Twin;
 
-/// Everything that can be read after some steps: outputs, the loss among them, parameters and optimizer state.
+/// Everything that can be read after some steps: outputs including the loss, parameters and optimizer state.
 pub(super) struct Outcome {
     pub outputs: Tensors,
-    /// Outputs of 16 bits.
+    /// 16-bit outputs.
     pub halves: Tensors,
     pub parameters: Tensors,
     pub states: Tensors,
 }
 
-/// What an input or a parameter gets in place of one of its numbers.
+/// A number injected into an input or a parameter.
 #[derive(Clone, Debug)]
 pub(super) struct Injection {
     pub name: String,
@@ -25,7 +25,7 @@ pub(super) struct Injection {
     pub number: f32,
 }
 
-/// State that is made of numbers; codes of eight bits are not.
+/// Returns the persistent values that hold numbers, without eight-bit codes.
 pub(super) fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
     graph.values.iter().filter(|value| value.class.is_persistent() && value.dtype != DType::U32)
 }
@@ -53,16 +53,16 @@ impl Outcome {
         list.insert(name.to_owned(), data);
     }
 
-    /// The kinds of tensors, by name.
+    /// Returns the kinds of tensors, by name.
     pub(super) fn kinds(&self) -> [(&'static str, &Tensors); 4] {
         let outputs = [("output", &self.outputs), ("output of 16 bits", &self.halves)];
         [outputs[0], outputs[1], ("parameter", &self.parameters), ("state", &self.states)]
     }
 
-    /// On the twin.
+    /// Returns the results of `steps` steps of a plan on the reference.
     ///
     /// # Errors
-    /// None but faults of the library.
+    /// Only on bugs of the library.
     pub(super) fn of_twin(
         plan: &Plan,
         network: &Network,
@@ -97,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// In how many parts a plan runs its batch.
+/// Returns the number of micro-batches of a plan.
 fn parts(plan: &Plan, network: &Network) -> usize {
     let widened = plan.graph().inputs().find_map(|(_, value)| {
         let own = network.step.graph().inputs().find(|(_, own)| own.name == value.name)?.1;
@@ -107,7 +107,7 @@ fn parts(plan: &Plan, network: &Network) -> usize {
     widened.unwrap_or(1)
 }
 
-/// Parameters as they start, rounded as they are held.
+/// Returns the initial parameters, rounded to their storage type.
 pub(super) fn starts(graph: &Graph, twin: &Twin) -> Result<Tensors> {
     let parameters = graph.values.iter().filter(|value| value.class == Class::Parameter);
     parameters.map(|value| Ok((value.name.clone(), twin.parameter(&value.name)?.to_vec()))).collect()

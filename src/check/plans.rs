@@ -1,4 +1,5 @@
-//! What needs no device: gradients of a network as traced, and those of its plan by the twin.
+//! Checks that need no device: gradients of a traced network, and those of its plan, computed by the
+//! reference.
 
 use super::measure::{Allowed, Difference, Moved, largest, rounding};
 use super::network::Network;
@@ -11,7 +12,8 @@ use crate::error::Result;
 use crate::optim::{Clip, Optimizer, Sgd};
 use crate::reference::Twin;
 
-/// The traced graph's gradients against slopes, and the plan's against those.
+/// Compares the traced graph's gradients with finite differences, and the plan's gradients with those of the
+/// traced graph.
 pub(super) fn gradients(network: &Network, settings: &Settings) -> Result<Vec<Difference>> {
     let Settings { options, limits } = settings;
     // With this optimizer the state after a step is the gradient.
@@ -26,14 +28,14 @@ pub(super) fn gradients(network: &Network, settings: &Settings) -> Result<Vec<Di
     let parts = options.accumulate as usize;
     let whole = |perturbation| Reference::of(network, parts, &starts, &scalars, perturbation);
     let unclipped = whole(None)?;
-    // What is cut off has rounding errors of its former size.
+    // A clipped value has rounding errors relative to its unclipped size.
     let largest_of_all = largest(&unclipped.gradients);
     let expected = unclipped.clipped(options.clip);
     let actual = Outcome::of_twin(&plan, network, 1, None, None)?;
     if actual.states.get("loss_scale").is_some_and(|state| state[2] > 0.0) {
         let start = options.loss_scale.map_or(1.0, |scale| f64::from(scale.start));
         let most = f64::from(options.precision.storage().unwrap_or(DType::F32).largest());
-        // Nine tenths: the plan's gradients are rounded.
+        // The factor 0.9 allows for the rounding of the plan's gradients.
         if largest_of_all * start < 0.9 * most {
             let what = format!("the step is skipped for a scaled gradient of {:e}", largest_of_all * start);
             found.push(Difference { what, error: f64::INFINITY });
@@ -55,7 +57,7 @@ pub(super) fn gradients(network: &Network, settings: &Settings) -> Result<Vec<Di
         found.push(Difference { what, error: f64::INFINITY });
     }
     let size = rounding(options);
-    // A gradient that is 0 because others cancel is as wrong as those are rounded.
+    // A gradient that is 0 by cancellation has the rounding errors of its terms.
     let floor = if options.precision == Precision::F32 { 2e-6 } else { size };
     let jump = match options.clip {
         Clip::Value(_) => floor * 0.1 * largest_of_all,

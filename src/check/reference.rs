@@ -1,5 +1,5 @@
-//! What a network's loss and gradients are, told without the passes that plans are made by: each part of a batch forward and
-//! backward as it was traced, in `f64`.
+//! Loss and gradients of a network computed without the compiler's passes: forward and backward for each
+//! micro-batch as traced, in `f64`.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use crate::optim::Clip;
 use crate::reference::Twin;
 use crate::shape::Shape;
 
-/// Numbers by the name of a parameter, an input or an output.
+/// Numbers by name of the parameter, input or output.
 pub(super) type Tensors = BTreeMap<String, Vec<f64>>;
 
-/// A relative change of every number that goes in or is computed, by chance: what it changes in the result is how well that is
-/// determined.
+/// A random relative change of every input and every computed number. The change in a result measures how
+/// well the result is conditioned.
 #[derive(Clone, Copy)]
 pub(super) struct Perturbation {
     pub seed: u64,
     pub size: f64,
 }
 
-/// Loss and gradients of a step over several parts of a batch.
+/// Loss and gradients of a step over several micro-batches.
 pub(super) struct Reference {
     pub loss: f64,
     pub gradients: Tensors,
 }
 
 impl Reference {
-    /// With these parameters, and the scalars of a step.
+    /// Computes loss and gradients with these parameters and step scalars.
     ///
     /// # Errors
     /// Those of differentiation.
@@ -79,7 +79,7 @@ impl Reference {
         Ok(sum)
     }
 
-    /// The gradients as an update gets them.
+    /// Clips the gradients as a plan does before the update.
     pub(super) fn clipped(mut self, clip: Clip) -> Self {
         let squares = self.gradients.values().flatten().map(|g| g * g).sum::<f64>();
         let factor = |limit: f32| (f64::from(limit) / (squares.sqrt() + 1e-6)).min(1.0);
@@ -93,18 +93,19 @@ impl Reference {
         self
     }
 
-    /// How far a network's gradients are from the slope of its loss, measured along a random direction, in units of their
-    /// length. A loss that jumps next to where it is looked at, as by the sign of what is left of a sum of 0, has no slope: 0.
+    /// Returns the difference between a network's gradients and the slope of its loss along a random
+    /// direction, in units of the gradient's norm. Returns 0 if the loss jumps close to the evaluation point,
+    /// such as with the sign of the rounding error of a sum that is 0: it has no slope there.
     ///
     /// # Errors
-    /// As [`Reference::of`].
+    /// Those of [`Reference::of`].
     pub(super) fn slope_error(network: &Network, parameters: &Tensors, scalars: &StepScalars) -> Result<f64> {
         let graph = &smooth(network.step.graph().clone());
         let own = Self::of_parts(network, 1, |_| graph.clone(), parameters, scalars, None)?;
         let length = own.gradients.values().flatten().map(|g| g * g).sum::<f64>().sqrt();
         let length = length.max(1e-6);
         let (mut best, mut jumps) = (f64::INFINITY, false);
-        // Another direction, and a shorter step, if a kink lies between.
+        // Tries another direction and a shorter step if a kink lies between.
         for (seed, step) in (1..).zip([1e-6, 1e-7, 1e-7, 3e-8, 1e-8, 1e-8, 3e-9, 3e-9]) {
             let mut dice = Dice::new(seed);
             let direction: Tensors = own
@@ -134,7 +135,7 @@ impl Reference {
             if best < SLOPE {
                 return Ok(best);
             }
-            // A kink bends the loss by no more than a few times the gradient's length.
+            // A kink bends the loss by no more than a few times the gradient's norm.
             let bend = (losses[0] + losses[1] - 2.0 * own.loss).abs() / (2.0 * step) - noise;
             jumps |= step <= 1e-8 && bend > 100.0 * length;
         }
@@ -142,10 +143,11 @@ impl Reference {
     }
 }
 
-/// The largest error of a slope, in units of the gradient's length.
+/// Maximum allowed slope error, in units of the gradient's norm.
 pub(super) const SLOPE: f64 = 1e-3;
 
-/// Without casts among floats, which are steps: their gradient is that of what they stand for.
+/// Replaces casts between floats by copies. A cast is a step function, but its gradient is that of the
+/// identity.
 fn smooth(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
         let from = graph.values[node.inputs.first().map_or(0, |id| id.index())].dtype;
@@ -156,7 +158,8 @@ fn smooth(mut graph: Graph) -> Graph {
     graph
 }
 
-/// The forward half for one part of a batch: random draws of its own, means over the labels of all parts.
+/// Returns the forward graph of one micro-batch, with its own random draws, and with means over the labels of
+/// all micro-batches.
 fn part_of(network: &Network, part: usize, parts: usize) -> Graph {
     let mut graph = network.step.graph().clone();
     let keys = graph.draw_keys();
@@ -175,7 +178,8 @@ fn part_of(network: &Network, part: usize, parts: usize) -> Graph {
     graph
 }
 
-/// How many labels count, of the input that `id` is a view of.
+/// Returns the number of labels that are not [`IGNORE`], over all micro-batches, in the input that `id` is a
+/// view of.
 fn counted(network: &Network, graph: &Graph, mut id: ValueId, parts: usize) -> usize {
     for node in graph.nodes.iter().rev() {
         if node.outputs.contains(&id) {
@@ -190,7 +194,7 @@ fn counted(network: &Network, graph: &Graph, mut id: ValueId, parts: usize) -> u
     }
 }
 
-/// Sets inputs, to rows of the whole batch, and parameters.
+/// Sets the parameters, and the inputs to `rows` rows of the whole batch from row `first` on.
 pub(super) fn feed(
     twin: &mut Twin,
     graph: &Graph,

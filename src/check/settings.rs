@@ -1,4 +1,4 @@
-//! Random options of plans: each that must change no result, and each whose change is known.
+//! Random plan options: those that must not change results, and those with a known effect on results.
 
 use super::dice::Dice;
 use super::network::PARTS;
@@ -16,7 +16,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Every option by itself as often off as on.
+    /// Draws every option independently.
     pub(super) fn random(dice: &mut Dice, own: &Limits, fuse_one_in: usize) -> Self {
         let precision = dice.of(&[Precision::F32, Precision::F32, Precision::F16, Precision::Bf16]);
         let rounding = dice.of(&[Rounding::Nearest, Rounding::Stochastic]);
@@ -54,7 +54,7 @@ impl Settings {
         Self { options, limits: limits(dice, own) }
     }
 
-    /// The options by name, as far as they are not the default.
+    /// Names the optimizer, the options that are not the default, and the class of the kernels.
     pub(super) fn name(&self) -> String {
         let (own, default) = (self.options, PlanOptions::default());
         let mut parts = vec![format!("{:?}", own.optimizer)];
@@ -80,7 +80,8 @@ impl Settings {
     }
 }
 
-/// Kernels of the adapter's own class, or on software adapters those of GPUs, too.
+/// Selects the kernels of the adapter's class, or, for half of the draws on software adapters, those of
+/// discrete GPUs.
 fn limits(dice: &mut Dice, own: &Limits) -> Limits {
     if own.class.is_cpu() && dice.one_in(2) {
         return Limits { class: AdapterClass::Discrete, long_words: false, ..own.clone() };
@@ -88,8 +89,8 @@ fn limits(dice: &mut Dice, own: &Limits) -> Limits {
     own.clone()
 }
 
-/// Updates that are smooth enough to be compared: with Adam's own ε the first step of a gradient of 0 is one of rounding
-/// errors.
+/// Draws an optimizer with an update that is smooth enough to compare. With Adam's default ε, rounding errors
+/// would determine the first step of a gradient of 0.
 fn optimizer(dice: &mut Dice) -> Optimizer {
     let (lr, eps, weight_decay) = (0.01, 0.01, dice.of(&[0.0, 0.1]));
     match dice.below(8) {

@@ -1,4 +1,4 @@
-//! That every operation is drawn, and that differences are noticed.
+//! Tests that every operation is drawn, and that differences are detected.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::limits::Limits;
 use crate::optim::{Optimizer, Sgd};
 use crate::reference::Twin;
 
-/// Notes an operation, and those that it is made of.
+/// Records an operation and those that it consists of.
 fn note(op: &Op, seen: &mut BTreeSet<&'static str>) {
     seen.insert(op.kind());
     match op {
         Op::Unary(f) => drop(seen.insert(f.name())),
         Op::Binary(f) => drop(seen.insert(f.name())),
-        Op::Chain(chain) => chain.links().iter().for_each(|link| note(&link.op, seen)),
+        Op::Fused(chain) => chain.links().iter().for_each(|link| note(&link.op, seen)),
         _ => {}
     }
-    if let Some(then) = op.then() {
+    if let Some(then) = op.epilogue() {
         then.links().iter().for_each(|link| note(&link.op, seen));
     }
 }
@@ -48,7 +48,7 @@ fn random_networks_draw_every_operation() {
 fn wrong_values_are_detected_and_rounding_errors_are_not() {
     let tensors = |x: f64| Tensors::from([("w".to_owned(), vec![1.0, x, 1.0])]);
     let allowed = Allowed { floor: 4e-6, jump: 0.0 };
-    // The second number depends ten times as much on what goes in as it is large.
+    // A relative change of the inputs changes the second number by ten times that relative amount.
     let error = |actual: &Tensors| {
         let mut moved = Moved::new(1e-6, |p: Perturbation| Ok([tensors(2.0 + 20.0 * p.size)]));
         moved.measured("", 0, actual, &tensors(2.0), &allowed).expect("no run fails").error
@@ -57,7 +57,7 @@ fn wrong_values_are_detected_and_rounding_errors_are_not() {
     assert_eq!([error(&tensors(f64::NAN)), error(&Tensors::new())], [f64::INFINITY; 2]);
 }
 
-/// Each operation alone, then random networks; without a device, so that all passes are tested where there is none.
+/// Each operation alone, then random networks. Needs no device, so that machines without one test all passes.
 #[test]
 fn gradients_of_plans_match_the_traced_graph() {
     let presets = Limits::NAMES.map(|name| Limits::named(name).expect("a preset"));

@@ -1,7 +1,7 @@
 //! What users plan: a training step, or a forward pass.
 
 use super::passes::{self, Choices};
-use super::recompute::{Bench, Heights, Work};
+use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings};
 use crate::autodiff::{self, Gradients};
 use crate::dtype::{DType, Precision, WeightStorage};
@@ -85,11 +85,11 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], but for the budget.
     pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        self.plan_at(options, limits, Heights::All)
+        self.plan_at(options, limits, SearchEffort::All)
     }
 
-    /// Whether some plan keeps to the budget. With [`Heights::Few`] one that does may be missed.
-    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<bool> {
+    /// Whether some plan keeps to the budget. With [`SearchEffort::Few`] one that does may be missed.
+    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
         let Some(Bytes(budget)) = options.budget else { return Ok(true) };
         if options.recompute == Recompute::Auto {
             // What nothing computes again may be too much by itself.
@@ -99,10 +99,10 @@ impl TrainStep {
                 return Ok(false);
             }
         }
-        Ok(self.plan_at(options, limits, heights)?.footprint().total() <= budget)
+        Ok(self.plan_at(options, limits, effort)?.footprint().total() <= budget)
     }
 
-    fn plan_at(&self, options: &PlanOptions, limits: &Limits, heights: Heights) -> Result<Plan> {
+    fn plan_at(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<Plan> {
         let limits = &limits.within(options.precision);
         let settings = self.settings(options);
         // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
@@ -122,17 +122,17 @@ impl TrainStep {
                     let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
                     return Err(Error::Option(message.to_owned()));
                 };
-                Bench::new(bare.clone(), limits, &options.roofline, options.fuse)?
-                    .cheapest(budget, heights, limits, &settings)?
+                RecomputePlanner::new(bare.clone(), limits, &options.roofline, options.fuse)?
+                    .cheapest(budget, effort, limits, &settings)?
             }
             rule => {
                 // What `rebuild` makes again is not kept, and need not be sent away.
                 let graph =
                     if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
-                let bench = Bench::new(graph, limits, &options.roofline, options.fuse)?;
-                let mut fates = bench.by_rule(rule)?;
-                bench.send_away(&mut fates, activations)?;
-                Plan::lay_out(bench.program(&fates, limits)?, limits, &settings)?.lower()?
+                let planner = RecomputePlanner::new(graph, limits, &options.roofline, options.fuse)?;
+                let mut retention = planner.by_rule(rule)?;
+                planner.send_away(&mut retention, activations)?;
+                Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
             }
         };
         plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);

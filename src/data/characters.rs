@@ -1,24 +1,24 @@
-//! Characters as tokens.
+//! Character-level tokens.
 
 use std::collections::BTreeSet;
 
 use super::Tokens;
 use crate::error::{Error, Result};
 
-/// The characters of a text, in the order of their code points; a token is a place in that list.
+/// The characters of a text, in the order of their code points; a token is an index into that list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Characters {
     list: Vec<char>,
 }
 
 impl Characters {
-    /// The characters that `text` is made of.
+    /// Collects the characters of `text`.
     pub fn of(text: &str) -> Self {
         let set: BTreeSet<char> = text.chars().collect();
         Self { list: set.into_iter().collect() }
     }
 
-    /// How many there are.
+    /// Returns the number of characters.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -28,15 +28,15 @@ impl Characters {
         self.list.is_empty()
     }
 
-    /// A text of each character once: [`Characters::of`] it are the same characters.
+    /// Returns a text with each character once. [`Characters::of`] gives the same characters for it.
     pub fn as_text(&self) -> String {
         self.list.iter().collect()
     }
 
-    /// The tokens of a text.
+    /// Encodes a text as tokens. `what` names the text in errors.
     ///
     /// # Errors
-    /// [`Error::Data`] with the first character that is not among these, and its line and column. `what` names the text.
+    /// [`Error::Data`] with the first character that is not among these, and its line and column.
     pub fn encode(&self, what: &str, text: &str) -> Result<Tokens> {
         let mut ids = Vec::with_capacity(text.len());
         let (mut line, mut column) = (1, 1);
@@ -54,7 +54,7 @@ impl Characters {
         Tokens::new(ids, self.list.len())
     }
 
-    /// The text of tokens; ids that stand for nothing become U+FFFD.
+    /// Decodes tokens to text; unknown ids become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let one = |id: &u32| self.list.get(*id as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER);
         ids.iter().map(one).collect()

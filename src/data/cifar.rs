@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 
 const PIXELS: usize = 3 * 32 * 32;
 const CLASSES: u8 = 10;
-/// What a user without the files needs to know.
+/// Part of the error message for users who do not have the files.
 const HINT: &str = "expected the folder `cifar-10-batches-bin` of cifar-10-binary.tar.gz from \
                     https://www.cs.toronto.edu/~kriz/cifar.html, with data_batch_1.bin to data_batch_5.bin and test_batch.bin";
 
-/// Training and test images of CIFAR-10's binary version, pixels in [-1, 1].
+/// Reads the training and test images of CIFAR-10's binary version, with pixels in [-1, 1].
 ///
 /// # Errors
-/// [`Error::Data`] with the file that is missing or damaged, and where the files are to be had.
+/// [`Error::Data`] with the file that is missing or damaged, and where to get the files.
 pub fn cifar10(directory: &Path) -> Result<(Table, Table)> {
     let mut samples = Vec::new();
     let mut labels = Vec::new();

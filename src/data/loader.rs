@@ -26,7 +26,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.y.len()
     }
@@ -47,7 +47,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Batches of `batch` samples, in the order of the data set.
+    /// Creates a loader of batches of `batch` samples, in the order of the data set.
     ///
     /// # Errors
     /// [`Error::Data`] for an empty data set; [`Error::Option`] for a batch of 0.
@@ -61,7 +61,7 @@ impl Loader {
         Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep })
     }
 
-    /// Another order each epoch, the same for the same seed.
+    /// Shuffles the samples into another order each epoch, the same for the same seed.
     #[must_use]
     pub fn shuffled(self, seed: u64) -> Self {
         Self { shuffle: Some(seed), ..self }
@@ -73,17 +73,17 @@ impl Loader {
         Self { last, ..self }
     }
 
-    /// The data set.
+    /// Returns the data set.
     pub fn data(&self) -> &dyn Dataset {
         &*self.data
     }
 
-    /// Samples in a full batch.
+    /// Returns the number of samples in a full batch.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Samples in the smaller last batch; 0 if there is none.
+    /// Returns the number of samples in the smaller last batch; 0 if there is none.
     pub fn tail(&self) -> usize {
         match self.last {
             LastBatch::Keep => self.data.len() % self.batch,
@@ -91,12 +91,13 @@ impl Loader {
         }
     }
 
-    /// Batches in one epoch.
+    /// Returns the number of batches in one epoch.
     pub fn batches(&self) -> usize {
         self.data.len() / self.batch + usize::from(self.tail() > 0)
     }
 
-    /// The batches of epoch number `epoch`. A thread prepares the next ones; it ends when the iterator is dropped.
+    /// Returns the batches of epoch number `epoch`. A thread prepares the next ones; it ends when the
+    /// iterator is dropped.
     pub fn epoch(&self, epoch: u64) -> Prefetch<Batch> {
         let order = match self.shuffle {
             Some(seed) => random::permutation(random::key(seed ^ epoch, "epoch"), self.data.len()),

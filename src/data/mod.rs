@@ -16,7 +16,7 @@ pub use tokens::{TokenBatch, Tokens, Windows};
 
 /// Samples of a fixed length with a class each.
 pub trait Dataset: Send + Sync {
-    /// Number of samples.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
     /// Whether there are none.
@@ -24,12 +24,13 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// Numbers in one sample.
+    /// Returns the number of values in one sample.
     fn sample_len(&self) -> usize;
 
-    /// Number of classes.
+    /// Returns the number of classes.
     fn classes(&self) -> usize;
 
-    /// Writes sample `index` to `out`, which has room for [`Dataset::sample_len`] numbers, and returns its class.
+    /// Writes sample `index` to `out`, which has room for [`Dataset::sample_len`] values, and returns its
+    /// class.
     fn read(&self, index: usize, out: &mut [f32]) -> u32;
 }

@@ -1,11 +1,12 @@
-//! Items put together on a thread of their own while the device works.
+//! Items prepared on a separate thread while the device works.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// Items that wait for the device.
+/// Maximum number of prepared items that wait.
 const WAITING: usize = 2;
 
-/// An iterator whose next items are prepared ahead of time. The thread that prepares them ends when this is dropped.
+/// An iterator whose next items are prepared ahead of time. The thread that prepares them ends when this is
+/// dropped.
 pub struct Prefetch<T> {
     receiver: Receiver<T>,
 }
@@ -15,7 +16,7 @@ impl<T: Send + 'static> Prefetch<T> {
         let (sender, receiver) = sync_channel(WAITING);
         std::thread::spawn(move || {
             for item in items {
-                // Nobody wants the rest when the receiver is gone.
+                // The receiver was dropped: the remaining items are not needed.
                 if sender.send(item).is_err() {
                     return;
                 }

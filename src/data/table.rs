@@ -1,4 +1,4 @@
-//! A data set in memory, and its reader for comma-separated text.
+//! A data set in memory, and a reader for comma-separated text.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of `labels.len()` samples.
+    /// Creates a table of `labels.len()` samples.
     ///
     /// # Errors
     /// [`Error::Data`] if the lengths do not agree or a label is not below `classes`.
@@ -32,11 +32,12 @@ impl Table {
         Ok(Self { sample_len, classes, samples, labels })
     }
 
-    /// Reads lines of comma-separated numbers, the class last. Empty lines count for nothing. `what` names the data in
-    /// errors.
+    /// Reads lines of comma-separated numbers, the class last. Empty lines are skipped. `what` names the data
+    /// in errors.
     ///
     /// # Errors
-    /// [`Error::Data`] with the line of the first number that is missing, damaged or out of range, and for no lines.
+    /// [`Error::Data`] with the line of the first number that is missing, damaged or out of range; or if
+    /// there are no lines.
     pub fn from_csv(what: &str, text: &str, sample_len: usize, classes: usize) -> Result<Self> {
         let wrong = |message: String| Error::Data { what: what.to_owned(), message };
         let (mut samples, mut labels) = (Vec::new(), Vec::new());
@@ -78,14 +79,15 @@ impl Table {
         Ok(Self { sample_len, classes, samples, labels })
     }
 
-    /// Multiplies every number, to bring samples into a range that networks like.
+    /// Multiplies every number by `factor`, to bring samples into a range suited to networks.
     #[must_use]
     pub fn scaled(mut self, factor: f32) -> Self {
         self.samples.iter_mut().for_each(|x| *x *= factor);
         self
     }
 
-    /// Two tables without a sample in common: the first gets `share` of the samples, drawn by `seed`.
+    /// Splits the samples into two tables without a sample in common: the first gets `share` of the samples,
+    /// drawn by `seed`.
     pub fn split(&self, share: f64, seed: u64) -> (Self, Self) {
         let order = random::permutation(random::key(seed, "split"), self.labels.len());
         let cut = ((self.labels.len() as f64 * share).round() as usize).min(order.len());

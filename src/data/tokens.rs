@@ -1,4 +1,4 @@
-//! A stream of tokens, and windows of it that language models are trained on.
+//! A stream of tokens, and windows of it for training language models.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use super::Prefetch;
 use crate::error::{Error, Result};
 use crate::random;
 
-/// Token ids in a row, each below the size of their vocabulary. Cheap to clone.
+/// A sequence of token ids, each below the size of their vocabulary. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
     ids: Arc<[u32]>,
     vocabulary: usize,
 }
 
-/// Windows of a stream, and what follows each of their tokens.
+/// Windows of a stream, and the token after each of their tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenBatch {
     /// `[batch, seq]`, row-major
     pub x: Vec<u32>,
-    /// `[batch, seq]`: the token behind each of `x`
+    /// `[batch, seq]`: the token after each of `x`
     pub y: Vec<u32>,
 }
 
@@ -29,12 +29,12 @@ pub struct Windows {
     pub batch: usize,
     /// Tokens in a window.
     pub seq: usize,
-    /// Decides which windows are drawn.
+    /// Seed that determines which windows are drawn.
     pub seed: u64,
 }
 
 impl Tokens {
-    /// A stream over a vocabulary.
+    /// Creates a stream over a vocabulary.
     ///
     /// # Errors
     /// [`Error::Data`] for an id that is not below `vocabulary`.
@@ -47,25 +47,26 @@ impl Tokens {
         Ok(Self { ids, vocabulary })
     }
 
-    /// The ids, in order.
+    /// Returns the ids, in order.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Number of different ids there may be.
+    /// Returns the size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
 
-    /// Two streams: the first `share` of the tokens, and the rest.
+    /// Splits into two streams: the first `share` of the tokens, and the rest.
     pub fn split(&self, share: f64) -> (Self, Self) {
         let cut = ((self.ids.len() as f64 * share).round() as usize).min(self.ids.len());
         let part = |ids: &[u32]| Self { ids: ids.into(), ..*self };
         (part(&self.ids[..cut]), part(&self.ids[cut..]))
     }
 
-    /// Batches of windows that begin anywhere, without end: batch `step` depends on the seed and `step` alone, so a
-    /// run that is resumed with `first` steps behind it sees what it would have seen. A thread prepares the next ones.
+    /// Returns batches of windows that begin at random positions, without end. Batch `step` depends on the
+    /// seed and `step` alone, so a run that is resumed after `first` steps sees the batches that it would
+    /// have seen. A thread prepares the next ones.
     ///
     /// # Errors
     /// [`Error::Data`] for fewer than `seq + 1` tokens; [`Error::Option`] for a batch or a window of 0.

@@ -1,4 +1,4 @@
-//! Which adapters there are, what they allow, and which one to take.
+//! Enumeration of adapters, their limits, and the choice of one.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::units::Bytes;
 /// Which adapter to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Select {
-    /// Discrete before integrated before software.
+    /// The best adapter: discrete before integrated before software.
     #[default]
     Best,
     /// A software adapter.
     Software,
-    /// The first whose name contains this, whatever the case.
+    /// The first whose name contains this, ignoring case.
     Named(String),
 }
 
-/// An adapter, as plain data.
+/// Description of an adapter, as plain data.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     /// The driver's name for it.
@@ -29,21 +29,21 @@ pub struct Adapter {
     pub kind: &'static str,
     /// Driver and version.
     pub driver: String,
-    /// What plans must keep to.
+    /// Limits that plans must respect.
     pub limits: Limits,
-    /// Smallest and largest subgroup; 0 where subgroup operations are missing.
+    /// Smallest and largest subgroup size; 0 if subgroup operations are missing.
     pub subgroups: (u32, u32),
-    /// Cooperative matrices that it offers and that were not switched off. Plans use them once they proved right and faster:
-    /// [`exec::limits_for`](crate::exec::limits_for).
+    /// Cooperative matrices that it offers and that were not switched off. Plans use them only after they
+    /// proved correct and faster: [`exec::limits_for`](crate::exec::limits_for).
     pub cooperative: Option<Cooperative>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
-    /// Its place in the order of preference, 0 being the best.
+    /// Position in the order of preference; 0 is the best.
     pub rank: usize,
 }
 
 impl Adapter {
-    /// Why wgrad would or would not choose it.
+    /// Returns why wgrad would or would not choose it.
     pub fn reason(&self) -> String {
         match (&self.unusable, self.rank) {
             (Some(why), _) => format!("cannot be used: {why}"),
@@ -82,7 +82,8 @@ impl Adapter {
             (true, true) => F16::Native,
             (true, false) => F16::Packed,
         };
-        // Measured with lavapipe alone; DirectX has a software adapter, too.
+        // Enabled on Vulkan only: it was measured with lavapipe alone, and DirectX has a software adapter,
+        // too.
         let vulkan = info.backend == wgpu::Backend::Vulkan;
         let class = class(info.device_type);
         let long_words = class.is_cpu() && vulkan && features.contains(wgpu::Features::SHADER_INT64);
@@ -129,7 +130,8 @@ impl Adapter {
         }
     }
 
-    /// Discrete before integrated before software; wgpu's OpenGL backend last; lavapipe before other software.
+    /// Returns the sort key: unusable adapters last; discrete before integrated before software; within a
+    /// kind, wgpu's OpenGL backend last and lavapipe first.
     fn preference(&self) -> (bool, usize, bool, bool) {
         const KINDS: [&str; 5] = ["discrete", "integrated", "virtual", "other", "software"];
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len());
@@ -137,8 +139,9 @@ impl Adapter {
     }
 }
 
-/// A virtual GPU is a card passed through or shared: those that machines in data centres have. What does not tell, such as
-/// OpenGL and browsers, may be small: smaller tiles cost a large GPU less than larger ones a small GPU.
+/// Returns the class for which kernels are chosen. A virtual GPU is a card passed through or shared, as in
+/// data centres. A device that does not report its kind, such as with OpenGL and in browsers, may be small:
+/// tiles that are too small cost a large GPU less than tiles that are too large cost a small GPU.
 fn class(kind: wgpu::DeviceType) -> AdapterClass {
     match kind {
         wgpu::DeviceType::Cpu => AdapterClass::Cpu,
@@ -155,14 +158,14 @@ impl fmt::Display for Adapter {
     }
 }
 
-/// What kernels and profiles make use of, of what the adapter has.
+/// Returns those of the available features that kernels and profiles use.
 pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
     use wgpu::Features;
     available & (Features::SUBGROUP | Features::SHADER_F16 | Features::TIMESTAMP_QUERY)
 }
 
-/// The largest of the cooperative matrices that kernels can use: square ones, with factors in `f16` and sums in `f32`, in
-/// subgroups of one size, so that it is known which lanes there are.
+/// Returns the largest cooperative matrices that kernels can use: square ones, with factors in `f16` and sums
+/// in `f32`. All subgroups must have the same size, so that the number of lanes is known.
 fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
     use wgpu::CooperativeScalarType as Scalar;
     let (lanes, largest) = adapter.subgroups;
@@ -174,7 +177,7 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
     let sides = raw.cooperative_matrix_properties().into_iter().filter_map(|p| {
         let square = p.m_size == p.n_size && p.n_size == p.k_size;
         let typed = (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32);
-        // A workgroup has 256 threads at most, and each brings eight fours of a tile at most.
+        // A workgroup has at most 256 threads, and each loads at most eight vec4 of a tile.
         let fits = matches!(p.m_size, 8 | 16) && (p.m_size..=64).contains(&lanes);
         (square && typed && fits).then_some(p.m_size)
     });
@@ -184,7 +187,7 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
 /// Workgroup memory of the largest kernel that uses cooperative matrices.
 const COOPERATIVE_WORKGROUP_BYTES: u32 = 32_256;
 
-/// Every adapter, best first.
+/// Returns every adapter, best first.
 pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
@@ -203,7 +206,7 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
 }
 
 /// # Errors
-/// [`Error::NoAdapter`] and [`Error::Unknown`], with what there is.
+/// [`Error::NoAdapter`] and [`Error::Unknown`], with the available adapters.
 pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
     let all = list();
     let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.name.clone()).collect();

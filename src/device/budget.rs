@@ -1,5 +1,5 @@
-//! How many bytes of a device this crate may use: enforced here, because software adapters and Metal never say that they
-//! are out of memory.
+//! Limit on the bytes of a device that this crate may use. It is enforced here, because software adapters and
+//! Metal never report that they are out of memory.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Device;
 use crate::units::Bytes;
 
-/// Bytes in use, and the most that may be. Shared by every clone of a device.
+/// Bytes in use, and the maximum. Shared by every clone of a device.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: Arc<AtomicU64>,
@@ -20,12 +20,12 @@ impl Budget {
         Self { used: Arc::default(), most: AtomicU64::new(u64::MAX) }
     }
 
-    /// The count of bytes in use, for those who report it.
+    /// Returns the counter of bytes in use, for error reports.
     pub(super) fn used(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.used)
     }
 
-    /// Takes `bytes`, or says why not.
+    /// Claims `bytes`, or returns why the budget does not allow it.
     pub(super) fn claim(&self, bytes: u64) -> Result<Claim, String> {
         let most = self.most.load(Ordering::Relaxed);
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= most);
@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a budget, given back when dropped.
+/// Bytes claimed from a budget, released on drop.
 #[derive(Debug)]
 pub(super) struct Claim {
     used: Arc<AtomicU64>,
@@ -71,24 +71,24 @@ impl Deref for Buffer {
 }
 
 impl Device {
-    /// Limits the bytes of all buffers that this crate may have on the device at once, those of other sessions included;
-    /// `None` for no limit. What is there already stays, even if it is more.
+    /// Limits the bytes of all buffers that this crate may have on the device at once, those of other
+    /// sessions included; `None` for no limit. Existing buffers stay, even if they exceed the limit.
     pub fn set_budget(&self, most: Option<Bytes>) {
         self.shared.budget.most.store(most.map_or(u64::MAX, |bytes| bytes.0), Ordering::Relaxed);
     }
 
-    /// The limit set by [`Device::set_budget`].
+    /// Returns the limit set by [`Device::set_budget`].
     pub fn budget(&self) -> Option<Bytes> {
         let most = self.shared.budget.most.load(Ordering::Relaxed);
         (most != u64::MAX).then_some(Bytes(most))
     }
 
-    /// Bytes that the budget still leaves, 0 if more is in use than it allows; `None` without one.
+    /// Returns the bytes that the budget leaves, 0 if more is in use than it allows; `None` without a budget.
     pub fn free_bytes(&self) -> Option<u64> {
         self.budget().map(|Bytes(most)| most.saturating_sub(self.used_bytes()))
     }
 
-    /// Bytes of all buffers that this crate has on the device now.
+    /// Returns the bytes of all buffers that this crate has on the device now.
     pub fn used_bytes(&self) -> u64 {
         self.shared.budget.used.load(Ordering::Relaxed)
     }

@@ -1,14 +1,16 @@
-//! Creating buffers: a device that is out of memory is an error, not a panic.
+//! Buffer creation: a device that is out of memory is an error, not a panic.
 
 use super::Device;
 use super::budget::Buffer;
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Creates a buffer of exactly `bytes` bytes. `created` is what the caller has created before, for the error.
+    /// Creates a buffer of exactly `bytes` bytes. `created` is the number of bytes that the caller has
+    /// created before, for the error.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the device says that it has no more, or [its budget](Device::set_budget) does; [`Error::Device`] if it refuses otherwise.
+    /// [`Error::OutOfMemory`] if the device, or [its budget](Device::set_budget), has too little memory left;
+    /// [`Error::Device`] if the device refuses for another reason.
     pub fn buffer(
         &self,
         label: &str,

@@ -1,16 +1,17 @@
-//! Compiled pipelines on disk, so that the next process need not compile them: where the backend can hand them out, which
-//! today is Vulkan.
+//! Compiled pipelines on disk, so that the next process need not compile them. This works where the backend
+//! can return them, which today is Vulkan.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::sealed;
 
-/// How a file begins.
+/// First bytes of a file: format and version.
 const MAGIC: &[u8] = b"wgrad pipelines 1\n";
 
-/// Where programs keep what they can make again: `$XDG_CACHE_HOME/wgrad` or `~/.cache/wgrad`, on macOS
-/// `~/Library/Caches/wgrad`, on Windows `%LOCALAPPDATA%\wgrad`. `None` where nobody says where that is.
+/// Returns the folder for data that programs can recompute: `$XDG_CACHE_HOME/wgrad` or `~/.cache/wgrad`, on
+/// macOS `~/Library/Caches/wgrad`, on Windows `%LOCALAPPDATA%\wgrad`. `None` if the environment does not
+/// define it.
 pub fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let folder = if cfg!(windows) {
@@ -23,18 +24,19 @@ pub fn cache_folder() -> Option<PathBuf> {
     folder.map(|folder| folder.join("wgrad"))
 }
 
-/// The driver's cache and the file that it came from.
+/// The driver's cache and the file that it was read from and is written to.
 pub(super) struct Cache {
     pub(super) raw: wgpu::PipelineCache,
     path: PathBuf,
-    /// What the file was made with: adapter, driver, version.
+    /// What the file is valid for: adapter, driver, version.
     maker: String,
-    /// Checksum of what is in the file.
+    /// Checksum of the data in the file.
     stored: Mutex<u64>,
 }
 
 impl Cache {
-    /// A cache filled from its file in `folder`, if that is sound; `None` for a backend that has no caches.
+    /// Opens a cache with the contents of its file in `folder`, if that is valid; `None` for a backend that
+    /// has no caches.
     pub(super) fn open(device: &wgpu::Device, folder: &Path) -> Option<Self> {
         let info = device.adapter_info();
         let name = wgpu::util::pipeline_cache_key(&info)?;
@@ -49,14 +51,15 @@ impl Cache {
             log::info!("{}: of another driver or damaged, it will be written anew", path.display());
         }
         let descriptor = wgpu::PipelineCacheDescriptor { label: Some("wgrad"), data, fallback: true };
-        // SAFETY: the data come from `get_data` of the same adapter, driver and version: the checksum over all of them
-        // holds. wgpu checks its own header as well, and takes an empty cache where that does not fit.
+        // SAFETY: the data come from `get_data` of the same adapter, driver and version, which the checksum
+        // over all of them confirms. wgpu checks its own header as well, and uses an empty cache if that does
+        // not match.
         let raw = unsafe { device.create_pipeline_cache(&descriptor) };
         let stored = Mutex::new(data.map_or(0, sealed::checksum));
         Some(Self { raw, path, maker, stored })
     }
 
-    /// Writes the cache to its file if there is something new in it. What cannot be written is told in the log.
+    /// Writes the cache to its file if it has changed. A failed write is logged.
     pub(super) fn save(&self) {
         let Some(data) = self.raw.get_data() else { return };
         let mut stored = self.stored.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

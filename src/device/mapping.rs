@@ -1,4 +1,4 @@
-//! Mapping buffers for the host, and waiting until they are.
+//! Mapping of buffers for the host, and waiting for it.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 const PENDING: u8 = 0;
 const MAPPED: u8 = 1;
 
-/// A buffer on its way to the host.
+/// A pending mapping of a buffer for the host.
 pub struct Mapping {
     state: Arc<AtomicU8>,
     submission: Option<wgpu::SubmissionIndex>,
 }
 
 impl Device {
-    /// Asks for a buffer to be mapped once `submission`, or everything submitted so far, is done with it.
+    /// Requests that a buffer be mapped once `submission`, or everything submitted so far, is done with it.
     pub fn map(
         &self,
         buffer: &wgpu::Buffer,
@@ -44,7 +44,8 @@ impl Mapping {
     /// Blocks until the buffer is mapped.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] if the buffer cannot be mapped.
+    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] if the buffer cannot be
+    /// mapped.
     pub fn wait(&self, device: &Device) -> Result<()> {
         if !self.is_done() {
             device.wait(self.submission.clone())?;

@@ -1,4 +1,5 @@
-//! The GPU: choosing an adapter, opening it, buffers and pipelines. Nothing here knows graphs, plans or kernels.
+//! The GPU: choosing an adapter, opening it, buffers and pipelines. Nothing here depends on graphs, plans or
+//! kernels.
 
 mod adapter;
 mod budget;
@@ -33,7 +34,7 @@ use notes::Notes;
 use pipelines::Pipelines;
 use submit::Rehearsal;
 
-/// A wait that takes longer means that the device hangs.
+/// A longer wait means that the device hangs.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An open device. Cheap to clone; clones share pipelines.
@@ -50,23 +51,24 @@ struct Shared {
     budget: Budget,
     rehearsal: Rehearsal,
     notes: Notes,
-    /// What wgpu reported outside of any call: validation failures, device loss.
+    /// The first error that wgpu reported outside of any call: a validation failure or device loss.
     failure: Arc<Mutex<Option<Error>>>,
 }
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
     /// Which adapter.
     pub select: Select,
-    /// Compile kernels with bounds checks and loop limits: slower, for finding faults.
+    /// Compile kernels with bounds checks and loop limits: slower, for debugging.
     pub checked: bool,
-    /// Keep compiled pipelines in this folder from one process to the next, such as [`cache_folder`], where the backend can;
-    /// and what was found out by trying: whether cooperative matrices are right and fast, and what tuning chose. Nobody else
-    /// should be able to write there: drivers trust what they find.
+    /// Folder in which compiled pipelines are kept for later processes, such as [`cache_folder`], where the
+    /// backend supports it. Measured results are kept there as well: whether cooperative matrices are correct
+    /// and fast, and what tuning chose. Nobody else should be able to write to it: drivers trust its
+    /// contents.
     pub cache: Option<PathBuf>,
-    /// Let products and convolutions use the adapter's cooperative matrices where they proved right and faster, by wgpu's
-    /// experimental feature. On unless it is switched off.
+    /// Let products and convolutions use the adapter's cooperative matrices where they proved correct and
+    /// faster, through wgpu's experimental feature. On by default.
     pub cooperative: bool,
 }
 
@@ -85,10 +87,10 @@ impl Device {
         Self::open(&DeviceOptions::default())
     }
 
-    /// Opens the first adapter whose name contains `name`, whatever the case.
+    /// Opens the first adapter whose name contains `name`, ignoring case.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the adapters there are.
+    /// [`Error::Unknown`] with the available adapters.
     pub fn by_name(name: &str) -> Result<Self> {
         Self::open(&DeviceOptions { select: Select::Named(name.to_owned()), ..DeviceOptions::default() })
     }
@@ -101,7 +103,7 @@ impl Device {
         Self::open(&DeviceOptions { select: Select::Software, ..DeviceOptions::default() })
     }
 
-    /// Every adapter on this machine, best first, with the reason for or against each.
+    /// Returns every adapter on this machine, best first, with the reason for or against each.
     pub fn list() -> Vec<Adapter> {
         adapter::list().into_iter().map(|(_, adapter)| adapter).collect()
     }
@@ -123,9 +125,9 @@ impl Device {
         }
         if adapter.cooperative.is_some() {
             descriptor.required_features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
-            // SAFETY: wgpu asks callers to expect undefined behaviour where such a feature has faults. Only kernels of this
-            // crate use it: they keep to the rules of SPIR-V for addresses, strides and uniform control flow, the known
-            // faults are stepped around, and plans use them after a self-test on the same adapter and driver.
+            // SAFETY: wgpu warns of undefined behaviour where such a feature has bugs. Only kernels of this
+            // crate use it: they follow the rules of SPIR-V for addresses, strides and uniform control flow,
+            // and avoid the known bugs. Plans use them only after a self-test on the same adapter and driver.
             descriptor.experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
         let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
@@ -166,9 +168,9 @@ impl Device {
         })
     }
 
-    /// Uses a device and queue that the app has opened, with the limits and features the app gave it; [`descriptor`] has
-    /// those that suit this crate, and memory hints with which wgpu reserves little more than is created. The app's error
-    /// handlers stay as they are.
+    /// Uses a device and queue that the app has opened, with the limits and features that the app gave it.
+    /// [`descriptor`] returns those suited to this crate, and memory hints with which wgpu reserves little
+    /// more than is created. The app's error handlers stay as they are.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let adapter = Adapter::of_device(&device);
         let failure = Arc::new(Mutex::new(None));
@@ -188,22 +190,22 @@ impl Device {
         }
     }
 
-    /// The adapter behind the device.
+    /// Returns the adapter of the device.
     pub fn adapter(&self) -> &Adapter {
         &self.shared.adapter
     }
 
-    /// What plans for this device must keep to.
+    /// Returns the limits that plans for this device must respect.
     pub fn limits(&self) -> &Limits {
         &self.shared.adapter.limits
     }
 
-    /// wgpu's device.
+    /// Returns wgpu's device.
     pub fn wgpu_device(&self) -> &wgpu::Device {
         &self.shared.device
     }
 
-    /// wgpu's queue.
+    /// Returns wgpu's queue.
     pub fn wgpu_queue(&self) -> &wgpu::Queue {
         &self.shared.queue
     }
@@ -211,7 +213,8 @@ impl Device {
     /// Blocks until `submission` is done, or everything submitted so far.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] for what it reported meanwhile.
+    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] for an error that it reported
+    /// meanwhile.
     pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
         let poll = wgpu::PollType::Wait { submission_index: submission, timeout: Some(TIMEOUT) };
         match self.shared.device.poll(poll) {
@@ -223,7 +226,7 @@ impl Device {
         }
     }
 
-    /// Lets finished work call back, without blocking.
+    /// Runs the callbacks of finished work, without blocking.
     ///
     /// # Errors
     /// As [`Device::wait`].
@@ -235,14 +238,14 @@ impl Device {
         self.failure()
     }
 
-    /// What wgpu reported since the last call.
+    /// Returns and clears the error that wgpu reported since the last call.
     fn failure(&self) -> Result<()> {
         let mut failure = self.shared.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         failure.take().map_or(Ok(()), Err)
     }
 }
 
-/// Keeps the first failure: later ones follow from it.
+/// Stores the first failure: later ones follow from it.
 fn note(failure: &Mutex<Option<Error>>, error: Error) {
     log::error!("{error}");
     let mut slot = failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

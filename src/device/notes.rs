@@ -1,5 +1,5 @@
-//! What was found out about an adapter by trying: kept for as long as the device is open and, with a folder for caches, for
-//! later processes with the same adapter, driver and version.
+//! Notes: results of measurements on an adapter. They are kept for as long as the device is open and, with a
+//! cache folder, for later processes with the same adapter, driver and version.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::{Device, sealed};
 
-/// How a file begins.
+/// First bytes of a file: format and version.
 const MAGIC: &[u8] = b"wgrad notes 1\n";
 
 pub(super) struct Notes {
@@ -31,7 +31,7 @@ impl Notes {
         self.folder.as_ref().map(|folder| folder.join(format!("note_{maker:016x}_{name}")))
     }
 
-    /// What its file says; one that cannot be used is told in the log.
+    /// Returns the contents of a note's file. A file that cannot be used is logged.
     fn read(&self, name: &str) -> Option<String> {
         let path = self.path(name)?;
         let file = std::fs::read(&path).ok()?;
@@ -45,7 +45,7 @@ impl Notes {
 }
 
 impl Device {
-    /// What was noted under a name made for files, if anything was.
+    /// Returns the note of this name, if there is one. The name must be suitable for a file name.
     pub(crate) fn note(&self, name: &str) -> Option<String> {
         let notes = &self.shared.notes;
         let mut known = notes.known();
@@ -57,7 +57,7 @@ impl Device {
         Some(text)
     }
 
-    /// Notes something. What cannot be written to the folder is told in the log.
+    /// Stores a note. A failed write to the folder is logged.
     pub(crate) fn set_note(&self, name: &str, text: &str) {
         let notes = &self.shared.notes;
         notes.known().insert(name.to_owned(), text.to_owned());

@@ -12,11 +12,11 @@ use crate::progress;
 
 /// A kernel to compile: binding 0 is a uniform of at most 256 bytes, the others are writable storage.
 pub struct PipelineSource<'a> {
-    /// Name for reports. Two kernels may have the same.
+    /// Name for reports; it need not be unique.
     pub name: &'a str,
-    /// What the WGSL text is made of; with the constants it identifies the pipeline.
-    pub parts: &'a [&'static str],
-    /// Makes the complete WGSL text of the parts; called if the pipeline does not exist yet.
+    /// Identifies the WGSL source; with the constants it identifies the pipeline.
+    pub key: String,
+    /// Builds the complete WGSL source; called if the pipeline does not exist yet.
     pub wgsl: &'a (dyn Fn() -> String + Sync),
     /// Binding numbers of the storage buffers.
     pub slots: &'a [u32],
@@ -24,7 +24,7 @@ pub struct PipelineSource<'a> {
     pub constants: &'a [(&'static str, f64)],
 }
 
-type Key = (Vec<&'static str>, Vec<(&'static str, u64)>);
+type Key = (String, Vec<(&'static str, u64)>);
 
 pub(super) struct Pipelines {
     checked: bool,
@@ -42,11 +42,11 @@ impl Pipelines {
 impl PipelineSource<'_> {
     fn key(&self) -> Key {
         let bits = self.constants.iter().map(|(name, value)| (*name, value.to_bits())).collect();
-        (self.parts.to_vec(), bits)
+        (self.key.clone(), bits)
     }
 }
 
-/// The most threads that compile at once.
+/// Maximum number of threads that compile at once.
 const MOST_THREADS: usize = 8;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Device {
-    /// The layout of a bind group with `Params` at binding 0 and storage at `slots`.
+    /// Returns the layout of a bind group with `Params` at binding 0 and storage at `slots`.
     pub fn bind_group_layout(&self, slots: &[u32]) -> wgpu::BindGroupLayout {
         let mut layouts = lock(&self.shared.pipelines.layouts);
         let create = || {
@@ -64,8 +64,8 @@ impl Device {
                 ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
                 count: None,
             };
-            // All storage is writable: one dispatch may not bind a buffer both read-only and writable, even at
-            // different places.
+            // All storage is writable: one dispatch may not bind a buffer both read-only and writable, even
+            // at different offsets.
             let storage = wgpu::BufferBindingType::Storage { read_only: false };
             let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform)];
             entries.extend(slots.iter().map(|&slot| entry(slot, storage)));
@@ -75,10 +75,10 @@ impl Device {
         layouts.entry(slots.to_vec()).or_insert_with(create).clone()
     }
 
-    /// The pipeline for a kernel, compiled at the first call.
+    /// Returns the pipeline for a kernel, compiled at the first call.
     ///
     /// # Errors
-    /// [`Error::Device`] with the compiler's words.
+    /// [`Error::Device`] with the compiler's message.
     pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
         let key = source.key();
         if let Some(pipeline) = lock(&self.shared.pipelines.compiled).get(&key) {
@@ -89,8 +89,8 @@ impl Device {
         Ok(pipeline)
     }
 
-    /// Compiles what of these does not exist yet, on all cores, and keeps it for the next process where that was asked for
-    /// ([`DeviceOptions::cache`](super::DeviceOptions::cache)).
+    /// Compiles those pipelines that do not exist yet, on up to 8 threads, and saves them for the next
+    /// process if that is enabled ([`DeviceOptions::cache`](super::DeviceOptions::cache)).
     ///
     /// # Errors
     /// As [`Device::pipeline`], for the first that fails.
@@ -127,7 +127,7 @@ impl Device {
         Ok(())
     }
 
-    /// Number of pipelines compiled so far. It does not grow while a session runs.
+    /// Returns the number of pipelines compiled so far. It does not grow while a session runs.
     pub fn pipelines(&self) -> usize {
         lock(&self.shared.pipelines.compiled).len()
     }
@@ -142,8 +142,8 @@ impl Device {
         let module = if self.shared.pipelines.checked {
             device.create_shader_module(descriptor)
         } else {
-            // SAFETY: kernels keep to the sizes in their `Params`, which lowering computes from shapes; the suite runs
-            // them all with checks as well.
+            // SAFETY: kernels stay within the sizes in their `Params`, which lowering computes from shapes;
+            // the test suite runs them all with checks as well.
             unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
         };
         let group = self.bind_group_layout(source.slots);

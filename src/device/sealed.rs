@@ -1,14 +1,15 @@
-//! Files that hold what can be made again: a checksum over all of it, and who made it. One that is damaged, of another driver
-//! or of another version counts as none.
+//! Files for data that can be recomputed. Each has a checksum over all of its contents and names its maker. A
+//! file that is damaged, or of another driver or version, counts as missing.
 
 use std::path::Path;
 
-/// The adapter behind a device, its driver and this crate's version: what a file holds is good for those alone.
+/// Returns the adapter of a device, its driver and this crate's version: a file is valid for those alone.
 pub(super) fn maker(info: &wgpu::AdapterInfo) -> String {
     format!("{} · {} · {} · wgrad {}", info.name, info.driver, info.driver_info, env!("CARGO_PKG_VERSION"))
 }
 
-/// Writes a file whole or not at all, whoever else writes at the same time; its folder is made if there is none.
+/// Writes a file whole or not at all, even if others write it at the same time. Creates its folder if there
+/// is none.
 pub(super) fn write(path: &Path, file: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let write = || {
@@ -19,14 +20,14 @@ pub(super) fn write(path: &Path, file: &[u8]) -> std::io::Result<()> {
     write().inspect_err(|_| drop(std::fs::remove_file(&partial)))
 }
 
-/// How it begins (what it is and the version of its format), checksum of the rest, length of the maker's name, the name, the
-/// data.
+/// Returns the contents of a file: `magic` (what the file is and its format version), checksum of the rest,
+/// length of the maker's name, the name, the data.
 pub(super) fn pack(magic: &[u8], data: &[u8], maker: &str) -> Vec<u8> {
     let rest = [&(maker.len() as u64).to_le_bytes(), maker.as_bytes(), data].concat();
     [magic, &checksum(&rest).to_le_bytes(), &rest].concat()
 }
 
-/// The data of a file that is whole and of this maker.
+/// Returns the data of a file that is undamaged and of this maker.
 pub(super) fn unpack<'f>(magic: &[u8], file: &'f [u8], maker: &str) -> Option<&'f [u8]> {
     let (sum, rest) = file.strip_prefix(magic)?.split_first_chunk::<8>()?;
     if u64::from_le_bytes(*sum) != checksum(rest) {
@@ -37,7 +38,7 @@ pub(super) fn unpack<'f>(magic: &[u8], file: &'f [u8], maker: &str) -> Option<&'
     rest.strip_prefix(maker.as_bytes())
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

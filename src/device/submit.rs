@@ -1,16 +1,16 @@
-//! The one door to the queue: memory that runs out while commands are submitted is an error of that call.
+//! All submits to the queue go through here: running out of memory during a submit is an error of that call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Device;
 use crate::error::{Error, Result};
 
-/// A failure to come, for tests of what an app does then: 0 for none, else the submits until then.
+/// A simulated failure, to test how an app handles it: 0 for none, else the number of submits until it.
 #[derive(Debug, Default)]
 pub(super) struct Rehearsal(AtomicU32);
 
 impl Rehearsal {
-    /// Counts a submit; whether it is the one that fails.
+    /// Counts a submit; returns whether it is the one that fails.
     fn fails(&self) -> bool {
         let count = |left: u32| left.checked_sub(1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
@@ -22,7 +22,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::SubmitOutOfMemory`] if the device has no memory for the commands, which then do not run;
-    /// [`Error::Device`] and [`Error::DeviceLost`] for what it reported so far.
+    /// [`Error::Device`] and [`Error::DeviceLost`] for errors that it reported so far.
     pub fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex> {
         if self.shared.rehearsal.fails() {
             let message = "rehearsed by `Device::fail_submit`".to_owned();
@@ -33,8 +33,8 @@ impl Device {
         Ok(submission)
     }
 
-    /// Lets the `n`th submit from now fail as if the device had run out of memory, once: to rehearse what an app does then.
-    /// 1 is the next; 0 lets none fail.
+    /// Makes the `n`th submit from now fail once as if the device had run out of memory, to test how an app
+    /// handles it. 1 is the next submit; with 0 none fails.
     pub fn fail_submit(&self, n: u32) {
         self.shared.rehearsal.0.store(n, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The buffers behind a session's regions.
+//! The buffers that hold a session's regions.
 
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
@@ -11,22 +11,22 @@ use crate::graph::ValueId;
 pub(super) struct Arenas {
     /// Parameters and optimizer state.
     pub(super) persistent: Vec<Buffer>,
-    /// What lives within a step.
+    /// Tensors that live within a step.
     pub(super) step: Vec<Buffer>,
 }
 
 impl Arenas {
-    /// Buffers for what lives from step to step.
+    /// Creates the buffers for parameters and optimizer state.
     pub(super) fn persistent(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
         create("persistent", Footprint::widest(plans, |plan| &plan.layout.persistent), plans, ledger)
     }
 
-    /// Buffers for what lives within a step.
+    /// Creates the buffers for tensors that live within a step.
     pub(super) fn step(plans: &[&Plan], ledger: &mut Ledger) -> Result<Vec<Buffer>> {
         create("step", Footprint::widest(plans, |plan| &plan.layout.step), plans, ledger)
     }
 
-    /// Buffer and offset of a storage.
+    /// Returns buffer and offset of a storage.
     pub(super) fn place(&self, plan: &Plan, storage: StorageId) -> (&wgpu::Buffer, u64) {
         let region = plan.layout.regions[storage.0 as usize];
         let arenas = if region.arena.persistent { &self.persistent } else { &self.step };
@@ -34,14 +34,14 @@ impl Arenas {
         (buffer, region.offset)
     }
 
-    /// Buffer and offset of an input or output.
+    /// Returns buffer and offset of an input or output.
     pub(super) fn place_of(&self, plan: &Plan, value: ValueId) -> (&wgpu::Buffer, u64) {
         let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
         let (buffer, offset) = self.place(plan, storage);
         (buffer, offset + plan.program.offset_of[value.index()])
     }
 
-    /// The elements of a storage, without padding.
+    /// Returns the place of the elements of a storage, without padding.
     pub(super) fn elements(&self, plan: &Plan, storage: StorageId) -> Place<'_> {
         let (buffer, offset) = self.place(plan, storage);
         Place { buffer, offset, bytes: plan.program.storages[storage.0 as usize].used_bytes }
@@ -56,7 +56,7 @@ fn create(kind: &str, sizes: Vec<u64>, plans: &[&Plan], ledger: &mut Ledger) -> 
     sizes.iter().enumerate().map(one).collect()
 }
 
-/// Says of a buffer that was refused which tensors need it.
+/// Adds the largest tensors at the peak to an out-of-memory error.
 fn explained(mut error: Error, plans: &[&Plan]) -> Error {
     if let (Error::OutOfMemory { holds, .. }, Some(plan)) =
         (&mut error, plans.iter().max_by_key(|plan| plan.peak_bytes()))
@@ -66,16 +66,16 @@ fn explained(mut error: Error, plans: &[&Plan]) -> Error {
     error
 }
 
-/// A parameter or optimizer state by name.
+/// Finds the storage of a parameter or optimizer state by name.
 ///
 /// # Errors
 /// [`Error::Unknown`] with the names there are.
 pub(super) fn lasting_storage(plan: &Plan, name: &str) -> Result<StorageId> {
     let storages = &plan.program.storages;
-    match storages.iter().position(|s| s.lasts() && s.name == name) {
+    match storages.iter().position(|s| s.is_state() && s.name == name) {
         Some(i) => Ok(StorageId(i as u32)),
         None => {
-            let known = storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
+            let known = storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
             Err(Error::Unknown { kind: "parameter", name: name.to_owned(), known })
         }
     }

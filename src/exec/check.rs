@@ -1,4 +1,4 @@
-//! Gaps between tensors that must stay as they were.
+//! Check of the guard gaps between tensors, which no kernel may overwrite.
 
 use super::poison::POISON;
 use super::transfer::Place;
@@ -7,10 +7,12 @@ use crate::error::{Error, Result};
 
 impl Session {
     /// Checks that no kernel of the last run wrote between tensors. The plan must have been made with
-    /// [`PlanOptions::guard`](crate::compile::PlanOptions::guard), the session with [`Debug::poison`](super::Debug).
+    /// [`PlanOptions::guard`](crate::compile::PlanOptions::guard), the session with
+    /// [`Debug::poison`](super::Debug).
     ///
     /// # Errors
-    /// [`Error::Check`] with the tensor behind which something was written; [`Error::Option`] if there are no guards.
+    /// [`Error::Check`] with the tensor past whose end something was written; [`Error::Option`] if there are
+    /// no guards.
     pub fn check_guards(&mut self, id: ProgramId) -> Result<()> {
         let plan = self.plan(id)?.clone();
         if plan.layout.guard_bytes == 0 || !self.is_poisoned() {

@@ -1,4 +1,4 @@
-//! What changes from step to step: the count of steps and the learning rate.
+//! Values that change from step to step: the step count and the learning rate.
 
 use super::feed::Feeds;
 use crate::compile::Plan;
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::graph::STEP_SCALARS;
 use crate::optim::Schedule;
 
-/// Where training stands.
+/// Step count, schedule and learning rate of a training run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     /// Training steps made.
@@ -19,7 +19,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Feeds the step scalars, where a plan needs them.
+    /// Feeds the step scalars if the plan has them as an input.
     pub(super) fn feed(&self, device: &Device, plan: &Plan, feeds: &mut Feeds) -> Result<()> {
         if !plan.graph().inputs().any(|(_, value)| value.name == STEP_SCALARS) {
             return Ok(());

@@ -1,9 +1,10 @@
-//! What is recorded for the device, in one submit or in several.
+//! Commands recorded for the device, in one submit or in several.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Commands of one run. Most runs are one submit; where the host has to read or write in between, several.
+/// Commands of one run. Most runs need one submit; a run needs several where the host has to read or write in
+/// between.
 pub(super) struct Commands {
     device: Device,
     encoder: wgpu::CommandEncoder,
@@ -19,7 +20,7 @@ impl Commands {
         &mut self.encoder
     }
 
-    /// Submits what was recorded so far; recording goes on.
+    /// Submits what was recorded so far; recording continues in a new encoder.
     pub(super) fn submit(&mut self) -> Result<wgpu::SubmissionIndex> {
         let recorded = std::mem::replace(&mut self.encoder, encoder(&self.device));
         let submitted = self.device.submit(recorded);
@@ -33,7 +34,8 @@ fn encoder(device: &Device) -> wgpu::CommandEncoder {
     device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
 }
 
-/// A run of which a part was done cannot be made again.
+/// Returns the error for a run that failed after an earlier submit of it succeeded. Such a run cannot be
+/// repeated.
 fn cut_short(error: &Error) -> Error {
     let message = format!("{error}; some parameters are a step ahead of others: load what was saved before");
     Error::Device { what: "to finish a step".to_owned(), message }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::held::Held;
+use super::state_layout::StateLayout;
 use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Checks that plans may share a session on a device; the position of the one with the most optimizer state.
-pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
+/// Checks that plans may share a session on a device. Returns the position of the plan with the most
+/// optimizer state.
+pub(super) fn state_plan(plans: &[&Plan], device: &Device) -> Result<usize> {
     let Some(first) = plans.first() else {
         return Err(Error::Option("a session needs at least one plan".to_owned()));
     };
@@ -18,16 +19,16 @@ pub(super) fn keeper(plans: &[&Plan], device: &Device) -> Result<usize> {
     }
     let count = |plan: &Plan| lasting(plan).count();
     let most = plans.iter().map(|plan| count(plan)).max().unwrap_or(0);
-    let keeper = plans.iter().position(|plan| count(plan) == most).unwrap_or(0);
+    let state_plan = plans.iter().position(|plan| count(plan) == most).unwrap_or(0);
     for plan in plans {
-        same_state(plans[keeper], plan)?;
+        same_tensors(plans[state_plan], plan)?;
     }
-    Ok(keeper)
+    Ok(state_plan)
 }
 
-/// Whether a session that ran one plan may go on with another: everything that lives from step to step is the same, wherever
-/// it lies.
-pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
+/// Checks that a session that ran one plan may continue with another: both must have the same parameters and
+/// optimizer state, wherever these are stored.
+pub(super) fn same_state(before: &Plan, after: &Plan) -> Result<()> {
     same_parameters(before, after)?;
     let all = |plan: &Plan| -> BTreeMap<String, u64> {
         lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
@@ -40,7 +41,7 @@ pub(super) fn same_lasting(before: &Plan, after: &Plan) -> Result<()> {
     }
 }
 
-/// What only one of two lists has.
+/// Returns a name that only one of two lists has, or that has different sizes in them.
 fn difference(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<String> {
     let of = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
         a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
@@ -48,12 +49,12 @@ fn difference(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<St
     of(a, b).or_else(|| of(b, a))
 }
 
-/// Everything that lives from step to step, in the order of the plan.
+/// Returns the storages of parameters and optimizer state, in the order of the plan.
 fn lasting(plan: &Plan) -> impl Iterator<Item = &Storage> {
-    plan.program.storages.iter().filter(|s| s.lasts())
+    plan.program.storages.iter().filter(|s| s.is_state())
 }
 
-/// A plan for larger limits than the device's is refused before any buffer is created.
+/// Refuses a plan that was made for larger limits than the device's, before any buffer is created.
 fn fits(plan: &Plan, device: &Device) -> Result<()> {
     let (planned, has) = (&plan.limits, device.limits());
     let largest_arena = plan.layout.arenas().map(|(_, bytes)| bytes).max().unwrap_or(0);
@@ -101,21 +102,22 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// What lies on the device from step to step: names, bytes and places.
+/// Returns the names, bytes and regions of the parameters and optimizer state on the device.
 pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&str, (u64, Region))> {
     let storages = plan.program.storages.iter().zip(&plan.layout.regions);
     storages.filter(|(s, _)| s.persistent).map(|(s, region)| (s.name.as_str(), (s.bytes, *region)))
 }
 
-/// What a plan keeps on the device must lie where the keeper has it; what is in the host's memory is found by name.
-fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
-    let known: BTreeMap<_, _> = places(keeper).collect();
+/// Checks that the parameters and optimizer state that a plan keeps on the device have the same places in the
+/// state_plan. Offloaded state is found by name, so it only needs the same names and sizes.
+fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
+    let known: BTreeMap<_, _> = places(state_plan).collect();
     let elsewhere = places(other).find(|(name, place)| known.get(name) != Some(place));
     let away = |plan: &Plan| -> BTreeMap<String, u64> {
         lasting(plan).filter(|s| s.offloaded).map(|s| (s.name.clone(), s.bytes)).collect()
     };
-    let (all, some) = (away(keeper), away(other));
-    // A plan that keeps none is an evaluation.
+    let (all, some) = (away(state_plan), away(other));
+    // A plan without offloaded state is an evaluation.
     let missing = if some.is_empty() { None } else { difference(&all, &some) };
     match elsewhere.map(|(name, _)| name.to_owned()).or(missing) {
         None => Ok(()),
@@ -126,7 +128,8 @@ fn same_state(keeper: &Plan, other: &Plan) -> Result<()> {
     }
 }
 
-/// Programs place parameters alike only if they have the same.
+/// Checks that two plans have the same parameters in the same element types. Only then do they place them
+/// alike.
 fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     let list = |plan: &Plan| -> Vec<_> {
         plan.graph().parameters.iter().map(|p| (p.name().to_owned(), p.shape())).collect()
@@ -135,7 +138,7 @@ fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
         let message = "the plans of a session must be traced over the same parameters";
         return Err(Error::Option(message.to_owned()));
     }
-    let bits = |plan: &Plan, i| Held::of(plan, StorageId(i as u32)).dtype;
+    let bits = |plan: &Plan, i| StateLayout::of(plan, StorageId(i as u32)).dtype;
     let held = |i: &usize| bits(first, *i) != bits(other, *i);
     match (0..first.graph().parameters.len()).find(held) {
         Some(i) => Err(Error::Option(format!(

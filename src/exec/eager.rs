@@ -1,5 +1,6 @@
-//! The same dispatches from a live pool: memory is taken when an operation first writes it and given back after its
-//! last use. For debugging, for comparing with planned runs, and as a real workload for pool strategies.
+//! Eager execution of a plan's dispatches from a live pool: memory is allocated when an operation first
+//! writes it and freed after its last use. It serves for debugging, for comparison with planned runs, and as
+//! a real workload for pool strategies.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use super::arenas::lasting_storage;
 use super::clock::Clock;
 use super::feed::{Element, Feeds};
-use super::held::Held;
 use super::ledger::{Ledger, Purpose};
 use super::readback::Readback;
 use super::record::{self, Ready};
+use super::state_layout::StateLayout;
 use super::transfer::{Place, Transfer};
 use crate::compile::{Plan, Program, Span, StorageId, TRANSFER_BYTES};
 use crate::device::{Buffer, Device};
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Class, Node, Op, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
 
-/// Pages of a pool as buffers on a device.
+/// Pages of a pool, as buffers on a device.
 pub(super) struct Pages {
     ledger: Ledger,
 }
@@ -33,13 +34,14 @@ impl Backing for Pages {
     }
 }
 
-/// Runs a plan's operations one by one from a pool. Results equal those of a [`Session`](super::Session) bit for bit.
-/// State that the plan keeps in the host's memory stays in the pool; activations go there and come back one at a time.
+/// Runs a plan's operations one by one from a pool. Results are bit-identical to those of a
+/// [`Session`](super::Session). State that the plan offloads to host memory stays in the pool; activations
+/// are offloaded and restored one at a time.
 pub struct Eager {
     plan: Arc<Plan>,
     pub(super) ledger: Ledger,
     pub(super) pool: Pool<Pages>,
-    /// The block of each storage that is alive.
+    /// The block of each live storage.
     blocks: Vec<Option<Block>>,
     /// Bytes of live blocks by the class and by the layer of their first value.
     pub(super) by_class: Tally,
@@ -48,13 +50,13 @@ pub struct Eager {
     feeds: Feeds,
     readbacks: Vec<Readback>,
     transfer: Transfer,
-    /// Activations in the host's memory.
+    /// Offloaded activations, by slot.
     host: BTreeMap<u32, Vec<u32>>,
     clock: Clock,
 }
 
 impl Eager {
-    /// Takes memory for parameters and optimizer state from a pool, and uploads their start.
+    /// Allocates memory for parameters and optimizer state from a pool, and uploads their initial values.
     ///
     /// # Errors
     /// [`Error::Pool`] if the pool's cap is too small, [`Error::OutOfMemory`], [`Error::Device`].
@@ -90,15 +92,16 @@ impl Eager {
         Ok(eager)
     }
 
-    /// Recycled pages are dirty, so optimizer state is zeroed by hand.
+    /// Allocates and initializes parameters and optimizer state. Recycled pages hold old data, so optimizer
+    /// state is zeroed explicitly.
     fn start(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.plan);
-        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.lasts()) {
+        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.is_state()) {
             self.take(i)?;
             let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
             match plan.graph().parameters.get(i) {
                 Some(param) => {
-                    let held = Held::of(&plan, StorageId(i as u32));
+                    let held = StateLayout::of(&plan, StorageId(i as u32));
                     let words = |words| held.words(words, |part| param.initial(part));
                     self.transfer.upload(&self.ledger, place, words)?;
                 }
@@ -111,10 +114,10 @@ impl Eager {
         Ok(())
     }
 
-    /// Writes an input for the next step, as [`Session::feed`](super::Session::feed).
+    /// Writes an input for the next step, like [`Session::feed`](super::Session::feed).
     ///
     /// # Errors
-    /// As there.
+    /// As [`Session::feed`](super::Session::feed).
     pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
         self.feeds.feed(&self.ledger.device, self.plan.graph(), name, data)
     }
@@ -122,20 +125,22 @@ impl Eager {
     /// Runs the plan's operations once.
     ///
     /// # Errors
-    /// [`Error::Pool`] where the pool's cap is reached, with the tensor's name; [`Error::Input`], [`Error::DeviceLost`].
+    /// [`Error::Pool`] where the pool's cap is reached, with the tensor's name; [`Error::Input`],
+    /// [`Error::DeviceLost`].
     pub fn step(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.plan);
         let device = self.ledger.device.clone();
         self.clock.feed(&device, &plan, &mut self.feeds)?;
         let storages = &plan.program.storages;
-        // What was kept for the host to read after the last step.
+        // Frees what the last step left for the host to read.
         for (i, storage) in storages.iter().enumerate() {
-            if !storage.lasts() {
-                self.give_back(i)?;
+            if !storage.is_state() {
+                self.release(i)?;
             }
         }
         for (i, storage) in storages.iter().enumerate() {
-            // The first operation may already write over it.
+            // Inputs are copied before the first operation, which may already overwrite their memory with its
+            // result.
             if storage.tenants.first().is_some_and(|(_, class)| *class == Class::Input) {
                 self.take(i)?;
             }
@@ -154,7 +159,8 @@ impl Eager {
         device.poll()
     }
 
-    /// Takes, binds and gives back memory, operation by operation. What is left to submit comes back.
+    /// Allocates, binds and frees memory, operation by operation. Returns the encoder with the commands that
+    /// are left to submit.
     fn run_operations(
         &mut self,
         plan: &Plan,
@@ -164,7 +170,7 @@ impl Eager {
         let storages = &plan.program.storages;
         let mut born = vec![Vec::new(); plan.program.order.len() + 1];
         let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
-        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.lasts()) {
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.is_state()) {
             born[storage.first].push(i);
             dead[storage.last].push(i);
         }
@@ -192,14 +198,14 @@ impl Eager {
                 self.move_one(plan, node)?;
             }
             for &i in &dead[position] {
-                self.give_back(i)?;
+                self.release(i)?;
             }
         }
         dispatch(&mut encoder, &ready);
         Ok(encoder)
     }
 
-    /// Takes a tensor to the host's memory or brings one from there, and waits for it.
+    /// Offloads a tensor to host memory or restores one from it, and waits for the transfer.
     fn move_one(&mut self, plan: &Plan, node: &Node) -> Result<()> {
         match node.op {
             Op::ToHost { slot } => {
@@ -220,7 +226,7 @@ impl Eager {
         Ok(())
     }
 
-    /// An output of the last step. Waits for it.
+    /// Reads an output of the last step. Waits for it.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are.
@@ -239,23 +245,23 @@ impl Eager {
         self.readbacks[i].submitted(device, slot, self.clock.steps, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
-        // Elements of 16 bits come in whole words.
+        // An odd number of 16-bit elements is padded to whole words.
         data.truncate(self.plan.graph().value(outputs[i].1).shape.numel() as usize);
         Ok(data)
     }
 
-    /// A parameter or optimizer state by name.
+    /// Reads a parameter or optimizer state by name.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
-        Ok(Held::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, place)?))
+        Ok(StateLayout::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, place)?))
     }
 
-    /// Compacts the pool between two steps: copies blocks on the device so that pages become empty, at most `budget` bytes
-    /// of them, and releases those pages. Returns the bytes released. Results stay the same bits.
+    /// Compacts the pool between two steps: copies at most `budget` bytes of blocks on the device so that
+    /// pages become empty, and releases those pages. Returns the bytes released. Results stay bit-identical.
     ///
     /// # Errors
     /// [`Error::Pool`], [`Error::DeviceLost`].
@@ -283,13 +289,13 @@ impl Eager {
         Ok(self.pool.trim())
     }
 
-    /// What the pool holds now and held at most, under PyTorch's names.
+    /// Returns what the pool holds now and its peaks, under PyTorch's names.
     pub fn stats(&self) -> &MemoryStats {
         self.pool.stats()
     }
 
-    /// The allocations and releases so far: the last [`PoolOptions::events`] of them, which by default keeps none. As
-    /// text they are what `wgrad replay` runs through every strategy:
+    /// Returns the allocations and releases so far: the last [`PoolOptions::events`] of them, which by
+    /// default keeps none. Written as text, they are what `wgrad replay` runs through every strategy:
     ///
     /// ```no_run
     /// use wgrad::exec::Eager;
@@ -314,7 +320,8 @@ impl Eager {
         self.pool.log()
     }
 
-    /// Bytes of all buffers created: the pool's pages, staging and uniforms.
+    /// Returns the bytes of all buffers created: the pool's pages, and uniform, staging, readback and
+    /// transfer buffers.
     pub fn device_bytes(&self) -> u64 {
         self.ledger.created() + self.pool.stats().reserved.current
     }
@@ -351,7 +358,7 @@ impl Eager {
         }
     }
 
-    fn give_back(&mut self, storage: usize) -> Result<()> {
+    fn release(&mut self, storage: usize) -> Result<()> {
         match self.blocks[storage].take() {
             Some(block) => {
                 self.count_out(storage, block.size);
@@ -363,7 +370,7 @@ impl Eager {
 }
 
 impl Drop for Eager {
-    /// As [`Session`](super::Session): what was submitted ends first.
+    /// Waits for submitted work, as [`Session`](super::Session) does.
     fn drop(&mut self) {
         if let Err(error) = self.ledger.device.wait(None) {
             log::debug!("closing an eager run: {error}");
@@ -376,7 +383,8 @@ fn dispatch(encoder: &mut wgpu::CommandEncoder, ready: &[Ready]) {
     record::encode(&mut pass, ready);
 }
 
-/// Class and layer of all that a block holds, with the bytes of each; the first has what the pool adds as well.
+/// Returns class, layer and bytes of each storage in a block. The first one also counts the bytes that the
+/// pool adds.
 fn shares(program: &Program, first: usize, bytes: u64) -> impl Iterator<Item = (&'static str, &str, u64)> {
     let row: Vec<usize> = program.row(StorageId(first as u32)).collect();
     let added = bytes - row.iter().map(|&i| program.storages[i].bytes).sum::<u64>();
@@ -387,7 +395,7 @@ fn shares(program: &Program, first: usize, bytes: u64) -> impl Iterator<Item = (
     })
 }
 
-/// Where the elements of a live storage are.
+/// Returns the place of the elements of a live storage.
 fn elements<'a>(
     pool: &'a Pool<Pages>,
     blocks: &[Option<Block>],

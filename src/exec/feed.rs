@@ -1,4 +1,5 @@
-//! Inputs on their way to the device: two staging buffers each, so that the next batch is written while a step runs.
+//! Inputs in flight to the device: two staging buffers for each, so that the next batch is written while a
+//! step runs.
 
 use super::ledger::{Ledger, Purpose};
 use crate::compile::STAGING_SLOTS;
@@ -41,7 +42,7 @@ struct Input {
     name: String,
     bytes: u64,
     slots: Vec<Slot>,
-    /// The slot that holds what was fed last.
+    /// The slot that holds the data fed last.
     current: Option<usize>,
 }
 
@@ -66,7 +67,7 @@ impl Feeds {
         Ok(Self { inputs })
     }
 
-    /// Writes an input for the next step. Feeding twice before a step replaces the first.
+    /// Writes an input for the next step. Feeding it twice before a step replaces the first data.
     pub(super) fn feed<T: Element>(
         &mut self,
         device: &Device,
@@ -80,7 +81,7 @@ impl Feeds {
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
         check(graph, input.value, data)?;
-        // The current slot may still be on its way to the step that was submitted last.
+        // The current slot may still be in use by the step that was submitted last.
         let slot = match input.current {
             Some(current) if input.slots[current].mapped => current,
             Some(current) => (current + 1) % input.slots.len(),
@@ -91,7 +92,7 @@ impl Feeds {
         Ok(())
     }
 
-    /// Records the copies of all inputs; `place` says where each goes.
+    /// Records the copies of all inputs; `place` returns the destination of each.
     pub(super) fn record<'a>(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
@@ -133,13 +134,13 @@ impl Slot {
             .buffer
             .get_mapped_range_mut(..)
             .map_err(|e| Error::Device { what: "to write an input".to_owned(), message: e.to_string() })?;
-        // An odd number of 16-bit elements leaves half a word.
+        // With an odd number of 16-bit elements the last word is only half filled.
         view.slice(..bytes.len()).copy_from_slice(bytes);
         Ok(())
     }
 }
 
-/// Type, length and, for class indices, range.
+/// Checks the type, the length and, for class indices and row ids, the range of an input.
 fn check<T: Element>(graph: &Graph, id: ValueId, data: &[T]) -> Result<()> {
     let value = graph.value(id);
     let wrong = |message: String| Err(Error::Input { name: value.name.clone(), message });

@@ -1,4 +1,4 @@
-//! The one door through which a session creates buffers: it counts every byte.
+//! Buffer creation for a session: every buffer is created through the ledger, which counts its bytes.
 
 use crate::device::{Buffer, Device};
 use crate::error::Result;
@@ -41,17 +41,17 @@ impl Ledger {
         Self { device: device.clone(), created: 0, buffers: 0 }
     }
 
-    /// Bytes of all buffers created so far.
+    /// Returns the bytes of all buffers created so far.
     pub(super) fn created(&self) -> u64 {
         self.created
     }
 
-    /// Number of buffers created so far.
+    /// Returns the number of buffers created so far.
     pub(super) fn buffers(&self) -> usize {
         self.buffers
     }
 
-    /// Forgets all buffers but these: the others were dropped.
+    /// Stops counting all buffers except these; the caller has dropped the others.
     pub(super) fn keep<'a>(&mut self, buffers: impl Iterator<Item = &'a Buffer>) {
         (self.created, self.buffers) = (0, 0);
         for buffer in buffers {
@@ -60,7 +60,7 @@ impl Ledger {
         }
     }
 
-    /// A buffer of exactly `bytes`; uniforms and uploads start mapped.
+    /// Creates a buffer of exactly `bytes`; uniform and upload buffers start mapped.
     pub(super) fn create(&mut self, label: &str, bytes: u64, purpose: Purpose) -> Result<Buffer> {
         let mapped = matches!(purpose, Purpose::Uniforms | Purpose::Upload);
         let buffer = self.device.buffer(label, bytes, purpose.usage(), mapped, self.created)?;

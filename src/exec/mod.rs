@@ -1,7 +1,7 @@
-//! Running plans: the only place where plans and devices meet.
+//! Plan execution: the only module that uses both plans and devices.
 //!
-//! [`Session`] runs plans from memory laid out in advance; [`Eager`] runs the same dispatches one operation at a time
-//! from a live pool. On one adapter both give the same bits.
+//! [`Session`] runs plans in memory that was laid out in advance. [`Eager`] runs the same dispatches one
+//! operation at a time from a live memory pool. On the same adapter the two give bit-identical results.
 
 mod arenas;
 mod check;
@@ -11,7 +11,6 @@ mod compatible;
 mod cooperative;
 mod eager;
 mod feed;
-mod held;
 mod ledger;
 mod offload;
 mod parameters;
@@ -23,6 +22,7 @@ mod record;
 mod refit;
 mod replan;
 mod session;
+mod state_layout;
 mod statistics;
 mod timers;
 mod transfer;

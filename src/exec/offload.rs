@@ -1,5 +1,6 @@
-//! Tensors in the host's memory: brought to the device when it needs them and taken back after it, through two buffers for each
-//! direction, so that the host fills or reads one while the device works on the other.
+//! Tensors offloaded to host memory. They are uploaded before the device needs them and downloaded
+//! afterwards, through two buffers for each direction, so that the host fills or reads one while the device
+//! works on the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +11,11 @@ use crate::compile::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
 
-/// Contents that lie in the host's memory, by name, and the buffers through which they move.
+/// Tensors in host memory, by name, and the buffers through which they are transferred.
 #[derive(Default)]
 pub(super) struct Host {
     contents: BTreeMap<String, Vec<u32>>,
-    /// Those that matter within a step only.
+    /// Names of the tensors that are needed only within a step.
     passing: BTreeSet<String>,
     up: Lane,
     down: Lane,
@@ -22,23 +23,24 @@ pub(super) struct Host {
     piece: u64,
 }
 
-/// Buffers of one direction, used in turn.
+/// Buffers of one direction, used round-robin.
 #[derive(Default)]
 struct Lane {
     slots: Vec<Slot>,
     current: usize,
 }
 
-/// A buffer on one of its ways.
+/// A transfer buffer and its state.
 struct Slot {
     buffer: Buffer,
-    /// On its way to the host; `None` if it is there, or with the device and not yet submitted.
+    /// Pending mapping for the host. `None` if the host has the buffer already, or if recorded commands use
+    /// it that are not yet submitted.
     mapping: Option<Mapping>,
-    /// Mapped for the host.
+    /// Whether the host may write to it (upload buffers only).
     mapped: bool,
     /// Bytes used so far.
     filled: u64,
-    /// What a download holds.
+    /// The parts of tensors that a download buffer holds.
     pieces: Vec<Piece>,
 }
 
@@ -53,7 +55,8 @@ struct Piece {
 }
 
 impl Host {
-    /// Creates the buffers that these plans need, and zeros for state that is not there yet.
+    /// Creates the buffers that these plans need, and zero-filled host memory for tensors that do not have
+    /// any yet.
     pub(super) fn prepare(&mut self, plans: &[&Plan], ledger: &mut Ledger) -> Result<()> {
         for (name, bytes) in host_bytes(plans) {
             if !plans.iter().any(|plan| plan.program.offloaded().any(|storage| storage.name == name)) {
@@ -79,7 +82,8 @@ impl Host {
         Ok(())
     }
 
-    /// Drops the buffers and what matters within a step only; other contents stay. [`Host::settle`] comes before it.
+    /// Drops the buffers and the tensors that are needed only within a step; other tensors stay. Call
+    /// [`Host::settle`] first.
     pub(super) fn release(&mut self) {
         for name in std::mem::take(&mut self.passing) {
             self.contents.remove(&name);
@@ -87,44 +91,44 @@ impl Host {
         (self.up, self.down, self.piece) = Default::default();
     }
 
-    /// Waits for everything that is on its way here.
-    pub(super) fn settle(&mut self, device: &Device) -> Result<()> {
+    /// Waits for all pending downloads.
+    pub(super) fn flush(&mut self, device: &Device) -> Result<()> {
         (0..self.down.slots.len()).try_for_each(|slot| self.arrive(slot, device))
     }
 
-    /// The words of a tensor, if it lies here; everything on its way has arrived.
+    /// Returns the words of a tensor if it is in host memory, after waiting for all pending downloads.
     pub(super) fn contents(&mut self, name: &str, device: &Device) -> Result<Option<&mut Vec<u32>>> {
         if !self.contents.contains_key(name) {
             return Ok(None);
         }
-        self.settle(device)?;
+        self.flush(device)?;
         Ok(self.contents.get_mut(name))
     }
 
-    /// Keeps the words of a tensor here.
+    /// Stores the words of a tensor in host memory.
     pub(super) fn keep(&mut self, name: &str, words: Vec<u32>) {
         self.contents.insert(name.to_owned(), words);
     }
 
-    /// Gives up a tensor that lies on the device from now on.
+    /// Removes a tensor whose contents are on the device from now on.
     pub(super) fn forget(&mut self, name: &str) {
         self.contents.remove(name);
     }
 
-    /// Whether a tensor lies here.
+    /// Whether a tensor is in host memory.
     pub(super) fn has(&self, name: &str) -> bool {
         self.contents.contains_key(name)
     }
 
-    /// Records how a tensor is brought to its place on the device.
-    pub(super) fn bring(
+    /// Records the upload of a tensor to its place on the device.
+    pub(super) fn upload(
         &mut self,
         name: &str,
         place: Place,
         commands: &mut Commands,
         device: &Device,
     ) -> Result<()> {
-        // What was taken away may still be on its way, or not even submitted.
+        // The download of this tensor may still be pending, or not even submitted.
         for slot in 0..self.down.slots.len() {
             if self.down.slots[slot].pieces.iter().any(|piece| piece.name == name) {
                 if self.down.slots[slot].mapping.is_none() {
@@ -154,7 +158,7 @@ impl Host {
         Ok(())
     }
 
-    /// Records how a tensor is taken from its place on the device.
+    /// Records the download of a tensor from its place on the device.
     pub(super) fn take(
         &mut self,
         name: &str,
@@ -179,7 +183,8 @@ impl Host {
         Ok(())
     }
 
-    /// Submits what was recorded; both buffers in use go on their way, and the others take their turn.
+    /// Submits what was recorded. The two buffers in use are then mapped as soon as the device is done with
+    /// them, and the next buffer of each direction becomes current.
     pub(super) fn submit(
         &mut self,
         commands: &mut Commands,
@@ -200,7 +205,7 @@ impl Host {
         Ok(submission)
     }
 
-    /// Forgets what was recorded and never submitted.
+    /// Discards transfers that were recorded and never submitted.
     pub(super) fn abandon(&mut self) {
         for slot in self.up.slots.iter_mut().chain(&mut self.down.slots) {
             if slot.mapping.is_none() {
@@ -210,7 +215,7 @@ impl Host {
         }
     }
 
-    /// Waits for a download that was submitted and reads what it holds.
+    /// Waits for a download that was submitted and copies it to the tensors in host memory.
     fn arrive(&mut self, slot: usize, device: &Device) -> Result<()> {
         let slot = &mut self.down.slots[slot];
         let Some(mapping) = slot.mapping.take() else { return Ok(()) };
@@ -228,12 +233,13 @@ impl Host {
 }
 
 impl Slot {
-    /// Notes that so many bytes more are used; ranges that are mapped begin at multiples of eight.
+    /// Marks `bytes` more as used. The next range starts at a multiple of `MAP_ALIGNMENT`, eight bytes, as
+    /// mapped ranges must.
     fn fill(&mut self, bytes: u64) {
         self.filled = (self.filled + bytes).next_multiple_of(wgpu::MAP_ALIGNMENT);
     }
 
-    /// Waits until the host may write.
+    /// Waits until the buffer is mapped for writing.
     fn write_soon(&mut self, device: &Device) -> Result<()> {
         if let Some(mapping) = self.mapping.take() {
             mapping.wait(device)?;
@@ -242,7 +248,7 @@ impl Slot {
         if self.mapped {
             return Ok(());
         }
-        // A submit that failed has left it with the device.
+        // After a failed submit the buffer is unmapped and no mapping is pending.
         device.map(&self.buffer, wgpu::MapMode::Write, .., None).wait(device)?;
         self.mapped = true;
         Ok(())

@@ -1,10 +1,10 @@
-//! Reading and writing what a session keeps from step to step.
+//! Reading and writing of a session's parameters and optimizer state.
 
 use std::ops::Range;
 
 use super::Session;
 use super::arenas::lasting_storage;
-use super::held::Held;
+use super::state_layout::StateLayout;
 use super::transfer::Place;
 use crate::compile::StorageId;
 use crate::error::{Error, Result};
@@ -12,37 +12,38 @@ use crate::graph::{LOSS_SCALE, Op};
 use crate::progress;
 
 impl Session {
-    /// A parameter or optimizer state by name, row-major; weights in 16 bits are widened. Waits for the steps submitted so far. Words that are no `f32`,
-    /// such as the codes of [`Adam8bit`](crate::optim::Adam8bit), come as their bits: [`f32::to_bits`] has them.
+    /// Returns a parameter or optimizer state by name, row-major; 16-bit weights are widened to `f32`. Waits
+    /// for the steps submitted so far. Words that are not `f32`, such as the codes of
+    /// [`Adam8bit`](crate::optim::Adam8bit), are returned as their bits: [`f32::to_bits`] gives the words.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
-        let storage = lasting_storage(&self.keeper, name)?;
-        Ok(Held::of(&self.keeper, storage).widened(&self.words_of(name)?))
+        let storage = lasting_storage(&self.state_plan, name)?;
+        Ok(StateLayout::of(&self.state_plan, storage).widened(&self.words_of(name)?))
     }
 
-    /// A parameter or optimizer state in the words that hold it.
+    /// Returns a parameter or optimizer state as the words in which it is stored.
     pub(super) fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
-        let storage = lasting_storage(&self.keeper, name)?;
+        let storage = lasting_storage(&self.state_plan, name)?;
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
             return Ok(words.clone());
         }
-        let place = self.arenas.elements(&self.keeper, storage);
+        let place = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
             None => Ok(Vec::new()),
         }
     }
 
-    /// Replaces a parameter or optimizer state; words that are no `f32` by their bits, as [`Session::parameter`] reads them.
-    /// What is held in 16 bits is rounded to nearest.
+    /// Replaces a parameter or optimizer state. Words that are not `f32` are passed as their bits, as
+    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        let storage = lasting_storage(&self.keeper, name)?;
-        let held = Held::of(&self.keeper, storage);
+        let storage = lasting_storage(&self.state_plan, name)?;
+        let held = StateLayout::of(&self.state_plan, storage);
         if held.elements != data.len() as u64 {
             let message = format!("takes {} elements, got {}", held.elements, data.len());
             return Err(Error::Input { name: name.to_owned(), message });
@@ -52,20 +53,20 @@ impl Session {
             return Ok(());
         }
         let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
-        let place = self.arenas.elements(&self.keeper, storage);
+        let place = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
             Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)),
             None => Ok(()),
         }
     }
 
-    /// The loss scale of the next step and the number of steps skipped so far; `None` where gradients are not scaled. Waits
-    /// for the steps submitted so far.
+    /// Returns the loss scale of the next step and the number of steps skipped so far; `None` if gradients
+    /// are not scaled. Waits for the steps submitted so far.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
-        let seed = self.keeper.graph().nodes.iter().find_map(|node| match node.op {
+        let seed = self.state_plan.graph().nodes.iter().find_map(|node| match node.op {
             Op::LossScaleSeed { start } => Some(start),
             _ => None,
         });
@@ -75,7 +76,7 @@ impl Session {
         Ok(Some((scale, state[2] as u64)))
     }
 
-    /// Raw words of an arena.
+    /// Reads raw words of an arena.
     pub(super) fn read_words(&mut self, place: Place) -> Result<Vec<u32>> {
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
@@ -83,9 +84,9 @@ impl Session {
         }
     }
 
-    /// Uploads how parameters start; optimizer state starts as the zeros that a new buffer holds.
+    /// Uploads the parameters' initial values. Optimizer state starts as zeros, which a new buffer holds.
     pub(super) fn upload_start(&mut self) -> Result<()> {
-        let plan = &self.keeper;
+        let plan = &self.state_plan;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
         let parameters = &plan.graph().parameters;
         let task = progress::task("parameters", parameters.iter().map(|p| p.shape().numel()).sum::<u64>());
@@ -93,7 +94,7 @@ impl Session {
         for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
             let storage = StorageId(i as u32);
-            let (place, held) = (self.arenas.elements(plan, storage), Held::of(plan, storage));
+            let (place, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
             transfer.upload(&self.ledger, place, |words| held.words(words, |part| param.initial(part)))?;
             filled += param.shape().numel();
             task.done(filled);

@@ -1,12 +1,12 @@
-//! Memory poisoned before each step: a kernel that reads what nobody wrote shows.
+//! Poisoning of memory before each step, which exposes kernels that read unwritten memory.
 
 use super::ledger::Ledger;
 use super::record::{self, Ready, encode};
 use crate::device::{Buffer, Device};
 use crate::error::Result;
-use crate::kernels::{Launch, table};
+use crate::kernels::fill_words;
 
-/// A quiet NaN, and nothing that arithmetic produces: it shows in every result that depends on it.
+/// A quiet NaN with bits that no arithmetic produces. It propagates to every result that depends on it.
 pub(super) const POISON: u32 = 0x7fc0_dead;
 
 /// Fills arenas with NaN.
@@ -15,7 +15,8 @@ pub(super) struct Poison {
 }
 
 impl Poison {
-    /// The uniforms of these dispatches come on top of what was planned: poisoned runs are for finding faults.
+    /// Creates the dispatches that fill `arenas`. Their uniforms come on top of the planned bytes: poisoned
+    /// runs are for debugging.
     pub(super) fn new(device: &Device, arenas: &[Buffer]) -> Result<Self> {
         let mut ledger = Ledger::new(device);
         let mut launches = Vec::new();
@@ -44,12 +45,8 @@ fn fill(
     offset: u64,
     bytes: u64,
 ) -> Result<Ready> {
-    let groups = (bytes / 16).div_ceil(u64::from(table::FILL.workgroup));
-    let rows = groups.div_ceil(u64::from(device.limits().max_workgroups)).max(1);
-    let grid = [groups.div_ceil(rows) as u32, rows as u32, 1];
-    let params = vec![grid[0] * table::FILL.workgroup, (bytes / 16) as u32, POISON];
-    let launch = Launch { kernel: &table::FILL, constants: Vec::new(), memory: vec![()], params, grid };
+    let launch = fill_words(bytes / 16, POISON, device.limits().max_workgroups);
     let uniforms = record::uniform_buffer(&[&launch.params], ledger)?;
     let group = record::group(device, &launch, &uniforms, 0, |()| (arena, offset, bytes));
-    Ok(Ready { pipeline: record::pipeline(device, &launch)?, group, grid })
+    Ok(Ready { pipeline: record::pipeline(device, &launch)?, group, grid: launch.grid })
 }

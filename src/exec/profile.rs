@@ -1,5 +1,6 @@
-//! One run of a plan, dispatch by dispatch: how long each took on the device, as a table and as a trace.
+//! Profile of one run of a plan: the device time of each dispatch, as a table and as a trace.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -14,12 +15,12 @@ use crate::units::Bytes;
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelSpan {
     /// Name of the kernel.
-    pub kernel: &'static str,
+    pub kernel: Cow<'static, str>,
     /// Name of the operation.
     pub op: &'static str,
-    /// Path of the layer, empty outside of any and for updates of several.
+    /// Path of the layer; empty outside of layers and for fused updates of several parameters.
     pub layer: String,
-    /// Part of the step.
+    /// Phase of the step: `forward`, `backward` or `update`.
     pub phase: &'static str,
     /// Position in the order of operations.
     pub position: usize,
@@ -29,21 +30,22 @@ pub struct KernelSpan {
     pub ns: f64,
     /// Bytes of the memory it binds: read, written or both.
     pub bytes: u64,
-    /// The operation's floating-point operations, by [`Graph::cost`](crate::graph::Graph::cost). An operation of several
-    /// dispatches has them at the longest.
+    /// The operation's floating-point operations, by [`Graph::cost`](crate::graph::Graph::cost). If an
+    /// operation has several dispatches, the longest of them counts all of its floating-point operations, the
+    /// others 0.
     pub flops: u64,
 }
 
-/// Everything that ran in one step.
+/// All dispatches of one run of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Dispatches in the order they ran.
     pub spans: Vec<KernelSpan>,
-    /// Bytes alive at each position in the order of operations, for each of [`Class::ALL`].
+    /// Live bytes at each position in the order of operations, for each of [`Class::ALL`].
     alive: Vec<[u64; 6]>,
 }
 
-/// Dispatches of one kernel together.
+/// Totals over all dispatches of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KernelTotal {
     /// Number of dispatches.
@@ -57,9 +59,9 @@ pub struct KernelTotal {
 }
 
 impl Session {
-    /// Runs a plan once, as [`Session::run`] does, with each dispatch in a pass of its own between two timestamps of the
-    /// device. Results are the same; the step takes a little longer, and for its time two small buffers exist beside the
-    /// session's own.
+    /// Runs a plan once, like [`Session::run`], with each dispatch in its own pass between two timestamps of
+    /// the device. Results are the same. The step takes a little longer, and two small buffers exist during
+    /// the run in addition to the session's own.
     ///
     /// # Errors
     /// As [`Session::run`]; [`Error::Option`](crate::Error::Option) on adapters without timestamp queries.
@@ -78,7 +80,7 @@ impl Profile {
             let node = &program.graph.nodes[program.order[*position]];
             let layer = if program.nodes_at(*position).nth(1).is_some() { "" } else { &*node.layer };
             spans.push(KernelSpan {
-                kernel: launch.kernel.name,
+                kernel: launch.kernel.name.clone(),
                 op: node.op.name(),
                 layer: layer.to_owned(),
                 phase: node.phase.name(),
@@ -99,16 +101,16 @@ impl Profile {
         Self { spans, alive: alive(plan) }
     }
 
-    /// Nanoseconds of all dispatches together.
+    /// Returns the device time of all dispatches together, in nanoseconds.
     pub fn total_ns(&self) -> f64 {
         self.spans.iter().map(|span| span.ns).sum()
     }
 
-    /// Each kernel's dispatches together, the longest first.
-    pub fn kernels(&self) -> Vec<(&'static str, KernelTotal)> {
-        let mut by_name: BTreeMap<&'static str, KernelTotal> = BTreeMap::new();
+    /// Returns the totals of each kernel, longest first.
+    pub fn kernels(&self) -> Vec<(&str, KernelTotal)> {
+        let mut by_name: BTreeMap<&str, KernelTotal> = BTreeMap::new();
         for span in &self.spans {
-            let total = by_name.entry(span.kernel).or_default();
+            let total = by_name.entry(&span.kernel).or_default();
             total.calls += 1;
             total.ns += span.ns;
             total.bytes += span.bytes;
@@ -119,9 +121,9 @@ impl Profile {
         list
     }
 
-    /// The table as data.
+    /// Returns the table of kernels as JSON.
     pub fn json(&self) -> Json {
-        let row = |(name, k): &(&'static str, KernelTotal)| {
+        let row = |(name, k): &(&str, KernelTotal)| {
             Json::object([
                 ("kernel", (*name).into()),
                 ("calls", k.calls.into()),
@@ -136,8 +138,8 @@ impl Profile {
         Json::List(self.kernels().iter().map(row).collect())
     }
 
-    /// The step as a trace for <https://ui.perfetto.dev> or `chrome://tracing`: a span for each dispatch, and the bytes
-    /// alive as counters.
+    /// Returns the step as a trace for <https://ui.perfetto.dev> or `chrome://tracing`: a span for each
+    /// dispatch, and live bytes as counters.
     pub fn chrome_trace(&self) -> Json {
         let name = |kind: &str, name: &str| {
             Json::object([
@@ -164,7 +166,7 @@ impl Profile {
             }
             events.push(Json::object([
                 ("ph", "X".into()),
-                ("name", span.kernel.into()),
+                ("name", (&*span.kernel).into()),
                 ("cat", span.phase.into()),
                 ("pid", 1u64.into()),
                 ("tid", 1u64.into()),
@@ -185,12 +187,12 @@ impl Profile {
     }
 }
 
-/// Units of 10⁹ a second: a count per nanosecond.
+/// Returns a count per nanosecond, which is in units of 10⁹ per second.
 fn rate(count: u64, ns: f64) -> f64 {
     if ns > 0.0 { count as f64 / ns } else { 0.0 }
 }
 
-/// Bytes of each class alive at each position.
+/// Returns the live bytes of each class at each position.
 fn alive(plan: &Plan) -> Vec<[u64; 6]> {
     let end = plan.program.order.len();
     let class_index = |class: Class| Class::ALL.iter().position(|other| *other == class).unwrap_or(0);

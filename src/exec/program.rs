@@ -1,4 +1,4 @@
-//! One plan of a session, ready to run: its dispatches, its inputs, its outputs.
+//! One plan of a session, ready to run: its dispatches, inputs and outputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     pub(super) feeds: Feeds,
     launches: Vec<Ready>,
-    /// Where the host has a hand in it: the dispatch before which each transfer of the plan happens.
+    /// For each transfer of the plan, the index of the dispatch before which it happens.
     stops: Vec<usize>,
     readbacks: Vec<Readback>,
-    /// What the launches' bind groups refer to.
+    /// The uniform buffer that the launches' bind groups refer to.
     _uniforms: Option<Buffer>,
 }
 
 impl Program {
-    /// Compiles every kernel and makes every bind group.
+    /// Compiles every kernel and creates every bind group.
     pub(super) fn new(plan: &Plan, arenas: &Arenas, ledger: &mut Ledger) -> Result<Self> {
         let device = ledger.device.clone();
         let uniforms = record::uniforms(plan, ledger)?;
@@ -52,17 +52,18 @@ impl Program {
         Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, stops, readbacks, _uniforms: uniforms })
     }
 
-    /// Whether running it is a training step, with a loss as its first output.
+    /// Whether a run is a training step, whose first output is the loss.
     pub(super) fn trains(&self) -> bool {
         self.plan.optimizer.is_some()
     }
 
-    /// The ring through which the loss comes back.
+    /// Returns the ring of buffers through which the loss is read back.
     pub(super) fn loss_ring(&mut self) -> &mut Readback {
         &mut self.readbacks[0]
     }
 
-    /// Records inputs, dispatches and what the host brings and takes, with timers if there are any.
+    /// Records the copies of inputs, the dispatches, and the transfers to and from host memory, with timers
+    /// if there are any.
     pub(super) fn record(
         &mut self,
         commands: &mut Commands,
@@ -81,7 +82,7 @@ impl Program {
             let (buffer, start) = arenas.place(plan, *storage);
             let place = Place { buffer, offset: start + offset, bytes: *bytes };
             match up {
-                true => host.bring(name, place, commands, device)?,
+                true => host.upload(name, place, commands, device)?,
                 false => host.take(name, place, commands, device)?,
             }
         }
@@ -136,13 +137,13 @@ impl Program {
         self.readbacks[i].submitted(device, slot, 0, submission);
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
-        // Elements of 16 bits come in whole words.
+        // An odd number of 16-bit elements is padded to whole words.
         data.truncate(self.plan.graph().value(id).shape.numel() as usize);
         Ok(data)
     }
 }
 
-/// For each transfer the number of the dispatch before which it happens.
+/// Returns for each transfer the index of the dispatch before which it happens.
 fn stops(plan: &Plan) -> Vec<usize> {
     let launches = &plan.program.launches;
     let stop = |transfer: &Transfer| {

@@ -1,11 +1,12 @@
-//! Outputs on their way back: the loss through a ring that never stalls the device, others when asked for.
+//! Outputs in flight to the host: the loss goes through a ring of buffers that never stalls the device, other
+//! outputs are read on request.
 
 use super::ledger::{Ledger, Purpose};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 
-/// A copy that was submitted.
+/// A submitted copy that was not read yet.
 struct Flight {
     slot: usize,
     step: u64,
@@ -26,12 +27,14 @@ impl Readback {
         Ok(Self { buffers, bytes, flights: VecDeque::new() })
     }
 
-    /// Makes room for one more copy; returns what had to be waited for, if anything.
+    /// Makes room for one more copy. If all buffers are in use, waits for the oldest copy and returns its
+    /// step and data.
     pub(super) fn make_room<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
         if self.flights.len() < self.buffers.len() { Ok(None) } else { self.wait_oldest(device) }
     }
 
-    /// Records the copy out of an arena; [`Readback::submitted`] must follow.
+    /// Records the copy from an arena and returns the slot that it goes to; the caller must call
+    /// [`Readback::submitted`] after the submit.
     pub(super) fn record(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -55,7 +58,7 @@ impl Readback {
         self.flights.push_back(Flight { slot, step, mapping });
     }
 
-    /// What has arrived, in order, without waiting.
+    /// Returns the copies that have arrived, in order, without waiting.
     pub(super) fn arrived<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Vec<(u64, Vec<T>)>> {
         device.poll()?;
         let mut arrived = Vec::new();
@@ -65,7 +68,7 @@ impl Readback {
         Ok(arrived)
     }
 
-    /// Waits for the copy that was submitted first.
+    /// Waits for the oldest submitted copy and returns it.
     pub(super) fn wait_oldest<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
         flight.mapping.wait(device)?;

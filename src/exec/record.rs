@@ -1,12 +1,12 @@
-//! From launches to what a compute pass needs: pipelines, bind groups, uniforms.
+//! Translation of launches to what a compute pass needs: pipelines, bind groups, uniforms.
 
 use super::ledger::{Ledger, Purpose};
 use crate::compile::{PARAMS_SLOT, Plan};
 use crate::device::{Buffer, Device, PipelineSource};
 use crate::error::{Error, Result};
-use crate::kernels::{Kernel, Launch};
+use crate::kernels::Launch;
 
-/// A dispatch that can be encoded at once.
+/// A dispatch that is ready to be encoded.
 pub(super) struct Ready {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) group: wgpu::BindGroup,
@@ -30,30 +30,29 @@ pub(super) fn encode<'a>(pass: &mut wgpu::ComputePass<'_>, launches: impl IntoIt
 /// Compiles the pipelines of all launches.
 pub(super) fn prepare<M>(device: &Device, launches: &[(Launch<M>, usize)]) -> Result<()> {
     let class = device.limits().class;
-    let kernels = launches.iter().map(|(launch, _)| launch.kernel);
+    let kernels = launches.iter().map(|(launch, _)| &launch.kernel);
     let texts: Vec<_> = kernels.map(|kernel| move || kernel.source_for(class)).collect();
     let mut sources = Vec::new();
     for ((launch, _), wgsl) in launches.iter().zip(&texts) {
-        let Launch { kernel, constants, .. } = launch;
-        let Kernel { name, parts, slots, .. } = **kernel;
-        sources.push(PipelineSource { name, parts, wgsl, slots, constants });
+        sources.push(source(launch, wgsl));
     }
     device.prepare(&sources)
 }
 
-/// The pipeline for a launch.
+/// Returns the pipeline for a launch.
 pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::ComputePipeline> {
-    let kernel = launch.kernel;
-    device.pipeline(&PipelineSource {
-        name: kernel.name,
-        parts: kernel.parts,
-        wgsl: &|| kernel.source_for(device.limits().class),
-        slots: kernel.slots,
-        constants: &launch.constants,
-    })
+    let class = device.limits().class;
+    let kernel = &launch.kernel;
+    device.pipeline(&source(launch, &|| kernel.source_for(class)))
 }
 
-/// The bind group of launch number `index`; `place` says where each piece of memory lies: buffer, offset, bytes.
+fn source<'a, M>(launch: &'a Launch<M>, wgsl: &'a (dyn Fn() -> String + Sync)) -> PipelineSource<'a> {
+    let Launch { kernel, constants, .. } = launch;
+    PipelineSource { name: &kernel.name, key: kernel.key(), wgsl, slots: &kernel.slots, constants }
+}
+
+/// Creates the bind group of launch number `index`; `place` returns buffer, offset and bytes of each memory
+/// operand.
 pub(super) fn group<'a, M>(
     device: &Device,
     launch: &Launch<M>,
@@ -75,19 +74,19 @@ pub(super) fn group<'a, M>(
         entries.push(wgpu::BindGroupEntry { binding: slot, resource: binding(buffer, offset, bytes) });
     }
     device.wgpu_device().create_bind_group(&wgpu::BindGroupDescriptor {
-        label: Some(launch.kernel.name),
-        layout: &device.bind_group_layout(launch.kernel.slots),
+        label: Some(&launch.kernel.name),
+        layout: &device.bind_group_layout(&launch.kernel.slots),
         entries: &entries,
     })
 }
 
-/// The `Params` of every launch of a plan; `None` for a plan without launches.
+/// Creates the buffer with the `Params` of every launch of a plan; `None` for a plan without launches.
 pub(super) fn uniforms(plan: &Plan, ledger: &mut Ledger) -> Result<Option<Buffer>> {
     let params: Vec<&Vec<u32>> = plan.program.launches.iter().map(|(launch, _)| &launch.params).collect();
     if params.is_empty() { Ok(None) } else { uniform_buffer(&params, ledger).map(Some) }
 }
 
-/// `Params` in slots of 256 bytes.
+/// Creates a buffer with each `Params` in a slot of 256 bytes.
 pub(super) fn uniform_buffer(params: &[&Vec<u32>], ledger: &mut Ledger) -> Result<Buffer> {
     let bytes = params.len() as u64 * PARAMS_SLOT;
     let buffer = ledger.create("uniforms", bytes, Purpose::Uniforms)?;

@@ -1,4 +1,4 @@
-//! What to do when the device has too little memory: go on with the next plan that fits.
+//! Handling of too little device memory: a session continues with the next plan that fits.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ pub enum OnOom {
     /// The error is returned.
     #[default]
     Fail,
-    /// The next cheaper plan is taken that fits what the device can still give, with parameters, optimizer state and the
-    /// count of steps as they are.
+    /// The next cheaper plan that fits what the device can still give replaces the current one. Parameters,
+    /// optimizer state and step count are preserved.
     Refit,
 }
 
-/// A change of plans because memory ran out.
+/// A change of plans, because memory ran out or because it was requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refit {
-    /// What ran out, in the words of the error.
+    /// Text of the error that caused it.
     pub cause: String,
-    /// Training steps made before it.
+    /// Training steps made before the change.
     pub step: u64,
-    /// Bytes that the plans before it needed.
+    /// Bytes that the previous plans needed.
     pub before: u64,
-    /// Bytes that were to be had.
+    /// Bytes available to the new plans.
     pub within: u64,
-    /// Bytes of the session now.
+    /// Bytes of the session after the change.
     pub after: u64,
-    /// What was changed of what was asked for: `recompute auto`, `accumulate 2`.
+    /// Changes to what was requested: `recompute auto`, `accumulate 2`.
     pub changes: Vec<String>,
-    /// Modelled time over that of the step as it was asked for, as a share of it.
+    /// Increase of the modelled step time over that of the requested step, as a fraction of the latter.
     pub time_fraction: f64,
-    /// Whether results stay the same bits.
+    /// Whether results stay bit-identical.
     pub exact: bool,
 }
 
@@ -56,15 +56,16 @@ impl fmt::Display for Refit {
     }
 }
 
-/// Makes the plans of a session for a number of bytes; `None` asks for them as they should be.
+/// Makes the plans of a session within a number of bytes; `None` requests them without changes.
 pub type Planner<'a> = dyn FnMut(Option<Bytes>) -> Result<Planned> + 'a;
 
-/// Where the driver refuses without saying what it has, the next try is for this share less.
+/// If the driver refuses without reporting what it has, the next attempt uses less by 1/`LESS`.
 const LESS: u64 = 10;
 
 impl Session {
-    /// Opens a session; with [`OnOom::Refit`], where the device or a budget has no room for the plans as they should be, for
-    /// the next cheaper ones that fit. What was changed comes with it, and as a warning through `log`.
+    /// Opens a session. With [`OnOom::Refit`], if the device or a budget has no room for the requested plans,
+    /// opens it with the next cheaper plans that fit. Returns what was changed, and logs it as a warning
+    /// through `log`.
     ///
     /// ```no_run
     /// use wgrad::exec::{Debug, OnOom, Session};
@@ -86,7 +87,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::with_plans`] and as `planner`; with [`OnOom::Refit`] [`Error::OverBudget`] if nothing fits.
+    /// As [`Session::with_plans`] and as `planner`; with [`OnOom::Refit`] [`Error::OverBudget`] if nothing
+    /// fits.
     pub fn open(
         device: &Device,
         planner: &mut Planner,
@@ -125,9 +127,9 @@ impl Session {
         }
     }
 
-    /// Goes on with the next cheaper plans that fit what the device can give, and at most `within`. Everything that lives
-    /// from step to step stays. If no plan fits, the session is as it was, unless the device refused on the way:
-    /// then it can be read, saved and given other plans, but not run.
+    /// Continues with the next cheaper plans that fit what the device can give, and at most `within`.
+    /// Parameters and optimizer state are preserved. If no plan fits, the session is unchanged, unless an
+    /// allocation failed on the way: then it can be read, saved and replanned, but not run.
     ///
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits; as [`Session::replan`].
@@ -155,14 +157,15 @@ impl Session {
         }
     }
 
-    /// Bytes that the device's budget leaves for this session, its own included; `None` without a budget.
+    /// Returns the bytes that the device's budget leaves for this session, its own included; `None` without a
+    /// budget.
     pub fn within_reach(&self) -> Option<u64> {
         let others = self.device().used_bytes().saturating_sub(self.device_bytes());
         self.device().budget().map(|budget| budget.0.saturating_sub(others))
     }
 }
 
-/// Bytes to try next, where `needed` were too many for a session that holds `own`.
+/// Returns the bytes to try next after `needed` were too many for a session that holds `own`.
 fn next_room(device: &Device, own: u64, needed: u64) -> u64 {
     let others = device.used_bytes().saturating_sub(own);
     match device.budget() {

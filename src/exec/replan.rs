@@ -1,4 +1,4 @@
-//! Other plans for a session that is open: what lives from step to step goes on.
+//! Replanning: an open session continues with other plans, and keeps its parameters and optimizer state.
 
 use std::sync::Arc;
 
@@ -10,48 +10,49 @@ use crate::compile::{Footprint, Plan, transfer_bytes};
 use crate::error::Result;
 
 impl Session {
-    /// Goes on with other plans over the same parameters and the same optimizer. Parameters, optimizer state, the count of
-    /// steps, schedule and learning rate stay as they are; what belongs to the old plans is given back to the device before
-    /// anything is created. Outputs of earlier runs are gone. The new plans may keep in the host's memory what the old ones
-    /// kept on the device, and the other way round.
+    /// Continues with other plans over the same parameters and the same optimizer. Parameters, optimizer
+    /// state, step count, schedule and learning rate are preserved. Buffers of the old plans are freed before
+    /// new ones are created, and outputs of earlier runs are lost. The new plans may offload to host memory
+    /// what the old plans kept on the device, and vice versa.
     ///
-    /// If the device has too little memory for the new plans, the session is left without any: it can be read, saved, and
-    /// given others, but not run.
+    /// If the device has too little memory for the new plans, the session is left without plans: it can be
+    /// read, saved and replanned, but not run.
     ///
     /// # Errors
-    /// As [`Session::with_plans`], and then nothing has changed unless memory ran out; [`Error::LossNotFinite`] for a loss
-    /// that was still on its way.
+    /// As [`Session::with_plans`], in which case nothing has changed unless memory ran out;
+    /// [`Error::LossNotFinite`] for a loss that was still in flight.
     ///
     /// [`Error::LossNotFinite`]: crate::Error::LossNotFinite
     pub fn replan(&mut self, plans: &[&Plan]) -> Result<()> {
-        let keeper = plans[compatible::keeper(plans, self.device())?];
-        compatible::same_lasting(&self.keeper, keeper)?;
+        let state_plan = plans[compatible::state_plan(plans, self.device())?];
+        compatible::same_state(&self.state_plan, state_plan)?;
         self.wait_for_losses()?;
         self.wait()?;
-        self.host.settle(&self.ledger.device)?;
+        self.host.flush(&self.ledger.device)?;
         let debug = Debug { poison: self.is_poisoned() };
         let arenas = Footprint::widest(plans, |plan| &plan.layout.persistent);
         let lies_alike = |s: &crate::compile::Storage| s.offloaded == self.host.has(&s.name);
         let stays = self.arenas.persistent.iter().map(|arena| arena.size()).eq(arenas.iter().copied())
-            && keeper.program.storages.iter().filter(|s| s.lasts()).all(lies_alike)
-            && compatible::places(&self.keeper).eq(compatible::places(keeper));
+            && state_plan.program.storages.iter().filter(|s| s.is_state()).all(lies_alike)
+            && compatible::places(&self.state_plan).eq(compatible::places(state_plan));
         if !stays {
-            self.evacuate()?;
+            self.save_state_to_host()?;
         }
-        self.give_back()?;
-        let created = self.recreate(plans, keeper, (!stays).then_some(&arenas[..]), debug);
+        self.release()?;
+        let created = self.recreate(plans, state_plan, (!stays).then_some(&arenas[..]), debug);
         if created.is_err() {
-            // What the first failure says is worth more than what follows from it.
-            drop(self.give_back());
+            // The first failure is the one to report: an error here would only be a consequence of it.
+            drop(self.release());
         }
         created
     }
 
-    /// Creates everything for plans, with parameters and state where they are, or in new arenas of these sizes.
+    /// Creates the buffers and programs of `plans`. Parameters and optimizer state stay where they are if
+    /// `arenas` is `None`; otherwise they are moved to new arenas of these sizes.
     fn recreate(
         &mut self,
         plans: &[&Plan],
-        keeper: &Plan,
+        state_plan: &Plan,
         arenas: Option<&[u64]>,
         debug: Debug,
     ) -> Result<()> {
@@ -61,19 +62,20 @@ impl Session {
             self.transfer = if piece > 0 { Some(Transfer::new(piece, &mut self.ledger)?) } else { None };
         }
         self.create(plans, debug)?;
-        self.keeper = Arc::new(keeper.clone());
+        self.state_plan = Arc::new(state_plan.clone());
         if arenas.is_some() {
-            self.move_in()?;
+            self.restore()?;
         }
         Ok(())
     }
 
-    /// Copies everything that lives from step to step into the host's memory; nothing of the device is needed after it.
-    fn evacuate(&mut self) -> Result<()> {
-        let storages = &self.keeper.program.storages;
+    /// Copies all parameters and optimizer state to host memory. Afterwards no buffer of the device is
+    /// needed.
+    fn save_state_to_host(&mut self) -> Result<()> {
+        let storages = &self.state_plan.program.storages;
         let here = |name: &String| !self.host.has(name);
         let names: Vec<String> =
-            storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).filter(here).collect();
+            storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).filter(here).collect();
         for name in names {
             let words = self.words_of(&name)?;
             self.host.keep(&name, words);
@@ -81,15 +83,16 @@ impl Session {
         Ok(())
     }
 
-    /// Brings what belongs on the device there.
-    fn move_in(&mut self) -> Result<()> {
-        let keeper = Arc::clone(&self.keeper);
-        for storage in keeper.program.storages.iter().filter(|s| s.persistent) {
+    /// Uploads the parameters and optimizer state that belong on the device.
+    fn restore(&mut self) -> Result<()> {
+        let state_plan = Arc::clone(&self.state_plan);
+        for storage in state_plan.program.storages.iter().filter(|s| s.persistent) {
             let device = &self.ledger.device;
             let words = self.host.contents(&storage.name, device)?.map(|words| words.clone());
             if let Some(words) = words {
-                let place =
-                    self.arenas.elements(&keeper, super::arenas::lasting_storage(&keeper, &storage.name)?);
+                let place = self
+                    .arenas
+                    .elements(&state_plan, super::arenas::lasting_storage(&state_plan, &storage.name)?);
                 if let Some(transfer) = &mut self.transfer {
                     let part = |range: std::ops::Range<u64>| {
                         words[range.start as usize..range.end as usize].to_vec()
@@ -98,18 +101,20 @@ impl Session {
                 }
             }
         }
-        // Only now: until everything is there, the host's copy is the one that counts.
-        keeper.program.storages.iter().filter(|s| s.persistent).for_each(|s| self.host.forget(&s.name));
+        // Host copies are dropped only now: until all uploads have succeeded, they are the authoritative
+        // ones.
+        state_plan.program.storages.iter().filter(|s| s.persistent).for_each(|s| self.host.forget(&s.name));
         Ok(())
     }
 
-    /// Drops everything that belongs to the plans alone; where the host has everything, parameters on the device as well.
-    fn give_back(&mut self) -> Result<()> {
+    /// Drops the buffers that belong to the plans. If host memory has all parameters and optimizer state,
+    /// drops their device buffers as well.
+    fn release(&mut self) -> Result<()> {
         self.programs.clear();
         self.arenas.step.clear();
         self.poison = None;
         self.host.release();
-        let mut lasting = self.keeper.program.storages.iter().filter(|s| s.lasts());
+        let mut lasting = self.state_plan.program.storages.iter().filter(|s| s.is_state());
         if lasting.all(|s| self.host.has(&s.name)) {
             self.arenas.persistent.clear();
             self.transfer = None;
@@ -119,7 +124,7 @@ impl Session {
         let sizes: Vec<u64> = self.arenas.persistent.iter().map(|arena| arena.size()).collect();
         let transfer = if self.transfer.is_some() { 2 * transfer_bytes(&sizes) } else { 0 };
         self.footprint = Footprint { persistent: sizes.iter().sum(), transfer, ..Footprint::default() };
-        // The driver frees what was dropped when it is asked next.
+        // The driver frees dropped buffers at the next poll.
         self.device().poll()
     }
 }

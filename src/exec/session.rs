@@ -1,4 +1,5 @@
-//! Planned execution: arenas laid out in advance, bind groups made once, one pass and one submit for each step.
+//! Planned execution: arenas are laid out in advance and bind groups are created once. A step without
+//! offloading is one compute pass and one submit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,25 +25,27 @@ use crate::optim::Schedule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramId(pub usize);
 
-/// Checks that cost time.
+/// Debug checks, which cost time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Debug {
-    /// Fill all step memory with NaN before each step: a kernel that reads what nobody wrote shows.
+    /// Fills all step memory with NaN before each step, so that a kernel that reads unwritten memory is
+    /// noticed.
     pub poison: bool,
 }
 
 /// Plans on a device, with the parameters that they share.
 ///
-/// A session is opened with one plan or several: a training step, the same for a smaller last batch, a forward pass.
-/// They share parameters, optimizer state and step memory. After it is open, no step creates a buffer.
+/// A session is opened with one plan or several: a training step, a training step for a smaller last batch, a
+/// forward pass. They share parameters, optimizer state and step memory. Once the session is open, no step
+/// creates a buffer.
 pub struct Session {
     pub(super) ledger: Ledger,
     pub(super) arenas: Arenas,
     pub(super) host: Host,
     /// Empty after [`Session::replan`] failed.
     pub(super) programs: Vec<Program>,
-    /// The plan with the most optimizer state: what lives from step to step is found by it.
-    pub(super) keeper: Arc<Plan>,
+    /// The plan with the most optimizer state, in which parameters and optimizer state are looked up.
+    pub(super) state_plan: Arc<Plan>,
     pub(super) transfer: Option<Transfer>,
     pub(super) footprint: Footprint,
     pub(super) history: History,
@@ -53,15 +56,15 @@ pub struct Session {
     pub(super) poison: Option<Poison>,
 }
 
-/// Losses that nobody asks for are forgotten beyond this many.
+/// Maximum number of losses stored for [`Session::losses`]; the oldest are dropped.
 const KEPT_LOSSES: usize = 4096;
 
 impl Session {
-    /// Opens a session for one plan: creates its buffers and uploads the parameters' start.
+    /// Opens a session for one plan: creates its buffers and uploads the parameters' initial values.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Device`]; [`Error::Option`] if the plan was made for limits that the device
-    /// does not have.
+    /// [`Error::OutOfMemory`], [`Error::Device`]; [`Error::Option`] if the plan was made for limits that the
+    /// device does not have.
     pub fn new(device: &Device, plan: &Plan) -> Result<Self> {
         Self::with_plans(device, &[plan], Debug::default())
     }
@@ -71,7 +74,7 @@ impl Session {
     /// # Errors
     /// As [`Session::new`]; [`Error::Option`] if the plans do not share their parameters.
     pub fn with_plans(device: &Device, plans: &[&Plan], debug: Debug) -> Result<Self> {
-        let keeper = Arc::new(plans[compatible::keeper(plans, device)?].clone());
+        let state_plan = Arc::new(plans[compatible::state_plan(plans, device)?].clone());
         let mut ledger = Ledger::new(device);
         let persistent = Arenas::persistent(plans, &mut ledger)?;
         let piece = transfer_bytes(&Footprint::widest(plans, |plan| &plan.layout.persistent));
@@ -81,7 +84,7 @@ impl Session {
             arenas: Arenas { persistent, step: Vec::new() },
             host: Host::default(),
             programs: Vec::new(),
-            keeper,
+            state_plan,
             transfer,
             footprint: Footprint::of(plans),
             history: History::of(plans.len()),
@@ -96,7 +99,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Creates what belongs to the plans alone, all but what lives from step to step.
+    /// Creates everything that belongs to the plans, which is all but parameters and optimizer state.
     pub(super) fn create(&mut self, plans: &[&Plan], debug: Debug) -> Result<()> {
         self.footprint = Footprint::of(plans);
         self.history = History::of(plans.len());
@@ -115,11 +118,12 @@ impl Session {
         Ok(())
     }
 
-    /// Writes an input of the first plan for its next step. An input keeps its contents until it is fed again.
+    /// Writes an input of the first plan for its next step. An input keeps its contents until it is fed
+    /// again.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a wrong type or length, or labels out of
-    /// range.
+    /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a wrong type or length, or labels
+    /// out of range.
     pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
         self.feed_to(ProgramId(0), name, data)
     }
@@ -137,8 +141,8 @@ impl Session {
     /// Runs the first plan once: one training step.
     ///
     /// # Errors
-    /// [`Error::Input`] if an input was never fed; [`Error::LossNotFinite`] if a loss that has arrived is NaN or
-    /// infinite; [`Error::DeviceLost`].
+    /// [`Error::Input`] if an input was never fed; [`Error::LossNotFinite`] if a loss that has arrived is NaN
+    /// or infinite; [`Error::DeviceLost`].
     pub fn step(&mut self) -> Result<()> {
         self.run(ProgramId(0))
     }
@@ -151,7 +155,7 @@ impl Session {
         self.run_with(id, None)
     }
 
-    /// As [`Session::run`], with the times of each dispatch: start and end in nanoseconds.
+    /// Runs a plan like [`Session::run`] and returns start and end of each dispatch, in nanoseconds.
     pub(super) fn run_timed(&mut self, id: ProgramId) -> Result<Vec<(f64, f64)>> {
         let timers = Timers::new(&self.ledger.device, self.plan(id)?.program.launches.len())?;
         self.run_with(id, Some(&timers))?;
@@ -193,7 +197,8 @@ impl Session {
         self.note(arrived)
     }
 
-    /// The loss of the last step whose loss was to be read. Waits for it.
+    /// Returns the loss of the last step whose loss was read (see [`Session::set_loss_interval`]). Waits for
+    /// it.
     ///
     /// # Errors
     /// [`Error::LossNotFinite`]; [`Error::Option`] before the first step.
@@ -214,7 +219,8 @@ impl Session {
         self.note(arrived)
     }
 
-    /// Losses that have arrived since the last call, with the number of their step. Does not wait.
+    /// Returns the losses that have arrived since the last call, with the numbers of their steps. Does not
+    /// wait.
     ///
     /// # Errors
     /// [`Error::LossNotFinite`].
@@ -228,7 +234,8 @@ impl Session {
         Ok(self.losses.drain(..).collect())
     }
 
-    /// Reads an output of a plan's last run; a loss of the last step whose loss was to be read. Waits for it. It must be read before another plan of the session runs.
+    /// Reads an output of a plan's last run and waits for it. It must be read before another plan of the
+    /// session runs. The loss of a training step is that of the last step whose loss was read.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type.
@@ -245,7 +252,7 @@ impl Session {
         self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
     }
 
-    /// The plan with this number.
+    /// Returns the plan with this number.
     ///
     /// # Errors
     /// [`Error::Option`] if there is none.
@@ -254,32 +261,32 @@ impl Session {
         Ok(&self.programs[id.0].plan)
     }
 
-    /// Bytes of every buffer created: equal to [`Session::footprint`]'s total.
+    /// Returns the bytes of all buffers created, which equal [`Session::footprint`]'s total.
     pub fn device_bytes(&self) -> u64 {
         self.ledger.created()
     }
 
-    /// Number of buffers created; it does not grow once the session is open.
+    /// Returns the number of buffers created; it does not grow once the session is open.
     pub fn buffers(&self) -> usize {
         self.ledger.buffers()
     }
 
-    /// The same bytes by purpose, as planned.
+    /// Returns the same bytes by purpose, as planned.
     pub fn footprint(&self) -> Footprint {
         self.footprint
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.ledger.device
     }
 
-    /// Training steps made so far.
+    /// Returns the number of training steps made so far.
     pub fn steps(&self) -> u64 {
         self.clock.steps
     }
 
-    /// Sets the number of training steps made: bias correction, schedule and dropout go on from there.
+    /// Sets the number of training steps made: bias correction, schedule and dropout continue from there.
     pub fn set_steps(&mut self, steps: u64) {
         self.clock.steps = steps;
     }
@@ -294,12 +301,12 @@ impl Session {
         self.clock.learning_rate = Some(learning_rate);
     }
 
-    /// Reads the loss of every `interval`th step only; 1, every step, is the start.
+    /// Reads the loss of every `interval`th step only. The default is 1, every step.
     pub fn set_loss_interval(&mut self, interval: u64) {
         self.loss_interval = interval.max(1);
     }
 
-    /// Blocks until the device has done everything.
+    /// Blocks until the device has done all submitted work.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -322,7 +329,7 @@ impl Session {
         }))
     }
 
-    /// Keeps losses that have arrived, and stops at the first that is no number.
+    /// Stores losses that have arrived, and returns an error for the first that is not finite.
     fn note(&mut self, arrived: Vec<(u64, Vec<f32>)>) -> Result<()> {
         for (step, loss) in arrived {
             let Some(&loss) = loss.first() else { continue };
@@ -340,7 +347,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// What was submitted ends first: software adapters crash if the process ends while they still run kernels.
+    /// Waits for submitted work: software adapters crash if the process ends while they still run kernels.
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
             log::debug!("closing a session: {error}");

@@ -1,4 +1,4 @@
-//! What a run holds and held, under PyTorch's names.
+//! Memory statistics of a run, under PyTorch's names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,25 @@ use crate::device::DriverMemory;
 use crate::json::Json;
 use crate::memory::{MemoryStats, Stat, Tally, memory_summary};
 
-/// Numbers of a run at one moment; the words are defined in [`memory`](crate::memory).
+/// Memory statistics of a run at one moment; the terms are defined in [`memory`](crate::memory).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
-    /// The adapter, for the head of the table.
+    /// Name of the adapter, for the header of the table.
     pub adapter: String,
-    /// Bytes and counts of all allocations. Staging, uniforms and readbacks are allocated as long as the run is open.
+    /// Bytes and counts of all allocations. Staging, uniform and readback buffers are allocated as long as
+    /// the run is open.
     pub memory: MemoryStats,
-    /// Allocated bytes by class, `parameters` to `inputs`, and by the purpose of other buffers.
+    /// Allocated bytes by class, `parameters` to `inputs`, and by purpose for other buffers.
     pub by_class: Tally,
-    /// Allocated bytes by layer, of tensors alone.
+    /// Allocated bytes by layer, for tensors only.
     pub by_layer: Tally,
-    /// What the driver's allocator says of the whole device, other runs included; `None` where it says nothing.
+    /// What the driver's allocator reports for the whole device, other runs included; `None` if it reports
+    /// nothing.
     pub driver: Option<DriverMemory>,
 }
 
 impl RunStats {
-    /// All of it as data, with PyTorch's keys: `allocated_bytes.all.peak`.
+    /// Returns the statistics as JSON, with PyTorch's keys: `allocated_bytes.all.peak`.
     pub fn json(&self) -> Json {
         let m = &self.memory;
         let numbers = [
@@ -59,7 +61,7 @@ impl RunStats {
 }
 
 impl fmt::Display for RunStats {
-    /// PyTorch's `memory_summary`.
+    /// Formats the table of PyTorch's `memory_summary`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let notes: Vec<String> = self.driver.iter().map(ToString::to_string).collect();
         let parts = [("allocated, by class", &self.by_class), ("allocated, by layer", &self.by_layer)];
@@ -67,12 +69,12 @@ impl fmt::Display for RunStats {
     }
 }
 
-/// How often each plan of a session ran, and which one last.
+/// Number of runs of each plan of a session, and the plan that ran last.
 #[derive(Default)]
 pub(super) struct History {
     /// Runs since the session was opened.
     total: Vec<u64>,
-    /// Plans that ran since peaks were reset.
+    /// Whether each plan ran since peaks were reset.
     recent: Vec<bool>,
     last: Option<usize>,
 }
@@ -89,7 +91,7 @@ impl History {
     }
 }
 
-/// What one run of a plan does to the numbers, counted from 0.
+/// Changes that one run of a plan makes to the statistics, counted from 0.
 #[derive(Default)]
 struct StepUse {
     allocated: Stat,
@@ -100,7 +102,8 @@ struct StepUse {
 }
 
 impl StepUse {
-    /// Walks through the step, operation by operation. Where a result takes over its operand's memory, the class changes.
+    /// Simulates the step, operation by operation. Where a result takes over its operand's memory, the class
+    /// changes.
     fn of(plan: &Plan) -> Self {
         let program = &plan.program;
         let end = program.order.len();
@@ -129,7 +132,7 @@ impl StepUse {
                 it.by_class.entry(storage.class_at(storage.first).name()).or_default().add(storage.bytes);
                 it.by_layer.entry(program.layer_of(i).to_owned()).or_default().add(storage.bytes);
             }
-            // What outputs hold stays until the next step.
+            // Memory of outputs stays allocated until the next step.
             for &i in dead[position].iter().filter(|_| position < end) {
                 let storage = &program.storages[i];
                 it.allocated.sub(storage.bytes);
@@ -143,7 +146,7 @@ impl StepUse {
     }
 }
 
-/// A number that is `base` all the time and moves with every run.
+/// Combines a constant `base` with the changes that the runs made.
 fn combined(base: u64, uses: &[StepUse], history: &History, pick: impl Fn(&StepUse) -> Option<Stat>) -> Stat {
     let of = |i: usize| pick(&uses[i]).unwrap_or_default();
     let left = history.last.map_or(0, |i| of(i).current);
@@ -154,20 +157,20 @@ fn combined(base: u64, uses: &[StepUse], history: &History, pick: impl Fn(&StepU
 }
 
 impl Session {
-    /// What the session holds now and held at most, by class and by layer. It is worked out from the plans and from what
-    /// ran, so that steps pay nothing for it.
+    /// Returns what the session holds now and its peaks, by class and by layer. It is computed from the plans
+    /// and from which plans ran, so it costs steps nothing.
     pub fn memory_stats(&self) -> RunStats {
         let uses: Vec<StepUse> = self.programs.iter().map(|program| StepUse::of(&program.plan)).collect();
         let history = &self.history;
-        let keeper = &self.keeper.program;
+        let state_plan = &self.state_plan.program;
         let (mut allocated, mut requested, mut count) = (0, 0, 0);
         let (mut classes, mut layers) = (BTreeMap::new(), BTreeMap::new());
-        for (i, storage) in keeper.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
+        for (i, storage) in state_plan.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
             allocated += storage.bytes;
             requested += storage.used_bytes;
             count += 1;
             *classes.entry(storage.class_at(0).name()).or_insert(0) += storage.bytes;
-            *layers.entry(keeper.layer_of(i).to_owned()).or_insert(0) += storage.bytes;
+            *layers.entry(state_plan.layer_of(i).to_owned()).or_insert(0) += storage.bytes;
         }
         let Footprint { persistent, step, uniforms, staging, readback, transfer, offload, .. } =
             self.footprint();
@@ -178,7 +181,8 @@ impl Session {
         let still = |n: u64| Stat { current: n, peak: n, allocated: n, freed: 0 };
         let all = combined(allocated, &uses, history, |u| Some(u.allocated));
         let reserved = persistent + step + others;
-        // The step's arenas are one hole while nothing lives in them, and then they could be released.
+        // While nothing lives in the step's arenas they could be released as a whole, so they do not count as
+        // inactive splits.
         let hole = |alive: u64| if alive > allocated { reserved - alive } else { reserved - step - alive };
         let holes = [hole(all.current), hole(all.peak)];
         let memory = MemoryStats {
@@ -223,15 +227,15 @@ impl Session {
         RunStats { adapter, memory, by_class, by_layer, driver: device.driver_memory() }
     }
 
-    /// Starts the peaks again from the present values (PyTorch's `reset_peak_memory_stats`).
+    /// Resets the peaks to the current values (PyTorch's `reset_peak_memory_stats`).
     pub fn reset_peak_memory_stats(&mut self) {
         self.history.recent.fill(false);
     }
 }
 
 impl Eager {
-    /// What the run holds now and held at most, by class and by layer. [`Eager::stats`] are the pool's alone; here the
-    /// buffers beside it count as well.
+    /// Returns what the run holds now and its peaks, by class and by layer. [`Eager::stats`] covers the pool
+    /// alone; here the buffers outside of the pool count as well.
     pub fn memory_stats(&self) -> RunStats {
         let mut memory = *self.stats();
         let mut by_class = self.by_class.clone();
@@ -262,19 +266,20 @@ impl Eager {
         }
     }
 
-    /// Starts the peaks again from the present values (PyTorch's `reset_peak_memory_stats`).
+    /// Resets the peaks to the current values (PyTorch's `reset_peak_memory_stats`).
     pub fn reset_peak_memory_stats(&mut self) {
         self.pool.reset_peaks();
         self.by_class.reset_peaks();
         self.by_layer.reset_peaks();
     }
 
-    /// Names and bytes of all that is alive, for a [`Monitor`](crate::train::Monitor) at the end of an epoch.
+    /// Returns names and bytes of all live allocations, for a [`Monitor`](crate::train::Monitor) at the end
+    /// of an epoch.
     pub fn live(&self) -> Vec<(String, u64)> {
         self.pool.live().map(|live| (live.name.to_string(), live.block.size)).collect()
     }
 
-    /// Pages, live tensors and the events kept, as a snapshot for <https://pytorch.org/memory_viz>.
+    /// Returns pages, live tensors and the logged events as a snapshot for <https://pytorch.org/memory_viz>.
     pub fn dump(&self) -> crate::memory::Dump {
         self.pool.dump()
     }

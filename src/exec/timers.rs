@@ -1,15 +1,16 @@
-//! Timestamps of dispatches: each runs in a pass of its own, between two ticks of the device's clock.
+//! Timestamps of dispatches: each dispatch runs in its own pass, between two timestamps of the device's
+//! clock.
 
 use super::ledger::{Ledger, Purpose};
 use super::record::{self, Ready};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 
-/// Dispatches that one query set times: two timestamps each.
+/// Dispatches that one query set can time; each needs two timestamps.
 const CHUNK: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
 
-/// Query sets for a number of dispatches, and the buffers through which the ticks come back. They exist for one run,
-/// beside the session's own buffers.
+/// Query sets for a number of dispatches, and the buffers through which the timestamps are read back. They
+/// exist for one run, in addition to the session's own buffers.
 pub(super) struct Timers {
     sets: Vec<wgpu::QuerySet>,
     resolved: Buffer,
@@ -46,7 +47,7 @@ impl Timers {
         Ok(Self { sets, resolved, download, count, period: f64::from(period) })
     }
 
-    /// Encodes dispatches, of which the first has this number, each in a pass of its own.
+    /// Encodes dispatches, each in its own pass; `first` is the number of the first one.
     pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder, first: usize, launches: &[Ready]) {
         for (i, launch) in (first..).zip(launches) {
             let at = 2 * (i % CHUNK) as u32;
@@ -62,7 +63,7 @@ impl Timers {
         }
     }
 
-    /// Encodes the copy of all times, after the last dispatch.
+    /// Encodes the copy of all timestamps, after the last dispatch.
     pub(super) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         for (i, set) in self.sets.iter().enumerate() {
             let first = i * CHUNK;
@@ -72,7 +73,8 @@ impl Timers {
         encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.download, 0, 16 * self.count as u64);
     }
 
-    /// Start and end of each dispatch, in nanoseconds since the first one's start. Waits for them.
+    /// Returns start and end of each dispatch, in nanoseconds since the start of the first one. Waits for
+    /// them.
     ///
     /// # Errors
     /// [`Error::DeviceLost`], [`Error::Device`].

@@ -1,4 +1,4 @@
-//! Parameters on their way to and from the device, in pieces through two small buffers.
+//! Transfer of parameters to and from the device, in pieces through two small buffers.
 
 use super::ledger::{Ledger, Purpose};
 use crate::device::Buffer;
@@ -27,12 +27,12 @@ impl Transfer {
         Ok(Self { up, up_mapped: true, down, piece: bytes })
     }
 
-    /// Its two buffers.
+    /// Returns the two buffers.
     pub(super) fn buffers(&self) -> [&Buffer; 2] {
         [&self.up, &self.down]
     }
 
-    /// Fills a place with what `data` gives for each range of elements of four bytes.
+    /// Fills a place with what `data` returns for each range of four-byte elements.
     pub(super) fn upload<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! A matrix product or a convolution alone on the device, to see how long it takes.
+//! Timing of a single matrix product or convolution on the device.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::graph::{Init, Params, Window};
 use crate::limits::Limits;
 
-/// A product `[m, n, k]` with the operands transposed that are said to be, both held in `precision`.
+/// Plans a product of sizes `[m, n, k]`, with the selected operands transposed and both stored in
+/// `precision`.
 pub(super) fn product(
     [m, n, k]: [usize; 3],
     [ta, tb]: [bool; 2],
@@ -27,7 +28,8 @@ pub(super) fn product(
     product.plan_in(precision, held(precision), limits)
 }
 
-/// A convolution of `[samples, channels, result channels, side]` by 3 × 3, padded, its operands held in `precision`.
+/// Plans a padded 3 × 3 convolution of sizes `[samples, channels, result channels, side]`, with operands
+/// stored in `precision`.
 pub(super) fn convolution(
     [n, c, o, side]: [usize; 4],
     precision: Precision,
@@ -50,10 +52,11 @@ fn held(precision: Precision) -> WeightStorage {
     }
 }
 
-/// Runs of each side; the best counts.
+/// Timed runs of each session; the shortest counts.
 const RUNS: u32 = 5;
 
-/// The shortest run of each session, by the clock. They take turns, and first runs, which compile, do not count.
+/// Returns the shortest wall-clock time of each session. The sessions alternate, and the first run of each is
+/// a warm-up that does not count.
 pub(super) fn shortest<const N: usize>(sessions: &mut [Session; N]) -> Result<[Duration; N]> {
     let mut best = [Duration::MAX; N];
     for run in 0..=RUNS {
@@ -78,7 +81,8 @@ mod tests {
         for (product, kernel) in [(None, "conv_tiled64"), (Some("tiled128"), "conv_tiled128")] {
             let limits = Limits { product, ..Limits::named("nvidia").expect("a preset") };
             let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");
-            let names: Vec<_> = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name).collect();
+            let names: Vec<_> =
+                plan.program.launches.iter().map(|(launch, _)| &*launch.kernel.name).collect();
             assert_eq!(names, [kernel]);
         }
     }

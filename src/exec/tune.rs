@@ -1,5 +1,5 @@
-//! Tuning: which way of computing matrix products and convolutions is fastest on an adapter, by trying them. Nothing here
-//! runs unless it is asked for; without it the choice is the tables', the same on every day.
+//! Tuning: measures which kernels compute matrix products and convolutions fastest on an adapter. It runs
+//! only on request. Without it the tables choose the kernels, which gives the same choice every time.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,19 @@ use super::{Session, trial};
 use crate::device::Device;
 use crate::dtype::Precision;
 use crate::error::Result;
+use crate::kernels::cooperative::{BLOCKS, Block};
+use crate::kernels::matmul::{VARIANTS, Variant};
 use crate::limits::Limits;
-use crate::lower::cooperative::{BLOCKS, Block};
-use crate::lower::products::{ROWS, Row};
 use crate::progress;
 use crate::units::Bytes;
 
-/// How much tuning may take.
+/// Limits on tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Time by the clock. No way of computing is tried that would probably not be done by then, going by those before it.
+    /// Wall-clock time. A candidate is not tried if, going by the slowest one so far, it would probably not
+    /// finish in time.
     pub time: Duration,
-    /// Bytes on the device at once. What needs more is not tried.
+    /// Bytes on the device at any time. Workloads that need more are skipped.
     pub max_workspace: Bytes,
 }
 
@@ -29,7 +30,7 @@ impl Default for Tuning {
     }
 }
 
-/// What is tried.
+/// A workload to measure.
 #[derive(Clone, Copy)]
 enum Work {
     /// m, n, k, and which operand is transposed.
@@ -38,14 +39,14 @@ enum Work {
     Convolution([usize; 4]),
 }
 
-/// A square product, the gradient of an activation, the gradient of a weight. No row of products that could be fastest is one
-/// of convolutions.
+/// A square product, a product as for the gradient of an activation, and one as for the gradient of a weight.
+/// There is no convolution: no tiling of products that could be fastest on a CPU is also one of convolutions.
 const ON_CPUS: &[Work] = &[
     Work::Product([192; 3], [false, false]),
     Work::Product([64, 256, 96], [false, true]),
     Work::Product([96, 128, 256], [true, false]),
 ];
-/// The same, and a convolution, which takes the same tiles.
+/// The same kinds of products, and a convolution, which uses the same tiles.
 const ON_GPUS: &[Work] = &[
     Work::Product([2048; 3], [false, false]),
     Work::Product([1024, 512, 768], [false, true]),
@@ -53,17 +54,19 @@ const ON_GPUS: &[Work] = &[
     Work::Convolution([8, 64, 64, 56]),
 ];
 
-/// Seconds of a way over those of the table's choice that count as faster: less is chance.
+/// A candidate counts as faster if it takes less than this fraction of the time of the table's choice;
+/// smaller gains are noise.
 const FASTER: f64 = 0.95;
 
-/// `limits` with the fastest way of computing products, and with the same tiles convolutions, in `precision`, as
-/// [`Limits::product`]: plans for the same choice are the same plans. It is [`None`], the tables' choice, unless another is faster
-/// by a twentieth over a few products and, on GPUs, a convolution taken together. When every way was tried, the choice is noted
-/// for the device and, with [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with the same
-/// adapter, driver and version, which then try nothing.
+/// Returns `limits` with the fastest way to compute matrix products in `precision` as [`Limits::product`];
+/// convolutions use the same tiles. Plans made for the same choice are identical. The result is [`None`], the
+/// tables' choice, unless a candidate takes less than 95 % of the time of that choice, as the geometric mean
+/// over a few products and, on GPUs, a convolution. If every candidate was tried, the result is saved for the
+/// device and, with [`DeviceOptions::cache`](crate::device::DeviceOptions::cache), for later processes with
+/// the same adapter, driver and version, which then measure nothing.
 ///
 /// # Errors
-/// What compiling and running return. Too little memory is no error: what does not fit is not tried.
+/// Errors of compiling and running. Too little memory is not an error: workloads that do not fit are skipped.
 pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning) -> Result<Limits> {
     let matrices = if limits.cooperative.is_some() { "_cooperative" } else { "" };
     let note = format!("products_{}{matrices}", precision.name());
@@ -106,24 +109,24 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
     Ok(Limits { product: best.1, ..limits.clone() })
 }
 
-/// When tuning ends.
+/// Time limit of tuning.
 struct Deadline {
     time: Duration,
-    /// What the slowest way so far took.
+    /// Time of the slowest candidate so far.
     longest: Duration,
 }
 
 impl Deadline {
-    /// Whether another way, as slow as the slowest so far, would be done in time.
+    /// Whether another candidate, as slow as the slowest so far, would finish in time.
     fn allows_another(&self, elapsed: Duration) -> bool {
         elapsed.saturating_add(self.longest) <= self.time
     }
 }
 
-/// The words for the table's own choice.
+/// Name of the table's own choice, in notes and logs.
 const BY_TABLE: &str = "by the table";
 
-/// What a note chose; `None` if this adapter cannot run it, or nobody knows it.
+/// Returns the choice that a note names; `None` if the name is unknown or this adapter cannot run it.
 fn product_of(text: &str, limits: &Limits) -> Option<Option<&'static str>> {
     let known = candidates(limits).into_iter().find(|name| name.unwrap_or(BY_TABLE) == text);
     if known.is_none() {
@@ -132,17 +135,21 @@ fn product_of(text: &str, limits: &Limits) -> Option<Option<&'static str>> {
     known
 }
 
-/// The table's choice first.
+/// Returns all candidates, the table's choice first.
 fn candidates(limits: &Limits) -> Vec<Option<&'static str>> {
-    let rows = ROWS.iter().filter(|row: &&Row| row.runs_on(limits)).map(|row| Some(row.name));
+    let rows = VARIANTS
+        .iter()
+        .filter(|variant: &&Variant| variant.runs_on(limits))
+        .map(|variant| Some(variant.name));
     let blocks = BLOCKS.iter().filter(|block: &&Block| block.runs_on(limits)).map(|block| Some(block.name));
     std::iter::once(None).chain(rows).chain(blocks).collect()
 }
 
-/// Seconds of each work; `None` for those that there was no memory for.
+/// Seconds of each workload; `None` for workloads that did not fit in memory.
 type Times = Vec<Option<f64>>;
 
-/// Seconds as a share of others: the geometric mean, so that each work counts alike.
+/// Returns the geometric mean of the ratios of `times` to `others`, so that every workload has the same
+/// weight.
 fn share(times: &Times, others: &Times) -> f64 {
     let both: Vec<f64> = times.iter().zip(others).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
     if both.is_empty() { 1.0 } else { (both.iter().sum::<f64>() / both.len() as f64).exp() }
@@ -178,7 +185,7 @@ fn time(
 mod tests {
     use super::*;
 
-    /// How many of ways that take these seconds are tried in `time` seconds.
+    /// Returns how many candidates that take these seconds each are tried in `time` seconds.
     fn tried_in(time: u64, ways: &[u64]) -> usize {
         let seconds = Duration::from_secs;
         let (mut elapsed, mut deadline) =
@@ -201,7 +208,7 @@ mod tests {
         // After 3 + 1 seconds, 3 more would end at 7.
         assert_eq!(tried_in(7, &[3, 1, 3, 1]), 3);
         assert_eq!(tried_in(6, &[3, 1, 3, 1]), 2);
-        // Nobody knows how long the first takes.
+        // The first candidate is always tried: its time is not known in advance.
         assert_eq!(tried_in(1, &[3, 1, 3, 1]), 1);
     }
 

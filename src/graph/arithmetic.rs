@@ -54,7 +54,7 @@ impl Tensor {
         tanh => Unary::Tanh;
         /// `x Φ(x)` by `erf` (Hendrycks & Gimpel 2016), any shape.
         gelu => Unary::Gelu;
-        /// GELU's approximation by `tanh`, as GPT-2 uses it, any shape.
+        /// The `tanh` approximation of GELU that GPT-2 uses, any shape.
         gelu_tanh => Unary::GeluTanh;
         /// `x σ(x)` (Elfwing et al. 2018), any shape.
         silu => Unary::Silu;
@@ -117,12 +117,14 @@ impl Tensor {
         self.matmul_transposed(other, false, false)
     }
 
-    /// `op(A) · op(B)`, with op = transpose of the last two dimensions where asked. Nothing is moved to transpose.
+    /// `op(A) · op(B)`, where op transposes the last two dimensions if its flag is set. The transpose does
+    /// not move memory.
     #[track_caller]
     #[must_use]
     pub fn matmul_transposed(&self, other: &Tensor, ta: bool, tb: bool) -> Tensor {
         let at = Location::caller();
-        // Rows of a batch times one matrix are one long matrix product: its gradient is then one product as well.
+        // A batch times one matrix is recorded as a single product over all rows, so its gradient is a single
+        // product too.
         if !ta && self.shape.rank() > 2 && other.shape.rank() == 2 {
             let (dims, k) = (self.shape.dims(), self.shape.last());
             let rows = dims[..dims.len() - 1].iter().product::<usize>();
@@ -136,7 +138,8 @@ impl Tensor {
         self.one(Op::MatMul { ta, tb, then: None }, &[&a, &b], at)
     }
 
-    /// Kernels step through batches with one stride: an operand has all batches or one. Others are expanded.
+    /// Expands the batch dimensions where they broadcast partially. Kernels step through batches with one
+    /// stride, so an operand has either all batches or one.
     #[track_caller]
     fn with_batches_of(&self, other: &Tensor) -> Tensor {
         let batch = |t: &Tensor| Shape::try_new(&t.shape.dims()[..t.shape.rank().saturating_sub(2)]);
@@ -157,17 +160,17 @@ impl Tensor {
         self.one(Op::Softmax { log: false }, &[self], Location::caller())
     }
 
-    /// The logarithm of the softmax over the last axis: `x - max - ln Σ e^(x - max)`.
+    /// Log-softmax over the last axis: `x - max - ln Σ e^(x - max)`.
     #[track_caller]
     #[must_use]
     pub fn log_softmax(&self) -> Tensor {
         self.one(Op::Softmax { log: true }, &[self], Location::caller())
     }
 
-    /// The same numbers in another element type; any shape. `f32 → u32` truncates and saturates, NaN becomes 0.
-    /// The gradient passes among floats; integers have none.
-    /// `f32 → f16` and `f32 → bf16` round to nearest, ties to even; what is larger than the largest number (65,504 for
-    /// `f16`), infinities too, becomes that number; NaN stays NaN.
+    /// Converts to another element type; any shape. `f32 → u32` truncates and saturates, NaN becomes 0.
+    /// `f32 → f16` and `f32 → bf16` round to nearest, ties to even; numbers beyond the largest finite one
+    /// (65,504 for `f16`), infinities included, become that number; NaN stays NaN. Casts between floats pass
+    /// the gradient; integers have none.
     #[track_caller]
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Tensor {
@@ -177,8 +180,8 @@ impl Tensor {
         self.one(Op::Cast(dtype), &[self], Location::caller())
     }
 
-    /// Sets each element to 0 with chance `p` and scales the rest by `1/(1-p)` (Srivastava et al. 2014); when
-    /// evaluating, nothing. No mask is kept: the backward pass draws the same one again.
+    /// Sets each element to 0 with probability `p` and scales the rest by `1/(1-p)` (Srivastava et al. 2014);
+    /// the identity in [`Mode::Eval`]. No mask is saved: the backward pass regenerates the same one.
     #[track_caller]
     #[must_use]
     pub fn dropout(&self, p: f64) -> Tensor {

@@ -1,19 +1,21 @@
-//! Attention (Vaswani et al. 2017): fused, with memory linear in the length, and unfused, from matrix products.
+//! Attention (Vaswani et al. 2017): fused, with memory linear in the sequence length, and unfused, from
+//! matrix products.
 
 use std::panic::Location;
 
 use super::op::Attend;
 use super::{Mode, Op, Tensor};
 
-/// How queries look at keys. The default: all of them, scores scaled by `1/√d`, no dropout.
+/// Options of attention. By default every query sees all keys, scores are scaled by `1/√d`, and there is no
+/// dropout.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attention {
-    /// Query `i` sees keys `0..=i` only. Where there are more keys than queries, or fewer, the first query still sees
-    /// the first key alone: PyTorch's `is_causal`.
+    /// Query `i` sees keys `0..=i` only, also where the numbers of keys and queries differ, as with PyTorch's
+    /// `is_causal`.
     pub causal: bool,
     /// Factor of the scores `q·k`; `None`: `1/√d`.
     pub scale: Option<f32>,
-    /// Chance that a weight becomes 0 while training; the others are scaled by `1/(1-p)`.
+    /// Probability that a weight becomes 0 during training; the others are scaled by `1/(1-p)`.
     pub dropout: f64,
 }
 
@@ -21,29 +23,29 @@ pub struct Attention {
 const HIDDEN: f32 = -1e9;
 
 impl Attention {
-    /// Each query sees itself and what is before it.
+    /// Causal attention: each query sees its own position and those before it.
     pub fn causal() -> Self {
         Self { causal: true, ..Self::default() }
     }
 }
 
 impl Tensor {
-    /// `self` = q `[b, s, h, d]`, k and v `[b, t, hkv, d]` → `[b, s, h, d]`:
-    /// `softmax(scale q kᵀ) v` for each head. `h` is a multiple of `hkv`; query head `i` looks at key head
-    /// `i hkv / h` (grouped queries, Ainslie et al. 2023).
+    /// `self` = q `[b, s, h, d]`, k and v `[b, t, hkv, d]` → `[b, s, h, d]`: `softmax(scale q kᵀ) v` for each
+    /// head. `h` is a multiple of `hkv`; query head `i` attends to key head `i hkv / h` (grouped-query
+    /// attention, Ainslie et al. 2023).
     ///
-    /// Nothing of size `s t` is ever in memory: the forward pass keeps its result and one number for each row, the
-    /// backward pass computes the scores again, tile by tile (Dao et al. 2022). Heads have at most 256 elements; a
-    /// size that is no multiple of four costs a copy of the operands.
+    /// Nothing of size `s t` is ever in memory: the forward pass saves its result and one number for each
+    /// row, and the backward pass recomputes the scores tile by tile (Dao et al. 2022). Heads have at most
+    /// 256 elements; a head size that is not a multiple of four costs a copy of the operands.
     #[track_caller]
     #[must_use]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
         self.attend(&[k, v], None, options, Location::caller())
     }
 
-    /// Attention of a tensor to itself: `self` `[b, s, h + 2 hkv, d]` holds the query heads, then the key heads, then
-    /// the value heads, as one linear layer gives them → `[b, s, h, d]`. As [`Tensor::attention`], without slices; the
-    /// gradient is one tensor as well.
+    /// Self-attention: `self` `[b, s, h + 2 hkv, d]` holds the query heads, then the key heads, then the
+    /// value heads, as one linear layer computes them → `[b, s, h, d]`. Same as [`Tensor::attention`] but
+    /// without slices; the gradient is one tensor too.
     #[track_caller]
     #[must_use]
     pub fn self_attention(&self, heads: usize, kv_heads: usize, options: &Attention) -> Tensor {
@@ -60,7 +62,7 @@ impl Tensor {
         let Some(scale) = self.score_scale(options, at) else { return Tensor { id: None, ..self.clone() } };
         let size = self.shape.last();
         let lack = size.next_multiple_of(4) - size;
-        // Zeros behind a head change no score.
+        // Zeros appended to a head do not change the scores.
         let fours: Vec<Tensor> = std::iter::once(&self)
             .chain(others)
             .map(|x| if lack > 0 && x.shape.rank() == 4 { x.pad(3, 0, lack) } else { (*x).clone() })
@@ -78,7 +80,7 @@ impl Tensor {
         if lack > 0 && o.id.is_some() { o.slice(3, 0..size) } else { o }
     }
 
-    /// Checks the options.
+    /// Checks the options and returns the factor of the scores.
     fn score_scale(&self, options: &Attention, at: &'static Location<'static>) -> Option<f32> {
         if !(0.0..1.0).contains(&options.dropout) {
             let p = options.dropout;
@@ -94,9 +96,9 @@ impl Tensor {
         Some(scale)
     }
 
-    /// [`Tensor::attention`] from matrix products, mask, softmax and dropout: the same result but for rounding (and
-    /// another draw of the dropout), with `[b, h, s, t]` scores in memory and kept for the backward pass. For
-    /// comparison, and for heads of more than 256 elements.
+    /// [`Tensor::attention`] built from matrix products, mask, softmax and dropout. The result is the same
+    /// except for rounding and for a different dropout mask. The `[b, h, s, t]` scores are in memory and
+    /// saved for the backward pass. Use it for comparison, and for heads of more than 256 elements.
     #[track_caller]
     #[must_use]
     pub fn attention_unfused(&self, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
@@ -116,7 +118,7 @@ impl Tensor {
         };
         let (b, s, t, d) = (sizes.batch, sizes.rows, sizes.cols, self.shape.last());
         let (hkv, group) = (sizes.kv_heads, sizes.heads / sizes.kv_heads);
-        // The queries of a group of heads are rows of one product: keys and values need not be repeated.
+        // The query heads of a group become rows of one product, so keys and values are not repeated.
         let q = self.scale(scale).permute(&[0, 2, 1, 3]).reshape([b, hkv, group * s, d]);
         let k = k.permute(&[0, 2, 1, 3]);
         let v = v.permute(&[0, 2, 1, 3]);
@@ -129,12 +131,14 @@ impl Tensor {
         o.reshape([b, sizes.heads, s, d]).permute(&[0, 2, 1, 3])
     }
 
-    /// `[s, t]`: 0 where query `i` sees key `j ≤ i`, else so low that the weight is 0.
+    /// Mask `[s, t]` added to the scores: 0 where `j ≤ i` for query `i` and key `j`, else [`HIDDEN`], which
+    /// makes the weight 0.
     fn causal_mask(&self, s: usize, t: usize) -> Tensor {
         if t == 1 {
             return self.fill_like([s, t], 0.0);
         }
-        // A row of s + t elements, repeated and cut into rows of one less: each starts one further to the left.
+        // One row of s + t elements is repeated s times and cut into rows of s + t - 1: each starts one
+        // element further to the left.
         let row = self.fill_like([t - 1], HIDDEN).pad(0, 1, s);
         let length = s + t;
         let shifted = row.expand([s, length]).reshape([s * length]).slice(0, 0..s * (length - 1));

@@ -1,9 +1,10 @@
-//! What an operation costs on paper: floating-point operations, bytes moved, and the time of both under a roofline.
+//! Modelled cost of an operation: floating-point operations, bytes moved, and the time of both under a
+//! roofline.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Averaging, Chain, Graph, Node, Op, Source, Update, Window};
+use super::{Averaging, FusedElementwise, Graph, Node, Op, Source, Update, Window};
 use crate::shape::Shape;
 
 /// Arithmetic and traffic of one operation or of many.
@@ -11,7 +12,7 @@ use crate::shape::Shape;
 pub struct Cost {
     /// Floating-point operations; a multiplication with its addition counts as two.
     pub flops: u64,
-    /// Bytes read and written, each tensor once for each pass over it; caches are not counted on.
+    /// Bytes read and written. Each pass over a tensor counts it once; caches are not modelled.
     pub bytes: u64,
 }
 
@@ -34,8 +35,9 @@ impl Sum for Cost {
     }
 }
 
-/// A device as rates. An operation takes as long as the slower of its arithmetic and its traffic (Williams, Waterman
-/// & Patterson 2009). Fractions of time depend on the ratios alone.
+/// Roofline model of a device. An operation takes as long as the slower of its arithmetic and its traffic
+/// (Williams, Waterman & Patterson 2009). Fractions of the step's time depend only on the ratios of the
+/// rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
     /// Floating-point operations per second.
@@ -47,22 +49,22 @@ pub struct Roofline {
 }
 
 impl Default for Roofline {
-    /// 9.3 TFLOP/s and 732 GB/s: the data sheet of a Tesla P100 with 16 GB, the class of card that fills up at the batches
-    /// of memory papers (ResNet-50 at 184 takes 15 GB there).
+    /// 9.3 TFLOP/s and 732 GB/s, from the data sheet of a Tesla P100 with 16 GB: the class of card that the
+    /// batch sizes of memory papers fill (ResNet-50 with batch 184 takes 15 GB there).
     fn default() -> Self {
         Self { flops_per_s: 9.3e12, bytes_per_s: 732e9, host_bytes_per_s: 12e9 }
     }
 }
 
 impl Roofline {
-    /// Modelled seconds of one operation.
+    /// Returns the modelled seconds of one operation.
     pub fn seconds(&self, cost: Cost) -> f64 {
         (cost.flops as f64 / self.flops_per_s).max(cost.bytes as f64 / self.bytes_per_s)
     }
 }
 
 impl Graph {
-    /// The cost of one operation of this graph. Views cost nothing; what moves to and from the host is counted by plans.
+    /// Returns the cost of one operation of this graph. Views cost nothing; plans count host transfers.
     pub fn cost(&self, node: &Node) -> Cost {
         if matches!(node.op, Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. }) {
             return Cost::default();
@@ -78,7 +80,8 @@ impl Graph {
         }
     }
 
-    /// The cost of one operation but for what it computes again itself: a norm that the forward pass has applied already.
+    /// Returns the cost of one operation without what it recomputes itself: a batch norm that the forward
+    /// pass has already applied.
     pub(crate) fn cost_once(&self, node: &Node) -> Cost {
         match node.op {
             Op::Conv2dWeight { window, groups, normed: Some(_) } => {
@@ -88,31 +91,32 @@ impl Graph {
         }
     }
 
-    /// The cost of all operations together.
+    /// Returns the total cost of all operations.
     pub fn total_cost(&self) -> Cost {
         self.nodes.iter().map(|node| self.cost(node)).sum()
     }
 
-    /// Modelled seconds of all operations, one after the other.
+    /// Returns the modelled seconds of all operations run one after the other.
     pub fn seconds(&self, roofline: &Roofline) -> f64 {
         self.nodes.iter().map(|node| roofline.seconds(self.cost(node))).sum()
     }
 }
 
-/// The side of the tiles in which a convolution's results are computed: for each, a source element is read once.
+/// Side of a convolution's output tiles. Each tile reads a source element once.
 const TILE: u64 = 64;
 
-/// Arithmetic of a batch norm that a convolution applies while it reads `x`: for each tile of results again.
+/// Arithmetic of a batch norm that a convolution applies while it reads `x`. Each tile of output channels
+/// repeats it.
 fn while_reading(normed: bool, convolution: u64, results: u64) -> u64 {
     let each_read = if normed { NORM } else { 0 };
-    // Two operations for each read and each of the results that it is for.
+    // A convolution does two operations for each read and each of the `results` channels that use it.
     convolution / 2 / results.max(1) * results.div_ceil(TILE) * each_read
 }
 
-/// A difference, a product with a sum, and a maximum.
+/// Operations of a batch norm per element: a difference, a multiply-add and a maximum.
 const NORM: u64 = 4;
 
-/// Products and sums of a convolution with result `y` and weight `w [o, c/g, kh, kw]`.
+/// Multiplications and additions of a convolution with `y` results and weight `w [o, c/g, kh, kw]`.
 fn convolution(y: u64, w: Shape) -> u64 {
     let taps: u64 = w.dims().iter().skip(1).map(|&dim| dim as u64).product();
     2 * y * taps
@@ -121,20 +125,21 @@ fn convolution(y: u64, w: Shape) -> u64 {
 fn window_taps(over: &Averaging, image: Shape, pooled: Shape) -> u64 {
     match over {
         Averaging::Window { window, .. } => window.taps() as u64,
-        // Bins cover the image once, or a little more where they overlap.
+        // Bins cover each pixel once, except where they overlap.
         Averaging::Adaptive(_) => image.numel().div_ceil(pooled.numel().max(1)),
     }
 }
 
-/// `first` and `second` are the operands' shapes, `result` the first result's, or the first operand's where there is none.
+/// `first` and `second` are the shapes of the operands, `result` that of the first result, or of the first
+/// operand if there is no result.
 fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
     let second = second.unwrap_or(Shape::from([]));
     let taps = |window: &Window| window.taps() as u64;
     let n = result.numel();
-    let linked = |chain: &Chain| -> u64 {
+    let linked = |chain: &FusedElementwise| -> u64 {
         chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum()
     };
-    let behind = op.then().map_or(0, |chain| linked(chain));
+    let behind = op.epilogue().map_or(0, |chain| linked(chain));
     let own = match op {
         Op::MatMul { ta, .. } => {
             let dims = first.dims();
@@ -167,8 +172,8 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
         Op::Update(..) => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
-        Op::Chain(chain) => linked(chain),
-        // What only moves elements computes nothing; the rest is counted as one operation each.
+        Op::Fused(chain) => linked(chain),
+        // Operations that only move elements cost no arithmetic; all others count one operation per element.
         Op::Reshape(_)
         | Op::Permute(_)
         | Op::Expand(_)
@@ -185,11 +190,11 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
 
 fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {
     match node.op {
-        // Only the part that is taken is read.
+        // Only the sliced part is read.
         Op::Slice { .. } => 2 * written,
         // Image and gradient are read for the sums, and once more for the result.
         Op::BatchNormGrad { .. } => 2 * read + written,
-        // What is changed in place is written as well.
+        // Operands changed in place are also written.
         _ => {
             let changed = node.op.mutates().iter().map(|&i| graph.value(node.inputs[i]).bytes());
             read + written + changed.sum::<u64>()
@@ -229,7 +234,7 @@ mod tests {
         assert_eq!(cost_of("reshape", &graph), Cost::default());
     }
 
-    /// Each of the two gradients of a convolution does as many products as the convolution itself.
+    /// Each of the two gradients of a convolution does as many multiplications as the convolution itself.
     #[test]
     fn gradients_of_a_convolution_cost_as_much_as_the_convolution() {
         let params = Params::new(0);
@@ -250,7 +255,8 @@ mod tests {
         assert_eq!([input, weight], [forward; 2]);
     }
 
-    /// Bytes are those of one pass over each tensor, but for what is read twice, in part, or written in place.
+    /// An operation passes over each tensor once, except over tensors that are read twice, read in part, or
+    /// written in place.
     #[test]
     fn traffic_is_counted_in_passes_over_tensors() {
         let params = Params::new(0);
@@ -272,7 +278,8 @@ mod tests {
         let floats = |n: u64| 4 * n;
         assert_eq!(cost_of("batch_stats", &graph).bytes, floats(image + 3 * channels));
         assert_eq!(cost_of("batch_norm", &graph).bytes, floats(2 * image + 4 * channels));
-        // Image and gradient, mean, deviation and scale twice; the image's gradient and those of scale and offset once.
+        // Image, gradient, mean, deviation, scale and offset are read twice; the gradients of image, scale
+        // and offset are written once.
         let grad = graph.nodes.iter().find(|node| node.op.name() == "batch_norm_grad").expect("a gradient");
         assert_eq!((grad.inputs.len(), grad.outputs.len()), (6, 3));
         let (twice, once) = (2 * image + 4 * channels, image + 2 * channels);

@@ -1,4 +1,4 @@
-//! A graph as text, for people: one line for each node.
+//! Human-readable text of a graph: one line for each node.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The one way to change a graph after it was traced: passes add values and nodes here, and never make an id themselves.
+//! The only way to change a traced graph: passes add values and nodes here and never create ids themselves.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::shape::Shape;
 
 impl Value {
-    /// A value that the step computes and keeps on the device.
+    /// Creates a value that the step computes and keeps on the device.
     pub(crate) fn new(name: impl Into<String>, shape: Shape, dtype: DType, class: Class) -> Self {
         Self { name: name.into(), shape, dtype, class, indices: None, again: false, offloaded: false }
     }
@@ -22,7 +22,7 @@ impl Graph {
         id
     }
 
-    /// Adds a copy of the value `like` under the name `NAME.suffix`, after `change`.
+    /// Adds a copy of the value `like`, modified by `change`, under the name `NAME.suffix`.
     pub(crate) fn derive(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
         let mut value = self.value(like).clone();
         value.name = format!("{}.{suffix}", value.name);
@@ -30,7 +30,7 @@ impl Graph {
         self.add_value(value)
     }
 
-    /// Layer of the node that computes a value, empty for inputs and parameters.
+    /// Returns the layer of the node that computes a value; empty for inputs and parameters.
     pub(crate) fn layer_of<'a>(nodes: impl DoubleEndedIterator<Item = &'a Node>, id: ValueId) -> Arc<str> {
         let producer = nodes.rev().find(|node| node.outputs.contains(&id));
         producer.map_or_else(|| Arc::from(""), |node| Arc::clone(&node.layer))
@@ -38,13 +38,13 @@ impl Graph {
 }
 
 impl Node {
-    /// An operation with one operand and one result that a pass adds.
+    /// Creates a node that a pass adds, with one operand and one result.
     pub(crate) fn inserted(op: Op, input: ValueId, output: ValueId, layer: Arc<str>, phase: Phase) -> Self {
         let (inputs, outputs) = (vec![input], vec![output]);
         Self { op, inputs, outputs, layer, phase, at: Location::caller() }
     }
 
-    /// An operation in the layer and phase of this one.
+    /// Creates a node in the layer and phase of this one.
     pub(crate) fn sibling(&self, op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) -> Self {
         Self { op, inputs, outputs, layer: Arc::clone(&self.layer), phase: self.phase, at: self.at }
     }

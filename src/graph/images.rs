@@ -4,14 +4,14 @@ use std::panic::Location;
 
 use super::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
 
-/// Where a batch norm keeps its running statistics, each `[c]`.
+/// Running statistics of a batch norm, each `[c]`.
 #[derive(Clone, Debug)]
 pub struct RunningStats<'a> {
     /// Running mean.
     pub mean: &'a Tensor,
-    /// Running variance, the unbiased one.
+    /// Running variance, unbiased.
     pub var: &'a Tensor,
-    /// How far a step moves them.
+    /// Weight of the batch's statistics in the update: `r += momentum (s - r)`.
     pub momentum: f32,
 }
 
@@ -29,9 +29,9 @@ impl Tensor {
         )
     }
 
-    /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']` with
-    /// `h' = (h - 1) s - 2p + d (kh - 1) + extra + 1`; `extra` is PyTorch's `output_padding`, smaller than the stride or the
-    /// dilation.
+    /// Transposed convolution: `self [n, c, h, w]`, `weight [c, o/g, kh, kw]`, `bias [o]` → `[n, o, h', w']`
+    /// with `h' = (h - 1) s - 2p + d (kh - 1) + extra + 1`; `extra` is PyTorch's `output_padding`, smaller
+    /// than the stride or the dilation.
     #[track_caller]
     #[must_use]
     pub fn conv_transpose2d(
@@ -53,7 +53,7 @@ impl Tensor {
             self.trace.complain(message, at);
             return Tensor { id: None, ..self.clone() };
         }
-        // With `padding`, before anything is added or cut off.
+        // Length of the result with this `padding`, without `extra`.
         let length = |axis: usize, padding: usize| {
             let grown = self.dim(axis + 2).max(1).saturating_sub(1) * stride[axis]
                 + dilation[axis] * kernel[axis].saturating_sub(1)
@@ -69,8 +69,9 @@ impl Tensor {
         if (0..2).all(|axis| extra[axis] < stride[axis]) {
             return transposed(window, size, bias);
         }
-        // A convolution of so large a result would have more outputs than there are: the whole, without padding, is cut, and
-        // what lies beyond it is zero.
+        // Where `extra` is not below the stride, a convolution of that result would have more outputs than
+        // `self` has elements. So the result without padding is computed, cut to size, and filled up with
+        // zeros.
         let whole =
             transposed(Window { padding: [0; 2], ..window }, [0, 1].map(|axis| length(axis, 0)), None);
         let cut = (0..2).fold(whole, |x, axis| {
@@ -88,15 +89,16 @@ impl Tensor {
         }
     }
 
-    /// The largest element of each window; the first of equal ones gets the gradient. Where it was is kept as one
-    /// byte.
+    /// The maximum of each window; the first of equal elements gets the gradient. Its position in the window
+    /// is saved as one byte.
     #[track_caller]
     #[must_use]
     pub fn max_pool2d(&self, window: Window) -> Tensor {
         self.trace.emit(Op::MaxPool2d(window), &[self], Location::caller()).swap_remove(0)
     }
 
-    /// The mean of each window. With `count_padding` padding counts as zeros, else not at all.
+    /// The mean of each window. With `count_padding`, padding counts as zeros; otherwise it is left out of
+    /// the mean.
     #[track_caller]
     #[must_use]
     pub fn avg_pool2d(&self, window: Window, count_padding: bool) -> Tensor {
@@ -104,7 +106,7 @@ impl Tensor {
         self.one(op, &[self], Location::caller())
     }
 
-    /// The means of `size` bins, each `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`, whatever the image's size.
+    /// The means of `size` bins for an image of any size; bin `i` spans `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`.
     #[track_caller]
     #[must_use]
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Tensor {
@@ -118,7 +120,8 @@ impl Tensor {
     }
 
     /// Batch norm (Ioffe & Szegedy 2015) with the statistics of this batch, over all axes but `c`:
-    /// `γ (x - mean) / √(var + ε) + β`, and a step of the running statistics. `gamma` and `beta` are `[c]`.
+    /// `γ (x - mean) / √(var + ε) + β`. Updates the running statistics if there are any. `gamma` and `beta`
+    /// are `[c]`.
     #[track_caller]
     #[must_use]
     pub fn batch_norm_train(
@@ -140,7 +143,7 @@ impl Tensor {
         self.one(Op::BatchNorm(Activation::None), &[self, mean, deviation, gamma, beta], at)
     }
 
-    /// Batch norm with statistics that are given: `γ (x - mean) / √(var + ε) + β`.
+    /// Batch norm with given statistics: `γ (x - mean) / √(var + ε) + β`.
     #[track_caller]
     #[must_use]
     pub fn batch_norm_eval(
@@ -156,7 +159,8 @@ impl Tensor {
         self.one(Op::BatchNorm(Activation::None), &inputs, Location::caller())
     }
 
-    /// Group norm (Wu & He 2018): normalised over each sample's `c / groups` channels, then `γ x + β` for each channel.
+    /// Group norm (Wu & He 2018): normalises over groups of `c / groups` channels of a sample, then applies
+    /// `γ x + β` per channel.
     #[track_caller]
     #[must_use]
     pub fn group_norm(&self, groups: usize, gamma: &Tensor, beta: &Tensor, eps: f32) -> Tensor {
@@ -173,14 +177,15 @@ impl Tensor {
         normal.mul(&gamma.reshape([c, 1, 1])).add(&beta.reshape([c, 1, 1]))
     }
 
-    /// Repeats pixels until the image has `size`, rows and columns: pixel `⌊i h / h'⌋`.
+    /// Nearest-neighbour upsampling to `size`, rows and columns: pixel `i` of the result is pixel
+    /// `⌊i h / h'⌋`.
     #[track_caller]
     #[must_use]
     pub fn upsample_nearest(&self, size: [usize; 2]) -> Tensor {
         self.one(Op::Resample { mode: Resample::Nearest, size }, &[self], Location::caller())
     }
 
-    /// Interpolates between pixels until the image has `size`. With `corners` the corner pixels stay in place
+    /// Bilinear upsampling to `size`, rows and columns. With `corners` the corner pixels stay in place
     /// (PyTorch's `align_corners`).
     #[track_caller]
     #[must_use]
@@ -189,7 +194,7 @@ impl Tensor {
         self.one(Op::Resample { mode, size }, &[self], Location::caller())
     }
 
-    /// Zeros around the image: rows above and below, columns left and right.
+    /// Pads the image with zeros: rows above and below, columns left and right.
     #[track_caller]
     #[must_use]
     pub fn zero_pad2d(&self, rows: [usize; 2], columns: [usize; 2]) -> Tensor {

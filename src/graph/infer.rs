@@ -1,4 +1,4 @@
-//! Shapes and element types of an operation's results, or what is wrong with its operands.
+//! Shape and type inference: the types of an operation's results, or an error about its operands.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use super::op::{Attend, MAX_HEAD, Op, Update};
 /// Shape and element type of one operand or result.
 pub(super) type Type = (Shape, DType);
 
-/// Types of the results, or a sentence that says what does not fit.
+/// Returns the types of the results, or a sentence that names the mismatch.
 pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     use DType::{F32, U32};
     let all_float = |what: &[Type]| match what.iter().find(|(_, dtype)| *dtype != F32) {
         Some((shape, dtype)) => Err(format!("{} takes f32, got {dtype} {shape}", op.name())),
         None => Ok(()),
     };
-    // Those of what follows are looked at there.
-    let own = op.own(inputs.len());
+    // Operands of the epilogue are checked with the epilogue's chain.
+    let own = op.main_inputs(inputs.len());
     let packed = |i: usize, dtype: DType| dtype.is_half() && !reads_packed(op, i) && i < own;
     if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
-    if let (Some(chain), Some(first)) = (op.then(), op.followed(None)) {
+    if let (Some(chain), Some(first)) = (op.epilogue(), op.with_epilogue(None)) {
         let (before, behind) = inputs.split_at(own);
         let result = infer(&first, before)?[0].0;
         if result.numel() != chain.shape().numel() {
             return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
         }
-        return infer(&Op::Chain(Arc::clone(chain)), &[&[(chain.shape(), F32)], behind].concat());
+        return infer(&Op::Fused(Arc::clone(chain)), &[&[(chain.shape(), F32)], behind].concat());
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);
@@ -188,7 +188,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             same(0)
         }
-        Op::Chain(chain) => {
+        Op::Fused(chain) => {
             let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
             match chain.reads(&shapes) {
                 Some(_) => Ok(vec![(chain.shape(), F32)]),
@@ -199,17 +199,18 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     }
 }
 
-/// Whether an operation reads elements of 16 bits, or the words that hold two of them each, as its operand `i`.
+/// Whether operand `i` may have 16-bit elements: the operation reads them, or the 32-bit words that hold two
+/// each.
 fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
-        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Chain(_) | Op::Slice { .. } => true,
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Fused(_) | Op::Slice { .. } => true,
         // The weight.
         Op::Update(..) => i == 0,
         _ => op.widens(i),
     }
 }
 
-/// Whether a slice of elements of 16 bits is made of words that follow each other.
+/// Whether a slice of 16-bit elements consists of consecutive 32-bit words.
 pub(crate) fn whole_words(x: Shape, axis: usize, start: usize, len: usize) -> bool {
     let stride = x.strides()[axis];
     let outer: usize = x.dims()[..axis].iter().product();
@@ -220,7 +221,7 @@ fn equal(op: &Op, a: Shape, b: Shape) -> Result<(), String> {
     if a == b { Ok(()) } else { Err(format!("{}: {a} and {b} differ", op.name())) }
 }
 
-/// The shape of a product.
+/// Returns the shape of a matrix product.
 pub(crate) fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, String> {
     let wrong = |why: &str| {
         let mark = |t: bool| if t { "ᵀ" } else { "" };

@@ -1,4 +1,4 @@
-//! Shapes of operations on images, `[n, c, h, w]`.
+//! Shape inference for operations on images, `[n, c, h, w]`.
 
 use super::infer::Type;
 use super::op::{Averaging, Op, Source};
@@ -6,7 +6,7 @@ use super::window::Window;
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-/// As `infer::infer`, for operations on images.
+/// Does what `infer::infer` does, for operations on images.
 pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     use DType::{F32, U32};
     let name = op.name();

@@ -1,11 +1,11 @@
-//! Shapes of operations on rows: embedding, norms of rows, rotary embedding.
+//! Shape inference for operations on rows: embedding, row norms, rotary embedding.
 
 use super::infer::Type;
 use super::op::{Op, RowNorm};
 use crate::dtype::DType::{F32, U32};
 use crate::shape::Shape;
 
-/// As `infer::infer`, for operations on rows.
+/// Does what `infer::infer` does, for operations on rows.
 pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     let name = op.name();
     let ids = match op {

@@ -1,4 +1,4 @@
-//! Losses, each a scalar: the mean over what counts.
+//! Losses. Each is a scalar: the mean over the rows or elements that count.
 
 use std::panic::Location;
 
@@ -6,8 +6,8 @@ use super::{Binary, Op, Tensor};
 use crate::shape::Shape;
 
 impl Tensor {
-    /// Cross-entropy of logits `[n, classes]` with class indices `[n]`, the mean over the rows whose label is not
-    /// [`IGNORE`](super::IGNORE). Probabilities are never stored.
+    /// Cross-entropy of logits `[n, classes]` with class indices `[n]`: the mean over the rows with a label
+    /// other than [`IGNORE`](super::IGNORE). Probabilities are never stored.
     #[track_caller]
     #[must_use]
     pub fn cross_entropy(&self, labels: &Tensor) -> Tensor {
@@ -17,9 +17,9 @@ impl Tensor {
         losses.sum(&[]).mul(&share)
     }
 
-    /// Cross-entropy of the logits `self · weightᵀ` with class indices, as [`Tensor::cross_entropy`] has it: `self [n, d]`,
-    /// `weight [v, d]`, `labels [n]`. The rows are cut into `chunks`, and planning lets each chunk's logits die before the
-    /// next chunk's exist: `[n / chunks, v]` are alive at once, instead of `[n, v]`.
+    /// [`Tensor::cross_entropy`] of the logits `self · weightᵀ`: `self [n, d]`, `weight [v, d]`,
+    /// `labels [n]`. The rows are split into `chunks`, and the plan frees the logits of each chunk before it
+    /// allocates those of the next: `[n / chunks, v]` logits are alive at once instead of `[n, v]`.
     #[track_caller]
     #[must_use]
     pub fn linear_cross_entropy(&self, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
@@ -60,7 +60,7 @@ impl Tensor {
         self.sub(target).square().mean(&[])
     }
 
-    /// Binary cross-entropy of logits with targets in [0, 1], the mean over all elements; shapes equal.
+    /// Binary cross-entropy of logits with targets in [0, 1]: the mean over all elements; shapes equal.
     #[track_caller]
     #[must_use]
     pub fn bce_with_logits(&self, target: &Tensor) -> Tensor {
@@ -70,7 +70,8 @@ impl Tensor {
         self.one(Op::Binary(Binary::BceLogits), &[self, target], Location::caller()).mean(&[])
     }
 
-    /// A loss of operands that would broadcast is nearly always a mistake: `[n, 1]` with `[n]` compares all with all.
+    /// Reports unequal shapes. A loss of operands that would broadcast is nearly always a mistake: `[n, 1]`
+    /// with `[n]` compares every prediction with every target.
     #[track_caller]
     fn unequal(&self, what: &str, target: &Tensor) -> Tensor {
         let (own, other) = (self.shape(), target.shape());

@@ -1,4 +1,4 @@
-//! A training step as a list of operations on named values. Nothing here knows a device.
+//! A training step as a list of operations on named values. Nothing here depends on a device.
 
 mod arithmetic;
 mod attention;
@@ -28,10 +28,10 @@ pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Chain, Counting, IGNORE, Kept, Link, LossScale,
-    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
+    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, IGNORE,
+    Kept, LossScale, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
-pub(crate) use op::{is_link, only_reads, reads};
+pub(crate) use op::{can_fuse, only_reads, reads};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
@@ -45,25 +45,25 @@ use crate::shape::Shape;
 pub struct ValueId(u32);
 
 impl ValueId {
-    /// The position in [`Graph::values`].
+    /// Returns the position in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The ids of a graph with `count` values, in order.
+    /// Returns the ids of a graph with `count` values, in order.
     pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
         (0..count as u32).map(Self)
     }
 }
 
-/// What a value's memory is for, as memory papers divide it.
+/// What a value's memory is for, in the categories of memory papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Trained weights.
     Parameter,
     /// Derivatives, of weights and of activations.
     Gradient,
-    /// Momentum and the like: lives as long as the weights.
+    /// Optimizer state such as momentum; lives as long as the weights.
     Optimizer,
     /// Results of the forward pass.
     Activation,
@@ -78,7 +78,7 @@ impl Class {
     pub const ALL: [Self; 6] =
         [Self::Parameter, Self::Gradient, Self::Optimizer, Self::Activation, Self::Workspace, Self::Input];
 
-    /// The plural, lower-case name used in reports.
+    /// Returns the plural, lower-case name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parameter => "parameters",
@@ -90,7 +90,8 @@ impl Class {
         }
     }
 
-    /// The layer of a value of this class that no operation computes: `fc1` of `fc1.weight` and of `fc1.weight.exp_avg`.
+    /// Returns the layer of a value of this class that no operation computes: `fc1` for `fc1.weight` and for
+    /// `fc1.weight.exp_avg`.
     pub fn owner(self, name: &str) -> &str {
         let path = match self {
             Self::Parameter => name.rsplit_once('.'),
@@ -100,7 +101,7 @@ impl Class {
         path.map_or("", |(layer, _)| layer)
     }
 
-    /// Lives from step to step.
+    /// Whether values of this class persist across steps.
     pub const fn is_persistent(self) -> bool {
         matches!(self, Self::Parameter | Self::Optimizer)
     }
@@ -124,7 +125,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The lower-case name used in reports.
+    /// Returns the lower-case name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -137,7 +138,7 @@ impl Phase {
 /// A tensor of the graph.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Unique in its graph; a parameter's is its safetensors key.
+    /// Name, unique in the graph. For a parameter it is the safetensors key.
     pub name: String,
     /// Dimensions.
     pub shape: Shape,
@@ -145,15 +146,15 @@ pub struct Value {
     pub dtype: DType,
     /// What its memory is for.
     pub class: Class,
-    /// For an input of indices: which ones it may hold.
+    /// For an input of indices: the allowed range.
     pub indices: Option<Indices>,
-    /// Computed a second time in the backward pass, instead of being kept from the forward pass.
+    /// Recomputed in the backward pass instead of being saved by the forward pass.
     pub again: bool,
-    /// Optimizer state that lies in the host's memory from step to step, and on the device only while its update runs.
+    /// Offloaded optimizer state: in host memory between steps, on the device only during its update.
     pub offloaded: bool,
 }
 
-/// Which indices an input may hold.
+/// Range of indices that an input may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indices {
     /// Class indices below this, or [`IGNORE`].
@@ -163,7 +164,7 @@ pub enum Indices {
 }
 
 impl Value {
-    /// Bytes of the elements: whole words, without further padding.
+    /// Returns the bytes of the elements, rounded up to whole 32-bit words, without further padding.
     pub fn bytes(&self) -> u64 {
         self.dtype.bytes(self.shape.numel())
     }
@@ -178,11 +179,11 @@ pub struct Node {
     pub inputs: Vec<ValueId>,
     /// Results, in the order [`Op`] lists them.
     pub outputs: Vec<ValueId>,
-    /// Path of the layer, empty outside of any.
+    /// Path of the layer; empty outside of all layers.
     pub layer: Arc<str>,
     /// Part of the step.
     pub phase: Phase,
-    /// Where the model's code asked for it.
+    /// Source location in the model's code.
     pub at: &'static Location<'static>,
 }
 
@@ -197,23 +198,24 @@ pub struct Graph {
     pub outputs: Vec<(String, ValueId)>,
     /// Parameters in the order of their registration, used by this graph or not.
     pub parameters: Vec<Param>,
-    /// Updates that run as one dispatch.
+    /// Groups of updates, each run as one dispatch.
     pub fused_updates: Vec<FusedUpdate>,
 }
 
-/// Updates of small parameters that run as one dispatch, when the gradient of the last is known.
+/// Updates of small parameters that run as one dispatch, once the gradient of the last one is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FusedUpdate {
-    /// Positions of the updates in [`Graph::nodes`], in the order in which their parameters lie.
+    /// Positions of the updates in [`Graph::nodes`], in the memory order of their parameters.
     pub updates: Vec<usize>,
-    /// The value that holds all their gradients.
+    /// The value that holds the gradients of all these parameters.
     pub gradients: ValueId,
 }
 
-/// Name of the input that carries what changes from step to step: see [`StepScalars`].
+/// Name of the input with the scalars that change every step: see [`StepScalars`].
 pub const STEP_SCALARS: &str = "step scalars";
 
-/// Name of the state of dynamic loss scaling: scale (0 for the first), clean steps in a row, skipped steps, unused.
+/// Name of the state of dynamic loss scaling, four numbers: scale (0 before the first step), consecutive
+/// steps without overflow, skipped steps, unused.
 pub const LOSS_SCALE: &str = "loss_scale";
 
 /// The input that the session itself feeds before each step, as eight `u32`.
@@ -232,29 +234,29 @@ pub struct StepScalars {
     pub seed_low: u32,
     /// The seed's high half.
     pub seed_high: u32,
-    /// What gradients are multiplied with before they are used: 1, or the inverse of the loss scale.
+    /// Factor applied to gradients before they are used: 1, or the inverse of the loss scale.
     pub unscale: f32,
-    /// Not 0: the step overflowed, and updates leave everything as it is.
+    /// Not 0 if the step overflowed; updates then change nothing.
     pub skip: u32,
 }
 
 impl Graph {
-    /// The value behind an id of this graph.
+    /// Returns the value with this id.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// Values that the host feeds, in the order of their declaration.
+    /// Returns the values that the host feeds, in the order of declaration.
     pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, value)| value.class == Class::Input)
     }
 
-    /// The largest key of a random draw; 0 where there is none.
+    /// Returns the largest key of a random draw; 0 if there is none.
     pub(crate) fn draw_keys(&self) -> u32 {
         self.nodes.iter().filter_map(|node| node.op.clone().draw_key().copied()).max().unwrap_or(0)
     }
 
-    /// Every value with its id.
+    /// Returns every value with its id.
     pub fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         ValueId::all(self.values.len()).zip(&self.values)
     }

@@ -7,14 +7,14 @@ use super::{Op, Tensor};
 use crate::shape::{MAX_RANK, Shape};
 
 impl Tensor {
-    /// The same elements in another shape; no memory is moved.
+    /// Views the same elements in another shape; no memory is moved.
     #[track_caller]
     #[must_use]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Tensor {
         self.reshape_to(shape.into().dims(), Location::caller())
     }
 
-    /// Joins the dimensions from `from` on into one: `[b, c, h, w]`, 1 → `[b, c h w]`.
+    /// Flattens the dimensions from `from` on into one: `[b, c, h, w]`, 1 → `[b, c h w]`.
     #[track_caller]
     #[must_use]
     pub fn flatten(&self, from: usize) -> Tensor {
@@ -61,7 +61,7 @@ impl Tensor {
         self.one(Op::Expand(shape), &[self], Location::caller())
     }
 
-    /// Indices `range` along `axis`; an empty range, such as `2..2`, gives an empty tensor.
+    /// Takes the indices `range` along `axis`; an empty range, such as `2..2`, gives an empty tensor.
     #[track_caller]
     #[must_use]
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Tensor {
@@ -74,14 +74,14 @@ impl Tensor {
         self.one(Op::Slice { axis, start: range.start, len }, &[self], Location::caller())
     }
 
-    /// Zeros around the elements along `axis`.
+    /// Pads with zeros along `axis`.
     #[track_caller]
     #[must_use]
     pub fn pad(&self, axis: usize, before: usize, after: usize) -> Tensor {
         self.one(Op::Pad { axis, before, after }, &[self], Location::caller())
     }
 
-    /// This tensor and others, one behind the other along `axis`.
+    /// Concatenates this tensor and others along `axis`.
     #[track_caller]
     #[must_use]
     pub fn concat(&self, others: &[&Tensor], axis: usize) -> Tensor {
@@ -89,7 +89,7 @@ impl Tensor {
         self.one(Op::Concat { axis }, &all, Location::caller())
     }
 
-    /// A tensor of this trace with every element the same.
+    /// Creates a tensor of this trace with all elements equal to `value`.
     #[track_caller]
     #[must_use]
     pub fn fill_like(&self, shape: impl Into<Shape>, value: f32) -> Tensor {

@@ -1,4 +1,4 @@
-//! The parameters of a model: names, shapes and how they start. No device memory is involved.
+//! The parameters of a model: names, shapes and initial values. No device memory is involved.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::error::TraceError;
 use crate::random;
 use crate::shape::Shape;
 
-/// How a parameter starts.
+/// How a parameter is initialized.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Init {
     /// The same number everywhere.
@@ -24,7 +24,7 @@ pub enum Init {
 }
 
 impl Init {
-    /// `torch.nn.Linear`'s start: uniform in ±1/√fan_in (Kaiming with a = √5, He et al. 2015).
+    /// The initialization of `torch.nn.Linear`: uniform in ±1/√fan_in (Kaiming with a = √5, He et al. 2015).
     pub fn fan_in(fan_in: usize) -> Self {
         Self::Uniform(1.0 / (fan_in.max(1) as f32).sqrt())
     }
@@ -46,32 +46,33 @@ struct Registered {
 }
 
 impl Param {
-    /// Whether it was registered there.
+    /// Whether the parameter belongs to `registry`.
     pub(super) fn is_of(&self, registry: &Arc<()>) -> bool {
         Arc::ptr_eq(&self.0.registry, registry)
     }
 
-    /// Position in the order of registration.
+    /// Returns the position in the order of registration.
     pub fn index(&self) -> usize {
         self.0.index
     }
 
-    /// Full path, such as `fc1.weight`: the key in a safetensors file.
+    /// Returns the full path, such as `fc1.weight`: the key in a safetensors file.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Dimensions.
+    /// Returns the dimensions.
     pub fn shape(&self) -> Shape {
         self.0.shape
     }
 
-    /// Whether training changes it by a gradient; running statistics are not trained.
+    /// Whether training updates it by a gradient; running statistics are not trained.
     pub fn trained(&self) -> bool {
         self.0.trained
     }
 
-    /// The elements `range` (row-major) with which training starts: a function of seed and name alone.
+    /// Returns the initial elements `range` (row-major). They depend only on the initialization, the seed and
+    /// the name.
     pub fn initial(&self, range: Range<u64>) -> Vec<f32> {
         let key = self.0.key;
         match &self.0.init {
@@ -108,31 +109,31 @@ struct Registry {
 }
 
 impl Params {
-    /// An empty registry. The seed decides how parameters start, and what dropout draws.
+    /// Creates an empty registry. The seed determines the initial parameters and the dropout masks.
     pub fn new(seed: u64) -> Self {
         let identity = Arc::new(());
         let registry = Registry { identity, seed, list: Vec::new(), errors: Vec::new() };
         Self { registry: Rc::new(RefCell::new(registry)), path: String::new() }
     }
 
-    /// The same registry, one level down the path.
+    /// Returns a handle to the same registry, one level down the path.
     pub fn scope(&self, name: impl std::fmt::Display) -> Self {
         Self { registry: self.registry.clone(), path: self.join(&name.to_string()) }
     }
 
-    /// The path that this handle stands for, such as `block3.mlp`.
+    /// Returns the path of this handle, such as `block3.mlp`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Registers a parameter. A name that exists already, or data of another length, is reported when a step is
-    /// traced.
+    /// Registers a parameter. A duplicate name, or data of another length, is reported when a step is traced.
     #[track_caller]
     pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
         self.register(name, shape.into(), init, true)
     }
 
-    /// Registers what lives with the parameters but has no gradient, such as running statistics: PyTorch's buffers.
+    /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as
+    /// running statistics.
     #[track_caller]
     pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
         self.register(name, shape.into(), init, false)
@@ -165,17 +166,17 @@ impl Params {
         param
     }
 
-    /// Every parameter, in the order of registration.
+    /// Returns every parameter, in the order of registration.
     pub fn list(&self) -> Vec<Param> {
         self.registry.borrow().list.clone()
     }
 
-    /// Number of elements in all parameters that are trained.
+    /// Returns the number of elements of all trained parameters.
     pub fn count(&self) -> u64 {
         self.registry.borrow().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
     }
 
-    /// The seed given to [`Params::new`].
+    /// Returns the seed given to [`Params::new`].
     pub fn seed(&self) -> u64 {
         self.registry.borrow().seed
     }

@@ -5,28 +5,29 @@ use std::panic::Location;
 use super::{Op, Reduction, Tensor};
 
 impl Tensor {
-    /// Sum over `axes`, which disappear. No axes: over all, to a scalar.
+    /// Sum over `axes`, which are removed. With no axes: over all, to a scalar.
     #[track_caller]
     #[must_use]
     pub fn sum(&self, axes: &[usize]) -> Tensor {
         self.reduce(Reduction::Sum, axes)
     }
 
-    /// Mean over `axes`, which disappear. No axes: over all, to a scalar.
+    /// Mean over `axes`, which are removed. With no axes: over all, to a scalar.
     #[track_caller]
     #[must_use]
     pub fn mean(&self, axes: &[usize]) -> Tensor {
         self.reduce(Reduction::Mean, axes)
     }
 
-    /// Maximum over `axes`, which disappear (`torch.amax`: equal maxima share the gradient). No axes: over all.
+    /// Maximum over `axes`, which are removed (`torch.amax`: equal maxima share the gradient). With no axes:
+    /// over all, to a scalar.
     #[track_caller]
     #[must_use]
     pub fn max(&self, axes: &[usize]) -> Tensor {
         self.reduce(Reduction::Max, axes)
     }
 
-    /// Reduces and keeps the axes, with length 1.
+    /// Reduces over `axes` and keeps them with length 1. With no axes: over all.
     #[track_caller]
     #[must_use]
     pub fn reduce_keep(&self, kind: Reduction, axes: &[usize]) -> Tensor {
@@ -39,7 +40,7 @@ impl Tensor {
             return Tensor { id: None, ..self.clone() };
         }
         let mask = axes.iter().fold(0u8, |mask, axis| mask | 1 << axis);
-        // Axes of length 1 are reduced already.
+        // Reducing axes of length 1 changes nothing.
         if axes.iter().all(|&axis| self.dim(axis) == 1) {
             return if kind == Reduction::SumSquares { self.square() } else { self.clone() };
         }
@@ -56,7 +57,7 @@ impl Tensor {
         kept.reshape_to(&dims, at)
     }
 
-    /// Sums a gradient of a broadcast result back to the shape of the operand.
+    /// Sums the gradient of a broadcast result to the shape of the operand.
     #[track_caller]
     pub(crate) fn sum_to(&self, shape: crate::shape::Shape) -> Tensor {
         if self.shape == shape {

@@ -5,9 +5,9 @@ use std::panic::Location;
 use super::{Indices, Op, RowNorm, Tensor};
 
 impl Tensor {
-    /// Rows of this table `[v, d]`: `ids` `u32 [..]` → `[.., d]`. Declare the ids with
-    /// [`Trace::ids`](super::Trace::ids), so that one of `v` or more is an error when it is fed; from elsewhere, it reads
-    /// the last row.
+    /// Looks up rows of this table `[v, d]`: `ids` `u32 [..]` → `[.., d]`. Declare the ids with
+    /// [`Trace::ids`](super::Trace::ids): feeding an id of `v` or more is then an error. An unchecked id of
+    /// `v` or more reads the last row.
     #[track_caller]
     #[must_use]
     pub fn embedding(&self, ids: &Tensor) -> Tensor {
@@ -29,8 +29,8 @@ impl Tensor {
         self.one(Op::Embedding, &[self, ids], at)
     }
 
-    /// Layer norm over the last axis (Ba et al. 2016): `γ (x - mean) / √(var + ε) + β`, the variance being the biased one.
-    /// `self [.., d]`, `gamma [d]`, `beta [d]`.
+    /// Layer norm over the last axis (Ba et al. 2016): `γ (x - mean) / √(var + ε) + β` with the biased
+    /// variance. `self [.., d]`, `gamma [d]`, `beta [d]`.
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, gamma: &Tensor, beta: &Tensor, eps: f32) -> Tensor {
@@ -38,7 +38,8 @@ impl Tensor {
         self.one(op, &[self, gamma, beta], Location::caller())
     }
 
-    /// RMS norm over the last axis (Zhang & Sennrich 2019): `γ x / √(mean of x² + ε)`. `self [.., d]`, `gamma [d]`.
+    /// RMS norm over the last axis (Zhang & Sennrich 2019): `γ x / √(mean of x² + ε)`. `self [.., d]`,
+    /// `gamma [d]`.
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, gamma: &Tensor, eps: f32) -> Tensor {
@@ -46,10 +47,10 @@ impl Tensor {
         self.one(op, &[self, gamma], Location::caller())
     }
 
-    /// Rotary position embedding (Su et al. 2021) of the first `heads` heads of `self [b, s, h, d]`; the other heads pass.
-    /// At position `p`, which counts along `s`, elements `i` and `i + d/2` are turned by `p base^(-2i/d)` radians (Hugging
-    /// Face's `rotate_half`): `xᵢ cos - xᵢ₊ sin`, `xᵢ₊ cos + xᵢ sin`. Angles are exact to 2⁻³¹ of a turn at every
-    /// position, sine and cosine to 1e-6 on every adapter.
+    /// Rotary position embedding (Su et al. 2021) of the first `heads` heads of `self [b, s, h, d]`; the
+    /// other heads are unchanged. At position `p` along `s`, elements `i` and `i + d/2` are rotated by
+    /// `p base^(-2i/d)` radians (Hugging Face's `rotate_half`): `xᵢ cos - xᵢ₊ sin`, `xᵢ₊ cos + xᵢ sin`.
+    /// Angles are exact to 2⁻³¹ of a turn at every position, sine and cosine to 1e-6 on every adapter.
     #[track_caller]
     #[must_use]
     pub fn rotary(&self, heads: usize, base: f32) -> Tensor {

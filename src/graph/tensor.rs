@@ -1,4 +1,4 @@
-//! The symbolic tensor that model code computes with.
+//! The symbolic tensor of model code.
 
 use std::fmt;
 use std::panic::Location;
@@ -7,7 +7,8 @@ use super::{Trace, ValueId};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-/// A value of a [`Trace`]. Methods record operations; nothing is computed until a planned step runs. Cheap to clone.
+/// Symbolic tensor: a value of a [`Trace`]. Methods record operations; nothing is computed until a planned
+/// step runs. Cheap to clone.
 #[derive(Clone)]
 pub struct Tensor {
     pub(super) trace: Trace,
@@ -18,33 +19,33 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// The recorder this tensor belongs to.
+    /// Returns the recorder of this tensor.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Dimensions. After a mistake: those of an operand.
+    /// Returns the dimensions. After a mistake: those of an operand.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Length of dimension `axis`; 1 where there is none.
+    /// Returns the length of dimension `axis`; 1 if there is no such dimension.
     pub fn dim(&self, axis: usize) -> usize {
         self.shape.dims().get(axis).copied().unwrap_or(1)
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The value's id; `None` after a mistake.
+    /// Returns the value's id; `None` after a mistake.
     pub fn id(&self) -> Option<ValueId> {
         self.id
     }
 
-    /// Reports a mistake that an operation's operands do not show, at the place of the call. Stands for a result of this
-    /// shape; what is computed from it is not reported again.
+    /// Reports a mistake that the trace cannot infer from an operation's operands, at the call site. Returns
+    /// a placeholder of this shape; operations on it do not report further mistakes.
     #[track_caller]
     #[must_use]
     pub fn mistake(&self, message: impl Into<String>, shape: impl Into<Shape>) -> Self {
@@ -52,7 +53,7 @@ impl Tensor {
         Self { id: None, shape: shape.into(), dtype: DType::F32, trace: self.trace.clone() }
     }
 
-    /// Gives the value a name of its own for reports, if no other has it.
+    /// Names the value for reports, unless another value has the name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         let mut state = self.trace.state.borrow_mut();

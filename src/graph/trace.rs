@@ -1,4 +1,4 @@
-//! Recording a model's code as a graph. Mistakes are collected and reported together.
+//! Records a model's code as a graph. Mistakes are collected and reported together.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
 use crate::shape::Shape;
 
-/// Whether a model is traced to be trained or to be used.
+/// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Dropout drops.
+    /// Dropout is active.
     Train,
-    /// Dropout passes everything through.
+    /// Dropout is the identity.
     Eval,
 }
 
@@ -34,17 +34,18 @@ pub(super) struct State {
     phase: Phase,
     layer: Arc<str>,
     names: BTreeMap<String, u32>,
-    /// The parameters that may be read; `None` where a graph goes on whose parameters are in it.
+    /// Registry of the parameters that may be used; `None` when recording continues a graph that already has
+    /// its parameters.
     registry: Option<Arc<()>>,
     imported: BTreeMap<usize, ValueId>,
     dropouts: u32,
 }
 
 impl Trace {
-    /// Runs `model` against a fresh recorder. What it returns becomes the graph's first output, called `name`.
+    /// Runs `model` with a new recorder. Its result becomes the graph's first output, called `name`.
     ///
     /// # Errors
-    /// [`Error::Trace`] with every mistake found, each with its place in the source.
+    /// [`Error::Trace`] with every mistake found, each with its source location.
     pub fn record(
         params: &Params,
         mode: Mode,
@@ -59,7 +60,7 @@ impl Trace {
         state.errors.extend(params.errors());
         // Layers may register parameters while the model runs.
         state.graph.parameters = params.list();
-        // A result that a mistake was found in is no output.
+        // A result after a mistake was not added as an output.
         if result.id().is_some() {
             state.graph.outputs.rotate_right(1);
         }
@@ -67,7 +68,7 @@ impl Trace {
         trace.finish()
     }
 
-    /// Goes on recording at the end of a graph that exists.
+    /// Continues recording at the end of an existing graph.
     pub fn over(graph: Graph, mode: Mode) -> Self {
         let mut names = BTreeMap::new();
         let mut imported = BTreeMap::new();
@@ -94,7 +95,7 @@ impl Trace {
         Self { state: Rc::new(RefCell::new(state)) }
     }
 
-    /// The graph recorded so far.
+    /// Returns the recorded graph.
     ///
     /// # Errors
     /// [`Error::Trace`] with every mistake found.
@@ -107,7 +108,7 @@ impl Trace {
         }
     }
 
-    /// Whether dropout drops.
+    /// Returns the mode of the trace.
     pub fn mode(&self) -> Mode {
         self.state.borrow().mode
     }
@@ -118,28 +119,29 @@ impl Trace {
         self.declare(name, shape.into(), DType::F32, None, Location::caller())
     }
 
-    /// Declares an input of another element type, such as images in 16 bits; [`Tensor::cast`] makes it `f32`.
+    /// Declares an input of another element type, such as 16-bit images; [`Tensor::cast`] converts it to
+    /// `f32`.
     #[track_caller]
     pub fn input_of(&self, dtype: DType, name: &str, shape: impl Into<Shape>) -> Tensor {
         self.declare(name, shape.into(), dtype, None, Location::caller())
     }
 
-    /// Declares a `u32` input of class indices, each below `classes` or [`IGNORE`](super::IGNORE); the host is told
-    /// when it feeds others.
+    /// Declares a `u32` input of class indices, each below `classes` or [`IGNORE`](super::IGNORE); feeding
+    /// others is an error.
     #[track_caller]
     pub fn labels(&self, name: &str, shape: impl Into<Shape>, classes: u32) -> Tensor {
         self.declare(name, shape.into(), DType::U32, Some(Indices::Labels(classes)), Location::caller())
     }
 
-    /// Declares a `u32` input of row numbers for [`Tensor::embedding`], each below `below`; the host is told when it
-    /// feeds others.
+    /// Declares a `u32` input of row numbers for [`Tensor::embedding`], each below `below`; feeding others is
+    /// an error.
     #[track_caller]
     pub fn ids(&self, name: &str, shape: impl Into<Shape>, below: u32) -> Tensor {
         self.declare(name, shape.into(), DType::U32, Some(Indices::Ids(below)), Location::caller())
     }
 
-    /// Keeps a value until the end of the step, for the host to read by this name. A parameter is copied: read is what the
-    /// step computed with, not what its update made of it.
+    /// Keeps a value until the end of the step, for the host to read by this name. A parameter is copied: the
+    /// host reads the value that the step computed with, not the updated one.
     #[track_caller]
     pub fn output(&self, name: &str, tensor: &Tensor) {
         let taken = self.state.borrow().graph.outputs.iter().any(|(other, _)| other == name);
@@ -160,7 +162,8 @@ impl Trace {
         result
     }
 
-    /// Runs `body` with its operations attributed to a phase and, but for the forward phase, to gradients.
+    /// Runs `body` with its operations attributed to a phase. Outside the forward phase, their results are of
+    /// class gradient.
     pub fn phase<T>(&self, phase: Phase, body: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.state.borrow_mut().phase, phase);
         let result = body();
@@ -168,7 +171,8 @@ impl Trace {
         result
     }
 
-    /// A parameter as a tensor of this trace. One of another [`Params`] than the trace's is a mistake.
+    /// Returns a parameter as a tensor of this trace. A parameter of other [`Params`] than the traced ones is
+    /// a mistake.
     #[track_caller]
     pub fn param(&self, param: &Param) -> Tensor {
         let stranger = self.state.borrow().registry.as_ref().is_some_and(|own| !param.is_of(own));
@@ -191,18 +195,18 @@ impl Trace {
         self.tensor(id)
     }
 
-    /// Optimizer state that starts as zeros and lives from step to step.
+    /// Declares optimizer state that starts as zeros and persists across steps.
     pub fn state(&self, name: &str, shape: Shape) -> Tensor {
         self.state_of(DType::F32, name, shape)
     }
 
-    /// [`Trace::state`] of another element type.
+    /// Does what [`Trace::state`] does, for another element type.
     pub fn state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
         let id = self.persistent(name, shape, dtype, Class::Optimizer);
         self.tensor(id)
     }
 
-    /// The input that the session feeds before each step; see [`StepScalars`](super::StepScalars).
+    /// Returns the input that the session feeds before each step; see [`StepScalars`](super::StepScalars).
     pub fn step_scalars(&self) -> Tensor {
         let known =
             self.state.borrow().graph.inputs().find(|(_, v)| v.name == STEP_SCALARS).map(|(id, _)| id);
@@ -212,14 +216,14 @@ impl Trace {
         }
     }
 
-    /// A value that exists, as a tensor to compute with.
+    /// Returns an existing value as a tensor.
     pub fn tensor(&self, id: ValueId) -> Tensor {
         let state = self.state.borrow();
         let value = state.graph.value(id);
         Tensor { trace: self.clone(), shape: value.shape, dtype: value.dtype, id: Some(id) }
     }
 
-    /// Name of a value of this trace.
+    /// Returns the name of a value of this trace.
     pub fn name_of(&self, id: ValueId) -> String {
         self.state.borrow().graph.value(id).name.clone()
     }
@@ -234,7 +238,7 @@ impl Trace {
         self.state.borrow_mut().errors.push(TraceError { message, file: at.file(), line: at.line() });
     }
 
-    /// Appends a node. An operand that a mistake was found in makes results of the same kind, without a second report.
+    /// Appends a node. If an operand carries a mistake, so do the results, without a second report.
     pub(crate) fn emit(&self, op: Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
         let outputs = op.results();
         let broken = |like: &Tensor| vec![Tensor { id: None, ..like.clone() }; outputs];
@@ -300,7 +304,7 @@ impl Trace {
 }
 
 impl State {
-    /// Whether a value lies in a parameter's memory: the parameter, or a view of it.
+    /// Whether a value is in a parameter's memory: the parameter, or a view of it.
     fn is_parameter(&self, mut id: ValueId) -> bool {
         for node in self.graph.nodes.iter().rev() {
             if node.outputs.contains(&id) {
@@ -313,7 +317,7 @@ impl State {
         self.graph.value(id).class == Class::Parameter
     }
 
-    /// Names stay unique: the second `relu` is `relu.2`.
+    /// Adds a value under a unique name: the second `relu` is `relu.2`.
     fn add_value(
         &mut self,
         name: String,

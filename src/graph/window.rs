@@ -43,15 +43,15 @@ impl Window {
         Self { dilation: [dilation; 2], ..self }
     }
 
-    /// Number of elements under the kernel.
+    /// Returns the number of elements under the kernel.
     pub const fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Rows and columns of the result over `size`: `⌊(h + 2p - d(k - 1) - 1) / s⌋ + 1`.
+    /// Returns rows and columns of the result for an image of `size`: `⌊(h + 2p - d(k - 1) - 1) / s⌋ + 1`.
     ///
     /// # Errors
-    /// A sentence that says what does not fit.
+    /// A sentence that names the mismatch.
     pub fn output(&self, size: [usize; 2]) -> Result<[usize; 2], String> {
         let Self { kernel, stride, padding, dilation } = *self;
         if [kernel, stride, dilation].iter().flatten().any(|&n| n == 0) {

@@ -1,181 +1,215 @@
-//! Kernels for attention. Each is joined from: the parameters, how operands lie, what is read and written, whether weights
-//! drop out, and how rows are shared.
+//! Attention: three passes over tiles of scores, each cut into dispatches that lavapipe's loops can finish.
 
-use super::{GRID, Kernel, NAN, NONE, PCG4D};
+use super::grid::{fold, per_thread};
+use super::{Kernel, Launch, Lowered, Operand, Site};
+use crate::graph::{Attend, AttendSizes, Op};
+use crate::limits::{AdapterClass, Limits};
 
-/// The kernels of one pass for one way to share rows: operands apart or packed, without and with dropout.
-#[derive(Debug)]
-pub struct Pass {
-    /// Three operands, no dropout.
-    pub apart: Kernel,
-    /// Three operands, dropout.
-    pub apart_dropout: Kernel,
-    /// One operand, no dropout.
-    pub packed: Kernel,
-    /// One operand, dropout.
-    pub packed_dropout: Kernel,
+static MEANS: Kernel = Kernel::new("attention_means", "attention/means", &[], &[1, 2, 3, 4], 64, &[&[]]);
+
+/// Kernels of attention and of its gradient: all have the bindings of their pass.
+struct Passes {
+    /// Ends the names of kernels.
+    name: &'static str,
+    /// The module of results and of the gradient of queries.
+    rows: &'static str,
+    /// The module of the gradients of keys and values.
+    columns: &'static str,
+    defines: &'static [&'static str],
+    workgroup: u32,
 }
 
-impl Pass {
-    /// The kernel of an operation.
-    pub const fn of(&self, packed: bool, dropout: bool) -> &Kernel {
-        match (packed, dropout) {
-            (false, false) => &self.apart,
-            (false, true) => &self.apart_dropout,
-            (true, false) => &self.packed,
-            (true, true) => &self.packed_dropout,
+static CPU8: Passes =
+    Passes { name: "cpu8", rows: "attention/cpu", columns: "attention/cpu_dkv", defines: &[], workgroup: 8 };
+/// For subgroups of four.
+static CPU4: Passes = Passes {
+    name: "cpu4",
+    rows: "attention/cpu",
+    columns: "attention/cpu_dkv",
+    defines: &["LANES4"],
+    workgroup: 8,
+};
+static TILED: Passes = Passes {
+    name: "tiled",
+    rows: "attention/tiled",
+    columns: "attention/tiled_dkv",
+    defines: &[],
+    workgroup: 64,
+};
+
+/// What a kernel computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    /// The gradient of the queries.
+    Dq,
+    /// The gradients of keys and values.
+    Dkv,
+}
+
+impl Passes {
+    /// The kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their gradients.
+    fn kernel(&self, pass: Pass, packed: bool, dropout: bool) -> Kernel {
+        let (kernel, module) = match pass {
+            Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, &[&[]]), self.rows),
+            Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, &[&[]]), self.rows),
+            Pass::Dkv => (Kernel::new("attention_dkv", "", &["DKV"], &[4, 5, 6], 0, &[&[]]), self.columns),
+        };
+        let mut slots = if packed { vec![1] } else { vec![1, 2, 3] };
+        slots.extend_from_slice(&kernel.slots);
+        if pass == Pass::Dkv && !packed {
+            slots.push(7);
         }
+        let kernel = if packed { kernel.with("PACKED").suffixed("packed") } else { kernel };
+        let kernel = if dropout { kernel.with("ATTENTION_DROPOUT").suffixed("dropout") } else { kernel };
+        if dropout {
+            slots.push(8);
+        }
+        let kernel = self.defines.iter().fold(kernel, |kernel, define| kernel.with(define));
+        let kernel = Kernel { slots: slots.into(), workgroup: self.workgroup, ..kernel };
+        let name = format!("{}_{}", kernel.name, self.name);
+        kernel.in_module(name, module)
     }
 }
 
-/// The three passes: the result, the gradient of the queries, those of keys and values.
-#[derive(Debug)]
-pub struct Passes {
-    /// `o` and `lse`.
-    pub forward: Pass,
-    /// `dq`.
-    pub dq: Pass,
-    /// `dk` and `dv`.
-    pub dkv: Pass,
-}
-
-const PARAMS: &str = wgsl!("prelude/attention_params");
-const APART: &str = wgsl!("prelude/attention_apart");
-const PACKED: &str = wgsl!("prelude/attention_packed");
-const FORWARD: &str = wgsl!("prelude/attention_forward");
-const BACKWARD: &str = wgsl!("prelude/attention_backward");
-const DQ: &str = wgsl!("prelude/attention_dq");
-const DKV: &str = wgsl!("prelude/attention_dkv");
-const DQKV: &str = wgsl!("prelude/attention_dqkv");
-const WHOLE: &str = wgsl!("prelude/attention_whole");
-const DROPOUT: &str = wgsl!("prelude/attention_dropout");
-const TILE: &str = wgsl!("prelude/attention_tile");
-
-macro_rules! variant {
-    ($name:expr, $workgroup:literal, [$($slot:literal),*], [$($part:expr),*]) => {
-        Kernel {
-            name: $name,
-            parts: &[NAN, PARAMS, $($part),*],
-            slots: &[$($slot),*],
-            workgroup: $workgroup,
-            variants: NONE,
+pub(super) fn kernels() -> Vec<Kernel> {
+    let mut kernels = vec![MEANS.clone()];
+    for passes in [&CPU8, &CPU4, &TILED] {
+        for pass in [Pass::Forward, Pass::Dq, Pass::Dkv] {
+            let of = |packed| [false, true].map(|dropout| passes.kernel(pass, packed, dropout));
+            kernels.extend([false, true].into_iter().flat_map(of));
         }
-    };
+    }
+    kernels
 }
 
-macro_rules! passes {
-    ($id:ident, $suffix:literal, $workgroup:literal, [$($share:expr),*], $forward:expr, $dq:expr, $dkv:expr) => {
-        #[doc = concat!("Attention as `attention_", $suffix, "`.")]
-        pub static $id: Passes = Passes {
-            forward: Pass {
-                apart: variant!(concat!("attention_", $suffix), $workgroup, [1, 2, 3, 4, 5],
-                    [APART, FORWARD, WHOLE, $($share,)* $forward]),
-                apart_dropout: variant!(concat!("attention_dropout_", $suffix), $workgroup, [1, 2, 3, 4, 5, 8],
-                    [APART, FORWARD, PCG4D, DROPOUT, $($share,)* $forward]),
-                packed: variant!(concat!("attention_packed_", $suffix), $workgroup, [1, 4, 5],
-                    [PACKED, FORWARD, WHOLE, $($share,)* $forward]),
-                packed_dropout: variant!(concat!("attention_packed_dropout_", $suffix), $workgroup, [1, 4, 5, 8],
-                    [PACKED, FORWARD, PCG4D, DROPOUT, $($share,)* $forward]),
-            },
-            dq: Pass {
-                apart: variant!(concat!("attention_dq_", $suffix), $workgroup, [1, 2, 3, 4, 5, 6],
-                    [APART, BACKWARD, DQ, WHOLE, $($share,)* $dq]),
-                apart_dropout: variant!(concat!("attention_dq_dropout_", $suffix), $workgroup,
-                    [1, 2, 3, 4, 5, 6, 8], [APART, BACKWARD, DQ, PCG4D, DROPOUT, $($share,)* $dq]),
-                packed: variant!(concat!("attention_dq_packed_", $suffix), $workgroup, [1, 4, 5, 6],
-                    [PACKED, BACKWARD, DQKV, WHOLE, $($share,)* $dq]),
-                packed_dropout: variant!(concat!("attention_dq_packed_dropout_", $suffix), $workgroup,
-                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, PCG4D, DROPOUT, $($share,)* $dq]),
-            },
-            dkv: Pass {
-                apart: variant!(concat!("attention_dkv_", $suffix), $workgroup, [1, 2, 3, 4, 5, 6, 7],
-                    [APART, BACKWARD, DKV, WHOLE, $($share,)* $dkv]),
-                apart_dropout: variant!(concat!("attention_dkv_dropout_", $suffix), $workgroup,
-                    [1, 2, 3, 4, 5, 6, 7, 8], [APART, BACKWARD, DKV, PCG4D, DROPOUT, $($share,)* $dkv]),
-                packed: variant!(concat!("attention_dkv_packed_", $suffix), $workgroup, [1, 4, 5, 6],
-                    [PACKED, BACKWARD, DQKV, WHOLE, $($share,)* $dkv]),
-                packed_dropout: variant!(concat!("attention_dkv_packed_dropout_", $suffix), $workgroup,
-                    [1, 4, 5, 6, 8], [PACKED, BACKWARD, DQKV, PCG4D, DROPOUT, $($share,)* $dkv]),
-            },
+/// How kernels of an adapter cut the work.
+struct Family {
+    passes: &'static Passes,
+    /// Own rows of a workgroup.
+    own: u64,
+    /// Rows that it takes a turn.
+    others: u64,
+    /// Turns of a kernel's loops for each quad of a head.
+    steps: u64,
+}
+
+fn family(limits: &Limits) -> Family {
+    match (limits.class, limits.min_subgroup) {
+        (AdapterClass::Cpu, 8..) => Family { passes: &CPU8, own: 32, others: 64, steps: 1 },
+        (AdapterClass::Cpu, 4..) => Family { passes: &CPU4, own: 32, others: 32, steps: 1 },
+        _ => Family { passes: &TILED, own: 64, others: 32, steps: 6 },
+    }
+}
+
+/// Turns of loops that a thread may take: lavapipe ends them at 65,535.
+const MAX_ITERATIONS: u64 = 60_000;
+
+/// One pass over the tiles of all heads.
+struct Run<'a> {
+    site: &'a Site<'a>,
+    attend: &'a Attend,
+    sizes: AttendSizes,
+    family: Family,
+}
+
+impl<'a> Run<'a> {
+    fn new(site: &'a Site<'a>, attend: &'a Attend) -> Self {
+        let shapes: Vec<_> = site.inputs[..attend.operands()].iter().map(|(shape, _)| *shape).collect();
+        let sizes = attend.sizes(&shapes).expect("checked when traced");
+        Self { site, attend, sizes, family: family(site.limits) }
+    }
+
+    /// Queries, keys and values, then `more`, then the step scalars of a dropout.
+    fn memory(&self, more: &[Operand]) -> Vec<Operand> {
+        let mut memory: Vec<Operand> = (0..self.attend.operands()).map(Operand::Input).collect();
+        memory.extend_from_slice(more);
+        if self.attend.dropout > 0.0 {
+            memory.push(Operand::Input(self.site.inputs.len() - 1));
+        }
+        memory
+    }
+
+    /// Dispatches of a pass that has `own` rows in each of `heads`, goes over `iterations` tiles of the others, and takes
+    /// `loops` loops over a head's quads in each.
+    fn launches(
+        &self,
+        pass: Pass,
+        memory: &[Operand],
+        [own, heads, iterations, loops]: [u64; 4],
+    ) -> Vec<Launch<Operand>> {
+        let kernel = self.family.passes.kernel(pass, self.attend.packed.is_some(), self.attend.dropout > 0.0);
+        let quads = self.sizes.size as u64 / 4;
+        let most = (MAX_ITERATIONS / (self.family.steps * loops * quads + 32)).max(1);
+        let tiles = own.div_ceil(self.family.own);
+        let jobs = tiles * heads * self.sizes.batch as u64;
+        let grid = fold(jobs, self.site.limits.max_workgroups);
+        let one = |start: u64| Launch {
+            kernel: kernel.clone(),
+            constants: Vec::new(),
+            memory: memory.to_vec(),
+            params: self.params([tiles, jobs, u64::from(grid[0])], [start, iterations.min(start + most)]),
+            grid,
         };
-    };
+        (0..iterations).step_by(most as usize).map(one).collect()
+    }
+
+    fn params(&self, grid: [u64; 3], range: [u64; 2]) -> Vec<u32> {
+        let AttendSizes { heads, kv_heads, rows, cols, size, .. } = self.sizes;
+        let quads = size / 4;
+        let (q_pitch, kv_pitch, k_start, v_start) = match self.attend.packed {
+            Some(_) => {
+                let pitch = (heads + 2 * kv_heads) * quads;
+                (pitch, pitch, heads * quads, (heads + kv_heads) * quads)
+            }
+            None => (heads * quads, kv_heads * quads, 0, 0),
+        };
+        let lengths =
+            [heads, kv_heads, rows, cols, quads, q_pitch, kv_pitch, heads * quads, k_start, v_start];
+        let p = self.attend.dropout;
+        let mut words: Vec<u32> = grid.iter().map(|&word| word as u32).collect();
+        words.extend(lengths.map(|word| word as u32));
+        words.extend(range.map(|word| word as u32));
+        words.extend([u32::from(self.attend.causal), self.attend.scale.to_bits(), self.attend.key]);
+        // A weight is dropped where its 32 random bits are below p · 2³².
+        words.extend([(p * 4_294_967_296.0) as u32, ((1.0 / (1.0 - p)) as f32).to_bits()]);
+        words
+    }
+
+    fn forward(&self) -> Lowered {
+        let AttendSizes { heads, rows, cols, .. } = self.sizes;
+        let memory = self.memory(&[Operand::Output(0), Operand::Output(1)]);
+        let iterations = (cols as u64).div_ceil(self.family.others);
+        let extent = [rows as u64, heads as u64, iterations, 2];
+        let launches = self.launches(Pass::Forward, &memory, extent);
+        Lowered { launches, workspace: Vec::new() }
+    }
+
+    fn backward(&self) -> Lowered {
+        let AttendSizes { batch, heads, kv_heads, rows, cols, size } = self.sizes;
+        let own = self.attend.operands();
+        let [o, lse, dy] = [own, own + 1, own + 2].map(Operand::Input);
+        let stats = Operand::Workspace(0);
+        let count = (batch * rows * heads) as u64;
+        let words = [count as u32, rows as u32, heads as u32, size as u32 / 4];
+        let means = per_thread(self.site, &MEANS, count, vec![dy, o, lse, stats], &words);
+        let result = |i: usize| Operand::Output(if own == 1 { 0 } else { i });
+        let kv = if own == 1 { vec![dy, stats, result(0)] } else { vec![dy, stats, result(1), result(2)] };
+        let others = self.family.others;
+        let iterations = (heads / kv_heads) as u64 * (rows as u64).div_ceil(others);
+        let extent = [cols as u64, kv_heads as u64, iterations, 3];
+        let mut launches = vec![means];
+        launches.extend(self.launches(Pass::Dkv, &self.memory(&kv), extent));
+        let extent = [rows as u64, heads as u64, (cols as u64).div_ceil(others), 3];
+        launches.extend(self.launches(Pass::Dq, &self.memory(&[dy, stats, result(0)]), extent));
+        Lowered { launches, workspace: vec![count * 8] }
+    }
 }
 
-passes!(
-    ATTENTION_CPU8,
-    "cpu8",
-    8,
-    [wgsl!("prelude/attention_eights"), TILE],
-    wgsl!("attention_cpu"),
-    wgsl!("attention_cpu_dq"),
-    wgsl!("attention_cpu_dkv")
-);
-passes!(
-    ATTENTION_CPU4,
-    "cpu4",
-    8,
-    [wgsl!("prelude/attention_fours"), TILE],
-    wgsl!("attention_cpu"),
-    wgsl!("attention_cpu_dq"),
-    wgsl!("attention_cpu_dkv")
-);
-
-passes!(
-    ATTENTION_TILED,
-    "tiled",
-    64,
-    [wgsl!("prelude/attention_tiles")],
-    wgsl!("attention_tiled"),
-    wgsl!("attention_tiled_dq"),
-    wgsl!("attention_tiled_dkv")
-);
-
-/// `shaders/attention_means.wgsl`
-pub static ATTENTION_MEANS: Kernel = Kernel {
-    name: "attention_means",
-    parts: &[GRID, wgsl!("attention_means")],
-    slots: &[1, 2, 3, 4],
-    workgroup: 64,
-    variants: NONE,
-};
-
-/// Every kernel of this file.
-pub(super) static KERNELS: [&Kernel; 37] = [
-    &ATTENTION_MEANS,
-    &ATTENTION_CPU8.forward.apart,
-    &ATTENTION_CPU8.forward.apart_dropout,
-    &ATTENTION_CPU8.forward.packed,
-    &ATTENTION_CPU8.forward.packed_dropout,
-    &ATTENTION_CPU8.dq.apart,
-    &ATTENTION_CPU8.dq.apart_dropout,
-    &ATTENTION_CPU8.dq.packed,
-    &ATTENTION_CPU8.dq.packed_dropout,
-    &ATTENTION_CPU8.dkv.apart,
-    &ATTENTION_CPU8.dkv.apart_dropout,
-    &ATTENTION_CPU8.dkv.packed,
-    &ATTENTION_CPU8.dkv.packed_dropout,
-    &ATTENTION_CPU4.forward.apart,
-    &ATTENTION_CPU4.forward.apart_dropout,
-    &ATTENTION_CPU4.forward.packed,
-    &ATTENTION_CPU4.forward.packed_dropout,
-    &ATTENTION_CPU4.dq.apart,
-    &ATTENTION_CPU4.dq.apart_dropout,
-    &ATTENTION_CPU4.dq.packed,
-    &ATTENTION_CPU4.dq.packed_dropout,
-    &ATTENTION_CPU4.dkv.apart,
-    &ATTENTION_CPU4.dkv.apart_dropout,
-    &ATTENTION_CPU4.dkv.packed,
-    &ATTENTION_CPU4.dkv.packed_dropout,
-    &ATTENTION_TILED.forward.apart,
-    &ATTENTION_TILED.forward.apart_dropout,
-    &ATTENTION_TILED.forward.packed,
-    &ATTENTION_TILED.forward.packed_dropout,
-    &ATTENTION_TILED.dq.apart,
-    &ATTENTION_TILED.dq.apart_dropout,
-    &ATTENTION_TILED.dq.packed,
-    &ATTENTION_TILED.dq.packed_dropout,
-    &ATTENTION_TILED.dkv.apart,
-    &ATTENTION_TILED.dkv.apart_dropout,
-    &ATTENTION_TILED.dkv.packed,
-    &ATTENTION_TILED.dkv.packed_dropout,
-];
+pub(super) fn attention(site: &Site, attend: &Attend) -> Lowered {
+    let run = Run::new(site, attend);
+    match site.op {
+        Op::AttentionGrad(_) => run.backward(),
+        _ => run.forward(),
+    }
+}

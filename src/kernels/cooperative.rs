@@ -1,10 +1,14 @@
-//! Cooperative matrices, 8 × 8 and 16 × 16: kernels for products, whose operands have 32 or 16 bits, and the texts by which
-//! [`cooperating`](crate::kernels::cooperating) makes kernels for convolutions.
+//! Matrix products and convolutions by cooperative matrices: how much of the result a workgroup computes.
 
-use super::{ACTIVATIONS, Held, IMAGE, Kernel, STORE_LANES, TILE64};
+use super::kernel::Variants;
+use super::lower::flag;
+use super::matmul::{Case, Sizes};
+use super::{Kernel, conv};
+use crate::dtype::DType;
+use crate::limits::{Cooperative, Limits};
 
 /// Subgroups of all sizes, blocks of all shapes, each transpose, lines of any length and of fours.
-const VARIANTS: &[&[(&str, f64)]] = &[
+const PRODUCTS: Variants = &[
     &[("LANES", 32.0), ("FOURS_A", 1.0), ("FOURS_B", 1.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_B", 1.0), ("FOURS_A", 1.0)],
     &[("LANES", 32.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("FOURS_B", 1.0)],
@@ -14,113 +18,279 @@ const VARIANTS: &[&[(&str, f64)]] = &[
 ];
 
 /// The same without what only products are told, and with the function that a batch norm of the image is followed by.
-const BLOCKS: &[&[(&str, f64)]] = &[
+const CONVOLUTIONS: Variants = &[
     &[("LANES", 32.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("COLUMNS", 4.0)],
     &[("LANES", 64.0), ("GROUPS_N", 2.0)],
     &[("LANES", 16.0), ("GROUPS_N", 2.0), ("ROWS", 2.0)],
 ];
-const NORMED_BLOCKS: &[&[(&str, f64)]] = &[
+const NORMED: Variants = &[
     &[("LANES", 32.0), ("ACTIVATION", 0.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("ACTIVATION", 1.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("COLUMNS", 4.0), ("ACTIVATION", 2.0)],
     &[("LANES", 64.0), ("GROUPS_N", 2.0), ("ACTIVATION", 1.0)],
 ];
 
-const SIDE8: &str = wgsl!("prelude/cooperative8");
-const SIDE16: &str = wgsl!("prelude/cooperative16");
-const COOPERATIVE_TILES: &str = wgsl!("prelude/cooperative_tiles");
-const COOPERATIVE_QUADS: &str = wgsl!("prelude/cooperative_quads");
-const COOPERATIVE_IMAGE: &str = wgsl!("prelude/cooperative_image_f16");
-const COOPERATIVE: &str = wgsl!("cooperative");
+/// Matrix products by matrices of 16 × 16.
+static PRODUCT: Kernel = Kernel::new(
+    "matmul_cooperative16",
+    "cooperative/main",
+    &["MATMUL", "STORE_LANES"],
+    &[1, 2, 3],
+    256,
+    PRODUCTS,
+);
 
-/// The texts of a convolution in tiles, or of the gradient of its weight, by cooperative matrices; `half`: its image is in `f16`.
-pub(in crate::kernels) fn cooperating_parts(base: &Kernel, side: u32, half: bool) -> Vec<&'static str> {
-    let own = base.parts.iter().copied().filter(|part| *part != TILE64);
-    let own = own.map(|part| if half && part == IMAGE { COOPERATIVE_IMAGE } else { part });
-    // The first enables what the others use.
-    let matrices = if side == 8 { SIDE8 } else { SIDE16 };
-    let last = [COOPERATIVE_TILES, COOPERATIVE_QUADS, COOPERATIVE];
-    std::iter::once(matrices).chain(own).chain(last).collect()
+/// Sides of matrices that adapters have.
+const SIDES: [u32; 2] = [8, 16];
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let types = [DType::F32, DType::F16].into_iter().flat_map(|a| [DType::F32, DType::F16].map(|b| [a, b]));
+    let products = types.flat_map(|types| SIDES.map(|side| product(side, types)));
+    let tiled = [conv::Pass::Image, conv::Pass::Weight].map(|pass| conv::TILED64.kernels(pass)).concat();
+    let of = |kernel: &Kernel| SIDES.map(|side| [false, true].map(|half| cooperating(kernel, side, half)));
+    products.flatten().chain(tiled.iter().flat_map(of).flatten()).collect()
 }
 
-/// Its constants, as examples.
-pub(in crate::kernels) fn cooperating_variants(base: &Kernel) -> &'static [&'static [(&'static str, f64)]] {
-    if base.variants == ACTIVATIONS { NORMED_BLOCKS } else { BLOCKS }
-}
-
-macro_rules! cooperative {
-    ($name:expr, $side:expr, $a:literal, $b:literal) => {
-        Kernel {
-            name: $name,
-            parts: &[
-                $side,
-                wgsl!("prelude/matmul_params"),
-                wgsl!($a),
-                wgsl!($b),
-                COOPERATIVE_TILES,
-                STORE_LANES,
-                wgsl!("prelude/cooperative_product"),
-                COOPERATIVE,
-            ],
-            slots: &[1, 2, 3],
-            workgroup: 256,
-            variants: VARIANTS,
-        }
+/// The kernel for products of operands of these types; `None` for those that `f16` cannot hold.
+fn product(side: u32, types: [DType; 2]) -> Option<Kernel> {
+    let kernel = if side == 8 {
+        let kernel = PRODUCT.with("SIDE8");
+        let (name, module) = (PRODUCT.name.replace("16", "8"), "cooperative/main");
+        kernel.in_module(name, module)
+    } else {
+        PRODUCT.clone()
     };
-    ($name:literal, $side:expr) => {
-        [
-            [
-                cooperative!($name, $side, "prelude/cooperative_a_f32", "prelude/cooperative_b_f32"),
-                cooperative!(
-                    concat!($name, "_f32_f16"),
-                    $side,
-                    "prelude/cooperative_a_f32",
-                    "prelude/cooperative_b_f16"
-                ),
-            ],
-            [
-                cooperative!(
-                    concat!($name, "_f16_f32"),
-                    $side,
-                    "prelude/cooperative_a_f16",
-                    "prelude/cooperative_b_f32"
-                ),
-                cooperative!(
-                    concat!($name, "_f16"),
-                    $side,
-                    "prelude/cooperative_a_f16",
-                    "prelude/cooperative_b_f16"
-                ),
-            ],
-        ]
-    };
+    let fits = |dtype: &DType| matches!(dtype, DType::F32 | DType::F16);
+    types.iter().all(fits).then(|| super::matmul::reading(&kernel, types))
 }
 
-/// The kernel for matrices of `side` × `side`; `None` for operands in bfloat16, whose range `f16` has not.
-pub fn matmul_cooperative(side: u32, held: [Held; 2]) -> Option<&'static Kernel> {
-    let place = |held| match held {
-        Held::F32 => Some(0),
-        Held::F16 => Some(1),
-        Held::Bf16 => None,
-    };
-    let kernels = if side == 8 { &MATMUL_COOPERATIVE8 } else { &MATMUL_COOPERATIVE16 };
-    Some(&kernels[place(held[0])?][place(held[1])?])
+/// The convolution `tiled`, or gradient of a weight, by matrices of `side` × `side`; with `half` its image is in `f16`.
+fn cooperating(tiled: &Kernel, side: u32, half: bool) -> Kernel {
+    let name = tiled.name.replacen("tiled64", &format!("cooperative{side}"), 1);
+    let kernel = tiled.clone().in_module(name, "cooperative/main");
+    let kernel = if side == 8 { kernel.with("SIDE8") } else { kernel };
+    let kernel = if half { kernel.with("IMAGE_COOPERATIVE").suffixed("f16") } else { kernel };
+    Kernel { workgroup: 256, variants: if kernel.is("NORMED") { NORMED } else { CONVOLUTIONS }, ..kernel }
 }
 
-/// For matrices of 8 × 8, by whether A, and whether B, is in 16 bits.
-pub static MATMUL_COOPERATIVE8: [[Kernel; 2]; 2] = cooperative!("matmul_cooperative8", SIDE8);
-/// The same for matrices of 16 × 16.
-pub static MATMUL_COOPERATIVE16: [[Kernel; 2]; 2] = cooperative!("matmul_cooperative16", SIDE16);
+/// Subgroups of a workgroup, two of them along M, with the matrices of sums that each holds.
+#[derive(Clone, Copy)]
+pub struct Block {
+    /// Its name, for [`Limits::product`] and for reports.
+    pub name: &'static str,
+    groups_n: u32,
+    rows: u32,
+    columns: u32,
+}
 
-pub(super) static KERNELS: [&Kernel; 8] = [
-    &MATMUL_COOPERATIVE8[0][0],
-    &MATMUL_COOPERATIVE8[0][1],
-    &MATMUL_COOPERATIVE8[1][0],
-    &MATMUL_COOPERATIVE8[1][1],
-    &MATMUL_COOPERATIVE16[0][0],
-    &MATMUL_COOPERATIVE16[0][1],
-    &MATMUL_COOPERATIVE16[1][0],
-    &MATMUL_COOPERATIVE16[1][1],
+/// Every block, the preferred one for large results first, the one for small results last.
+pub static BLOCKS: [Block; 3] = [
+    Block { name: "cooperative", groups_n: 4, rows: 4, columns: 2 },
+    // As large, with half the subgroups: they read less of workgroup memory, and there are fewer to wait for each other's loads.
+    Block { name: "cooperative_wide", groups_n: 2, rows: 4, columns: 4 },
+    Block { name: "cooperative_small", groups_n: 2, rows: 2, columns: 2 },
 ];
+
+/// Large blocks that are enough to keep an adapter busy.
+const ENOUGH: u64 = 128;
+
+/// Threads that every adapter allows in a workgroup.
+const THREADS: u32 = 256;
+
+impl Block {
+    /// The block of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        BLOCKS.iter().find(|block| block.name == name)
+    }
+
+    /// Whether an adapter's matrices can be used in such blocks.
+    pub fn runs_on(&self, limits: &Limits) -> bool {
+        limits.cooperative.is_some_and(|matrices| self.of(matrices).is_some())
+    }
+
+    /// The same with fewer subgroups if they have many lanes; `None` if a thread would bring more than eight fours of a tile
+    /// of 32 steps, or less than one.
+    fn of(self, Cooperative { side, lanes }: Cooperative) -> Option<Self> {
+        let block = Self { groups_n: self.groups_n.min(THREADS / (2 * lanes)), ..self };
+        let (threads, (m, n)) = (u64::from(2 * block.groups_n * lanes), block.tile(side));
+        (block.groups_n > 0 && m.max(n) <= threads && threads <= 8 * m.min(n)).then_some(block)
+    }
+
+    /// Rows and columns of the result.
+    fn tile(&self, side: u32) -> (u64, u64) {
+        (u64::from(2 * self.rows * side), u64::from(self.groups_n * self.columns * side))
+    }
+
+    /// Elements of all blocks of a result.
+    fn padded(&self, side: u32, Sizes { m, n, .. }: Sizes) -> u64 {
+        let tile = self.tile(side);
+        m.next_multiple_of(tile.0) * n.next_multiple_of(tile.1)
+    }
+
+    fn constants(&self, Cooperative { lanes, .. }: Cooperative) -> Vec<(&'static str, f64)> {
+        vec![
+            ("LANES", f64::from(lanes)),
+            ("GROUPS_N", f64::from(self.groups_n)),
+            ("ROWS", f64::from(self.rows)),
+            ("COLUMNS", f64::from(self.columns)),
+        ]
+    }
+
+    fn blocks(&self, side: u32, Sizes { batch, m, n, .. }: Sizes) -> u64 {
+        let tile = self.tile(side);
+        m.div_ceil(tile.0) * n.div_ceil(tile.1) * batch
+    }
+}
+
+/// How a product is computed.
+pub(super) struct Choice {
+    pub(super) kernel: Kernel,
+    pub(super) tile: (u64, u64),
+    pub(super) constants: Vec<(&'static str, f64)>,
+}
+
+/// The kernel for a product; `None` without matrices, where the limits name another way, for operands that `f16` cannot hold,
+/// and for results that are lower or narrower than a matrix, which would be mostly zeros.
+pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<Choice> {
+    if case.apart {
+        return None;
+    }
+    let (matrices, block) = blocks(case.sizes, limits, |_, _| true)?;
+    let Sizes { m, n, k, .. } = case.sizes;
+    let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
+    let fours = lines.map(|line| flag(line.is_multiple_of(4)));
+    let told = [
+        ("TRANSPOSE_A", flag(case.ta)),
+        ("TRANSPOSE_B", flag(case.tb)),
+        ("FOURS_A", fours[0]),
+        ("FOURS_B", fours[1]),
+    ];
+    Some(Choice {
+        kernel: product(matrices.side, types)?,
+        tile: block.tile(matrices.side),
+        constants: block.constants(matrices).into_iter().chain(told).collect(),
+    })
+}
+
+/// The kernel for a convolution of an image of this type, or for the gradient of its weight, that `tiled` would compute in
+/// tiles: one product of these sizes for each group. `None` as for products, where the inner dimension is shorter than a
+/// matrix, and where products alone proved faster.
+pub(super) fn convolution(tiled: &Kernel, image: DType, sizes: Sizes, limits: &Limits) -> Option<Choice> {
+    let half = match image {
+        DType::F32 => false,
+        DType::F16 => true,
+        DType::BF16 | DType::U32 => return None,
+    };
+    // Networks have few channels where they have many pixels: an empty half of a block takes as long as a full one.
+    let filled = |large: &Block, Cooperative { side, .. }| {
+        let small = BLOCKS[BLOCKS.len() - 1];
+        2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
+    };
+    let (matrices, block) = blocks(sizes, limits, filled)?;
+    (limits.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
+        kernel: cooperating(tiled, matrices.side, half),
+        tile: block.tile(matrices.side),
+        constants: block.constants(matrices),
+    })
+}
+
+/// The matrices, and the block for results of these sizes; `large` says whether large ones may be used.
+fn blocks(
+    sizes: Sizes,
+    limits: &Limits,
+    large: impl Fn(&Block, Cooperative) -> bool,
+) -> Option<(Cooperative, Block)> {
+    let matrices = limits.cooperative?;
+    let side = matrices.side;
+    let otherwise = limits.product.is_some_and(|name| Block::named(name).is_none());
+    if otherwise || sizes.m.min(sizes.n) < u64::from(side) {
+        return None;
+    }
+    let enough = |block: &Block| block.blocks(side, sizes) >= ENOUGH && large(block, matrices);
+    let by_size = || BLOCKS[0].of(matrices).filter(enough).or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
+    let named = limits.product.and_then(Block::named).and_then(|block| block.of(matrices));
+    Some((matrices, named.or_else(by_size)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(limits: &Limits, [m, n, k]: [u64; 3], types: [DType; 2]) -> Option<(u64, u64)> {
+        let case = Case { sizes: Sizes { batch: 1, m, n, k }, ta: false, tb: false, apart: false };
+        choose(&case, types, limits).map(|choice| choice.tile)
+    }
+
+    #[test]
+    fn blocks_are_chosen_by_size_unless_named() {
+        let cooperative = Some(Cooperative { side: 16, lanes: 32 });
+        let limits = Limits { cooperative, ..Limits::default() };
+        let of = |sizes| chosen(&limits, sizes, [DType::F16; 2]);
+        assert_eq!(of([4096, 4096, 4096]), Some((128, 128)));
+        assert_eq!(of([512, 512, 4096]), Some((64, 64)), "too few large blocks");
+        assert_eq!(of([4096, 15, 4096]), None);
+        assert_eq!(chosen(&limits, [4096; 3], [DType::F32, DType::BF16]), None);
+        for block in &BLOCKS {
+            assert!(block.runs_on(&limits) && !block.runs_on(&Limits::default()));
+            let named = Limits { product: Some(block.name), ..limits.clone() };
+            assert_eq!(chosen(&named, [64; 3], [DType::F32; 2]), Some(block.tile(16)));
+        }
+        let other = Limits { product: Some("tiled64"), ..limits.clone() };
+        assert_eq!(chosen(&other, [4096; 3], [DType::F16; 2]), None);
+    }
+
+    #[test]
+    fn convolutions_use_the_block_with_less_padding() {
+        let cooperative = Some(Cooperative { side: 16, lanes: 32 });
+        let limits = Limits { cooperative, ..Limits::default() };
+        let with = |limits: &Limits, image, [batch, m, n, k]: [u64; 4]| {
+            let choice = convolution(
+                &conv::TILED64.kernels(conv::Pass::Image)[0],
+                image,
+                Sizes { batch, m, n, k },
+                limits,
+            )
+            .map(|c| (c.kernel.name, c.tile));
+            choice.map(|(name, tile)| (name.into_owned(), tile))
+        };
+        let tile = |sizes| with(&limits, DType::F32, sizes).map(|(_, tile)| tile);
+        assert_eq!(
+            tile([1, 64, 1 << 16, 576]),
+            Some((64, 64)),
+            "half of a large block's rows would be empty"
+        );
+        assert_eq!(tile([1, 128, 1 << 16, 576]), Some((128, 128)));
+        assert_eq!(tile([1, 192, 1 << 16, 576]), Some((128, 128)), "a quarter");
+        assert_eq!(tile([1, 512, 512, 4608]), Some((64, 64)), "too few large blocks");
+        assert_eq!(tile([8, 512, 512, 4608]), Some((128, 128)), "groups make more");
+        for few in [[1, 15, 4096, 576], [1, 64, 15, 576], [1, 64, 4096, 15]] {
+            assert_eq!(tile(few), None, "matrices of mostly zeros: {few:?}");
+        }
+        let names =
+            [DType::F32, DType::F16].map(|image| with(&limits, image, [1, 64, 4096, 576]).expect("one").0);
+        assert_eq!(names, ["conv_cooperative16", "conv_cooperative16_f16"]);
+        assert_eq!(with(&limits, DType::BF16, [1, 64, 4096, 576]), None);
+        assert_eq!(with(&Limits::default(), DType::F32, [1, 64, 4096, 576]), None);
+        for block in &BLOCKS {
+            let named = Limits { product: Some(block.name), ..limits.clone() };
+            assert_eq!(with(&named, DType::F32, [1, 16, 16, 16]).map(|(_, tile)| tile), Some(block.tile(16)));
+        }
+        let named = Limits { product: Some("tiled64"), ..limits.clone() };
+        let slower = Limits { cooperative_convolutions: false, ..limits.clone() };
+        for other in [named, slower] {
+            assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);
+        }
+    }
+
+    #[test]
+    fn unsupported_blocks_are_not_offered() {
+        for (side, lanes) in [(8, 8), (8, 16), (8, 32), (8, 64), (16, 16), (16, 32), (16, 64)] {
+            let matrices = Cooperative { side, lanes };
+            assert!(BLOCKS[0].of(matrices).is_some() && BLOCKS[2].of(matrices).is_some(), "{matrices}");
+        }
+        assert!(BLOCKS[1].of(Cooperative { side: 8, lanes: 8 }).is_none());
+        assert!(BLOCKS[0].of(Cooperative { side: 16, lanes: 8 }).is_none());
+    }
+}

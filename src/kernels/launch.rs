@@ -1,12 +1,12 @@
 //! A dispatch as plain data: which kernel, on what memory, with which numbers.
 
-use super::table::Kernel;
+use super::Kernel;
 
 /// One dispatch. `M` says what memory is: operands while lowering, regions in a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch<M> {
     /// The kernel.
-    pub kernel: &'static Kernel,
+    pub kernel: Kernel,
     /// Values for its `override` constants.
     pub constants: Vec<(&'static str, f64)>,
     /// Memory for each of the kernel's slots, in their order.

@@ -1,40 +1,56 @@
-//! Kernels: the table of WGSL texts, launches as plain data, and (with a GPU) the pipelines made from them.
+//! Kernels by family. Each family has its variants, the lowering of its operations to launches, and the code that it generates;
+//! `shaders/FAMILY/` has its WGSL.
 
-mod generated;
+mod assemble;
+mod attention;
+pub mod conv;
+pub mod cooperative;
+mod elementwise;
+mod embedding;
+mod grid;
+mod kernel;
 mod launch;
-pub mod table;
+mod lower;
+pub mod matmul;
+mod movement;
+mod needs;
+mod norm;
+mod optimizer;
+mod pool;
+mod reduce;
+mod softmax;
 
-pub use generated::{Draft, Prelude, Stores, cooperating, in_long_words, of_half_image, reading, stores};
+pub use kernel::Kernel;
 pub use launch::{Launch, MAX_PARAMS};
-pub use table::{Held, Kernel};
+pub use lower::{Lowered, Operand, Site, in_place_inputs, lower};
+#[cfg(feature = "gpu")]
+pub(crate) use movement::fill_words;
 
-use crate::limits::AdapterClass;
-
-impl Kernel {
-    /// The complete WGSL text.
-    pub fn source(&self) -> String {
-        self.parts.join("\n")
-    }
-
-    /// The text as adapters of a class get it. On software adapters parameters are copied in front of everything: behind a branch
-    /// lavapipe reads them lane by lane, in a loop again in each turn. Kernels with barriers stay as they are: a compiler demands
-    /// that all threads come to a barrier, and does not know that a copy is the same for all of them. Of subgroup operations
-    /// naga demands nothing.
-    pub fn source_for(&self, class: AdapterClass) -> String {
-        let text = self.source();
-        if class.is_cpu() && !text.contains("Barrier();") { with_params_copied(&text) } else { text }
-    }
+/// Every kernel whose source is not generated, for tests: each in every element type and way to be run.
+pub fn all() -> Vec<Kernel> {
+    let families = [
+        attention::kernels(),
+        conv::kernels(),
+        cooperative::kernels(),
+        elementwise::kernels(),
+        embedding::kernels(),
+        matmul::kernels(),
+        movement::kernels(),
+        norm::kernels(),
+        optimizer::kernels(),
+        pool::kernels(),
+        reduce::kernels(),
+        softmax::kernels(),
+    ];
+    families.concat()
 }
 
-const PARAMS: &str = "var<uniform> p: Params;";
+/// Names of all modules in `shaders/`.
+pub fn modules() -> impl Iterator<Item = &'static str> {
+    assemble::MODULES.iter().map(|(name, _)| *name)
+}
 
-fn with_params_copied(text: &str) -> String {
-    let in_main = |at: usize| text[at..].find(") {").map(|open| at + open + 3);
-    let Some(body) = text.find("fn main(").and_then(in_main) else { return text.to_owned() };
-    let (head, body) = text.split_at(body);
-    if !head.contains(PARAMS) {
-        return text.to_owned();
-    }
-    let head = head.replace(PARAMS, "var<uniform> params: Params;\nvar<private> p: Params;");
-    format!("{head}\n    p = params;{body}")
+/// Each kernel, and the same over its first operand.
+fn and_in_place(kernels: &[Kernel]) -> Vec<Kernel> {
+    kernels.iter().flat_map(|kernel| [kernel.clone(), kernel.in_place()]).collect()
 }

@@ -6,20 +6,21 @@ use crate::error::Result;
 use crate::graph::{Attention, Init, Param, Params, Tensor};
 use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Module};
 
-/// Sizes of a BERT.
+/// Sizes of a BERT model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BertConfig {
-    /// Number of different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
-    /// Rows of the position table: the longest sequence.
+    /// Rows of the position table: the maximum sequence length.
     pub context: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Attention heads in a block; a divisor of `width`.
     pub heads: usize,
-    /// Elements of the vector that stands for a token.
+    /// Elements of a token's vector.
     pub width: usize,
-    /// Chance that an element of an embedding, of a block's result or of an attention weight becomes 0 while training.
+    /// Dropout probability in training, for elements of the embeddings, of the block results and for
+    /// attention weights.
     pub dropout: f64,
 }
 
@@ -27,15 +28,16 @@ impl BertConfig {
     /// BERT base, uncased: 109,482,240 parameters with the pooler.
     pub const BASE: Self =
         Self { vocabulary: 30_522, context: 512, layers: 12, heads: 12, width: 768, dropout: 0.1 };
-    /// Kinds of tokens: of the first sentence and of the second.
+    /// Number of token types: first and second sentence.
     pub const TYPES: usize = 2;
 }
 
-/// BERT's encoder with its pooler. Sequences fill their batch: there is no mask for padding.
+/// BERT's encoder with its pooler. All sequences of a batch have full length: there is no padding mask.
 ///
-/// As a [`Sequence`] it says one token for a whole sequence, whose embedding is the output weight, so that the task adds
-/// no parameters: classification by label words (Schick & Schütze 2021). A second input `types`, `u32 [b, s]`, holds the
-/// kinds of tokens. For another task, put layers behind [`Bert::hidden`] or [`Bert::pooled`].
+/// As a [`Sequence`] it predicts one token for a whole sequence: classification by label words (Schick &
+/// Schütze 2021). The output weights are the token embeddings, so the task adds no parameters. A second input
+/// `types`, `u32 [b, s]`, holds the token types. For another task, add layers after [`Bert::hidden`] or
+/// [`Bert::pooled`].
 #[derive(Clone, Debug)]
 pub struct Bert {
     config: BertConfig,
@@ -57,11 +59,11 @@ struct Block {
 }
 
 impl Bert {
-    /// Registers `bert.embeddings.word_embeddings.weight` and so on at the path of `params`: Hugging Face's names, but for
-    /// `attention.self.qkv`, which holds queries, keys and values as one layer.
+    /// Registers `bert.embeddings.word_embeddings.weight` and so on at the path of `params`. The names are
+    /// those of Hugging Face, except `attention.self.qkv`, which holds queries, keys and values as one layer.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) for heads that do not divide the width.
+    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &BertConfig) -> Result<Self> {
         let params = params.scope("bert");
         let embeddings = params.scope("embeddings");
@@ -77,7 +79,7 @@ impl Bert {
         Ok(Self { config: *config, tokens, positions, types, norm, blocks, pooler })
     }
 
-    /// A vector for each token: `ids` and `types`, `u32 [b, s]` → `[b, s, width]`.
+    /// Computes a vector for each token: `ids` and `types`, `u32 [b, s]` → `[b, s, width]`.
     #[track_caller]
     pub fn hidden(&self, ids: &Tensor, types: &Tensor) -> Tensor {
         let (s, context) = (ids.dim(1), self.config.context);
@@ -91,7 +93,7 @@ impl Bert {
         self.blocks.iter().fold(x, |x, block| x.apply(block))
     }
 
-    /// A vector for each sequence, from its first token: `[b, width]`.
+    /// Computes a vector for each sequence, from its first token: `[b, width]`.
     #[track_caller]
     pub fn pooled(&self, ids: &Tensor, types: &Tensor) -> Tensor {
         let hidden = self.hidden(ids, types);

@@ -1,4 +1,4 @@
-//! DenseNet (Huang et al. 2017), layers named and shaped as torchvision's.
+//! DenseNet (Huang et al. 2017), with layers named and shaped as in torchvision.
 
 use crate::graph::{Params, Tensor, Window};
 use crate::nn::{BatchNorm2d, Conv2d, Linear, Module};
@@ -19,7 +19,7 @@ struct NormConv {
     conv: Conv2d,
 }
 
-/// A bottleneck that adds channels to all that came before.
+/// A bottleneck. Its result is concatenated to all earlier channels of the block.
 struct Dense {
     first: NormConv,
     second: NormConv,

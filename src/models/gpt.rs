@@ -1,5 +1,5 @@
-//! GPT-2 (Radford et al. 2019): names and layouts of parameters are those of Hugging Face's `GPT2LMHeadModel`, so that
-//! weights go both ways.
+//! GPT-2 (Radford et al. 2019): names and layouts of parameters are those of Hugging Face's
+//! `GPT2LMHeadModel`, so that weights can be exchanged in both directions.
 
 use super::sequence::{Sequence, too_long};
 use super::transformer::{Heads, STD, residual_std, token_loss};
@@ -7,25 +7,26 @@ use crate::error::Result;
 use crate::graph::{Attention, Init, Param, Params, Tensor};
 use crate::nn::{Dropout, Embedding, LayerNorm, Module};
 
-/// Sizes of a GPT.
+/// Sizes of a GPT model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GptConfig {
-    /// Number of different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
-    /// Rows of the position table: the longest sequence.
+    /// Rows of the position table: the maximum sequence length.
     pub context: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Attention heads in a block; a divisor of `width`.
     pub heads: usize,
-    /// Elements of the vector that stands for a token.
+    /// Elements of a token's vector.
     pub width: usize,
-    /// Chance that an element of an embedding, of a block's result or of an attention weight becomes 0 while training.
+    /// Dropout probability in training, for elements of the embeddings, of the block results and for
+    /// attention weights.
     pub dropout: f64,
 }
 
 impl GptConfig {
-    /// About a million parameters, over bytes.
+    /// About a million parameters, with bytes as tokens.
     pub const NANO: Self =
         Self { vocabulary: 256, context: 256, layers: 5, heads: 4, width: 128, dropout: 0.0 };
     /// GPT-2 as published: 124,439,808 parameters.
@@ -35,7 +36,8 @@ impl GptConfig {
     pub const GPT2_MEDIUM: Self = Self { layers: 24, heads: 16, width: 1024, ..Self::GPT2 };
 }
 
-/// A GPT: token and position embeddings, pre-norm blocks, a last norm, and output weights that are the token embeddings.
+/// A GPT model: token and position embeddings, pre-norm blocks, a final norm, and output weights tied to the
+/// token embeddings.
 #[derive(Clone, Debug)]
 pub struct Gpt {
     config: GptConfig,
@@ -49,7 +51,7 @@ impl Gpt {
     /// Registers `transformer.wte.weight` and so on at the path of `params`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) for heads that do not divide the width.
+    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let params = params.scope("transformer");
         let wide = Init::Normal(STD);
@@ -61,13 +63,13 @@ impl Gpt {
         Ok(Self { config: *config, tokens, positions, blocks, norm })
     }
 
-    /// Its sizes.
+    /// Returns the sizes.
     pub fn config(&self) -> &GptConfig {
         &self.config
     }
 
-    /// What the output weights are applied to: `ids [b, s]` → `[b, s, width]`. A sequence longer than the position table
-    /// is a mistake that the trace reports.
+    /// Computes the input of the output layer: `ids [b, s]` → `[b, s, width]`. The trace reports a sequence
+    /// longer than the position table as a mistake.
     #[track_caller]
     pub fn hidden(&self, ids: &Tensor) -> Tensor {
         let trace = ids.trace().clone();
@@ -85,9 +87,9 @@ impl Gpt {
         x.apply(&self.norm)
     }
 
-    /// What Hugging Face's files call a parameter, as this model calls it: with or without the leading `transformer.`;
-    /// `lm_head.weight` is the token embedding; the masks that older files hold are not needed (`None`). For
-    /// `Session::load_named`.
+    /// Maps the name of a parameter in Hugging Face's files, with or without the leading `transformer.`, to
+    /// the name in this model. `lm_head.weight` is the token embedding. The masks in older files are not
+    /// needed (`None`). For `Session::load_named`.
     pub fn hugging_face_name(name: &str) -> Option<String> {
         if name == "lm_head.weight" {
             return Some("transformer.wte.weight".to_owned());
@@ -130,7 +132,7 @@ impl GptBlock {
     /// Registers `ln_1.weight` and so on at the path of `params`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) for heads that do not divide the width.
+    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let GptConfig { heads, width, dropout, layers, .. } = *config;
         let attention = Attention { causal: true, scale: None, dropout };
@@ -138,7 +140,7 @@ impl GptBlock {
         heads.check(width)?;
         let norm = |name| LayerNorm::new(&params.scope(name), width);
         let layer = |name, inputs, outputs, std| Conv1D::new(&params.scope(name), inputs, outputs, std);
-        // Both halves of every block add to the stream.
+        // Both halves of every block add to the residual stream.
         let adds = residual_std(2 * layers);
         let first = norm("ln_1");
         let attention =
@@ -163,7 +165,7 @@ impl Module for GptBlock {
     }
 }
 
-/// `y = x W + b`, the weight being `[in, out]`: `transformers.pytorch_utils.Conv1D`.
+/// `y = x W + b` with weight `[in, out]`: `transformers.pytorch_utils.Conv1D`.
 #[derive(Clone, Debug)]
 struct Conv1D {
     path: String,

@@ -1,4 +1,5 @@
-//! Llama (Touvron et al. 2023): RMS norms, rotary position embedding, SwiGLU, grouped queries, no biases.
+//! Llama (Touvron et al. 2023): RMS norms, rotary position embedding, SwiGLU, grouped-query attention, no
+//! biases.
 
 use super::sequence::Sequence;
 use super::transformer::{Heads, STD, residual_std, token_loss};
@@ -6,10 +7,10 @@ use crate::error::Result;
 use crate::graph::{Attention, Params, Tensor};
 use crate::nn::{Embedding, Linear, Module, RmsNorm};
 
-/// Sizes of a Llama.
+/// Sizes of a Llama model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LlamaConfig {
-    /// Number of different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
     /// Number of blocks.
     pub layers: usize,
@@ -17,9 +18,9 @@ pub struct LlamaConfig {
     pub heads: usize,
     /// Heads of keys and values; a divisor of `heads`.
     pub kv_heads: usize,
-    /// Elements of the vector that stands for a token.
+    /// Elements of a token's vector.
     pub width: usize,
-    /// Elements between the two layers of a block's perceptron.
+    /// Hidden width of a block's perceptron.
     pub hidden: usize,
     /// Base of the rotary position embedding.
     pub base: f32,
@@ -28,8 +29,8 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// The sizes of `stories15M` (Karpathy's llama2.c), but for its keys and values, which three queries share: 14,528,160
-    /// parameters, the output weights being the token embeddings.
+    /// The sizes of `stories15M` (Karpathy's llama2.c), except that three query heads share each key and
+    /// value head: 14,528,160 parameters, with output weights tied to the token embeddings.
     pub const TINY: Self = Self {
         vocabulary: 32_000,
         layers: 6,
@@ -40,11 +41,11 @@ impl LlamaConfig {
         base: 10_000.0,
         eps: 1e-5,
     };
-    /// Tokens in a sequence of `stories15M`. There is no position table: any length will do.
+    /// Tokens in a sequence of `stories15M`. There is no position table, so any length works.
     pub const TINY_CONTEXT: usize = 256;
 }
 
-/// A Llama whose output weights are its token embeddings.
+/// A Llama model with output weights tied to the token embeddings.
 #[derive(Clone, Debug)]
 pub struct Llama {
     tokens: Embedding,
@@ -63,11 +64,12 @@ struct Block {
 }
 
 impl Llama {
-    /// Registers `tok_embeddings.weight` and so on at the path of `params`; queries, keys and values are one layer,
-    /// `attention.wqkv`.
+    /// Registers `tok_embeddings.weight` and so on at the path of `params`; queries, keys and values are one
+    /// layer, `attention.wqkv`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) for heads that do not divide what they should.
+    /// [`Error::Option`](crate::Error::Option) if `heads` does not divide `width`, if `kv_heads` does not
+    /// divide `heads`, or if the head size is odd.
     pub fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
         let tokens =
             Embedding::with_std(&params.scope("tok_embeddings"), config.vocabulary, config.width, STD);

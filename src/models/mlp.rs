@@ -10,7 +10,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Layers `fc1`, `fc2`, … from each size to the next.
+    /// Registers layers `fc1`, `fc2`, … from each size to the next.
     pub fn new(params: &Params, sizes: &[usize]) -> Self {
         let layer = |(i, pair): (usize, &[usize])| {
             Linear::new(&params.scope(format!("fc{}", i + 1)), pair[0], pair[1])

@@ -1,4 +1,4 @@
-//! MobileNetV2 (Sandler et al. 2018), layers named and shaped as torchvision's.
+//! MobileNetV2 (Sandler et al. 2018), with layers named and shaped as in torchvision.
 
 use super::resnet::ConvNorm;
 use crate::graph::{Params, Tensor, Window};
@@ -12,7 +12,7 @@ pub(super) struct MobileNetV2 {
     classifier: Linear,
 }
 
-/// Expand, filter each channel, project; with a way around where shapes allow.
+/// Inverted residual: expansion, depthwise convolution, projection; with a shortcut if the shapes allow it.
 struct Inverted {
     expand: Option<ConvNorm>,
     depthwise: ConvNorm,

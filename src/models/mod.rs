@@ -1,4 +1,4 @@
-//! Networks that can be planned and trained by name.
+//! Networks by name, to plan and to train.
 
 mod bert;
 mod densenet;
@@ -26,15 +26,15 @@ use crate::graph::{Params, Tensor, Trace};
 use crate::nn::Module;
 use crate::shape::Shape;
 
-/// A network with what a batch for it looks like: numbers, or token ids; and class indices as targets.
+/// A network and the layout of its batches: numbers or token ids as inputs, class indices as targets.
 pub struct Model {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Numbers or tokens in one input.
+    /// Number of elements or tokens in one input.
     pub inputs: usize,
     /// Number of classes; the vocabulary of a model over tokens.
     pub classes: usize,
-    /// Number of labels of one input: one, one for each pixel, or one for each token.
+    /// Number of labels of one input: one in all, one for each pixel, or one for each token.
     pub labels: usize,
     params: Params,
     network: Network,
@@ -47,14 +47,14 @@ enum Network {
     Tokens(Box<dyn Sequence>),
 }
 
-/// What can be changed about a model.
+/// Options of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelOptions {
     /// Rows and columns of the image; `None` for the size in the model's paper.
     pub image: Option<[usize; 2]>,
-    /// Number of classes; `None` for that of the model's paper.
+    /// Number of classes; `None` for that in the model's paper.
     pub classes: Option<usize>,
-    /// Tokens in a sequence, and rows of a learned position table; `None` for those of the model's paper.
+    /// Tokens in a sequence, and rows of a learned position table; `None` for those in the model's paper.
     pub seq: Option<usize>,
 }
 
@@ -90,16 +90,16 @@ impl Model {
         "bert-base",
     ];
 
-    /// A network by name, with parameters that start from `seed`.
+    /// Builds a network by name, with parameters initialized from `seed`.
     ///
     /// - `mlp`: 784-512-512-10 with ReLU.
     /// - `digits`: 64-128-64-10 with ReLU, the network of `examples/digits`.
     /// - `cnn`: two convolutions and a linear layer on 1×28×28; `lenet`: LeNet-5.
     /// - `resnet18`, `resnet50`, `vgg16`, `mobilenet-v2`, `densenet121` on 3×224×224: torchvision's.
     /// - `unet`: two classes for each pixel of 3×416×608.
-    /// - `gpt-nano`, `gpt2`, `gpt2-medium`, `llama-tiny`: the next token for each token; see [`GptConfig`] and
-    ///   [`LlamaConfig`].
-    /// - `bert-base`: a token for each sequence; see [`Bert`].
+    /// - `gpt-nano`, `gpt2`, `gpt2-medium`, `llama-tiny`: predict the next token for each token; see
+    ///   [`GptConfig`] and [`LlamaConfig`].
+    /// - `bert-base`: predicts a token for each sequence; see [`Bert`].
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
@@ -107,10 +107,11 @@ impl Model {
         Self::with_options(name, seed, &ModelOptions::default())
     }
 
-    /// [`Model::named`] for inputs of another size or other classes.
+    /// Does what [`Model::named`] does, with other input sizes or numbers of classes.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the known names; [`Error::Option`] for an option that the model does not have, or one of 0.
+    /// [`Error::Unknown`] with the known names; [`Error::Option`] for an option that the model does not have,
+    /// or an option of 0.
     pub fn with_options(name: &str, seed: u64, options: &ModelOptions) -> Result<Self> {
         let ModelOptions { image, classes, seq } = *options;
         if classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
@@ -168,12 +169,12 @@ impl Model {
         Ok(Self { name, inputs: sizes[0], classes, labels: 1, params, network })
     }
 
-    /// The parameters, on the host.
+    /// Returns the parameters, on the host.
     pub fn params(&self) -> &Params {
         &self.params
     }
 
-    /// The shape of a batch of inputs: `[batch]` and that of one input.
+    /// Returns the shape of a batch of inputs: `[batch]` followed by the shape of one input.
     pub fn input_shape(&self, batch: usize) -> Shape {
         let dims = match &self.network {
             Network::Numbers(sample, _) => [&[batch], &sample[..]].concat(),
@@ -182,8 +183,8 @@ impl Model {
         Shape::try_new(&dims).expect("at most four dimensions")
     }
 
-    /// Logits `[.., classes]`, a row for each label, of an input of [`Model::input_shape`]; numbers may also come as
-    /// `[batch, inputs]`.
+    /// Computes logits `[.., classes]`, a row for each label, of an input of [`Model::input_shape`]. Numbers
+    /// may also have shape `[batch, inputs]`.
     pub fn logits(&self, x: &Tensor) -> Tensor {
         match &self.network {
             Network::Numbers(_, network) => network.forward(&x.reshape(self.input_shape(x.dim(0)))),
@@ -191,8 +192,8 @@ impl Model {
         }
     }
 
-    /// The loss of a batch: inputs `x` of [`Model::input_shape`], `f32` or token ids, and labels `y [batch · labels]`;
-    /// cross-entropy.
+    /// Computes the loss of a batch, cross-entropy: declares inputs `x` of [`Model::input_shape`], `f32` or
+    /// token ids, and labels `y [batch · labels]`.
     pub fn loss(&self, trace: &Trace, batch: usize) -> Tensor {
         let x = self.input(trace, batch);
         let y = trace.labels("y", [batch * self.labels], self.classes as u32);
@@ -202,7 +203,7 @@ impl Model {
         }
     }
 
-    /// Tokens in a sequence; `None` for a model over numbers.
+    /// Returns the number of tokens in a sequence; `None` for a model over numbers.
     pub fn seq(&self) -> Option<usize> {
         matches!(self.network, Network::Tokens(_)).then_some(self.inputs)
     }
@@ -214,7 +215,7 @@ impl Model {
         }
     }
 
-    /// A training step for `batch` samples.
+    /// Traces a training step for `batch` samples.
     ///
     /// # Errors
     /// [`Error::Option`] for a batch of 0.
@@ -223,7 +224,7 @@ impl Model {
         TrainStep::trace(&self.params, |trace| self.loss(trace, batch))
     }
 
-    /// A forward pass for `batch` samples: input `x`, output `logits`.
+    /// Traces a forward pass for `batch` samples: input `x`, output `logits`.
     ///
     /// # Errors
     /// [`Error::Option`] for a batch of 0.

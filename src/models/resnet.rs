@@ -1,4 +1,4 @@
-//! Residual networks (He et al. 2016), layers named and shaped as torchvision's.
+//! Residual networks (He et al. 2016), with layers named and shaped as in torchvision.
 
 use crate::graph::{Params, Tensor, Window};
 use crate::nn::{BatchNorm2d, Conv2d, Linear, Module};
@@ -30,7 +30,7 @@ impl Module for ConvNorm {
     }
 }
 
-/// Convolutions with ReLU between them, and a way around.
+/// Convolutions with ReLU between them, and a shortcut.
 struct Block {
     convs: Vec<ConvNorm>,
     around: Option<ConvNorm>,
@@ -39,7 +39,7 @@ struct Block {
 /// A residual network.
 pub struct ResNet {
     stem: ConvNorm,
-    /// The stem halves the image twice, as for photographs; else it keeps its size.
+    /// Whether the stem halves the image twice, as for photographs; else it keeps the image's size.
     halving: bool,
     blocks: Vec<Block>,
     fc: Linear,
@@ -70,8 +70,8 @@ impl ResNet {
         Self::with_stages(params, stem, true, &[(64, 3), (128, 4), (256, 6), (512, 3)], true, classes)
     }
 
-    /// For small images: a 3×3 stem, then basic blocks; `stages` are widths and numbers of blocks, each but the first
-    /// halving the image.
+    /// For small images: a 3×3 stem, then basic blocks. `stages` are widths and numbers of blocks; each stage
+    /// but the first halves the image.
     pub fn small(params: &Params, channels: usize, stages: &[(usize, usize)], classes: usize) -> Self {
         let width = stages.first().map_or(channels, |stage| stage.0);
         let window = Window::square(3).padding(1);

@@ -8,17 +8,18 @@ use crate::graph::{Params, Tensor};
 
 /// A network over sequences of token ids.
 pub trait Sequence {
-    /// Logits `[.., vocabulary]` of `ids`, `u32 [b, s]`.
+    /// Computes the logits `[.., vocabulary]` of `ids`, `u32 [b, s]`.
     fn logits(&self, ids: &Tensor) -> Tensor;
 
-    /// The mean cross-entropy with `labels`, one for each row of logits. Logits need not be in memory together.
+    /// Computes the mean cross-entropy with `labels`, one for each row of logits. Not all logits need to be
+    /// in memory at once.
     fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor;
 }
 
 /// The names that [`named`] knows.
 pub(super) const NAMES: [&str; 5] = ["gpt-nano", "gpt2", "gpt2-medium", "llama-tiny", "bert-base"];
 
-/// A network with what a batch for it looks like.
+/// A network and the layout of its batches.
 pub(super) struct Named {
     pub name: &'static str,
     /// Tokens in a sequence.
@@ -29,7 +30,8 @@ pub(super) struct Named {
     pub network: Box<dyn Sequence>,
 }
 
-/// A network by name, for sequences of `seq` tokens or as many as in its paper; `None` for a name of none.
+/// Builds a network by name, for sequences of `seq` tokens, or of as many as in its paper; `None` for an
+/// unknown name.
 pub(super) fn named(name: &str, params: &Params, seq: Option<usize>) -> Result<Option<Named>> {
     let Some(&name) = NAMES.iter().find(|known| **known == name) else { return Ok(None) };
     let gpt = |config: GptConfig| -> Result<Named> {
@@ -54,7 +56,7 @@ pub(super) fn named(name: &str, params: &Params, seq: Option<usize>) -> Result<O
     }))
 }
 
-/// Stands for the hidden vectors of sequences that the position table does not reach.
+/// Reports sequences longer than the position table, and returns a placeholder for their hidden vectors.
 #[track_caller]
 pub(super) fn too_long(ids: &Tensor, context: usize, width: usize) -> Tensor {
     let (b, s) = (ids.dim(0), ids.dim(1));

@@ -28,7 +28,8 @@ impl Module for Cnn {
     }
 }
 
-/// LeNet-5 (LeCun et al. 1998) with plain average pooling and a linear last layer: 61,706 parameters on 28×28.
+/// LeNet-5 (LeCun et al. 1998) with plain average pooling and a linear last layer: 61,706 parameters on
+/// 28×28.
 pub(super) struct LeNet {
     conv1: Conv2d,
     conv2: Conv2d,

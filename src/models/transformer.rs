@@ -1,10 +1,10 @@
-//! What the transformers have in common.
+//! Common parts of the transformers.
 
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Tensor};
 use crate::nn::Module;
 
-/// How the heads of a layer look at each other.
+/// Attention heads of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     /// Number of query heads.
@@ -18,7 +18,8 @@ pub(super) struct Heads {
 
 impl Heads {
     /// # Errors
-    /// [`Error::Option`] for heads that do not divide what they should.
+    /// [`Error::Option`] if `queries` does not divide the width or `pairs` does not divide `queries`, or if
+    /// rotary position embedding is used with heads of odd size.
     pub(super) fn check(&self, width: usize) -> Result<()> {
         let Self { queries, pairs, .. } = *self;
         if queries == 0 || pairs == 0 || !width.is_multiple_of(queries) || !queries.is_multiple_of(pairs) {
@@ -36,12 +37,14 @@ impl Heads {
         Ok(())
     }
 
-    /// Results of the linear layer in front: queries, keys and values of all heads, for a model this wide.
+    /// Returns the output width of the linear layer that computes queries, keys and values of all heads, for
+    /// a model of this width.
     pub(super) fn packed(&self, width: usize) -> usize {
         (self.queries + 2 * self.pairs) * (width / self.queries)
     }
 
-    /// `x [b, s, d] → [b, s, d]`: the first layer makes queries, keys and values, the second mixes the heads' results.
+    /// `x [b, s, d] → [b, s, d]`: the first layer computes queries, keys and values, the second combines the
+    /// heads' results.
     #[track_caller]
     pub(super) fn attend(&self, x: &Tensor, layers: [&impl Module; 2]) -> Tensor {
         let (b, s) = (x.dim(0), x.dim(1));
@@ -57,12 +60,13 @@ impl Heads {
     }
 }
 
-/// Most bytes of logits alive at once. Each chunk of a loss makes a gradient of the whole output weight, so that fewer
-/// chunks move less memory; this many bytes are less than what the backward pass of a layer needs in any case, and every
-/// adapter can bind them.
+/// Maximum bytes of logits alive at once. Each chunk of a loss computes a gradient of the whole output
+/// weight, so fewer chunks move less memory. This size is below what the backward pass of a layer needs
+/// anyway, and every adapter can bind it.
 const CHUNK_BYTES: usize = 64 << 20;
 
-/// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, the logits being `hidden · weightᵀ`, `weight [v, d]`.
+/// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
+/// `weight [v, d]`.
 #[track_caller]
 pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
     let rows = labels.shape().numel() as usize;
@@ -75,11 +79,11 @@ pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> T
     )
 }
 
-/// Standard deviation of weights at the start (Radford et al. 2019, Devlin et al. 2018).
+/// Initial standard deviation of weights (Radford et al. 2019, Devlin et al. 2018).
 pub(super) const STD: f32 = 0.02;
 
-/// The same for a layer whose result is added to the residual stream, `adding` of them: the sum starts no wider than one
-/// of them would be.
+/// Returns the initial standard deviation for a layer that adds to the residual stream, out of `adding` such
+/// layers. Their sum then starts with the variance of a single layer with [`STD`].
 pub(super) fn residual_std(adding: usize) -> f32 {
     STD / (adding.max(1) as f32).sqrt()
 }

@@ -1,9 +1,9 @@
-//! U-Net (Ronneberger et al. 2015) with padded convolutions and batch norm, as memory papers measure it.
+//! U-Net (Ronneberger et al. 2015) with padded convolutions and batch norm, the variant in memory papers.
 
 use crate::graph::{Params, Tensor, Window};
 use crate::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Module};
 
-/// Classes for each pixel.
+/// A U-Net that classifies each pixel.
 pub(super) struct UNet {
     down: Vec<Double>,
     up: Vec<(ConvTranspose2d, Double)>,

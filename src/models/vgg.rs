@@ -1,4 +1,4 @@
-//! VGG (Simonyan & Zisserman 2015), layers named and shaped as torchvision's.
+//! VGG (Simonyan & Zisserman 2015), with layers named and shaped as in torchvision.
 
 use crate::graph::{Params, Tensor, Window};
 use crate::nn::{Conv2d, Linear, Module};

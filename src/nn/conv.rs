@@ -3,8 +3,8 @@
 use super::Module;
 use crate::graph::{Init, Param, Params, Tensor, Window};
 
-/// `torch.nn.Conv2d`: `weight [out, in / groups, kh, kw]`, `bias [out]`, uniform in ±1/√(in / groups · kh · kw) at the
-/// start.
+/// `torch.nn.Conv2d`: `weight [out, in / groups, kh, kw]`, `bias [out]`, initialized uniform in
+/// `±1/√(in / groups · kh · kw)`.
 #[derive(Clone, Debug)]
 pub struct Conv2d {
     path: String,
@@ -25,13 +25,14 @@ impl Conv2d {
         Self { bias: Some(bias), ..layer }
     }
 
-    /// Registers `weight` alone, as it is wanted in front of a batch norm.
+    /// Registers only `weight`, for a convolution before a batch norm.
     #[track_caller]
     pub fn without_bias(params: &Params, inputs: usize, outputs: usize, window: Window) -> Self {
         Self::grouped(params, inputs, outputs, window, 1)
     }
 
-    /// Registers `weight` alone; channels are divided into groups. With as many groups as channels: depthwise.
+    /// Registers only `weight`; channels are divided into groups. As many groups as channels make a depthwise
+    /// convolution.
     #[track_caller]
     pub fn grouped(params: &Params, inputs: usize, outputs: usize, window: Window, groups: usize) -> Self {
         let per_group = inputs / groups.max(1);
@@ -54,12 +55,13 @@ impl Module for Conv2d {
     }
 }
 
-/// `torch.nn.ConvTranspose2d`: `weight [in, out, kh, kw]`, `bias [out]`, uniform in ±1/√(out · kh · kw) at the start.
+/// `torch.nn.ConvTranspose2d`: `weight [in, out, kh, kw]`, `bias [out]`, initialized uniform in
+/// `±1/√(out · kh · kw)`.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose2d {
     path: String,
     window: Window,
-    /// Rows and columns that the result has in addition (PyTorch's `output_padding`).
+    /// Additional rows and columns of the result (PyTorch's `output_padding`).
     pub extra: [usize; 2],
     /// `[in, out, kh, kw]`
     pub weight: Param,

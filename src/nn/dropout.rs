@@ -3,10 +3,11 @@
 use super::Module;
 use crate::graph::Tensor;
 
-/// Zeroes elements with chance `p` while training (Srivastava et al. 2014): `torch.nn.Dropout`. Keeps no mask.
+/// Zeroes elements with probability `p` during training (Srivastava et al. 2014): `torch.nn.Dropout`. Saves
+/// no mask.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
-    /// Chance that an element becomes 0; at least 0 and below 1.
+    /// Probability that an element becomes 0; at least 0 and below 1.
     pub p: f64,
 }
 

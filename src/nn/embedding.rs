@@ -12,13 +12,13 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Registers `weight` at the path of `params`; it starts as N(0, 1), as PyTorch's.
+    /// Registers `weight` at the path of `params`, initialized as N(0, 1), as in PyTorch.
     #[track_caller]
     pub fn new(params: &Params, rows: usize, columns: usize) -> Self {
         Self::with_std(params, rows, columns, 1.0)
     }
 
-    /// Registers `weight`, which starts normal with this standard deviation; GPT-2's is 0.02.
+    /// Registers `weight`, initialized normal with mean 0 and this standard deviation; GPT-2 uses 0.02.
     #[track_caller]
     pub fn with_std(params: &Params, rows: usize, columns: usize, std: f32) -> Self {
         let weight = params.add("weight", [rows, columns], Init::Normal(std));

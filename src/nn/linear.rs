@@ -3,7 +3,7 @@
 use super::Module;
 use crate::graph::{Init, Param, Params, Tensor};
 
-/// `y = x Wᵀ + b`: `torch.nn.Linear`. `weight [out, in]`, `bias [out]`, both uniform in ±1/√in at the start.
+/// `y = x Wᵀ + b`: `torch.nn.Linear`. `weight [out, in]`, `bias [out]`, both initialized uniform in ±1/√in.
 #[derive(Clone, Debug)]
 pub struct Linear {
     path: String,
@@ -21,22 +21,22 @@ impl Linear {
         Self { bias: Some(params.add("bias", [outputs], Init::fan_in(inputs))), ..layer }
     }
 
-    /// Registers `weight` alone: `y = x Wᵀ`.
+    /// Registers only `weight`: `y = x Wᵀ`.
     #[track_caller]
     pub fn without_bias(params: &Params, inputs: usize, outputs: usize) -> Self {
         let weight = params.add("weight", [outputs, inputs], Init::fan_in(inputs));
         Self { path: params.path().to_owned(), weight, bias: None }
     }
 
-    /// Registers a `weight` that starts normal with this standard deviation, and a `bias` that starts as 0: as
-    /// transformers have it.
+    /// Registers a `weight` initialized normal with mean 0 and this standard deviation, and a `bias`
+    /// initialized to 0, as in transformers.
     #[track_caller]
     pub fn normal(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
         let layer = Self::normal_without_bias(params, inputs, outputs, std);
         Self { bias: Some(params.add("bias", [outputs], Init::Constant(0.0))), ..layer }
     }
 
-    /// Registers a `weight` alone that starts normal with this standard deviation.
+    /// Registers only a `weight`, initialized normal with mean 0 and this standard deviation.
     #[track_caller]
     pub fn normal_without_bias(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
         let weight = params.add("weight", [outputs, inputs], Init::Normal(std));

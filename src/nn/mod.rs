@@ -1,4 +1,4 @@
-//! Layers as plain structs over [`Params`](crate::graph::Params). Names and layouts are PyTorch's.
+//! Layers as plain structs over [`Params`](crate::graph::Params), with the names and layouts of PyTorch.
 
 mod conv;
 mod dropout;
@@ -16,7 +16,7 @@ pub use row_norm::{LayerNorm, RmsNorm};
 
 use crate::graph::Tensor;
 
-/// Something that turns one tensor into another.
+/// A layer or network: maps one tensor to another.
 pub trait Module {
     /// Records the layer's operations on `x`.
     fn forward(&self, x: &Tensor) -> Tensor;

@@ -1,16 +1,17 @@
-//! Normalisation of images.
+//! Normalisation layers for images.
 
 use super::Module;
 use crate::graph::{Init, Mode, Param, Params, RunningStats, Tensor};
 
-/// `torch.nn.BatchNorm2d` (Ioffe & Szegedy 2015): the batch's statistics while training, running ones when evaluating.
-/// `weight [c]` starts as 1, `bias [c]` as 0; `running_mean` and `running_var` are saved with them.
+/// `torch.nn.BatchNorm2d` (Ioffe & Szegedy 2015): uses the statistics of the batch in training and the
+/// running ones in evaluation. `weight [c]` is initialized to 1, `bias [c]` to 0; `running_mean` and
+/// `running_var` are saved with them.
 #[derive(Clone, Debug)]
 pub struct BatchNorm2d {
     path: String,
     /// ε, 1e-5 unless changed.
     pub eps: f32,
-    /// How far a step moves the running statistics, 0.1 unless changed.
+    /// Weight of the batch's statistics in the update of the running ones, 0.1 unless changed.
     pub momentum: f32,
     /// γ
     pub weight: Param,
@@ -18,7 +19,7 @@ pub struct BatchNorm2d {
     pub bias: Param,
     /// Running mean.
     pub running_mean: Param,
-    /// Running variance, the unbiased one.
+    /// Running variance, unbiased.
     pub running_var: Param,
 }
 
@@ -57,7 +58,7 @@ impl Module for BatchNorm2d {
     }
 }
 
-/// `torch.nn.GroupNorm` (Wu & He 2018): `weight [c]` starts as 1, `bias [c]` as 0.
+/// `torch.nn.GroupNorm` (Wu & He 2018): `weight [c]` is initialized to 1, `bias [c]` to 0.
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
     path: String,

@@ -1,9 +1,10 @@
-//! Normalisation of rows, the last axis.
+//! Normalisation layers over rows, the last axis.
 
 use super::Module;
 use crate::graph::{Init, Param, Params, Tensor};
 
-/// `torch.nn.LayerNorm` over the last axis (Ba et al. 2016): `weight [d]` starts as 1, `bias [d]` as 0.
+/// `torch.nn.LayerNorm` over the last axis (Ba et al. 2016): initializes `weight [d]` to 1 and `bias [d]` to
+/// zeros.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
     path: String,
@@ -36,7 +37,7 @@ impl Module for LayerNorm {
     }
 }
 
-/// RMS norm over the last axis (Zhang & Sennrich 2019), as Llama has it: `weight [d]` starts as 1.
+/// RMS norm over the last axis (Zhang & Sennrich 2019), as in Llama: `weight [d]` is initialized to 1.
 #[derive(Clone, Debug)]
 pub struct RmsNorm {
     path: String,

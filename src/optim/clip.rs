@@ -3,16 +3,16 @@
 use crate::error::{Error, Result};
 use crate::graph::{Reduction, Tensor, ValueId};
 
-/// What happens to gradients before the update.
+/// Gradient clipping before the update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Clip {
-    /// Nothing.
+    /// No clipping.
     #[default]
     Off,
-    /// Each element to ±this (`clip_grad_value_`).
+    /// Clamps each element to ±this (`clip_grad_value_`).
     Value(f32),
-    /// All gradients scaled so that the norm of all elements together is at most this (`clip_grad_norm_`). It needs
-    /// every gradient at once, so none can be freed by its own update before the last exists.
+    /// Scales all gradients so that the norm of all elements together is at most this (`clip_grad_norm_`). It
+    /// needs every gradient at once, so none can be freed by its own update before the last one exists.
     Norm(f32),
 }
 
@@ -54,8 +54,8 @@ mod tests {
     use crate::optim::{Optimizer, Sgd};
     use crate::reference::Twin;
 
-    /// What a step of SGD with learning rate 1 takes from two parameters whose gradients are 3 and -4, with and without a loss
-    /// scale alike.
+    /// Returns what a step of SGD with learning rate 1 subtracts from two parameters whose gradients are 3
+    /// and -4. It must be the same with and without a loss scale.
     fn taken(clip: Clip) -> [f64; 2] {
         let plain = stepped(clip, None);
         assert_eq!(stepped(clip, Some(LossScale { start: 1024.0, ..LossScale::default() })), plain);
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_norm_above_the_limit_is_scaled_to_it_and_one_below_is_left_alone() {
         assert_eq!(taken(Clip::Off), [3.0, -4.0]);
-        // The norm is 5: the limit is never a target.
+        // The norm is 5, so these limits change nothing.
         for limit in [5.1, 6.0, 1e6] {
             assert_eq!(taken(Clip::Norm(limit)), [3.0, -4.0], "norm at most {limit}");
         }

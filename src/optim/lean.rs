@@ -4,13 +4,14 @@ use std::panic::Location;
 
 use crate::graph::{Op, Reduction, Tensor, Trace, Update};
 
-/// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): steps of equal size in every direction. One
-/// number of state for each parameter. A rate three to ten times smaller than Adam's, and a decay as much larger, is usual.
+/// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): steps of equal size in every
+/// coordinate. One number of state for each parameter. Usual are a learning rate three to ten times smaller
+/// than Adam's and a weight decay larger by the same factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lion {
     /// η, the learning rate.
     pub lr: f32,
-    /// β₁, which blends the step, and β₂, which remembers.
+    /// β₁, of the interpolation that gives the step, and β₂, of the moving average that is stored.
     pub betas: (f32, f32),
     /// λ: weights shrink by `1 - ηλ` each step.
     pub weight_decay: f32,
@@ -23,15 +24,16 @@ impl Default for Lion {
     }
 }
 
-/// Adafactor (Shazeer & Stern 2018): `torch.optim.Adafactor`. A matrix keeps its second moment as one number for each row
-/// and each column; convolutions are matrices of their last two dimensions, as in PyTorch; vectors keep all of it.
+/// Adafactor (Shazeer & Stern 2018): `torch.optim.Adafactor`. A matrix stores its second moment as one number
+/// for each row and each column. Convolution weights count as matrices of their last two dimensions, as in
+/// PyTorch; vectors store the full second moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adafactor {
-    /// η: the relative step size is the smaller of it and `1/√t`.
+    /// η: the relative step size is the smaller of η and `1/√t`.
     pub lr: f32,
     /// Exponent c of `1 - β₂ = t^c`, below 0.
     pub beta2_decay: f32,
-    /// ε₁, under the second moment, and ε₂, under the size of the weights.
+    /// ε₁, the lower bound of the second moment, and ε₂, the lower bound of the size of the weights.
     pub eps: (f32, f32),
     /// d: updates are scaled down so that their root mean square is at most this.
     pub clip: f32,
@@ -51,7 +53,8 @@ impl Adafactor {
         Update::Adafactor { eps: self.eps.1, clip: self.clip, weight_decay: self.weight_decay }
     }
 
-    /// What the last step reads beside `w` and `scalars`: the update `u`, and the sums of `u²` and `w²`.
+    /// Builds the tensors that the update reads in addition to `w` and `scalars`: the update `u`, and the
+    /// sums of `u²` and `w²`.
     pub(super) fn operands(
         &self,
         trace: &Trace,
@@ -83,9 +86,10 @@ impl Adafactor {
     }
 }
 
-/// AdamW with both moments in eight bits: blocks of 256 elements share a scale, and the 256 numbers of an element are closer
-/// together where small (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the map and the block of
-/// bitsandbytes). Two bytes and a thirty-second for each parameter; tensors of fewer than 4,096 elements keep 32 bits.
+/// AdamW with both moments in eight bits: blocks of 256 elements share a scale, and the 256 representable
+/// numbers are denser near zero (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the
+/// map and the block size of bitsandbytes). State takes 2 1/32 bytes for each parameter; tensors of fewer
+/// than 4,096 elements keep 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam8bit {
     /// η, the learning rate.
@@ -106,7 +110,7 @@ impl Default for Adam8bit {
 }
 
 impl Adam8bit {
-    /// Tensors of fewer elements keep their moments in 32 bits.
+    /// Tensors with fewer elements keep their moments in 32 bits.
     pub const SMALLEST: u64 = 4096;
     /// Elements that share a scale.
     pub const BLOCK: u64 = 256;

@@ -76,7 +76,7 @@ impl Default for AdamW {
     }
 }
 
-/// Which update parameters get, and with what learning rate.
+/// An optimizer with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// [`Sgd`]
@@ -117,7 +117,7 @@ impl Optimizer {
     pub const NAMES: [&'static str; 7] =
         ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
 
-    /// An optimizer with default settings, by name; `momentum` is SGD with μ = 0.9.
+    /// Returns an optimizer with default settings, by name; `momentum` is SGD with μ = 0.9.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
@@ -137,7 +137,7 @@ impl Optimizer {
         })
     }
 
-    /// η before any schedule.
+    /// Returns η before any schedule.
     pub fn learning_rate(&self) -> f32 {
         match self {
             Self::Sgd(sgd) => sgd.lr,
@@ -149,7 +149,7 @@ impl Optimizer {
         }
     }
 
-    /// The same optimizer with another η.
+    /// Returns the same optimizer with another η.
     #[must_use]
     pub fn with_learning_rate(mut self, rate: f32) -> Self {
         match &mut self {
@@ -163,7 +163,7 @@ impl Optimizer {
         self
     }
 
-    /// Optimizers with less state at the same rate, by name.
+    /// Returns optimizers with less state and the same learning rate, by name.
     pub fn lighter(&self) -> Vec<(&'static str, Self)> {
         let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
         let lightest = |lr, weight_decay| {
@@ -181,12 +181,12 @@ impl Optimizer {
             Self::Lion(Lion { lr, weight_decay, .. }) => {
                 vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
             }
-            // Its state is next to nothing already.
+            // Its state is already small.
             Self::Adafactor(_) => Vec::new(),
         }
     }
 
-    /// What the device needs to know at step `step` (0 is the first) with learning rate `lr`.
+    /// Returns the scalars that the device needs at step `step` (0 is the first) with learning rate `lr`.
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
         let count = step as f64 + 1.0;
         let (bias1, sqrt_bias2) = match self {
@@ -224,9 +224,10 @@ impl Optimizer {
             let mut scalars = trace.step_scalars();
             let mut pairs = gradients.pairs;
             if let Some((settings, state)) = &gradients.scaled {
-                // Where gradients go through other operations first, the scale is taken out in front of those.
+                // If clipping or Adafactor processes the gradients before the update, they are unscaled
+                // before that.
                 let early = clip != Clip::Off || matches!(self, Self::Adafactor(_));
-                (pairs, scalars) = self.judged(*settings, state, pairs, &scalars, early);
+                (pairs, scalars) = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
             }
             let clipped = clip.append(pairs);
             for (id, gradient) in clipped {
@@ -238,7 +239,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Names of the state beside each large parameter, as PyTorch's state dictionaries have them.
+    /// Returns the names of the state of each large parameter, as in PyTorch's state dictionaries.
     pub fn state_names(&self) -> Vec<&'static str> {
         match self {
             Self::Adafactor(_) => vec!["row_var", "col_var"],
@@ -249,8 +250,9 @@ impl Optimizer {
         }
     }
 
-    /// The gradients, and the step's scalars as they are after every gradient was looked at.
-    fn judged(
+    /// Checks all gradients for infinities and NaN. Returns the gradients, unscaled if `early`, and the
+    /// step's scalars with the outcome of the check.
+    fn apply_loss_scale(
         &self,
         settings: LossScale,
         state: &Tensor,
@@ -292,8 +294,8 @@ impl Optimizer {
         trace.emit(op, &inputs, Location::caller());
     }
 
-    /// The state beside a parameter of this shape that is as long as it, or holds its elements as codes: names as in PyTorch's
-    /// state dictionaries, types and shapes.
+    /// Returns the state of a parameter of this shape, except for Adafactor's: names as in PyTorch's state
+    /// dictionaries, types and shapes.
     fn states(&self, shape: Shape) -> Vec<(&'static str, DType, Shape)> {
         let same = |names: &[&'static str]| names.iter().map(|name| (*name, DType::F32, shape)).collect();
         match self {
@@ -310,12 +312,12 @@ impl Optimizer {
                 ]
             }
             Self::Adam(_) | Self::AdamW(_) | Self::Adam8bit(_) => same(&["exp_avg", "exp_avg_sq"]),
-            // Its averages are made where they are read.
+            // `Adafactor::operands` creates its state.
             Self::Adafactor(_) => Vec::new(),
         }
     }
 
-    /// What happens to a parameter of so many elements.
+    /// Returns the update of a parameter of `elements` elements.
     fn update(&self, elements: u64) -> Update {
         match *self {
             Self::Sgd(Sgd { momentum: 0.0, weight_decay, .. }) => Update::Sgd { weight_decay },

@@ -2,13 +2,13 @@
 
 use std::f64::consts::PI;
 
-/// What the learning rate is multiplied with at a step. Plans do not depend on it.
+/// The factor of the learning rate at each step. Plans do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Schedule {
     /// Always 1.
     #[default]
     Constant,
-    /// × `gamma` after every `every` steps (`StepLR`).
+    /// Multiplies by `gamma` after every `every` steps (`StepLR`).
     Step {
         /// Steps between drops.
         every: u64,
@@ -16,9 +16,9 @@ pub enum Schedule {
         gamma: f32,
     },
     /// Rises linearly over `warmup` steps, then falls along half a cosine to `floor` at step `total`
-    /// (`CosineAnnealingLR` behind a `LinearLR`).
+    /// (`CosineAnnealingLR` after a `LinearLR`).
     Cosine {
-        /// Steps of the rise.
+        /// Number of warm-up steps.
         warmup: u64,
         /// Step at which the floor is reached.
         total: u64,
@@ -27,7 +27,7 @@ pub enum Schedule {
     },
     /// Rises linearly over `warmup` steps, then falls linearly to 0 at step `total`.
     Linear {
-        /// Steps of the rise.
+        /// Number of warm-up steps.
         warmup: u64,
         /// Step at which 0 is reached.
         total: u64,
@@ -35,9 +35,9 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// The factor at step `step` (0 is the first).
+    /// Returns the factor at step `step` (0 is the first).
     pub fn factor(&self, step: u64) -> f32 {
-        // The first of n warm-up steps has 1/n, the last 1.
+        // The first of n warm-up steps has the factor 1/n, the last 1.
         let rise = |warmup: u64| (step < warmup).then(|| (step + 1) as f64 / warmup as f64);
         let done = |warmup: u64, total: u64| {
             let span = total.saturating_sub(warmup).max(1) as f64;

@@ -16,7 +16,7 @@ struct Operands<'a> {
     words: [u32; 8],
 }
 
-/// A query, key or value head in its tensor: position of its first element.
+/// Which operand a head belongs to.
 #[derive(Clone, Copy)]
 enum Part {
     Q,
@@ -39,7 +39,8 @@ impl<'a> Operands<'a> {
         Self { attend, sizes, q: data(0), k: data(1), v: data(2), words }
     }
 
-    /// Where the elements of a head start, for the sample, the query head and the position in the sequence.
+    /// Returns the index of the first element of a head, for sample `b`, query head `head` and position `i`
+    /// in the sequence.
     fn at(&self, part: Part, b: usize, head: usize, i: usize) -> usize {
         let AttendSizes { heads, kv_heads, rows, cols, size, .. } = self.sizes;
         let kv = head / (heads / kv_heads);
@@ -54,7 +55,7 @@ impl<'a> Operands<'a> {
         ((b * length + i) * lead + first) * size
     }
 
-    /// The scores of a query with the keys that it sees.
+    /// Returns the scores of a query with the keys that it sees.
     fn scores(&self, b: usize, head: usize, i: usize) -> Vec<f64> {
         let seen = if self.attend.causal { self.sizes.cols.min(i + 1) } else { self.sizes.cols };
         let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
@@ -62,7 +63,7 @@ impl<'a> Operands<'a> {
         (0..seen).map(one).collect()
     }
 
-    /// What dropout multiplies weight `j` of a query with.
+    /// Returns the factor by which dropout multiplies weight `j` of a query.
     fn factor(&self, b: usize, head: usize, i: usize, j: usize) -> f64 {
         let p = self.attend.dropout;
         if p == 0.0 {
@@ -81,7 +82,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Where a row lies in the result.
+    /// Returns the index of the first element of a row in the result.
     fn result(&self, b: usize, head: usize, i: usize) -> usize {
         ((b * self.sizes.rows + i) * self.sizes.heads + head) * self.sizes.size
     }
@@ -95,7 +96,7 @@ fn add(sum: &mut [f64], factor: f64, x: &[f64]) {
     sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * x);
 }
 
-/// The result and the logarithm of each row's sum.
+/// Returns the result and the log-sum-exp of each row's scores.
 pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
     let x = Operands::new(inputs, attend);
     let AttendSizes { batch, heads, rows, size, .. } = x.sizes;
@@ -114,7 +115,7 @@ pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
     vec![o, lse]
 }
 
-/// Gradients of the operands, from the definition: `o` and `lse` are not read.
+/// Returns the gradients of the operands, from the definition; `lse` is not read.
 pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
     let x = Operands::new(inputs, attend);
     let own = attend.operands();
@@ -130,7 +131,8 @@ pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
         let factors: Vec<f64> = (0..scores.len()).map(|j| x.factor(b, head, i, j)).collect();
         let slopes: Vec<f64> =
             (0..scores.len()).map(|j| factors[j] * dot(dy, &x.v[x.at(Part::V, b, head, j)..])).collect();
-        // Σ weight · slope, as the result tells it: that is what rounding errors of the result are multiplied by.
+        // Σ weight · slope is computed from the result `o`, as in the kernels, so that rounding errors of `o`
+        // have the same effect.
         let mean = dot(dy, &inputs[own].data[x.result(b, head, i)..]);
         let q_at = x.at(Part::Q, b, head, i);
         for j in 0..scores.len() {

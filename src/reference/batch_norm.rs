@@ -1,17 +1,17 @@
-//! Batch norm, in the words of its paper.
+//! Batch norm, from the formulas of its paper.
 
 use super::Array;
 use super::elementwise::unary;
 use super::images::dims;
 use crate::graph::{Activation, Unary};
 
-/// The channel of each element.
+/// Returns the channel of each element.
 fn channels(x: Array) -> impl Iterator<Item = usize> {
     let [_, c, h, w] = dims(x);
     (0..x.data.len()).map(move |i| i / (h * w) % c)
 }
 
-/// Mean, inverse deviation and variance of each channel.
+/// Returns mean, inverse deviation and variance of each channel.
 pub(super) fn stats(x: Array, eps: f32) -> Vec<Vec<f64>> {
     let c = dims(x)[1];
     let count = (x.data.len() / c) as f64;
@@ -23,7 +23,7 @@ pub(super) fn stats(x: Array, eps: f32) -> Vec<Vec<f64>> {
     vec![mean, deviation, var]
 }
 
-/// What comes before the activation, and the standardised input.
+/// Returns the result before the activation, and the normalised input.
 fn normal(inputs: &[Array], c: usize, v: f64) -> (f64, f64) {
     let [mean, deviation, gamma, beta] = [1, 2, 3, 4].map(|i| inputs[i].data[c]);
     let standard = (v - mean) * deviation;
@@ -53,7 +53,7 @@ pub(super) fn grad(inputs: &[Array], activation: Activation, training: bool) -> 
         let (y, standard) = normal(inputs, c, v);
         let passes = match activation {
             Activation::None => true,
-            // As PyTorch's, NaN passes.
+            // Like PyTorch, NaN passes.
             Activation::Relu => y > 0.0 || y.is_nan(),
             Activation::Relu6 => (y > 0.0 && y < 6.0) || y.is_nan(),
         };
@@ -69,7 +69,8 @@ pub(super) fn grad(inputs: &[Array], activation: Activation, training: bool) -> 
     vec![dx.collect(), dgamma, dbeta]
 }
 
-/// Moves `memory[0]` and `memory[1]`, the running mean and variance, towards `memory[2]` and `memory[3]`.
+/// Updates `memory[0]` and `memory[1]`, the running mean and variance, with `memory[2]` and `memory[3]`,
+/// those of the batch.
 pub(super) fn running(memory: &mut [Vec<f64>], momentum: f32, unbias: f32) {
     let (momentum, unbias) = (f64::from(momentum), f64::from(unbias));
     for i in 0..memory[0].len() {

@@ -1,4 +1,4 @@
-//! Functions of single elements, from their definitions.
+//! Element-wise functions, from their definitions.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -12,7 +12,7 @@ fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
 }
 
-/// Φ, by `erfc` so that its left tail keeps its digits.
+/// Φ, by `erfc` so that its left tail keeps its precision.
 fn normal_cdf(x: f64) -> f64 {
     0.5 * erfc(-x * FRAC_1_SQRT_2)
 }
@@ -33,7 +33,7 @@ pub fn unary(f: Unary, x: f64) -> f64 {
         Unary::Abs => x.abs(),
         Unary::Square => x * x,
         Unary::Recip => 1.0 / x,
-        // `f64::clamp` and comparisons let NaN through, `f64::max` does not.
+        // `f64::clamp` and comparisons propagate NaN, `f64::max` does not.
         Unary::Clamp(lo, hi) => x.clamp(f64::from(lo), f64::from(hi)),
         Unary::Relu => {
             if x < 0.0 {
@@ -57,7 +57,7 @@ pub fn unary(f: Unary, x: f64) -> f64 {
     }
 }
 
-/// `f'`, at what [`Unary::saves`] says is kept: the input or the output of `f`.
+/// `f'`, given what [`Unary::saves`] selects: the input or the output of `f`.
 pub fn unary_slope(f: Unary, s: f64) -> f64 {
     match f {
         Unary::Neg => -1.0,
@@ -99,7 +99,7 @@ pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
     s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * unary_slope(f, s)).collect()
 }
 
-/// A bit for each element, 32 to a word: where the slope is 1.
+/// Returns one bit for each element, 32 to a word, set where the slope is 1.
 pub(super) fn mask(f: Unary, s: &[f64]) -> Vec<f64> {
     let bit = |(i, &s): (usize, &f64)| u32::from(unary_slope(f, s) == 1.0) << i;
     s.chunks(32).map(|part| f64::from(part.iter().enumerate().map(bit).sum::<u32>())).collect()
@@ -111,7 +111,7 @@ pub(super) fn mask_grad(f: Unary, bits: &[f64], dy: &[f64]) -> Vec<f64> {
     dy.iter().enumerate().map(|(i, dy)| dy * slope(i)).collect()
 }
 
-/// The larger number; NaN if one is.
+/// Returns the larger number; NaN if either is NaN.
 pub(super) fn largest(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
@@ -138,7 +138,7 @@ pub(super) fn binary(f: Binary, a: Array, b: Array, out: Shape) -> Vec<f64> {
 
 pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
     match to {
-        // `as` truncates, saturates, and makes 0 of NaN.
+        // `as` truncates, saturates, and maps NaN to 0.
         DType::U32 => x.data.iter().map(|&v| f64::from(v as u32)).collect(),
         DType::F32 => x.data.iter().map(|&v| f64::from(v as f32)).collect(),
         DType::F16 => x.data.iter().map(|&v| to_format(v, 10, -14, 65_504.0)).collect(),
@@ -149,8 +149,8 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
 /// `(2 - 2⁻⁷) 2¹²⁷`
 pub(super) const BF16_MAX: f64 = 3.389_531_389_251_535_5e38;
 
-/// The nearest number with `digits` binary digits behind the first, ties to even, in a format whose smallest normal
-/// number is `2^lowest`; `largest` where it would be more. Every step is exact in `f64`, but for the rounding asked for.
+/// Rounds to nearest, ties to even, in a format with `digits` fraction bits and the smallest normal number
+/// `2^lowest`; saturates at `largest`. Every step but that rounding is exact in `f64`.
 fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
     if v.is_nan() {
         return v;
@@ -161,20 +161,20 @@ fn to_format(v: f64, digits: i32, lowest: i32, largest: f64) -> f64 {
     ((limited / step).round_ties_even() * step).clamp(-largest, largest)
 }
 
-/// `⌊log₂ |v|⌋` of a number that is normal in `f64`.
+/// Returns `⌊log₂ |v|⌋` of a number that is normal in `f64`.
 pub(super) fn exponent(v: f64) -> i32 {
     (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
-/// Whether dropout with chance `p` keeps element `i`, for the words of the step's scalars.
+/// Whether dropout with probability `p` keeps element `i`, for these words of the step scalars.
 pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
     u64::from(drawn) >= (p * 4_294_967_296.0) as u64
 }
 
-/// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`: four
-/// neighbouring keys share a draw.
+/// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`:
+/// four neighbouring keys share a draw.
 pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let stream = low ^ key.wrapping_mul(0x9e37_79b9);

@@ -1,8 +1,8 @@
-//! Rows of a table, and their gradient.
+//! Embedding and its gradient.
 
 use super::Array;
 
-/// The row that an id names; the last for one that is out of range.
+/// Returns the row of an id; the last row for an id out of range.
 fn row(id: f64, rows: usize) -> usize {
     (id as usize).min(rows - 1)
 }

@@ -1,10 +1,11 @@
-//! How a new weight becomes one of 16 bits.
+//! Rounding of updated weights to 16 bits.
 
 use super::elementwise::{BF16_MAX, exponent, pcg4d};
 use crate::dtype::DType;
 use crate::graph::Stored;
 
-/// Rounds the weight of an update, `memory[0]`, by the step's scalars in `memory[2]`.
+/// Rounds an updated weight, `memory[0]`, to its storage type. The step scalars in `memory[2]` seed
+/// stochastic rounding.
 pub(super) fn store(held: DType, stored: Stored, memory: &mut [Vec<f64>]) {
     let scalars: Vec<u32> = memory[2].iter().map(|&word| word as u32).collect();
     if !held.is_half() {
@@ -22,8 +23,9 @@ pub(super) fn store(held: DType, stored: Stored, memory: &mut [Vec<f64>]) {
     }
 }
 
-/// The nearest number, ties to even, or by 32 random bits one of the two around `x`: up with the chance that the bits which an
-/// `f32` of this size loses are of a step. Beyond the largest number it is infinite.
+/// Rounds to nearest, ties to even, or stochastically with 32 random bits. The probability to round up is the
+/// fraction of a step in those bits of an `f32` of this size that the format drops. Beyond the largest number
+/// the result is infinite.
 fn rounded(held: DType, x: f64, drawn: Option<u32>) -> f64 {
     let (digits, lowest, largest) =
         if held == DType::F16 { (10, -14, 65_504.0) } else { (7, -126, BF16_MAX) };

@@ -1,9 +1,9 @@
-//! Images, by their definitions: every pair of result and window element in turn.
+//! Image operations from their definitions: loops over every pair of result and window element.
 
 use super::Array;
 use crate::graph::{Averaging, Resample, Window};
 
-/// A position in `[n, c, h, w]`.
+/// Returns the index of a position in `[n, c, h, w]`.
 fn at(dims: [usize; 4], [n, c, y, x]: [usize; 4]) -> usize {
     ((n * dims[1] + c) * dims[2] + y) * dims[3] + x
 }
@@ -18,7 +18,7 @@ fn each(dims: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
     (0..n * c * h * w).map(move |i| [i / (c * h * w), i / (h * w) % c, i / w % h, i % w])
 }
 
-/// Row or column of the image under tap `tap` of result `o`.
+/// Returns the row or column of the image under tap `tap` of result `o`; `None` in the padding.
 fn source(window: Window, axis: usize, o: usize, tap: usize, size: usize) -> Option<usize> {
     let i = o * window.stride[axis] + tap * window.dilation[axis];
     i.checked_sub(window.padding[axis]).filter(|i| *i < size)
@@ -93,7 +93,7 @@ pub(super) fn conv2d_weight(x: Array, dy: Array, window: Window, groups: usize, 
     w
 }
 
-/// The maxima, and where in its window each was, packed as the device packs it.
+/// Returns the maxima and the position of each in its window, packed as on the device.
 pub(super) fn max_pool2d(x: Array, window: Window, to: [usize; 4]) -> Vec<Vec<f64>> {
     let from = dims(x);
     let mut y = vec![0.0; to.iter().product()];
@@ -134,7 +134,7 @@ pub(super) fn max_pool2d_grad(taps: Array, dy: Array, window: Window, to: [usize
     dx
 }
 
-/// First and last-but-one row of a bin, and what it contributes to the divisor.
+/// Returns the first row of a bin, the row after its last, and its factor of the divisor.
 fn bin(over: Averaging, axis: usize, o: usize, image: usize, result: usize) -> (usize, usize, usize) {
     match over {
         Averaging::Adaptive(_) => {
@@ -151,7 +151,7 @@ fn bin(over: Averaging, axis: usize, o: usize, image: usize, result: usize) -> (
     }
 }
 
-/// Calls `visit(image position, result position, share)`.
+/// Calls `visit(image position, result position, weight)` for every image element of every result.
 fn averages(
     over: Averaging,
     image: [usize; 4],
@@ -181,28 +181,28 @@ pub(super) fn avg_pool2d_grad(dy: Array, over: Averaging, to: [usize; 4]) -> Vec
     dx
 }
 
-/// The two neighbours of result pixel `o` and the share of the second.
+/// Returns the two source pixels of result pixel `o`, and the weight of the second.
 fn neighbours(mode: Resample, o: usize, image: usize, result: usize) -> (usize, usize, f64) {
     let (h, r) = (image as f64, result as f64);
     let place = match mode {
         Resample::Nearest => return (o * image / result, 0, 0.0),
         Resample::Bilinear => ((o as f64 + 0.5) * h / r - 0.5).max(0.0),
         Resample::BilinearCorners if result == 1 => 0.0,
-        // Multiplied first: whole results are whole.
+        // Multiplies before it divides, so that integer positions are exact.
         Resample::BilinearCorners => o as f64 * (h - 1.0) / (r - 1.0),
     };
     let low = (place as usize).min(image - 1);
     (low, (low + 1).min(image - 1), place - low as f64)
 }
 
-/// Calls `visit(image position, result position, share)`.
+/// Calls `visit(image position, result position, weight)` for every image element of every result.
 fn readings(mode: Resample, image: [usize; 4], result: [usize; 4], mut visit: impl FnMut(usize, usize, f64)) {
     for o in each(result) {
         let rows = neighbours(mode, o[2], image[2], result[2]);
         let columns = neighbours(mode, o[3], image[3], result[3]);
         for (row, row_share) in [(rows.0, 1.0 - rows.2), (rows.1, rows.2)] {
             for (column, share) in [(columns.0, 1.0 - columns.2), (columns.1, columns.2)] {
-                // Zero times infinity is NaN: what is not read may be anything.
+                // Skips pixels that nearest-neighbour sampling does not read: zero times infinity is NaN.
                 if mode != Resample::Nearest || row_share * share != 0.0 {
                     visit(at(image, [o[0], o[1], row, column]), at(result, o), row_share * share);
                 }
@@ -220,7 +220,7 @@ pub(super) fn resample(x: Array, mode: Resample, to: [usize; 4]) -> Vec<f64> {
 pub(super) fn resample_grad(dy: Array, mode: Resample, to: [usize; 4]) -> Vec<f64> {
     let mut dx = vec![0.0; to.iter().product()];
     readings(mode, to, dims(dy), |i, o, share| {
-        // A neighbour with a share of 0 gets no gradient, not 0 · NaN.
+        // A source pixel with weight 0 gets no gradient instead of 0 · NaN.
         if share != 0.0 {
             dx[i] += share * dy.data[o];
         }

@@ -8,7 +8,7 @@ fn ignored(label: f64) -> bool {
     label == f64::from(IGNORE)
 }
 
-/// Losses and log-sum-exps of the rows.
+/// Returns losses and log-sum-exps of the rows.
 pub(super) fn cross_entropy(logits: Array, labels: Array) -> Vec<Vec<f64>> {
     let (mut losses, mut sums) = (Vec::new(), Vec::new());
     for (row, &label) in logits.data.chunks(logits.shape.last()).zip(labels.data) {
@@ -20,7 +20,7 @@ pub(super) fn cross_entropy(logits: Array, labels: Array) -> Vec<Vec<f64>> {
     vec![losses, sums]
 }
 
-/// `dloss` is one for each row, or one for all.
+/// Returns the gradient of the logits. `dloss` has one element for each row, or one for all.
 pub(super) fn cross_entropy_grad(logits: Array, labels: Array, lse: Array, dloss: Array) -> Vec<f64> {
     let cols = logits.shape.last();
     let slope = |(i, &x): (usize, &f64)| {

@@ -8,12 +8,13 @@ pub(super) fn seed(state: &[f64], start: f32) -> f64 {
 }
 
 pub(super) fn not_finite(x: &[f64], held: DType) -> f64 {
-    // What f32 cannot hold was infinite on the device.
+    // A number beyond the range of f32 is infinite on the device.
     let most = f64::from(held.largest());
     f64::from(u8::from(x.iter().any(|x| x.is_nan() || x.abs() > most)))
 }
 
-/// `state, bad, scalars` → the scalars of this step, and the inverse of the scale; the state is changed.
+/// `state, bad, scalars` → the scalars of this step, and the inverse of the scale. Updates the state in
+/// place.
 pub(super) fn judge(
     memory: &mut [Vec<f64>],
     settings: LossScale,

@@ -1,4 +1,4 @@
-//! Matrix products by three loops.
+//! Matrix products with three loops.
 
 use super::Array;
 use crate::graph::matmul_shape;

@@ -1,5 +1,5 @@
-//! The `f64` twin of every operation: an interpreter over a [`Graph`] in plain loops. It is slow and obvious, shares no
-//! code with the kernels, and is what tests compare a device's results with.
+//! The `f64` reference: an interpreter of a [`Graph`] in plain loops. It is slow and simple and shares no
+//! code with the kernels. Tests compare the results of a device with it.
 //!
 //! ```
 //! use wgrad::graph::{Mode, Params, Trace};
@@ -14,9 +14,9 @@
 
 mod attention;
 mod batch_norm;
-mod chain;
 mod elementwise;
 mod embedding;
+mod fused;
 mod halves;
 mod images;
 mod loss;
@@ -43,19 +43,19 @@ use crate::shape::Shape;
 
 use noise::Noise;
 
-/// A graph with a value in `f64` for each of its tensors; `u32` elements are held exactly.
+/// The reference interpreter of a graph, with `f64` values for each tensor; `u32` elements are exact.
 ///
-/// Parameters and optimizer state live from run to run, as on a device.
+/// Parameters and optimizer state persist across runs, as on a device.
 #[derive(Clone, Debug)]
 pub struct Twin<'a> {
     graph: &'a Graph,
     memory: Vec<Option<Vec<f64>>>,
-    /// What went to the host's memory, by number.
+    /// Tensors offloaded to host memory, by slot.
     host: BTreeMap<u32, Vec<f64>>,
     noise: Noise,
 }
 
-/// A tensor in the middle of the twin's work: shape and elements, row-major.
+/// Operand of an operation: shape and elements, row-major.
 #[derive(Clone, Copy)]
 struct Array<'a> {
     shape: Shape,
@@ -63,7 +63,8 @@ struct Array<'a> {
 }
 
 impl<'a> Twin<'a> {
-    /// Parameters as they start, optimizer state as zeros; inputs are to be [set](Self::set).
+    /// Creates an interpreter with initial parameters and zeros as optimizer state; inputs have to be
+    /// [set](Self::set).
     pub fn new(graph: &'a Graph) -> Self {
         let start = |value: &Value| {
             let zeros = || Some(vec![0.0; value.shape.numel() as usize]);
@@ -80,8 +81,9 @@ impl<'a> Twin<'a> {
         Self { graph, memory, host: BTreeMap::new(), noise: Noise::default() }
     }
 
-    /// From here on every number that is set and every number that an operation computes is multiplied by 1 ± `size`, by
-    /// chance: what that changes in a result is how well it is determined in arithmetic with such rounding errors.
+    /// Perturbs from here on every number that is set and every number that an operation computes, by a
+    /// random relative change of up to ± `size`. The change in a result measures how well the result is
+    /// conditioned in arithmetic with such rounding errors.
     #[cfg(any(feature = "gpu", test))]
     pub(crate) fn perturb(&mut self, seed: u64, size: f64) {
         self.noise = Noise { seed, size };
@@ -90,7 +92,7 @@ impl<'a> Twin<'a> {
     /// Replaces an input, a parameter or optimizer state, row-major.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
+    /// [`Error::Unknown`] with the known names; [`Error::Input`] for a wrong length.
     pub fn set(&mut self, name: &str, data: &[f64]) -> Result<()> {
         let fed = |value: &Value| value.class == Class::Input || value.class.is_persistent();
         let Some((id, value)) = self.graph.ids().find(|(_, value)| fed(value) && value.name == name) else {
@@ -101,7 +103,8 @@ impl<'a> Twin<'a> {
             true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
             false => data.to_vec(),
         };
-        // After the rounding: a change as small as a rounding error of `f32` would be lost in a weight of 16 bits.
+        // Perturbs after the rounding: a change as small as a rounding error of `f32` would be lost in a
+        // 16-bit weight.
         if value.dtype != DType::U32 {
             self.noise.change(&mut data);
         }
@@ -114,23 +117,23 @@ impl<'a> Twin<'a> {
         Ok(())
     }
 
-    /// [`Twin::set`] for elements as a device has them.
+    /// Does what [`Twin::set`] does, for `f32` elements.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Twin::set`].
     pub fn set_f32(&mut self, name: &str, data: &[f32]) -> Result<()> {
         self.set(name, &data.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
     }
 
-    /// [`Twin::set`] for class indices.
+    /// Does what [`Twin::set`] does, for class indices.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Twin::set`].
     pub fn set_u32(&mut self, name: &str, data: &[u32]) -> Result<()> {
         self.set(name, &data.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
     }
 
-    /// What a session would feed before a step. A graph that needs none takes it all the same.
+    /// Sets the step scalars, as a session does before a step. Does nothing for a graph without them.
     pub fn set_step(&mut self, scalars: &StepScalars) {
         let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(scalars));
         let id = self.graph.inputs().find(|(_, value)| value.name == STEP_SCALARS).map(|(id, _)| id);
@@ -150,15 +153,15 @@ impl<'a> Twin<'a> {
         Ok(())
     }
 
-    /// The elements of any value, `None` before the first run.
+    /// Returns the elements of any value; `None` before the first run.
     pub fn value(&self, id: ValueId) -> Option<&[f64]> {
         self.memory[id.index()].as_deref()
     }
 
-    /// The elements of an output.
+    /// Returns the elements of an output.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the outputs there are; [`Error::Option`] before the first run.
+    /// [`Error::Unknown`] with the known outputs; [`Error::Option`] before the first run.
     pub fn output(&self, name: &str) -> Result<&[f64]> {
         let outputs = &self.graph.outputs;
         let Some((_, id)) = outputs.iter().find(|(other, _)| other == name) else {
@@ -168,10 +171,10 @@ impl<'a> Twin<'a> {
         self.value(*id).ok_or_else(|| Error::Option(format!("`{name}` was not computed yet")))
     }
 
-    /// The elements of a parameter or of optimizer state.
+    /// Returns the elements of a parameter or of optimizer state.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the names there are.
+    /// [`Error::Unknown`] with the known names.
     pub fn parameter(&self, name: &str) -> Result<&[f64]> {
         let stays = |value: &&Value| value.class.is_persistent();
         let found = self.graph.ids().find(|(_, value)| stays(value) && value.name == name);
@@ -218,15 +221,15 @@ impl<'a> Twin<'a> {
             _ => {}
         }
         let mut inputs = self.operands(node)?;
-        let others = inputs.split_off(node.op.own(inputs.len()));
+        let others = inputs.split_off(node.op.main_inputs(inputs.len()));
         let shape = |i: usize| self.graph.value(node.outputs[i]).shape;
         let x = |i: usize| inputs[i];
         let mut results = match &node.op {
             Op::MatMul { ta, tb, .. } => vec![matmul::matmul(x(0), x(1), *ta, *tb)],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
-            Op::Chain(chain) => vec![chain::chain(chain, &inputs, self.noise)],
-            op if chain::is_link(op) => vec![chain::link(op, &inputs, shape(0))],
+            Op::Fused(chain) => vec![fused::chain(chain, &inputs, self.noise)],
+            op if fused::can_fuse(op) => vec![fused::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
             Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
             Op::SoftmaxGrad { log } => vec![rows::softmax_grad(x(0), x(1), *log)],
@@ -263,9 +266,9 @@ impl<'a> Twin<'a> {
             op => self.image(op, &inputs, shape(0)),
         };
         self.noise.change_results(&node.op, &mut results);
-        if let Some(then) = node.op.then() {
+        if let Some(then) = node.op.epilogue() {
             let first = Array { shape: then.shape(), data: &results[0] };
-            results = vec![chain::chain(then, &[&[first], &others[..]].concat(), self.noise)];
+            results = vec![fused::chain(then, &[&[first], &others[..]].concat(), self.noise)];
         }
         for (id, data) in node.outputs.iter().zip(results) {
             debug_assert_eq!(data.len() as u64, self.graph.value(*id).shape.numel());
@@ -276,7 +279,7 @@ impl<'a> Twin<'a> {
 
     fn image(&self, op: &Op, inputs: &[Array], to: Shape) -> Vec<Vec<f64>> {
         let x = |i: usize| inputs[i];
-        // What a batch norm on the way to the operation takes follows its first two operands.
+        // The operands of a fused batch norm follow the first two operands.
         let normed = |activation| batch_norm::norm(&[x(0), x(2), x(3), x(4), x(5)], activation);
         let like_x = |data| Array { shape: x(0).shape, data };
         let to = images::dims(Array { shape: to, data: &[] });
@@ -340,12 +343,12 @@ impl<'a> Twin<'a> {
     }
 }
 
-/// Elements as a value's type holds them.
+/// Returns elements rounded to a value's type.
 fn held(value: &Value, data: &[f32]) -> Vec<f64> {
     value.dtype.unpack(&value.dtype.pack(data), data.len()).into_iter().map(f64::from).collect()
 }
 
-/// Offsets of every position of `dims` under `strides`, in row-major order of the positions.
+/// Returns the offset of every position of `dims` with `strides`, in row-major order of the positions.
 fn offsets(dims: &[usize], strides: &[u64]) -> Vec<usize> {
     let mut all = vec![0usize];
     for (&len, &stride) in dims.iter().zip(strides) {

@@ -14,7 +14,8 @@ pub(super) fn expand(x: Array, to: Shape) -> Vec<f64> {
     offsets(to.dims(), &x.shape.broadcast_strides(&to)).into_iter().map(|i| x.data[i]).collect()
 }
 
-/// Elements before, along and behind `axis`: what lies along it moves in blocks of the last.
+/// Returns the number of elements before, along and after `axis`. Operations along `axis` move blocks of the
+/// last.
 fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
     let dims = shape.dims();
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())

@@ -1,11 +1,15 @@
-//! Relative changes as small as rounding errors, which tell how well a result is determined in arithmetic of few digits.
+//! Random relative changes as small as rounding errors. Their effect on a result measures how well the result
+//! is conditioned in arithmetic of low precision.
 
 use crate::graph::{Binary, Op, Reduction};
 use crate::random::mix;
 
-/// Each number times 1 ± `size`, by chance, and 0 where `f32` underflows. The same number at the same place changes alike, so
-/// that what is computed again comes out the same. With an even seed numbers are `f32`, change alike at any place, and every
-/// other one is only rounded: what ties on a device, as a number does with its sum with a much smaller one, may tie here.
+/// Multiplies each number by a random factor of 1 ± `size`, and flushes it to 0 where `f32` underflows. Equal
+/// numbers at the same index change equally, so that a recomputation gives the same result.
+///
+/// With an even seed numbers are rounded to `f32`, equal numbers change equally at any index, and every other
+/// number is only rounded. So numbers that tie on a device, such as a number and its sum with a much smaller
+/// one, may tie here too.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
     pub seed: u64,
@@ -13,7 +17,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Changes each number.
+    /// Perturbs each number.
     pub(super) fn change(self, numbers: &mut [f64]) {
         if self.size == 0.0 {
             return;
@@ -37,7 +41,7 @@ impl Noise {
         }
     }
 
-    /// Changes the results of an operation that rounds.
+    /// Perturbs the results of an operation that rounds.
     pub(super) fn change_results(self, op: &Op, results: &mut [Vec<f64>]) {
         if rounds(op) {
             results.iter_mut().for_each(|numbers| self.change(numbers));
@@ -45,7 +49,7 @@ impl Noise {
     }
 }
 
-/// Whether an operation computes numbers, as opposed to moving, choosing or counting them.
+/// Whether an operation computes numbers, rather than moves, selects or counts them.
 fn rounds(op: &Op) -> bool {
     !matches!(
         op,
@@ -65,6 +69,6 @@ fn rounds(op: &Op) -> bool {
             | Op::NotFinite { .. }
             | Op::MaxPool2d(_)
             | Op::Embedding
-            | Op::Chain(_)
+            | Op::Fused(_)
     )
 }

@@ -1,9 +1,9 @@
-//! Layer norm and RMS norm, in the words of their papers.
+//! Layer norm and RMS norm, from the formulas of their papers.
 
 use super::Array;
 use crate::graph::RowNorm;
 
-/// `y` and the statistics.
+/// Returns `y` and the statistics.
 pub(super) fn norm(inputs: &[Array], kind: RowNorm, eps: f32) -> Vec<Vec<f64>> {
     let (x, gamma) = (inputs[0], inputs[1].data);
     let columns = x.shape.last();
@@ -25,8 +25,8 @@ pub(super) fn norm(inputs: &[Array], kind: RowNorm, eps: f32) -> Vec<Vec<f64>> {
     vec![y, statistics]
 }
 
-/// `dx, dγ` and, for layer norm, `dβ`, with `g = γ dy`: `dx = (g - mean of g - x̂ mean of g x̂) / deviation`, the mean of g
-/// for layer norm alone.
+/// Returns `dx, dγ` and, for layer norm, `dβ`. With `g = γ dy`,
+/// `dx = (g - mean of g - x̂ mean of g x̂) / deviation`; RMS norm has no term for the mean of g.
 pub(super) fn grad(inputs: &[Array], kind: RowNorm) -> Vec<Vec<f64>> {
     let [x, statistics, gamma, dy] = [0, 1, 2, 3].map(|i| inputs[i].data);
     let columns = inputs[0].shape.last();

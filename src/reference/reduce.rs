@@ -1,4 +1,4 @@
-//! Reductions over axes, one element after the other.
+//! Reductions over axes, element by element.
 
 use super::elementwise::largest;
 use super::{Array, offsets};

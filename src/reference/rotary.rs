@@ -1,4 +1,4 @@
-//! Rotary position embedding, with angles as they are written.
+//! Rotary position embedding, with angles computed directly from the formula.
 
 use super::Array;
 

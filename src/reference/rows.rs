@@ -2,7 +2,7 @@
 
 use super::Array;
 
-/// `max x` and `ln Σ e^(x - max)`.
+/// Returns `max x` and `ln Σ e^(x - max)`.
 pub(super) fn log_sum_exp(row: &[f64]) -> (f64, f64) {
     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (top, row.iter().map(|v| (v - top).exp()).sum::<f64>().ln())
@@ -12,7 +12,7 @@ pub(super) fn softmax(x: Array, log: bool) -> Vec<f64> {
     let mut y = Vec::with_capacity(x.data.len());
     for row in x.data.chunks(x.shape.last().max(1)) {
         let (top, rest) = log_sum_exp(row);
-        // In two steps: beside a large maximum the logarithm would lose its digits.
+        // Subtracts in two steps: added to a large maximum, the logarithm would lose its precision.
         y.extend(row.iter().map(|v| (v - top) - rest).map(|v| if log { v } else { v.exp() }));
     }
     y

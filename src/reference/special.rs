@@ -20,7 +20,8 @@ pub fn erfc(x: f64) -> f64 {
 
 const SWITCH: f64 = 2.0;
 
-/// `erf x = 2/√π e^(-x²) Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have one sign, so nothing cancels (Abramowitz & Stegun 7.1.6).
+/// `erf x = 2/√π e^(-x²) Σ 2ⁿ x^(2n+1) / (2n+1)!!`: all terms have the same sign, so nothing cancels
+/// (Abramowitz & Stegun 7.1.6).
 fn series(x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (x, x, 0.0);
     while term.abs() > 1e-18 * sum.abs() {
@@ -31,7 +32,8 @@ fn series(x: f64) -> f64 {
     2.0 / PI.sqrt() * (-x * x).exp() * sum
 }
 
-/// `erfc x = e^(-x²)/√π · 1/(x + ½/(x + 1/(x + 3/2/(x + …))))` for positive `x` (Abramowitz & Stegun 7.1.14), from its tail.
+/// `erfc x = e^(-x²)/√π · 1/(x + ½/(x + 1/(x + 3/2/(x + …))))` for positive `x` (Abramowitz & Stegun 7.1.14),
+/// evaluated from its tail.
 fn fraction(x: f64) -> f64 {
     let tail = (1..=150).rev().fold(x, |tail, n| x + f64::from(n) * 0.5 / tail);
     (-x * x).exp() / PI.sqrt() / tail

@@ -1,11 +1,11 @@
-//! Optimizer updates, as PyTorch's documentation writes them.
+//! Optimizer updates, from the formulas of PyTorch's documentation.
 
 use super::elementwise::largest;
 use crate::graph::Update;
 
-/// Changes `memory`, the node's inputs in their order: `w, g, scalars`, then the state.
+/// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state.
 pub(super) fn update(rule: &Update, memory: &mut [Vec<f64>]) {
-    // The step's scalars are words; the first three hold f32 bits.
+    // The step scalars are words. Words 0 to 2 and 6 hold the bits of an f32.
     let scalar = |i: usize| f64::from(f32::from_bits(memory[2][i] as u32));
     let (rate, bias1, sqrt_bias2, unscale) = (scalar(0), scalar(1), scalar(2), scalar(6));
     if memory[2][7] != 0.0 {
@@ -67,7 +67,7 @@ pub(super) fn moving_average(memory: &mut [Vec<f64>], scale: f32) {
     }
 }
 
-/// The 256 numbers of bitsandbytes' `create_dynamic_map`, sorted.
+/// Returns the 256 numbers of bitsandbytes' `create_dynamic_map`, sorted.
 fn dynamic_map(signed: bool) -> Vec<f64> {
     let mut map = vec![0.0, 1.0];
     for decade in 0..7i32 {
@@ -89,7 +89,8 @@ fn nearest(map: &[f64], x: f64) -> u32 {
     (0..map.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0) as u32
 }
 
-/// `memory`: `w, g, scalars, m` and `v` as words of four codes, largest magnitudes of both in each block of 256.
+/// `memory`: `w, g, scalars`, then `m` and `v` as words of four codes, then the largest magnitudes of both in
+/// each block of 256.
 fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias2]: [f64; 3]) {
     let [beta1, beta2, eps, decay] = settings;
     let maps = [dynamic_map(true), dynamic_map(false)];
@@ -112,7 +113,7 @@ fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias
             let most = moments.iter().fold(0.0f64, |most, x| largest(most, x.abs()));
             memory[5][2 * block + which] = most;
             for (word, four) in moments.chunks(4).enumerate() {
-                // What lies behind the end of the tensor is the code of 0.
+                // Elements past the end of the tensor get the code of 0.
                 let share = |j: usize| if most > 0.0 { four.get(j).map_or(0.0, |x| x / most) } else { 0.0 };
                 let code = |j: usize| nearest(&maps[which], share(j)) << (8 * j);
                 memory[3 + which][start / 4 + word] = f64::from((0..4).map(code).sum::<u32>());

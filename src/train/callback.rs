@@ -1,4 +1,4 @@
-//! What a training run tells those who watch it.
+//! Callbacks of a training run.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Refit, Session};
 use crate::report::Failure;
 
-/// Where a run stands after a step.
+/// Progress of a run after a step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepProgress {
     /// Epoch, counted from 0.
@@ -15,17 +15,17 @@ pub struct StepProgress {
     pub epochs: u64,
     /// Steps made in this epoch.
     pub step: usize,
-    /// Steps of an epoch.
+    /// Steps in an epoch.
     pub steps: usize,
-    /// The last loss that has arrived; none before the first.
+    /// The last loss that has arrived in this epoch; `None` before the first.
     pub loss: Option<f32>,
-    /// Accuracy of the last evaluation, in [0, 1]; none before the first.
+    /// Accuracy of the last evaluation, in [0, 1]; `None` before the first.
     pub accuracy: Option<f64>,
-    /// Samples per second since the first step; 0 after it.
+    /// Samples per second since the first step; 0 after the first step.
     pub samples_per_s: f64,
-    /// Time that the rest will take at this rate.
+    /// Estimated time for the rest of the run at this rate.
     pub eta: Duration,
-    /// Bytes created on the device: a step needs this, no more and no less.
+    /// Bytes created on the device, which are all that a step uses.
     pub device_bytes: u64,
 }
 
@@ -36,13 +36,13 @@ pub struct Epoch {
     pub epoch: u64,
     /// Mean of the losses that arrived in it.
     pub loss: f32,
-    /// Accuracy on the evaluation data, in [0, 1], if there are any.
+    /// Accuracy on the evaluation data, in [0, 1]; `None` without evaluation data.
     pub accuracy: Option<f64>,
 }
 
 /// Watches a run, and may end it by returning an error.
 pub trait Callback {
-    /// After each step.
+    /// Called after each step.
     ///
     /// # Errors
     /// Whatever should end the run.
@@ -50,7 +50,7 @@ pub trait Callback {
         Ok(())
     }
 
-    /// After each epoch and its evaluation.
+    /// Called after each epoch and its evaluation.
     ///
     /// # Errors
     /// Whatever should end the run.
@@ -58,7 +58,9 @@ pub trait Callback {
         Ok(())
     }
 
-    /// After the trainer went on with other plans because memory ran out: see [`OnOom::Refit`](crate::exec::OnOom::Refit).
+    /// Called after the trainer switched to other plans because memory ran out or because a limit was set:
+    /// see [`OnOom::Refit`](crate::exec::OnOom::Refit) and
+    /// [`Trainer::refit_within`](super::Trainer::refit_within).
     ///
     /// # Errors
     /// Whatever should end the run.
@@ -66,12 +68,13 @@ pub trait Callback {
         Ok(())
     }
 
-    /// When the run ends with an error, before [`Callback::on_end`].
+    /// Called when the run ends with an error, before [`Callback::on_end`].
     fn on_error(&mut self, _error: &Error, _session: &mut Session) {}
 
-    /// When a run cannot begin, for [`Trainer::watched`](super::Trainer::watched): the error, and what is known of it.
+    /// Called by [`Trainer::watched`](super::Trainer::watched) when a run cannot start, with the error and
+    /// what is known about it.
     fn on_refused(&mut self, _error: &Error, _known: &Failure) {}
 
-    /// When the run is over, with an error or without.
+    /// Called when the run is over, with an error or without.
     fn on_end(&mut self) {}
 }

@@ -1,4 +1,4 @@
-//! Saving parameters as training goes on.
+//! Saving of parameters during training.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use super::{Callback, Epoch};
 use crate::error::{Error, Result};
 use crate::exec::Session;
 
-/// Saves parameters and optimizer state to one file after every `every` epochs. A run that stops keeps what it saved; one that
-/// stops because memory ran out saves where it stands.
+/// Saves parameters and optimizer state to one file after every `every` epochs. The file stays when a run
+/// stops. A run that stops because memory ran out saves its current state.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The safetensors file.

@@ -1,4 +1,4 @@
-//! What devices and runs add to the report of a failure.
+//! Information about devices and runs for the report of a failure.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::exec::{Eager, ProgramId, Session};
 use crate::json::Json;
 use crate::report::Failure;
 
-/// Steps that are remembered for the report.
+/// Number of the last steps that the report lists.
 const STEPS: usize = 100;
 
 /// The last steps of a run.
@@ -34,7 +34,7 @@ impl Recent {
 }
 
 impl Failure {
-    /// Adds which device it was, and whose bytes are on it.
+    /// Adds the device, its budget and the bytes in use on it.
     #[must_use]
     pub fn with_device(self, device: &Device) -> Self {
         let (adapter, driver) = (device.adapter(), device.driver_memory());
@@ -62,7 +62,7 @@ impl Failure {
         with_steps.with("memory", session.memory_stats().json()).with_device(session.device())
     }
 
-    /// Adds the statistics of a run from a live pool, and the pool's last events as the snapshot.
+    /// Adds the statistics of an eager run, and the last events of its pool as the snapshot.
     #[must_use]
     pub fn with_eager(self, eager: &Eager) -> Self {
         self.with("memory", eager.memory_stats().json()).with_snapshot(&eager.dump())

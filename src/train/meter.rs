@@ -1,4 +1,4 @@
-//! A line for long work that is no training: planning, opening, loading, benchmarks.
+//! A progress line for long work other than training: planning, opening, loading, benchmarks.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::progress::{BAR, REDRAW, minutes};
 use crate::progress::Progress;
 
-/// Draws a line with a bar and the time left on standard error: after a second, on a terminal alone.
+/// Draws a line with a bar and the remaining time on standard error, after one second and only on a terminal.
 ///
 /// ```
 /// use wgrad::progress::{task, watch};
@@ -20,17 +20,17 @@ pub struct Meter {
     begun: bool,
 }
 
-/// Work that is done sooner draws nothing.
+/// Work that finishes sooner draws nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Meter {
-    /// A meter; `quiet` draws nothing.
+    /// Creates a meter; `quiet` draws nothing.
     pub fn new(quiet: bool) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
         Self { since: Instant::now(), drawn: None, terminal, begun: false }
     }
 
-    /// What [`watch`](crate::progress::watch()) calls.
+    /// Returns the function that [`watch`](crate::progress::watch()) calls.
     pub fn drawing(mut self) -> impl FnMut(&Progress) {
         move |progress| self.draw(progress)
     }
@@ -47,7 +47,7 @@ impl Meter {
         let waited = self.since.elapsed() >= PATIENCE && self.drawn.is_none_or(|at| at.elapsed() >= REDRAW);
         if self.terminal && waited {
             self.drawn = Some(Instant::now());
-            // A progress line that cannot be written is no reason to stop.
+            // A failure to write a progress line must not stop the work.
             let mut out = std::io::stderr();
             let _ = write!(out, "\r\x1b[2K{}", line(progress, self.since.elapsed()));
             let _ = out.flush();
@@ -67,7 +67,7 @@ impl Drop for Meter {
     }
 }
 
-/// The line for work that began `time` ago.
+/// Returns the line for work that began `time` ago.
 fn line(progress: &Progress, time: Duration) -> String {
     let Progress { what, done, total, share, .. } = *progress;
     let (Some(total), Some(share)) = (total, share) else {
@@ -82,7 +82,7 @@ fn line(progress: &Progress, time: Duration) -> String {
     format!("{what} {bar} {counted}  eta {eta}")
 }
 
-/// Totals beyond this, such as bytes, are told in hundredths.
+/// Progress towards totals beyond this, such as bytes, is shown in percent.
 const MOST_COUNTED: u64 = 100_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A line for each step, in files that other tools read.
+//! Metrics of each step, in files that other tools read.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -29,7 +29,7 @@ enum Format {
 const COLUMNS: &str = "step,epoch,loss,accuracy,samples_per_s,device_bytes";
 
 impl Metrics {
-    /// JSON, an object a line.
+    /// Creates a file of JSON Lines, one object per step.
     ///
     /// # Errors
     /// [`Error::Data`] if the file cannot be created.
@@ -37,7 +37,7 @@ impl Metrics {
         Self::create(path.as_ref().to_owned(), Format::Jsonl, &[])
     }
 
-    /// CSV with a head line.
+    /// Creates a CSV file with a header line.
     ///
     /// # Errors
     /// [`Error::Data`] if the file cannot be created.
@@ -45,7 +45,8 @@ impl Metrics {
         Self::create(path.as_ref().to_owned(), Format::Csv, format!("{COLUMNS}\n").as_bytes())
     }
 
-    /// A TensorBoard event file in `folder`, which is created: `tensorboard --logdir FOLDER`.
+    /// Creates a TensorBoard event file in `folder`, which is created if needed:
+    /// `tensorboard --logdir FOLDER`.
     ///
     /// # Errors
     /// [`Error::Data`] if the folder or the file cannot be created.
@@ -56,7 +57,7 @@ impl Metrics {
         Self::create(folder.join(name), Format::TensorBoard, &event(now(), 0, &[]))
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -81,7 +82,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
     Error::Data { what: path.display().to_string(), message: error.to_string() }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

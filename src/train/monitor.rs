@@ -1,4 +1,4 @@
-//! Watching a run: what should not happen is said once, with its numbers, while there is time to act.
+//! Monitoring of a run: raises an alert once for each problem, with its numbers, while there is time to act.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -12,29 +12,30 @@ use crate::exec::Session;
 use crate::report::Failure;
 use crate::units::Bytes;
 
-/// Something that a [`Monitor`] noticed.
+/// A problem that a [`Monitor`] noticed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Alert {
-    /// More of the budget is in use than the monitor's share.
+    /// More of the budget is in use than [`MonitorOptions::share`].
     NearBudget {
         /// Bytes in use.
         used: u64,
         /// Bytes allowed.
         budget: u64,
     },
-    /// What is alive at the end of an epoch grew several times in a row: memory that nobody gives back.
+    /// The live bytes at the end of an epoch grew several times in a row: memory that is not freed.
     Growth {
-        /// Bytes alive before the first of these epochs ended, and now.
+        /// Live bytes at the end of the epoch before the first of these.
         from: u64,
-        /// Bytes alive now.
+        /// Live bytes now.
         to: u64,
         /// Epochs over which it grew.
         epochs: usize,
-        /// Names that hold more than then, and by how many bytes, the most first; empty where names are not known.
+        /// Names that hold more than before these epochs, and by how many bytes, largest first; empty if
+        /// names are not known.
         grown: Vec<(String, u64)>,
     },
-    /// Steps take longer than they did.
+    /// Steps take longer than at the start of the run.
     Slow {
         /// Step of the run.
         step: u64,
@@ -43,16 +44,16 @@ pub enum Alert {
         /// Median of the run's first steps, in milliseconds.
         usual_ms: f64,
     },
-    /// The loss is no number any more.
+    /// The loss is not finite.
     NotFinite {
         /// Step of the run.
         step: u64,
     },
-    /// The run failed; what is known of it was written.
+    /// The run failed; a report was written if the options name a folder.
     Failed {
         /// The error's text.
         error: String,
-        /// The report, beside it a snapshot for PyTorch's viewer; `None` if they could not be written.
+        /// The report, with a snapshot for PyTorch's viewer next to it; `None` if they were not written.
         report: Option<PathBuf>,
     },
 }
@@ -88,34 +89,36 @@ impl fmt::Display for Alert {
     }
 }
 
-/// When a [`Monitor`] speaks.
+/// When a [`Monitor`] raises alerts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitorOptions {
-    /// Bytes that may be in use; without it, use is not watched.
+    /// Bytes that may be in use; `None` does not monitor them.
     pub budget: Option<Bytes>,
-    /// Share of the budget above which it speaks.
+    /// Fraction of the budget above which it raises an alert.
     pub share: f64,
-    /// Epochs of growth in a row that count as a leak.
+    /// Consecutive epochs of growth that count as a leak.
     pub epochs: usize,
-    /// Steps take longer than usual by this factor.
+    /// Factor by which steps must take longer than usual.
     pub slower: f64,
-    /// Steps whose median is compared, at the run's start (after as many that are not counted) and now.
+    /// Number of steps whose median is compared: the first steps of the run (after a warm-up of as many
+    /// steps) and the last ones.
     pub window: usize,
-    /// Where a run that failed, or could not begin, is written down; without it, nowhere.
+    /// Folder for reports of runs that failed or could not start; `None` writes none.
     pub failures: Option<PathBuf>,
 }
 
 impl Default for MonitorOptions {
-    /// Over 90 % of the budget, 3 epochs of growth, 1.5 times the usual step, medians of 20 steps; no budget, no folder.
+    /// Over 90 % of the budget, 3 epochs of growth, 1.5 times the usual step, medians of 20 steps; no budget,
+    /// no folder.
     fn default() -> Self {
         Self { budget: None, share: 0.9, epochs: 3, slower: 1.5, window: 20, failures: None }
     }
 }
 
-/// Names shown of what grew.
+/// Maximum number of names in a growth alert.
 const NAMES: usize = 5;
 
-/// Warns through `log` and through a function of yours.
+/// Raises alerts through `log` and through a function of yours.
 ///
 /// ```
 /// use wgrad::train::{Monitor, MonitorOptions};
@@ -130,18 +133,18 @@ pub struct Monitor<'a> {
     options: MonitorOptions,
     tell: Box<dyn FnMut(&Alert) + 'a>,
     alerts: Vec<Alert>,
-    /// Bytes by name at the end of the last epochs.
+    /// Live bytes by name at the end of the last epochs.
     ends: VecDeque<BTreeMap<String, u64>>,
     clock: StepClock,
     near: bool,
-    /// Bytes that others held on the device at the last look.
+    /// Bytes that others held on the device at the last check.
     others: u64,
     since: Option<Instant>,
     recent: Recent,
 }
 
 impl<'a> Monitor<'a> {
-    /// A monitor that calls `tell` for each alert.
+    /// Creates a monitor that calls `tell` for each alert.
     pub fn new(options: MonitorOptions, tell: impl FnMut(&Alert) + 'a) -> Self {
         let clock = StepClock::new(options.window, options.slower);
         Self {
@@ -157,13 +160,13 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Everything said so far.
+    /// Returns all alerts so far.
     pub fn alerts(&self) -> &[Alert] {
         &self.alerts
     }
 
-    /// What is alive at the end of an epoch, by name, counts as in use: of a pool or an [`Eager`](crate::exec::Eager) run. Allocations of one
-    /// name are added up.
+    /// Reports the live allocations, by name, of a pool or an [`Eager`](crate::exec::Eager) run at the end of
+    /// an epoch. Their sum counts as the bytes in use. Allocations of the same name are added up.
     pub fn live(&mut self, blocks: impl IntoIterator<Item = (String, u64)>) {
         let mut end = BTreeMap::new();
         for (name, bytes) in blocks {
@@ -196,7 +199,8 @@ impl<'a> Monitor<'a> {
         self.raise(alert);
     }
 
-    /// Bytes in use now: speaks when they pass the share of the budget, and again after they were below it.
+    /// Reports the bytes in use now. Raises an alert when they exceed the share of the budget, and another
+    /// only after they were below it.
     pub fn in_use(&mut self, used: u64) {
         let Some(Bytes(budget)) = self.options.budget else { return };
         let near = used as f64 > self.options.share * budget as f64;
@@ -206,7 +210,7 @@ impl<'a> Monitor<'a> {
         self.near = near;
     }
 
-    /// Milliseconds of a step.
+    /// Reports the milliseconds of a step.
     pub fn step_time(&mut self, step: u64, ms: f64) {
         if let Some(usual_ms) = self.clock.note(ms) {
             let ms = median(self.clock.last.iter().copied());
@@ -240,9 +244,9 @@ impl Callback for Monitor<'_> {
         Ok(())
     }
 
-    /// The session itself never grows; what the driver holds beside it may.
+    /// The bytes of the session itself never grow; those of other users of the driver's memory may.
     fn on_epoch(&mut self, _epoch: &Epoch, session: &mut Session) -> Result<()> {
-        // Evaluation and checkpoints are no part of a step.
+        // Evaluation and checkpoints are not part of a step.
         self.since = None;
         if let Some(driver) = session.device().driver_memory() {
             let own = session.device_bytes();
@@ -270,7 +274,7 @@ impl Callback for Monitor<'_> {
 struct StepClock {
     window: usize,
     slower: f64,
-    /// Steps that compile kernels and warm caches are not counted.
+    /// Warm-up steps skipped so far, which do not count.
     skipped: usize,
     first: Vec<f64>,
     usual: Option<f64>,
@@ -284,7 +288,7 @@ impl StepClock {
         Self { window: window.max(1), slower, skipped: 0, first, usual: None, last, slow: false }
     }
 
-    /// The usual time, at the moment when steps become slow.
+    /// Records the time of a step. Returns the usual time at the moment when steps become slow.
     fn note(&mut self, ms: f64) -> Option<f64> {
         if self.skipped < self.window {
             self.skipped += 1;
@@ -301,7 +305,7 @@ impl StepClock {
         if self.last.len() > self.window {
             self.last.pop_front();
         }
-        // Told again only after steps that were clearly fast: times on a busy machine go up and down.
+        // Reported again only after steps that were clearly fast: times on a busy machine fluctuate.
         let limit = if self.slow { (1.0 + self.slower) / 2.0 } else { self.slower };
         let slow = self.last.len() == self.window && median(self.last.iter().copied()) > limit * usual;
         let new = slow && !self.slow;

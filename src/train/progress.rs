@@ -1,4 +1,4 @@
-//! One line that says where a run stands.
+//! A progress line for a training run.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::exec::Session;
 use crate::units::Bytes;
 
-/// Prints progress to standard error: a line that is rewritten on a terminal, plain lines at each epoch elsewhere.
+/// Prints progress to standard error: a line that is redrawn on a terminal, plain lines at each epoch
+/// elsewhere.
 pub struct ProgressLine {
     terminal: bool,
     quiet: bool,
@@ -22,13 +23,13 @@ impl Default for ProgressLine {
     }
 }
 
-/// A terminal line is redrawn no more often than this.
+/// Minimum time between two redraws of a terminal line.
 pub(super) const REDRAW: Duration = Duration::from_millis(100);
 /// Cells of the bar.
 pub(super) const BAR: usize = 20;
 
 impl ProgressLine {
-    /// Prints nothing but what a caller prints: for `--quiet`.
+    /// Creates a line that prints nothing: for `--quiet`.
     pub fn quiet() -> Self {
         Self { quiet: true, ..Self::default() }
     }
@@ -66,7 +67,7 @@ impl Callback for ProgressLine {
     }
 }
 
-/// A progress line that cannot be written is no reason to stop.
+/// Prints to standard error. A failure to write a progress line must not stop the run.
 fn say(text: std::fmt::Arguments<'_>) {
     let mut out = std::io::stderr();
     let _ = out.write_fmt(text).and_then(|()| out.flush());

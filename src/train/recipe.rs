@@ -1,4 +1,4 @@
-//! The plans of a trainer's session, as they were asked for and for fewer bytes.
+//! The plans of a trainer's session, as requested and for fewer bytes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::units::Bytes;
 
 /// Traced steps, from which plans can be made at any time.
 pub(super) struct Recipe {
-    /// By number of samples: the batch, its halves as far as they go, and the last batch.
+    /// By number of samples: the batch, the batch halved for as long as it divides evenly, and the last
+    /// batch.
     steps: BTreeMap<usize, TrainStep>,
     batch: usize,
     /// Samples of the last batch, if it is smaller.
@@ -19,13 +20,13 @@ pub(super) struct Recipe {
     limits: Limits,
 }
 
-/// Parts that a batch may be cut into so that it fits are traced up to this many.
+/// Maximum number of micro-batches for which steps are traced, to split a batch that does not fit.
 const PARTS: usize = 64;
-/// Tries to find how much of a budget the other programs of the session leave to the training step.
+/// Attempts to find how much of a budget the other programs of the session leave to the training step.
 const TRIES: usize = 16;
 
 impl Recipe {
-    /// Traces what is needed now, and with `refits` what may be needed when memory runs out.
+    /// Traces the steps needed now and, with `refits`, those that may be needed if memory runs out.
     pub(super) fn new(
         trace: impl Fn(usize) -> Result<TrainStep>,
         [batch, tail]: [usize; 2],
@@ -46,7 +47,8 @@ impl Recipe {
         Ok(Self { steps, batch, tail, evaluation, options, limits: limits.clone() })
     }
 
-    /// A training step, an evaluation and, where the last batch is smaller, a step for it, together within so many bytes.
+    /// Plans a training step, an evaluation and, if the last batch is smaller, a step for it, together at
+    /// most `within`.
     ///
     /// # Errors
     /// Mistakes in the model; [`Error::OverBudget`] if nothing fits.
@@ -64,7 +66,7 @@ impl Recipe {
         }
     }
 
-    /// The training step as it was asked for, whether it keeps to its budget or not.
+    /// Plans the training step as requested, even if it exceeds its budget.
     ///
     /// # Errors
     /// Mistakes in the model.
@@ -87,16 +89,17 @@ impl Recipe {
             if total <= within.0 {
                 return Ok(planned);
             }
-            // The others take as much again, whatever the training step takes.
+            // The other plans add the same bytes next time, whatever the training step takes.
             room = own.saturating_sub(total - within.0);
         }
         Err(self.evaluation_too_large(within))
     }
 
-    /// The step for the last batch beside one with `options`, in no more than that takes if it can be.
+    /// Plans the step for the last batch, next to a training step with `options` that takes `own` bytes, in
+    /// no more than `own` bytes if possible.
     fn tail(&self, samples: usize, own: u64, options: &PlanOptions) -> Result<Plan> {
         let step = self.step(samples)?;
-        // It is not cut into parts, but keeps its state where the other does.
+        // It is not split into more micro-batches, but its state must be where the training step has it.
         let (offload, precision) = (options.offload, options.precision);
         let options = PlanOptions { budget: Some(Bytes(own)), offload, precision, ..self.options };
         if options.recompute != Recompute::Auto {

@@ -1,6 +1,7 @@
-//! TensorBoard's event files: records with checksums (TFRecord), each an `Event` message of TensorFlow's `event.proto`.
+//! TensorBoard's event files: records with checksums (TFRecord), each an `Event` message of TensorFlow's
+//! `event.proto`.
 
-/// A record: length, its checksum, data, their checksum; little-endian.
+/// Returns a record: length, checksum of the length, data, checksum of the data; little-endian.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut out = Vec::with_capacity(data.len() + 16);
@@ -11,7 +12,7 @@ fn record(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The record of an event: numbers by tag at a step, or, without any, the head that begins a file.
+/// Returns the record of an event: scalars by tag at a step or, without any, the header that begins a file.
 pub(super) fn event(wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> Vec<u8> {
     let mut message = Vec::new();
     // double wall_time = 1
@@ -39,7 +40,7 @@ pub(super) fn event(wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> Vec<u
     record(&message)
 }
 
-/// A field of bytes: text or a message.
+/// Appends a field of bytes: a string or a message.
 fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(number << 3 | 2);
     varint(out, bytes.len() as u64);
@@ -54,12 +55,12 @@ fn varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// TFRecord's mask: a checksum of data that hold checksums would be weak.
+/// Applies TFRecord's mask: a checksum of data that contain checksums would be weak.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: records are short.
+/// Returns the CRC-32C (Castagnoli), bit by bit: records are short.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })

@@ -1,4 +1,4 @@
-//! The loop: feed, step, evaluate.
+//! The training loop: feed, step, evaluate.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::optim::Schedule;
 use crate::report::Failure;
 use crate::units::Bytes;
 
-/// A network that tells classes apart.
+/// A network that classifies samples.
 pub trait Classifier {
-    /// Its parameters.
+    /// Returns its parameters.
     fn params(&self) -> &Params;
 
-    /// Logits `[batch, classes]` of `x [batch, sample_len]`.
+    /// Returns the logits `[batch, classes]` of `x [batch, sample_len]`.
     fn logits(&self, x: &Tensor) -> Tensor;
 }
 
@@ -34,7 +34,7 @@ impl Classifier for Model {
     }
 }
 
-/// How a network is trained.
+/// Options for training a network.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrainOptions {
     /// Optimizer, clipping, budget.
@@ -43,7 +43,7 @@ pub struct TrainOptions {
     pub schedule: Schedule,
     /// What to do when the device has too little memory, at the start or later.
     pub on_oom: OnOom,
-    /// How long to look for the fastest kernels first; `None` for those of the table.
+    /// Limits on tuning, which measures the fastest kernels before training; `None` uses those of the tables.
     pub tune: Option<Tuning>,
 }
 
@@ -59,15 +59,17 @@ pub struct Trainer {
     recipe: Recipe,
     on_oom: OnOom,
     refits: Vec<Refit>,
-    /// How many of them callbacks have heard of.
+    /// Number of refits that callbacks were notified of.
     told: usize,
 }
 
 impl Trainer {
-    /// Plans a training step, an evaluation and, where the last batch is smaller, a step for it, and opens a session.
+    /// Plans a training step, an evaluation and, if the last batch is smaller, a step for it, and opens a
+    /// session.
     ///
     /// # Errors
-    /// Mistakes in the model, a plan over the budget, a device out of memory; with [`OnOom::Refit`] only if no plan fits.
+    /// Mistakes in the model; a plan over the budget or a device out of memory, with [`OnOom::Refit`] only if
+    /// no plan fits.
     pub fn new(
         device: &Device,
         network: &impl Classifier,
@@ -77,8 +79,8 @@ impl Trainer {
         Self::watched(device, network, loader, options, &mut [])
     }
 
-    /// [`Trainer::new`], and tells callbacks of a plan over its budget and of a device that refuses: a
-    /// [`Monitor`](super::Monitor) with a folder for failures writes down what is known.
+    /// Like [`Trainer::new`], and notifies callbacks of an error, such as a plan over its budget or a device
+    /// that refuses: a [`Monitor`](super::Monitor) with a folder for failures writes a report.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -100,7 +102,8 @@ impl Trainer {
         })
     }
 
-    /// [`Trainer::new`]; leaves behind the plan of the training step, also of one over its budget.
+    /// Implements [`Trainer::new`]. If no session can be opened, stores the plan of the training step in
+    /// `largest`, even if it is over its budget.
     fn open(
         device: &Device,
         network: &impl Classifier,
@@ -136,10 +139,12 @@ impl Trainer {
         Ok(Self { session, loader, accuracy: None, recipe, on_oom, refits, told: 0 })
     }
 
-    /// Trains for `epochs` epochs and, after each, evaluates on `test` if it is given. Returns the last epoch.
+    /// Trains for `epochs` epochs and, after each, evaluates on `test` if it is given. Returns the last
+    /// epoch.
     ///
     /// # Errors
-    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever a callback returns. Files saved before stay.
+    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever a callback returns. Files saved before
+    /// stay.
     pub fn fit(
         &mut self,
         epochs: u64,
@@ -191,7 +196,7 @@ impl Trainer {
                 };
                 callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
             }
-            // Losses still on their way belong to this epoch.
+            // Losses still in flight belong to this epoch.
             self.session.loss()?;
             for (_, arrived) in self.session.losses()? {
                 sum += f64::from(arrived);
@@ -218,8 +223,8 @@ impl Trainer {
         })
     }
 
-    /// With [`OnOom::Refit`], tries again with smaller plans for as long as memory runs out: what a failed submit was to
-    /// do was not done.
+    /// Calls `run`; with [`OnOom::Refit`], repeats it with smaller plans for as long as memory runs out. This
+    /// is safe because a failed submit has not run.
     fn persist<T>(&mut self, mut run: impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
         loop {
             match run(&mut self.session) {
@@ -231,7 +236,7 @@ impl Trainer {
         }
     }
 
-    /// A budget that was lowered while the run goes on holds from the next step.
+    /// Applies a budget that was lowered during the run, from the next step on.
     fn keep_to_budget(&mut self) -> Result<()> {
         let (own, device) = (self.session.device_bytes(), self.session.device());
         match self.session.within_reach() {
@@ -252,8 +257,9 @@ impl Trainer {
         Ok(())
     }
 
-    /// Goes on in at most so many bytes, whatever [`TrainOptions::on_oom`] says: to make room for something else on the
-    /// device. Parameters, optimizer state and the count of steps stay; `None` goes back to the plans that were asked for.
+    /// Continues in at most `within` bytes, whatever [`TrainOptions::on_oom`] is, to make room for something
+    /// else on the device. Parameters, optimizer state and step count are preserved; `None` returns to the
+    /// requested plans.
     ///
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits, and then nothing has changed; as [`Session::replan`].
@@ -266,12 +272,13 @@ impl Trainer {
         self.session.replan(&planned.plans.iter().collect::<Vec<_>>())
     }
 
-    /// Every change of plans so far because memory ran out, or was asked for; one while the session was opened comes first.
+    /// Returns every change of plans so far, because memory ran out or because [`Trainer::refit_within`] set
+    /// a limit. A change made while the session was opened comes first.
     pub fn refits(&self) -> &[Refit] {
         &self.refits
     }
 
-    /// Tells callbacks of changes that they have not heard of.
+    /// Notifies callbacks of refits that they have not seen.
     fn tell(&mut self, callbacks: &mut [&mut dyn Callback]) -> Result<()> {
         while let Some(refit) = self.refits.get(self.told) {
             callbacks.iter_mut().try_for_each(|callback| callback.on_refit(refit, &mut self.session))?;
@@ -280,7 +287,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The share of samples, in [0, 1], whose class gets the largest logit.
+    /// Returns the accuracy: the fraction of samples, in [0, 1], whose class gets the largest logit.
     ///
     /// # Errors
     /// [`Error::Data`] for an empty data set or samples of another length; [`Error::DeviceLost`].
@@ -295,7 +302,7 @@ impl Trainer {
         let mut right = 0;
         let mut x = vec![0.0; batch * len];
         for first in (0..data.len()).step_by(batch) {
-            // Rows beyond a smaller last batch hold what was there before; their results are not looked at.
+            // Rows past a smaller last batch hold stale data; their results are ignored.
             let rows = first..data.len().min(first + batch);
             let labels: Vec<u32> =
                 rows.clone().zip(x.chunks_mut(len)).map(|(row, out)| data.read(row, out)).collect();
@@ -310,13 +317,13 @@ impl Trainer {
         Ok(right as f64 / data.len() as f64)
     }
 
-    /// The session, to read, save and load parameters.
+    /// Returns the session, to read, save and load parameters.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 }
 
-/// Samples per second since the first step, which compiles kernels and says nothing about the others.
+/// Samples per second since the first step, whose warm-up makes it unrepresentative.
 #[derive(Default)]
 struct Rate {
     since: Option<Instant>,

@@ -79,7 +79,7 @@ fn step(shape: &Shape) -> TrainStep {
     .expect("valid")
 }
 
-fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<&'static str> {
+fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<String> {
     let (plan, found) = device_gradients(device, &step(shape), limits, &Default::default());
     let wanted = twin_gradients(&plan, &Default::default());
     assert_eq!(found.len(), wanted.len());

@@ -11,8 +11,8 @@ use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{Init, Op, Params, Source, Tensor};
+use wgrad::kernels::conv::{Pass, Variant};
 use wgrad::limits::Limits;
-use wgrad::lower::conv::{Pass, Row};
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::reference::Twin;
 
@@ -94,7 +94,7 @@ struct Wanted {
 }
 
 /// Runs a case unfused and fused, and compares the results with each other and with the twin.
-fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
+fn compare(device: &Device, (row, limits): &(&Variant, Limits), wanted: Wanted) {
     let Wanted { case, bias, before, reads } = wanted;
     let (name, ..) = case;
     let what = format!("{name}, {before:?}, on {}", limits.name);
@@ -107,7 +107,7 @@ fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
     let (apart, fused) = (plan(false), plan(true));
     assert_eq!((fused_operations(&apart, before), fused_operations(&fused, before)), (0, reads), "{what}");
     for pass in [Pass::Image, Pass::Weight] {
-        let ran = |name: &str| row.kernels(pass).iter().any(|kernel| name.starts_with(kernel.name));
+        let ran = |name: String| row.kernels(pass).iter().any(|kernel| name.starts_with(&*kernel.name));
         assert!(kernels(&fused).into_iter().any(ran), "{what}: {:?}", kernels(&fused));
     }
     let graph = fused.graph();
@@ -130,7 +130,7 @@ fn compare(device: &Device, (row, limits): &(&Row, Limits), wanted: Wanted) {
 }
 
 /// Calls `body` for every row that each device can run, with the numbered cases that the row computes.
-fn each_row(cases: &[Convolution], body: impl Fn(&Device, &(&Row, Limits), (usize, Convolution))) {
+fn each_row(cases: &[Convolution], body: impl Fn(&Device, &(&Variant, Limits), (usize, Convolution))) {
     on_each(devices(), |device| {
         for row in rows_of_convolutions(device) {
             for (i, case) in cases.iter().enumerate() {
@@ -200,7 +200,7 @@ fn weight_gradients_of_16_bit_images_are_bit_identical() {
         let (apart, fused) = (plan(false), plan(true));
         let narrow = |plan: &Plan| {
             let own = row.kernels(Pass::Weight);
-            let ran = |name: &&&str| own.iter().any(|kernel| name.starts_with(kernel.name));
+            let ran = |name: &&String| own.iter().any(|kernel| name.starts_with(&*kernel.name));
             kernels(plan).iter().filter(ran).filter(|name| name.contains("f16")).count()
         };
         assert_eq!((narrow(&apart), narrow(&fused)), (0, 1), "{:?}", kernels(&fused));

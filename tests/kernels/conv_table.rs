@@ -4,8 +4,8 @@
 use wgrad::compile::Forward;
 use wgrad::dtype::DType;
 use wgrad::graph::{Params, Tensor, Trace, Window};
+use wgrad::kernels::conv::Pass;
 use wgrad::limits::{AdapterClass, Limits};
-use wgrad::lower::conv::Pass;
 
 use crate::support::close::Near;
 use crate::support::compare::{Batch, compare_fused, kernels};
@@ -45,7 +45,7 @@ fn every_row_fuses_epilogues_and_reads_16_bit_images() {
             });
             let names = kernels(&plan);
             let own = row.kernels(Pass::Image);
-            let ran = |name: &&&str| own.iter().any(|kernel| name.starts_with(kernel.name));
+            let ran = |name: &&String| own.iter().any(|kernel| name.starts_with(&*kernel.name));
             let fused = names.iter().filter(ran).filter(|name| name.contains("+gelu+add")).count();
             assert_eq!(fused, 4 + 4, "{}: {names:?}", limits.name);
             // On software adapters a separate operation widens the image once.

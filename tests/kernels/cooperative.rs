@@ -49,7 +49,7 @@ fn convolutional() -> TrainStep {
     step.expect("valid")
 }
 
-fn convolutions(plan: &Plan) -> Vec<&'static str> {
+fn convolutions(plan: &Plan) -> Vec<String> {
     kernels(plan).into_iter().filter(|name| name.starts_with("conv")).collect()
 }
 
@@ -262,7 +262,7 @@ fn convolutions_use_cooperative_matrices_only_in_f16() {
             let by_matrices = names.iter().filter(|name| name.contains("cooperative")).count();
             let expected = if precision == Precision::F16 { names.len() } else { 0 };
             assert_eq!(by_matrices, expected, "{}: {names:?}", precision.name());
-            let parts = ["_bias+tanh", "_bias_normed", "_bias_joined+tanh", "weight_", "_f16"];
+            let parts = ["_bias+tanh", "_bias_normed", "_bias_two_sources+tanh", "weight_", "_f16"];
             let all = parts.iter().all(|part| names.iter().any(|name| name.contains(part)));
             assert!(all || expected == 0, "{names:?}");
         }

@@ -3,8 +3,8 @@
 
 use wgrad::dtype::DType;
 use wgrad::graph::{Tensor, Trace};
+use wgrad::kernels::matmul::{VARIANTS, Variant};
 use wgrad::limits::Limits;
-use wgrad::lower::products::{ROWS, Row};
 
 use super::products::{TRANSPOSES, product, swapped};
 use crate::support::close::Near;
@@ -12,9 +12,9 @@ use crate::support::compare::{compare, compare_fused, kernels};
 use crate::support::{devices, noise, on_each};
 
 /// Runs `body` with limits that name a row, for each adapter that can run the row.
-fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Row)) {
+fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Variant)) {
     on_each(devices(), |device| {
-        for row in &ROWS {
+        for row in &VARIANTS {
             let limits = Limits {
                 name: format!("{} with {}", device.limits().name, row.name),
                 product: Some(row.name),
@@ -30,8 +30,8 @@ fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Row)) {
 }
 
 /// Whether one of the kernels belongs to this row.
-fn ran(names: &[&str], row: &Row) -> bool {
-    row.kernels().any(|kernel| names.iter().any(|name| name.starts_with(kernel.name)))
+fn ran(names: &[String], row: &Variant) -> bool {
+    row.kernels().any(|kernel| names.iter().any(|name| name.starts_with(&*kernel.name)))
 }
 
 #[test]

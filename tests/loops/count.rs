@@ -22,13 +22,13 @@ type Key = (String, Vec<u32>, String, [u32; 3]);
 /// Parsed modules by name of their kernel, and results of earlier counts.
 #[derive(Default)]
 pub struct Modules {
-    parsed: BTreeMap<&'static str, (Module, ModuleInfo)>,
+    parsed: BTreeMap<String, (Module, ModuleInfo)>,
     counted: BTreeMap<Key, Result<u64, String>>,
 }
 
 impl Modules {
-    fn of(&mut self, kernel: &'static Kernel) -> &(Module, ModuleInfo) {
-        self.parsed.entry(kernel.name).or_insert_with(|| {
+    fn of(&mut self, kernel: &Kernel) -> &(Module, ModuleInfo) {
+        self.parsed.entry(kernel.name.to_string()).or_insert_with(|| {
             let text = kernel.source();
             let module = naga::front::wgsl::parse_str(&text)
                 .unwrap_or_else(|e| panic!("{}: {}", kernel.name, e.emit_to_string(&text)));
@@ -39,7 +39,7 @@ impl Modules {
     }
 
     /// Whether a kernel has a loop.
-    pub fn loops(&mut self, kernel: &'static Kernel) -> bool {
+    pub fn loops(&mut self, kernel: &Kernel) -> bool {
         let (module, _) = self.of(kernel);
         has_loop(module, &module.entry_points[0].function.body)
     }
@@ -63,10 +63,10 @@ impl Modules {
     }
 
     fn count<M>(&mut self, launch: &Launch<M>, most: u64) -> Result<u64, String> {
-        if !self.loops(launch.kernel) {
+        if !self.loops(&launch.kernel) {
             return Ok(0);
         }
-        let (module, info) = self.of(launch.kernel);
+        let (module, info) = self.of(&launch.kernel);
         let constants = launch.constants.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let entry = Some((ShaderStage::Compute, "main"));
         let (module, _) = naga::back::pipeline_constants::process_overrides(module, info, entry, &constants)

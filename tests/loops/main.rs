@@ -16,16 +16,16 @@ use sites::{Case, adapters, extremes, others, trained};
 use sources::{Typed, rewritten};
 use wgrad::error::Error;
 use wgrad::graph::{Graph, Node, ValueId};
-use wgrad::kernels::{Kernel, Launch, table};
+use wgrad::kernels::{Kernel, Launch};
+use wgrad::kernels::{Lowered, Site, in_place_inputs, lower};
 use wgrad::limits::{Limits, MAX_LOOP_ITERATIONS};
-use wgrad::lower::{Lowered, Site, in_place_inputs, lower};
 
 /// Each kernel that was launched with its largest count, the cases that were refused, and the launches that
 /// exceed the limit.
 #[derive(Default)]
 struct Seen {
     modules: Modules,
-    kernels: BTreeMap<&'static str, (&'static Kernel, u64)>,
+    kernels: BTreeMap<String, (Kernel, u64)>,
     refused: Vec<String>,
     wrong: Vec<String>,
 }
@@ -53,8 +53,9 @@ impl Seen {
                 for launch in some_of(&launches) {
                     match self.modules.iterations(launch, MAX_LOOP_ITERATIONS) {
                         Ok(n) => {
-                            let (_, most) =
-                                self.kernels.entry(launch.kernel.name).or_insert((launch.kernel, 0));
+                            let kernel = &launch.kernel;
+                            let entry = self.kernels.entry(kernel.name.to_string());
+                            let (_, most) = entry.or_insert_with(|| (kernel.clone(), 0));
                             *most = n.max(*most);
                         }
                         Err(e) => {
@@ -89,7 +90,7 @@ impl Seen {
 fn some_of<M>(launches: &[Launch<M>]) -> impl Iterator<Item = &Launch<M>> {
     let mut of: BTreeMap<&str, Vec<&Launch<M>>> = BTreeMap::new();
     for launch in launches {
-        of.entry(launch.kernel.name).or_default().push(launch);
+        of.entry(&launch.kernel.name).or_default().push(launch);
     }
     of.into_values().flat_map(|all| {
         let (step, last) = (all.len().div_ceil(4), all.len() - 1);
@@ -130,31 +131,33 @@ fn every_loop_is_launched_and_bounded_by_parameters() {
         graph.nodes.iter().for_each(|node| seen.node("a step", &graph, node, &limits));
     }
     seen.assert_right();
-    let mut modules = Modules::default();
-    let missing: Vec<&str> = table::ALL
-        .iter()
-        .filter(|kernel| modules.loops(kernel) && !seen.kernels.contains_key(kernel.name))
-        .map(|kernel| kernel.name)
-        .collect();
+    // Kernels for other element types have the same loops.
+    let launched: BTreeSet<Vec<String>> =
+        seen.kernels.values().map(|(kernel, _)| loops(&kernel.source())).collect();
+    let all = wgrad::kernels::all();
+    let missing = all.iter().filter(|kernel| !launched.contains(&loops(&kernel.source())));
+    let missing: Vec<&str> = missing.map(|kernel| &*kernel.name).collect();
     assert!(missing.is_empty(), "kernels with loops and without a launch in this test: {missing:?}");
-    // Kernels that are derived from others have their loops from the same source files.
-    let seen: BTreeSet<&str> =
-        seen.kernels.values().flat_map(|(kernel, _)| kernel.parts.iter().copied()).collect();
-    for folder in ["shaders", "shaders/prelude"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        for file in std::fs::read_dir(folder).expect("the folder of the shaders") {
+    let launched: BTreeSet<&String> = launched.iter().flatten().collect();
+    for family in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders")).expect("shaders") {
+        for file in std::fs::read_dir(family.expect("a family").path()).expect("a family") {
             let path = file.expect("a file").path();
-            let text = if path.is_file() { std::fs::read_to_string(&path).expect("text") } else { continue };
-            let counted = !has_loop(&text) || seen.contains(text.as_str());
-            assert!(counted, "{}: a loop, and no launch in this test has it", path.display());
+            for line in loops(&std::fs::read_to_string(&path).expect("text")) {
+                assert!(
+                    launched.contains(&line),
+                    "{}: `{line}`: no launch in this test has it",
+                    path.display()
+                );
+            }
         }
     }
 }
 
-fn has_loop(text: &str) -> bool {
-    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    code.map(str::trim_start)
-        .any(|line| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word)))
+/// Returns the lines that begin a loop.
+fn loops(source: &str) -> Vec<String> {
+    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+    let begins = |line: &&str| ["for (", "while (", "loop {"].iter().any(|word| line.starts_with(word));
+    code.filter(begins).map(str::to_owned).collect()
 }
 
 /// The interpreter's counts match counts by hand.
@@ -170,13 +173,8 @@ fn interpreter_matches_counts_by_hand() {
              @compute @workgroup_size(8)
              fn main(@builtin(global_invocation_id) id: vec3<u32>) {{ {body} }}"
         );
-        let kernel: &'static Kernel = Box::leak(Box::new(Kernel {
-            name: text.clone().leak(),
-            parts: vec![&*text.leak()].leak(),
-            slots: &[1],
-            workgroup: 8,
-            variants: &[&[]],
-        }));
+        let mut kernel = Kernel::generated("counted", Vec::new(), text, vec![1]);
+        kernel.workgroup = 8;
         let memory: Vec<()> = vec![()];
         let launch = Launch { kernel, constants: Vec::new(), memory, params, grid: [3, 1, 1] };
         Modules::default().iterations(&launch, 10_000)

@@ -5,8 +5,8 @@ use wgrad::autodiff::differentiate;
 use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Attention, Graph, Init, LossScale, Params, Reduction, Tensor, Trace, Window};
+use wgrad::kernels::{conv, matmul};
 use wgrad::limits::{Cooperative, Limits};
-use wgrad::lower::{conv, products};
 use wgrad::optim::Optimizer;
 
 /// A graph with its backward pass.
@@ -26,7 +26,7 @@ fn named(name: &str) -> Limits {
 pub fn adapters(software: bool) -> Vec<Limits> {
     let mut list: Vec<Limits> = Limits::NAMES.map(named).to_vec();
     list.retain(|limits| limits.class.is_cpu() == software);
-    let ways = products::ROWS.iter().map(|row| row.name).chain(conv::ROWS.iter().map(|row| row.name));
+    let ways = matmul::VARIANTS.iter().map(|row| row.name).chain(conv::VARIANTS.iter().map(|row| row.name));
     let mut ways: Vec<&'static str> = ways.collect();
     ways.sort_unstable();
     ways.dedup();

@@ -412,9 +412,9 @@ fn replay(name: &str, plan: &Plan) {
             }
             state.write(*id);
         }
-        let back = node.op.then().is_some_and(|chain| chain.name().ends_with("_grad"));
+        let back = node.op.epilogue().is_some_and(|chain| chain.name().ends_with("_grad"));
         let in_place = launches.iter().any(|(launch, _)| {
-            let name = launch.kernel.name;
+            let name = &launch.kernel.name;
             name.ends_with("_in_place") || (back && name.ends_with("_both_ways"))
         });
         if !in_place {

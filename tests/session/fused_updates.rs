@@ -117,7 +117,7 @@ fn trained(device: &Device, plan: &Plan) -> BTreeMap<String, Vec<f32>> {
         session.step().expect("it runs");
         session.loss().expect("a finite loss");
     }
-    let lasting = plan.program.storages.iter().filter(|s| s.lasts());
+    let lasting = plan.program.storages.iter().filter(|s| s.is_state());
     lasting.map(|s| (s.name.clone(), session.parameter(&s.name).expect("there"))).collect()
 }
 

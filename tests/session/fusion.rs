@@ -13,7 +13,7 @@ use wgrad::models::{Model, ModelOptions};
 const NETWORKS: [&str; 5] = ["mlp", "cnn", "plain", "resnet", "gpt"];
 
 fn count(graph: &Graph) -> usize {
-    let joined = |op: &Op| matches!(op, Op::Chain(_)) || op.then().is_some();
+    let joined = |op: &Op| matches!(op, Op::Fused(_)) || op.epilogue().is_some();
     graph.nodes.iter().filter(|node| joined(&node.op)).count()
 }
 

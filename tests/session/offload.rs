@@ -55,7 +55,7 @@ fn train(session: &mut Session, steps: std::ops::Range<u64>) -> Vec<f32> {
 
 fn names(plan: &Plan) -> Vec<String> {
     let mut names: Vec<String> =
-        plan.program.storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
+        plan.program.storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
     names.sort();
     names
 }

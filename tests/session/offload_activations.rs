@@ -73,7 +73,7 @@ fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
     assert_eq!(session.device_bytes(), plan.footprint().total(), "nothing grows");
     let mut results = vec![("losses".to_owned(), losses)];
     let mut names: Vec<_> =
-        plan.program.storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
+        plan.program.storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
     names.sort();
     results.extend(names.into_iter().map(|name| (name.clone(), session.parameter(&name).expect("there"))));
     results

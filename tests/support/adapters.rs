@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::kernels::conv::{VARIANTS, Variant};
 use wgrad::limits::{AdapterClass, Limits};
-use wgrad::lower::conv::{ROWS, Row};
 
 /// Returns every usable adapter, opened once for each test program, so that its pipelines are compiled once.
 /// With `WGRAD_CHECKED=1` kernels check bounds and loops in all tests.
@@ -94,14 +94,14 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
 
 /// Returns every row of the table of convolutions that the device can run, with limits that name it: as a
 /// GPU, whose convolutions fuse more sources, except for the row that is made for CPUs.
-pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Row, Limits)> {
+pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Variant, Limits)> {
     let own = device.limits();
-    let with = |row: &'static Row| {
+    let with = |row: &'static Variant| {
         let class = if row.name == "packed" { own.class } else { AdapterClass::Discrete };
         let name = format!("{} with {}", own.name, row.name);
         (row, Limits { name, class, product: Some(row.name), ..own.clone() })
     };
-    let (rows, others): (Vec<_>, Vec<_>) = ROWS.iter().partition(|row| row.runs_on(own));
+    let (rows, others): (Vec<_>, Vec<_>) = VARIANTS.iter().partition(|row| row.runs_on(own));
     for row in others {
         skip(&format!("{}: {} does not run", own.name, row.name));
     }

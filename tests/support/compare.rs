@@ -162,8 +162,8 @@ fn run(device: &Device, plan: &Plan, batch: &Batch) -> Vec<(String, Vec<f32>)> {
 }
 
 /// Returns the names of the kernels that a plan launches.
-pub fn kernels(plan: &Plan) -> Vec<&'static str> {
-    plan.program.launches.iter().map(|(launch, _)| launch.kernel.name).collect()
+pub fn kernels(plan: &Plan) -> Vec<String> {
+    plan.program.launches.iter().map(|(launch, _)| launch.kernel.name.to_string()).collect()
 }
 
 /// Returns the exact gradients of a model's loss on a device: a momentum buffer after one step is the

@@ -100,7 +100,8 @@ fn train(session: &mut Session, steps: std::ops::Range<u64>) {
 /// Returns the persistent tensors, by name.
 fn state(session: &mut Session) -> BTreeMap<String, Vec<f32>> {
     let program = &session.plan(ProgramId(0)).expect("the first").program;
-    let names: Vec<String> = program.storages.iter().filter(|s| s.lasts()).map(|s| s.name.clone()).collect();
+    let names: Vec<String> =
+        program.storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
     names.into_iter().map(|n| (n.clone(), session.parameter(&n).expect("there"))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Attention keeps its operands, its result and one number for each row of scores.
+//! Attention saves its operands, its result and one number for each row of scores.
 
 use std::panic::Location;
 

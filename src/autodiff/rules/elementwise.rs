@@ -1,11 +1,11 @@
-//! Functions of single elements. A unary function keeps what `Unary::saves` says, a product its operands.
+//! Element-wise functions. A unary function saves what `Unary::saves` returns; a product saves its operands.
 
 use std::panic::Location;
 
 use super::Site;
 use crate::graph::{Binary, Op, Saves, Tensor, Unary};
 
-/// `dx = dy f'(·)`. Keeps the output where the derivative can be told from it, else the input.
+/// `dx = dy f'(·)`. Saves the output if it determines the derivative, else the input.
 pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
     let dy = site.dy();
     let saved = match (f, f.saves()) {
@@ -18,7 +18,8 @@ pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
     dy.one(Op::UnaryGrad(f), &[saved, dy], Location::caller())
 }
 
-/// Keeps both operands of a product, quotient or extremum; nothing of a sum or difference.
+/// Saves both operands of a product or extremum, the divisor and the result of a quotient, and nothing for a
+/// sum or difference.
 pub(super) fn binary(site: &Site, f: Binary) -> Vec<Option<Tensor>> {
     let (dy, a, b) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let (da, db): (Option<Tensor>, Option<Tensor>) = match f {
@@ -48,7 +49,7 @@ fn chosen(site: &Site, b_wins: impl Fn(&Tensor, &Tensor) -> Tensor) -> (Option<T
     (site.want(0, || site.dy().sub(&to_b)), site.want(1, || to_b.clone()))
 }
 
-/// The same mask, drawn again: nothing is kept.
+/// Applies the same mask, regenerated; nothing is saved.
 pub(super) fn dropout(site: &Site, op: &Op) -> Tensor {
     site.dy().one(op.clone(), &[site.dy(), &site.inputs[1]], Location::caller())
 }

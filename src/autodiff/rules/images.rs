@@ -1,5 +1,5 @@
-//! Images. A convolution keeps its input and weight; max-pool a byte for each result; batch norm its input, mean and
-//! inverse deviation, and nothing of the activation behind it; the others nothing.
+//! Images. A convolution saves its input and weight; max-pool saves a byte for each result; batch norm saves
+//! its input, mean and inverse deviation, and nothing for its activation. The other operations save nothing.
 
 use std::panic::Location;
 
@@ -14,7 +14,7 @@ fn bias(site: &Site) -> Option<Option<Tensor>> {
     (site.inputs.len() > 2).then(|| site.want(2, || site.dy().sum(&[0, 2, 3])))
 }
 
-/// The weight's gradient comes first: it is then used up before the image's is needed.
+/// Computes the weight's gradient first, so that it can be consumed before the image's gradient is needed.
 pub(super) fn conv2d(site: &Site, window: Window, groups: usize) -> Vec<Option<Tensor>> {
     let (dy, x, w) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let at = Location::caller();
@@ -25,7 +25,7 @@ pub(super) fn conv2d(site: &Site, window: Window, groups: usize) -> Vec<Option<T
     [dx, dw].into_iter().chain(db).collect()
 }
 
-/// Of the transposed convolution: with image and result in each other's place.
+/// Gradients of the transposed convolution: those of the convolution with image and result exchanged.
 pub(super) fn conv2d_input(site: &Site, window: Window, groups: usize) -> Vec<Option<Tensor>> {
     let (dx, y, w) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let at = Location::caller();
@@ -51,7 +51,7 @@ pub(super) fn resample(site: &Site, mode: Resample) -> Tensor {
     site.dy().one(op, &[site.dy()], Location::caller())
 }
 
-/// `training`: mean and deviation were computed from `x`, and `dx` counts their part.
+/// If `training`, mean and deviation were computed from `x`, and `dx` includes the gradient through them.
 pub(super) fn batch_norm(site: &Site, activation: Activation, training: bool) -> Vec<Option<Tensor>> {
     let [x, mean, deviation, gamma, beta] = [0, 1, 2, 3, 4].map(|i| &site.inputs[i]);
     let op = Op::BatchNormGrad { activation, training };

@@ -1,10 +1,11 @@
-//! Matrix products. Both operands are kept, each for the gradient of the other.
+//! Matrix products. Both operands are saved, each for the gradient of the other.
 
 use super::Site;
 use crate::graph::Tensor;
 
-/// For `C = op(A) op(B)`: `d op(A) = dC op(B)ᵀ`, `d op(B) = op(A)ᵀ dC`; transposes are flags, nothing is moved.
-/// The gradient of `B` comes first: a weight's gradient is then used up before the activations' is needed.
+/// For `C = op(A) op(B)`: `d op(A) = dC op(B)ᵀ`, `d op(B) = op(A)ᵀ dC`; transposes are flags and move no
+/// memory. Computes the gradient of `B` first, so that a weight's gradient can be consumed before that of the
+/// activations is needed.
 pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Vec<Option<Tensor>> {
     let (dy, a, b) = (site.dy(), &site.inputs[0], &site.inputs[1]);
     let db = site.want(1, || {

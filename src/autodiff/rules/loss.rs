@@ -1,11 +1,11 @@
-//! Softmax keeps its output; cross-entropy keeps the logits and two numbers for each row.
+//! Softmax saves its output; cross-entropy saves the logits and two numbers for each row.
 
 use std::panic::Location;
 
 use super::Site;
 use crate::graph::{Op, Tensor};
 
-/// `dx = y (dy - Σ dy y)`, or for the logarithm `dy - eʸ Σ dy`.
+/// `dx = y (dy - Σ dy y)`, or for log-softmax `dy - eʸ Σ dy`.
 pub(super) fn softmax(site: &Site, log: bool) -> Tensor {
     let (y, dy) = (&site.outputs[0], site.dy());
     dy.one(Op::SoftmaxGrad { log }, &[y, dy], Location::caller())

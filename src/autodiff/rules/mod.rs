@@ -1,4 +1,5 @@
-//! One rule for each operation: the vector-Jacobian product, and with it what the backward pass keeps alive.
+//! One rule for each operation: the vector-Jacobian product. The rule determines what is saved for the
+//! backward pass.
 
 mod attention;
 mod elementwise;
@@ -12,29 +13,29 @@ mod rows;
 use crate::dtype::DType;
 use crate::graph::{Op, Source, Tensor};
 
-/// Where a rule is applied.
+/// A node to which a rule is applied.
 pub(super) struct Site<'a> {
     /// Operands of the forward operation.
     pub inputs: &'a [Tensor],
-    /// Its results.
+    /// Results of the forward operation.
     pub outputs: &'a [Tensor],
-    /// Gradients of the results; `None` where the loss does not depend on one.
+    /// Gradients of the results; `None` if the loss does not depend on a result.
     pub dys: &'a [Option<Tensor>],
     /// Which operands need a gradient.
     pub wants: &'a [bool],
     /// For a batch norm: whether its statistics were computed from its input.
     pub training: bool,
-    /// For an operation that [adds onto](adds_onto) it: the gradient that an operand has from elsewhere.
+    /// For an operation that [adds onto](adds_onto) it: the gradient already accumulated for that operand.
     pub earlier: Option<Tensor>,
 }
 
-/// The operand whose gradient the operation's rule adds to what is there already, in place.
+/// Returns the operand for which the operation's rule adds to the accumulated gradient in place.
 pub(super) fn adds_onto(op: &Op) -> Option<usize> {
     matches!(op, Op::Embedding).then_some(0)
 }
 
 impl Site<'_> {
-    /// The gradient of the first result, which every rule but cross-entropy's is about.
+    /// Returns the gradient of the first result. Rules never need gradients of other results.
     fn dy(&self) -> &Tensor {
         self.dys[0].as_ref().expect("differentiate skips nodes without a gradient")
     }
@@ -45,7 +46,7 @@ impl Site<'_> {
     }
 }
 
-/// Gradients of the operands; `None` where there is none or nobody needs it.
+/// Returns the gradients of the operands; `None` if there is none or it is not needed.
 pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
     match op {
         Op::MatMul { ta, tb, then: None } => linear::matmul(site, *ta, *tb),
@@ -73,12 +74,13 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
         Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
-        // Among floats a cast passes its gradient, which is f32 whatever the operand is.
+        // A cast between floats passes its gradient, which is f32 for every operand type.
         Op::Cast(to) => {
             let smooth = *to != DType::U32 && site.inputs[0].dtype() != DType::U32;
             vec![if smooth { site.want(0, || site.dy().clone()) } else { None }]
         }
-        // Integers and constants have no derivative; the rest exist only in backward and update phases.
+        // Integers and constants have no derivative. The other operations occur only in the backward and
+        // update phases, or are created by graph passes after differentiation.
         Op::LabelShare
         | Op::Fill { .. }
         | Op::UnaryGrad(_)
@@ -104,7 +106,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::ToHost { .. }
         | Op::FromHost { .. }
         | Op::LossScale { .. }
-        | Op::Chain(_)
+        | Op::Fused(_)
         | Op::MatMul { then: Some(_), .. }
         | Op::Update(..) => vec![None; site.inputs.len()],
     }

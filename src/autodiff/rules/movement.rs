@@ -1,9 +1,9 @@
-//! Operations that move elements: their gradients move them back. Nothing is kept.
+//! Operations that move elements. Their gradients move them back; nothing is saved.
 
 use super::Site;
 use crate::graph::Tensor;
 
-/// The inverse permutation.
+/// Applies the inverse permutation.
 pub(super) fn permute(site: &Site, perm: &[usize]) -> Tensor {
     let mut inverse = vec![0; perm.len()];
     for (to, &from) in perm.iter().enumerate() {
@@ -12,18 +12,18 @@ pub(super) fn permute(site: &Site, perm: &[usize]) -> Tensor {
     site.dy().permute(&inverse)
 }
 
-/// Zeros where nothing was taken.
+/// Pads with zeros outside the slice.
 pub(super) fn slice(site: &Site, axis: usize, start: usize, len: usize) -> Tensor {
     let whole = site.inputs[0].dim(axis);
     site.dy().pad(axis, start, whole - start - len)
 }
 
-/// The part that is not padding.
+/// Slices off the padding.
 pub(super) fn pad(site: &Site, axis: usize, before: usize) -> Tensor {
     site.dy().slice(axis, before..before + site.inputs[0].dim(axis))
 }
 
-/// Each part gets its own slice.
+/// Each operand gets its own slice.
 pub(super) fn concat(site: &Site, axis: usize) -> Vec<Option<Tensor>> {
     let mut start = 0;
     let part = |(i, x): (usize, &Tensor)| {

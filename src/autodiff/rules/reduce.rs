@@ -1,5 +1,5 @@
-//! Reductions. Sum and mean keep nothing, a sum of squares its input; max keeps its input and output, to find
-//! where the maximum was.
+//! Reductions. Sum and mean save nothing; a sum of squares saves its input; max saves its input and output,
+//! to locate the maximum.
 
 use super::Site;
 use crate::graph::{Reduction, Tensor};
@@ -14,7 +14,7 @@ pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Tensor {
             let count = x.shape().numel() / y.shape().numel().max(1);
             dy.scale(1.0 / count as f32).expand(x.shape())
         }
-        // Equal maxima share the gradient, as torch.amax has it.
+        // Equal maxima share the gradient, as in torch.amax.
         Reduction::Max => {
             let mask = x.equal(y);
             let axes: Vec<usize> = (0..x.shape().rank()).filter(|axis| axes >> axis & 1 == 1).collect();

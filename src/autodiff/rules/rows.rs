@@ -1,11 +1,13 @@
-//! Rows. An embedding keeps its ids; a norm its input and one or two numbers for each row; rotary embedding nothing.
+//! Rows. An embedding saves its ids; a norm saves its input and one or two numbers for each row; rotary
+//! embedding saves nothing.
 
 use std::panic::Location;
 
 use super::Site;
 use crate::graph::{Op, RowNorm, Tensor};
 
-/// Added to what the table has from elsewhere, such as tied output weights: no second gradient of its size.
+/// Adds to the table's accumulated gradient, such as that of tied output weights, so that no second gradient
+/// of the table's size is needed.
 pub(super) fn embedding(site: &Site) -> Tensor {
     let op = Op::EmbeddingGrad { rows: site.inputs[0].dim(0) };
     let inputs: Vec<&Tensor> = [&site.inputs[1], site.dy()].into_iter().chain(&site.earlier).collect();
@@ -19,7 +21,7 @@ pub(super) fn norm(site: &Site, kind: RowNorm) -> Vec<Option<Tensor>> {
     gradients.into_iter().zip(site.wants).map(|(dx, &wanted)| wanted.then_some(dx)).collect()
 }
 
-/// The rotation back.
+/// Rotates in the opposite direction.
 pub(super) fn rotary(site: &Site, op: &Op) -> Tensor {
     let Op::Rotary { heads, base, back } = *op else { unreachable!("the rule of rotary embedding") };
     site.dy().one(Op::Rotary { heads, base, back: !back }, &[site.dy()], Location::caller())

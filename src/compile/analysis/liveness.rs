@@ -2,7 +2,7 @@
 
 use super::Views;
 use crate::graph::{Graph, Node, ValueId};
-use crate::lower;
+use crate::kernels;
 
 /// A piece of memory that a node reads.
 struct Read {
@@ -68,7 +68,7 @@ fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bo
     };
     let types: Vec<_> =
         node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
-    let over = lower::in_place_inputs(&node.op, &types, graph.value(first).shape);
+    let over = kernels::in_place_inputs(&node.op, &types, graph.value(first).shape);
     let over = over.into_iter().map(|i| roots[node.inputs[i].index()].index()).collect();
     let taken = node.outputs.iter().map(bytes).sum();
     Effect { taken, first: bytes(&first), passing, reads, over }

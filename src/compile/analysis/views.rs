@@ -2,8 +2,8 @@
 //! joined. None of them is copied.
 
 use crate::graph::{Class, Graph, Node, Op, Update, Value, ValueId};
+use crate::kernels;
 use crate::limits::ALIGNMENT;
-use crate::lower;
 
 /// Kernels may read and write up to the next multiple of this behind a tensor.
 const PADDING: u64 = 16;
@@ -114,7 +114,7 @@ impl Views {
                 node.inputs.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect();
             for (i, id) in node.outputs.iter().enumerate() {
                 let over =
-                    i == 0 && !lower::in_place_inputs(&node.op, &types, graph.value(*id).shape).is_empty();
+                    i == 0 && !kernels::in_place_inputs(&node.op, &types, graph.value(*id).shape).is_empty();
                 movable[id.index()] = !over && !self.is_view(*id);
             }
         }

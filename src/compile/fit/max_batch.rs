@@ -1,7 +1,7 @@
 //! The largest batch under a budget, found by planning.
 
 use super::{PlanOptions, Recompute, TrainStep};
-use crate::compile::recompute::Heights;
+use crate::compile::recompute::SearchEffort;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::progress;
@@ -26,10 +26,10 @@ pub fn max_batch(
     let options = PlanOptions { budget: Some(budget), ..*options };
     let task = progress::task("largest batch: plans", None);
     let mut plans = 0;
-    let fits = |batch: usize, heights: Heights| -> Result<bool> {
+    let fits = |batch: usize, effort: SearchEffort| -> Result<bool> {
         plans += 1;
         task.done(plans - 1);
-        match step(batch)?.fits(&options, limits, heights) {
+        match step(batch)?.fits(&options, limits, effort) {
             Ok(fits) => Ok(fits),
             Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(false),
             Err(error) => Err(error),
@@ -40,33 +40,33 @@ pub fn max_batch(
     largest(fits, bracketed, options.recompute == Recompute::Auto)
 }
 
-/// The largest number that `fits`, 0 if none does: at a glance, and with `thorough` from there on with all heights. `bracketed`
+/// The largest number that `fits`, 0 if none does: at a glance, and with `thorough` from there on with all effort. `bracketed`
 /// hears of the first power of two that is too much.
 fn largest(
-    mut fits: impl FnMut(usize, Heights) -> Result<bool>,
+    mut fits: impl FnMut(usize, SearchEffort) -> Result<bool>,
     bracketed: impl FnOnce(usize),
     thorough: bool,
 ) -> Result<usize> {
     let (mut low, mut high) = (0, 1);
-    while high <= MOST && fits(high, Heights::Few)? {
+    while high <= MOST && fits(high, SearchEffort::Few)? {
         (low, high) = (high, (2 * high).min(MOST + 1));
     }
     bracketed(high);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if fits(middle, Heights::Few)? { low = middle } else { high = middle }
+        if fits(middle, SearchEffort::Few)? { low = middle } else { high = middle }
     }
     if !thorough {
         return Ok(low);
     }
     // A glance may miss what fits, but not the other way round.
     let mut ahead = 1;
-    while low + ahead <= MOST && fits(low + ahead, Heights::All)? {
+    while low + ahead <= MOST && fits(low + ahead, SearchEffort::All)? {
         (low, ahead) = (low + ahead, 2 * ahead);
     }
     while ahead > 1 {
         ahead /= 2;
-        if fits(low + ahead, Heights::All)? {
+        if fits(low + ahead, SearchEffort::All)? {
             low += ahead;
         }
     }
@@ -81,8 +81,8 @@ mod tests {
     fn thorough_search_finds_batches_that_the_quick_one_misses() {
         for seen in [0, 1, 5, 64, 1000] {
             for more in [0, 1, 2, 3, 7, 100] {
-                let fits = |batch: usize, heights: Heights| {
-                    Ok(batch <= if heights == Heights::All { seen + more } else { seen })
+                let fits = |batch: usize, effort: SearchEffort| {
+                    Ok(batch <= if effort == SearchEffort::All { seen + more } else { seen })
                 };
                 assert_eq!(
                     largest(fits, |_| (), true).expect("found"),

@@ -8,7 +8,7 @@ pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
-use crate::compile::recompute::Heights;
+use crate::compile::recompute::SearchEffort;
 use crate::dtype::Precision;
 use crate::error::Result;
 use crate::limits::Limits;
@@ -122,7 +122,7 @@ impl TrainStep {
     ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A glance first: looking for the fastest plan takes longer.
-        if !self.fits(&options, limits, Heights::Few)? {
+        if !self.fits(&options, limits, SearchEffort::Few)? {
             return Ok(None);
         }
         let plan = self.plan_over_budget(&options, limits)?;

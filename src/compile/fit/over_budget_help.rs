@@ -1,7 +1,7 @@
 //! What the error of a plan over its budget says: what else would keep to it.
 
 use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
-use crate::compile::recompute::Heights;
+use crate::compile::recompute::SearchEffort;
 use crate::dtype::Precision;
 use crate::error::Error;
 use crate::limits::Limits;
@@ -21,7 +21,7 @@ impl TrainStep {
 
     /// What else would keep to the budget, as text for an error.
     fn over_budget_help(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits, Heights::Few).unwrap_or(false);
+        let fits = |options: PlanOptions| self.fits(&options, limits, SearchEffort::Few).unwrap_or(false);
         let recompute = Recompute::Auto;
         let mut ways = Vec::new();
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::eliminate_dead_code;
 use crate::compile::analysis::Uses;
 use crate::dtype::DType;
-use crate::graph::{Arg, Chain, Graph, Link, Node, Op, ValueId, is_link, only_reads, reads};
+use crate::graph::{Arg, FusedElementwise, FusedOp, Graph, Node, Op, ValueId, can_fuse, only_reads, reads};
 
 /// Links of one chain. Longer ones would save little more, and their kernels take longer to compile.
 const MOST_LINKS: usize = 12;
@@ -28,18 +28,18 @@ pub(crate) fn fuse_elementwise(mut graph: Graph, buffers: usize) -> Graph {
 /// A chain in the making.
 #[derive(Clone)]
 pub(super) struct Draft {
-    pub links: Vec<Link>,
+    pub links: Vec<FusedOp>,
     pub operands: Vec<ValueId>,
 }
 
 impl Draft {
     pub(super) fn of(node: &Node) -> Self {
         match &node.op {
-            Op::Chain(chain) => Self { links: chain.links().to_vec(), operands: node.inputs.clone() },
+            Op::Fused(chain) => Self { links: chain.links().to_vec(), operands: node.inputs.clone() },
             op => {
                 let mut draft = Self { links: Vec::new(), operands: Vec::new() };
                 let args = node.inputs.iter().map(|id| draft.operand(*id)).collect();
-                draft.links.push(Link { op: op.clone(), args });
+                draft.links.push(FusedOp { op: op.clone(), args });
                 draft
             }
         }
@@ -56,15 +56,15 @@ impl Draft {
     /// With `first` in front, whose result is operand `k`.
     fn behind(&self, first: &Self, k: usize) -> Self {
         let mut joined = first.clone();
-        let last = Arg::Link(first.links.len() - 1);
+        let last = Arg::Result(first.links.len() - 1);
         for link in &self.links {
             let moved = |arg: &Arg| match *arg {
                 Arg::Operand(i) if i == k => last,
                 Arg::Operand(i) => joined.operand(self.operands[i]),
-                Arg::Link(j) => Arg::Link(first.links.len() + j),
+                Arg::Result(j) => Arg::Result(first.links.len() + j),
             };
             let args = link.args.iter().map(moved).collect();
-            joined.links.push(Link { op: link.op.clone(), args });
+            joined.links.push(FusedOp { op: link.op.clone(), args });
         }
         joined
     }
@@ -90,7 +90,7 @@ impl Fuse {
 
     fn joins(&self, node: &Node) -> bool {
         let first = node.inputs.first().map(|id| self.dtype(*id));
-        node.outputs.len() == 1 && (is_link(&node.op, first) || matches!(node.op, Op::Chain(_)))
+        node.outputs.len() == 1 && (can_fuse(&node.op, first) || matches!(node.op, Op::Fused(_)))
     }
 
     fn reads_only(&self, node: &Node) -> bool {
@@ -122,7 +122,7 @@ impl Fuse {
         }
         if draft.links.len() > 1 {
             let shape = self.graph.value(node.outputs[0]).shape;
-            node.op = Op::Chain(Arc::new(Chain::new(draft.links, shape)));
+            node.op = Op::Fused(Arc::new(FusedElementwise::new(draft.links, shape)));
             node.inputs = draft.operands;
         }
         node

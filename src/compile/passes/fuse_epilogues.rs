@@ -8,7 +8,7 @@ use super::fuse_elementwise::Draft;
 use crate::compile::analysis::Uses;
 use crate::dtype::DType;
 use crate::graph::{
-    Arg, Chain, Graph, Link, Node, Op, Phase, Read, Unary, ValueId, is_link, only_reads, reads,
+    Arg, FusedElementwise, FusedOp, Graph, Node, Op, Phase, Read, Unary, ValueId, can_fuse, only_reads, reads,
 };
 
 /// Words of parameters that a chain may have: with the 36 of a convolution they are as many as a launch has.
@@ -87,7 +87,7 @@ fn behind(
 fn computes(graph: &Graph, node: &Node) -> bool {
     let first = node.inputs.first().map(|id| graph.value(*id).dtype);
     let function =
-        matches!(node.op, Op::Chain(_)) || (is_link(&node.op, first) && !only_reads(&node.op, first));
+        matches!(node.op, Op::Fused(_)) || (can_fuse(&node.op, first) && !only_reads(&node.op, first));
     function && node.outputs.iter().all(|id| graph.value(*id).shape.numel() > 0)
 }
 
@@ -98,7 +98,7 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     let (result, own) = (shape(node.outputs[0]), shape(first.outputs[0]));
     // What a product makes may be looked at in another shape; channels lie where a convolution put them.
     let product = matches!(first.op, Op::MatMul { .. });
-    let image = |link: &Link| matches!(link.op, Op::BatchNorm(_));
+    let image = |link: &FusedOp| matches!(link.op, Op::BatchNorm(_));
     let others: Vec<ValueId> =
         (0..draft.operands.len()).filter(|i| *i != k).map(|i| draft.operands[i]).collect();
     let inputs = [&first.inputs[..], &others].concat();
@@ -108,7 +108,7 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
         .map(|id| graph.value(*id).dtype)
         .filter(|dtype| dtype.is_half())
         .collect();
-    let fits = first.op.then().is_none()
+    let fits = first.op.epilogue().is_none()
         && graph.value(first.outputs[0]).dtype == DType::F32
         && shape(draft.operands[k]) == result
         && (own == result || product)
@@ -123,13 +123,13 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     if words(&links, &reads(&links, &shapes, result)?) > MOST_WORDS {
         return None;
     }
-    let op = first.op.followed(Some(Chain::behind(first.op.name(), links, result)))?;
+    let op = first.op.with_epilogue(Some(FusedElementwise::behind(first.op.name(), links, result)))?;
     Some(Node { op, inputs, outputs: node.outputs.clone(), ..first.clone() })
 }
 
 /// The most words of parameters that links with such operands take.
-fn words(links: &[Link], operands: &[Read]) -> usize {
-    let of = |link: &Link| match &link.op {
+fn words(links: &[FusedOp], operands: &[Read]) -> usize {
+    let of = |link: &FusedOp| match &link.op {
         Op::Dropout { .. } | Op::Unary(Unary::Clamp(..)) | Op::UnaryGrad(Unary::Clamp(..)) => 3,
         Op::Unary(_) | Op::UnaryGrad(_) => 1,
         _ => 0,
@@ -147,11 +147,11 @@ fn producer<'a>(uses: &Uses, written: &'a [Option<Node>], id: ValueId) -> Option
     }
     let made = uses.made[at.index()].filter(|_| uses.root[at.index()] == at && alone(at))?;
     let node = written.get(made)?.as_ref()?;
-    node.op.followed(None).map(|_| (made, node))
+    node.op.with_epilogue(None).map(|_| (made, node))
 }
 
 /// The links with operand `k` as operand 0.
-fn with_first(links: &[Link], k: usize) -> Vec<Link> {
+fn with_first(links: &[FusedOp], k: usize) -> Vec<FusedOp> {
     let moved = |arg: &Arg| match *arg {
         Arg::Operand(i) if i == k => Arg::Operand(0),
         Arg::Operand(i) if i < k => Arg::Operand(i + 1),
@@ -159,7 +159,7 @@ fn with_first(links: &[Link], k: usize) -> Vec<Link> {
     };
     links
         .iter()
-        .map(|link| Link { op: link.op.clone(), args: link.args.iter().map(moved).collect() })
+        .map(|link| FusedOp { op: link.op.clone(), args: link.args.iter().map(moved).collect() })
         .collect()
 }
 

@@ -38,7 +38,7 @@ use fuse_norm_into_conv::fuse_norm_into_conv;
 pub(crate) use fuse_updates::{fuse_updates, is_small, small_states};
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;
-pub(crate) use rematerialize::{BACK, Step, is_view, rematerialize};
+pub(crate) use rematerialize::{BACK, ScheduleEntry, is_view, rematerialize};
 use simplify::simplify;
 use split_concat_grad::split_concat_grad;
 use split_large_tensors::split_large_tensors;

@@ -26,7 +26,7 @@ fn cheap(op: &Op) -> bool {
 /// keeping their results. Each value is computed again at most once, when the backward pass first needs it.
 pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut planner = Rebuild::new(graph, &nodes);
+    let mut planner = Planner::new(graph, &nodes);
     ValueId::all(planner.graph.values.len()).for_each(|id| planner.decide(id, &nodes));
     let mut rewritten = Vec::with_capacity(nodes.len());
     for node in &nodes {
@@ -43,30 +43,30 @@ pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Decision {
     /// Not read after the forward pass.
-    Dies,
+    Dead,
     /// Stays in memory until the backward pass has read it.
-    Kept,
+    Saved,
     /// Is computed again.
-    Rebuilt,
+    Recomputed,
 }
 
-struct Rebuild {
+struct Planner {
     graph: Graph,
     /// The forward operation whose first result each value is.
     producer: Vec<Option<usize>>,
-    fate: Vec<Fate>,
+    decision: Vec<Decision>,
     /// Values that the backward pass reads and a cheap operation makes: still to be decided.
     open: Vec<bool>,
     again: BTreeMap<ValueId, ValueId>,
 }
 
-impl Rebuild {
+impl Planner {
     fn new(graph: Graph, nodes: &[Node]) -> Self {
         let count = graph.values.len();
         let mut producer = vec![None; count];
-        let mut fate = vec![Fate::Dies; count];
+        let mut decision = vec![Decision::Dead; count];
         let mut open = vec![false; count];
         for (i, node) in nodes.iter().enumerate() {
             if node.phase == Phase::Forward {
@@ -76,7 +76,7 @@ impl Rebuild {
         let stays = |class: Class| class.is_persistent() || class == Class::Input;
         for (id, value) in graph.ids().filter(|(_, value)| stays(value.class)) {
             debug_assert!(producer[id.index()].is_none() && stays(value.class));
-            fate[id.index()] = Fate::Kept;
+            decision[id.index()] = Decision::Saved;
         }
         for node in nodes.iter().filter(|node| node.phase != Phase::Forward) {
             for id in &node.inputs {
@@ -84,20 +84,20 @@ impl Rebuild {
                 let made_by = |id: ValueId| producer[id.index()].map(|p: usize| &nodes[p]);
                 // A view costs nothing: what counts is the value behind it.
                 while let Some(view) = made_by(id).filter(|node| matches!(node.op, Op::Reshape(_))) {
-                    fate[id.index()] = Fate::Rebuilt;
+                    decision[id.index()] = Decision::Recomputed;
                     id = view.inputs[0];
                 }
                 match made_by(id) {
                     Some(node) if cheap(&node.op) => open[id.index()] = true,
-                    _ => fate[id.index()] = Fate::Kept,
+                    _ => decision[id.index()] = Decision::Saved,
                 }
             }
         }
         for (_, id) in &graph.outputs {
-            fate[id.index()] = Fate::Kept;
+            decision[id.index()] = Decision::Saved;
             open[id.index()] = false;
         }
-        Self { graph, producer, fate, open, again: BTreeMap::new() }
+        Self { graph, producer, decision, open, again: BTreeMap::new() }
     }
 
     /// Values are decided in the order of the forward pass.
@@ -109,11 +109,11 @@ impl Rebuild {
         self.leaves(id, nodes, &mut leaves);
         let extra: u64 = leaves.iter().map(|leaf| self.graph.value(*leaf).bytes()).sum();
         let own = self.graph.value(id).bytes();
-        self.fate[id.index()] = if extra < own {
-            leaves.iter().for_each(|leaf| self.fate[leaf.index()] = Fate::Kept);
-            Fate::Rebuilt
+        self.decision[id.index()] = if extra < own {
+            leaves.iter().for_each(|leaf| self.decision[leaf.index()] = Decision::Saved);
+            Decision::Recomputed
         } else {
-            Fate::Kept
+            Decision::Saved
         };
     }
 
@@ -122,11 +122,11 @@ impl Rebuild {
         let Some(p) = self.producer[id.index()] else { return };
         for input in &nodes[p].inputs {
             let made_cheaply = self.producer[input.index()].is_some_and(|p| cheap(&nodes[p].op));
-            match self.fate[input.index()] {
-                Fate::Kept | Fate::Rebuilt => {}
-                Fate::Dies if made_cheaply => self.leaves(*input, nodes, list),
-                Fate::Dies if !list.contains(input) => list.push(*input),
-                Fate::Dies => {}
+            match self.decision[input.index()] {
+                Decision::Saved | Decision::Recomputed => {}
+                Decision::Dead if made_cheaply => self.leaves(*input, nodes, list),
+                Decision::Dead if !list.contains(input) => list.push(*input),
+                Decision::Dead => {}
             }
         }
     }
@@ -134,7 +134,7 @@ impl Rebuild {
     /// The value as the backward pass reads it: kept, or computed again.
     fn available(&mut self, id: ValueId, nodes: &[Node], rewritten: &mut Vec<Node>) -> ValueId {
         let Some(p) = self.producer.get(id.index()).copied().flatten() else { return id };
-        if self.fate[id.index()] == Fate::Kept {
+        if self.decision[id.index()] == Decision::Saved {
             return id;
         }
         if let Some(again) = self.again.get(&id) {

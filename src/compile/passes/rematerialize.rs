@@ -4,7 +4,7 @@ use crate::graph::{Graph, Node, Op, Phase, ValueId};
 
 /// One operation of a script. Views are not listed: they are made where they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct ScheduleEntry {
     /// Position in the graph's nodes.
     pub node: u32,
     /// Whether it ran before in this script.
@@ -15,7 +15,7 @@ pub(crate) struct Step {
     pub away: u64,
 }
 
-impl Step {
+impl ScheduleEntry {
     /// The operation's own run.
     pub(crate) fn first(node: u32) -> Self {
         Self { node, again: false, fresh: u64::MAX, away: 0 }
@@ -24,7 +24,7 @@ impl Step {
 
 /// The graph whose nodes, in their order, are the steps of `script`. It must run every node that is not a view once, after
 /// its operands. Each later run gets values of its own, and later steps read those that are fresh.
-pub(crate) fn rematerialize(mut graph: Graph, script: &[Step]) -> Graph {
+pub(crate) fn rematerialize(mut graph: Graph, script: &[ScheduleEntry]) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = graph.outputs.clone();
     let mut rewrite = Again::new(graph, &nodes);
@@ -65,7 +65,7 @@ impl Again {
         Self { written: Vec::with_capacity(nodes.len()), graph, current, view, made_of, runs }
     }
 
-    fn run(&mut self, nodes: &[Node], step: &Step) {
+    fn run(&mut self, nodes: &[Node], step: &ScheduleEntry) {
         let mut node = nodes[step.node as usize].clone();
         for id in &mut node.inputs {
             *id = self.resolve(*id, nodes);

@@ -1,7 +1,7 @@
 //! The best checkpoints of a chain under a number of bytes, by dynamic programming over all of them: Revolve (Griewank &
 //! Walther 2000) for stages that differ in time and size.
 
-use super::script::Fate;
+use super::script::Retention;
 
 /// A stage of a chain: what it costs to run, and to keep what it starts from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,25 +88,25 @@ impl<'a> Chain<'a> {
     }
 
     /// For the start of each stage: kept by the forward pass, kept by a later run, or never.
-    pub(super) fn fates(&self) -> Vec<Fate> {
-        let mut fates = vec![Fate::Each; self.stages.len()];
-        let Some(last) = self.stages.len().checked_sub(1) else { return fates };
-        fates[0] = Fate::Keep;
-        let mut open = vec![(0, last, self.room, Fate::Keep)];
-        while let Some((first, last, room, fate)) = open.pop() {
+    pub(super) fn retention(&self) -> Vec<Retention> {
+        let mut retention = vec![Retention::RecomputePerUse; self.stages.len()];
+        let Some(last) = self.stages.len().checked_sub(1) else { return retention };
+        retention[0] = Retention::Save;
+        let mut open = vec![(0, last, self.room, Retention::Save)];
+        while let Some((first, last, room, choice)) = open.pop() {
             if first >= last {
                 continue;
             }
             match self.table[self.at(first, last, room)].1 {
                 Some(k) => {
-                    fates[k] = fate;
-                    open.push((k, last, room - self.units[k], fate));
-                    open.push((first, k - 1, room, Fate::Once));
+                    retention[k] = choice;
+                    open.push((k, last, room - self.units[k], choice));
+                    open.push((first, k - 1, room, Retention::RecomputeOnce));
                 }
-                None => open.push((first, last - 1, room, Fate::Once)),
+                None => open.push((first, last - 1, room, Retention::RecomputeOnce)),
             }
         }
-        fates
+        retention
     }
 }
 
@@ -177,14 +177,14 @@ mod tests {
     #[test]
     fn fates_follow_the_available_memory() {
         let stages = vec![Stage { seconds: 1.0, bytes: 1 << 20 }; 12];
-        let all = Chain::new(&stages, 48 << 20).fates();
-        assert_eq!(all, vec![Fate::Keep; 12]);
-        let none = Chain::new(&stages, 1 << 10).fates();
-        assert_eq!((none[0], &none[1..]), (Fate::Keep, &vec![Fate::Each; 11][..]));
+        let all = Chain::new(&stages, 48 << 20).retention();
+        assert_eq!(all, vec![Retention::Save; 12]);
+        let none = Chain::new(&stages, 1 << 10).retention();
+        assert_eq!((none[0], &none[1..]), (Retention::Save, &vec![Retention::RecomputePerUse; 11][..]));
         // Sizes are rounded up to units of the room: two states and a half leave room for two.
-        let some = Chain::new(&stages, 5 << 19).fates();
-        let count = |fate: Fate| some.iter().filter(|&&other| other == fate).count();
-        assert_eq!(count(Fate::Keep), 3);
-        assert!(count(Fate::Once) > 0 && count(Fate::Each) > 0, "{some:?}");
+        let some = Chain::new(&stages, 5 << 19).retention();
+        let count = |choice: Retention| some.iter().filter(|&&other| other == choice).count();
+        assert_eq!(count(Retention::Save), 3);
+        assert!(count(Retention::RecomputeOnce) > 0 && count(Retention::RecomputePerUse) > 0, "{some:?}");
     }
 }

@@ -1,19 +1,19 @@
-//! The least time for each of many heights. The heights do not depend on the budget that is asked for, so that a larger
+//! The least time for each of many effort. The effort do not depend on the budget that is asked for, so that a larger
 //! budget never gets a slower plan.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::script::Fate;
+use super::cost_model::CostModel;
+use super::script::Retention;
 use super::search::Search;
 use super::select::Layers;
-use super::tape::Tape;
 use crate::progress;
 
 /// One way to run the step.
 #[derive(Clone, Debug)]
 pub(in crate::compile) struct Point {
     /// What becomes of each forward result.
-    pub fates: Vec<Fate>,
+    pub retention: Vec<Retention>,
     /// Most bytes alive at once within the step.
     pub peak: u64,
     /// Modelled time of what is computed again.
@@ -29,24 +29,24 @@ const WORK: u64 = 240_000;
 /// Scripts that a height needs to be looked for at all.
 const SCRIPTS: u64 = 3_500;
 
-/// Where it is asked whether anything fits at all, only every so many heights are aimed at.
+/// Where it is asked whether anything fits at all, only every so many effort are aimed at.
 const APART: u64 = 4;
 
-/// Which heights are aimed at.
+/// Which effort are aimed at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::compile) enum Heights {
+pub(in crate::compile) enum SearchEffort {
     All,
     /// A few, which takes less time.
     Few,
 }
 
 /// Ways to run the step, from the fastest to the one that needs fewest bytes: each needs fewer than all before it.
-pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -> Vec<Point> {
-    let operations = tape.order.len().max(1) as u64;
+pub(super) fn frontier(model: &CostModel, layers: Option<&Layers>, effort: SearchEffort) -> Vec<Point> {
+    let operations = model.order.len().max(1) as u64;
     let work = (WORK * operations).min(MOST_WORK);
-    let start = Search::new(tape, 0, work);
+    let start = Search::new(model, 0, work);
     let rungs = (work / SCRIPTS / operations).clamp(6, 64);
-    let apart = if heights == Heights::All { 1 } else { APART };
+    let apart = if effort == SearchEffort::All { 1 } else { APART };
     let share = LOWEST.powf(1.0 / rungs as f64);
     let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
@@ -55,7 +55,7 @@ pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -
         let own =
             (0..rungs / apart).filter(|rung| rung % threads == thread).map(|rung| (rung + 1) * apart - 1);
         let one = |rung: u64| {
-            let points = Search::new(tape, target(rung), work / rungs).run(layers);
+            let points = Search::new(model, target(rung), work / rungs).run(layers);
             tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
             points
         };
@@ -78,7 +78,7 @@ pub(super) fn frontier(tape: &Tape, layers: Option<&Layers>, heights: Heights) -
 /// Drops points that another beats in both.
 pub(super) fn pareto(mut points: Vec<Point>) -> Vec<Point> {
     let order = |a: &Point, b: &Point| a.again_s.total_cmp(&b.again_s).then(a.peak.cmp(&b.peak));
-    points.sort_by(|a, b| order(a, b).then_with(|| a.fates.cmp(&b.fates)));
+    points.sort_by(|a, b| order(a, b).then_with(|| a.retention.cmp(&b.retention)));
     let mut best = u64::MAX;
     points.retain(|point| {
         let better = point.peak < best;

@@ -1,7 +1,7 @@
 //! How many bytes are alive while a script runs: what the program made of it will find, without building it.
 
-use super::tape::Tape;
-use crate::compile::passes::Step;
+use super::cost_model::CostModel;
+use crate::compile::passes::ScheduleEntry;
 
 /// What a script needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub(in crate::compile) struct Measure {
 
 /// Measures scripts; its memory is used again from one to the next.
 pub(in crate::compile) struct Meter<'a> {
-    tape: &'a Tape,
+    model: &'a CostModel,
     /// For each read of each step, in their order backwards, whether it is the last of what is there.
     last: Vec<bool>,
     /// Bytes of each step's results that nobody reads.
@@ -31,34 +31,34 @@ pub(in crate::compile) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub(in crate::compile) fn new(tape: &'a Tape) -> Self {
-        let inputs = (0..tape.slots.len()).filter(|&slot| tape.slots[slot].input).map(|slot| slot as u32);
+    pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
+        let inputs = (0..model.slots.len()).filter(|&slot| model.slots[slot].input).map(|slot| slot as u32);
         Self {
-            tape,
+            model,
             last: Vec::new(),
             unread: Vec::new(),
-            read_later: Vec::with_capacity(tape.slots.len()),
-            stays: tape.slots.iter().map(|slot| slot.stays).collect(),
+            read_later: Vec::with_capacity(model.slots.len()),
+            stays: model.slots.iter().map(|slot| slot.stays).collect(),
             inputs: inputs.collect(),
         }
     }
 
-    pub(in crate::compile) fn measure(&mut self, script: &[Step], target: u64) -> Measure {
+    pub(in crate::compile) fn measure(&mut self, script: &[ScheduleEntry], target: u64) -> Measure {
         self.find_last_reads(script);
-        let tape = self.tape;
-        let bytes = |slot: u32| tape.slots[slot as usize].bytes;
+        let model = self.model;
+        let bytes = |slot: u32| model.slots[slot as usize].bytes;
         let mut live: u64 = self.inputs.iter().map(|&slot| bytes(slot)).sum();
         let unread_inputs = self.inputs.iter().filter(|&&slot| !self.read_later[slot as usize]);
         let unread_inputs: u64 = unread_inputs.map(|&slot| bytes(slot)).sum();
         let mut measure = Measure::default();
         let mut end = self.last.len();
         for (i, step) in script.iter().enumerate() {
-            let work = &tape.works[step.node as usize];
-            let reads = tape.reads(work);
+            let work = &model.works[step.node as usize];
+            let reads = model.reads(work);
             let last = &self.last[end - reads.len()..end];
             end -= reads.len();
             // The first result lies over an operand that dies.
-            let over = tape.over(work).iter().find(|&&at| last[at as usize]);
+            let over = model.over(work).iter().find(|&&at| last[at as usize]);
             let height = live + work.room - over.map_or(0, |&at| bytes(reads[at as usize]));
             measure.peak = measure.peak.max(height);
             measure.excess += height.saturating_sub(target);
@@ -67,7 +67,7 @@ impl<'a> Meter<'a> {
             if step.again {
                 measure.again_s += work.seconds;
             }
-            live += tape.writes(work).iter().map(|&slot| bytes(slot)).sum::<u64>();
+            live += model.writes(work).iter().map(|&slot| bytes(slot)).sum::<u64>();
             live -= self.unread[i];
             for (&slot, last) in reads.iter().zip(last) {
                 live -= if *last { bytes(slot) } else { 0 };
@@ -77,27 +77,27 @@ impl<'a> Meter<'a> {
         measure
     }
 
-    fn find_last_reads(&mut self, script: &[Step]) {
-        let tape = self.tape;
+    fn find_last_reads(&mut self, script: &[ScheduleEntry]) {
+        let model = self.model;
         self.last.clear();
         self.unread.clear();
         self.unread.resize(script.len(), 0);
         self.read_later.clone_from(&self.stays);
         for (i, step) in script.iter().enumerate().rev() {
-            let work = &tape.works[step.node as usize];
-            for (at, &slot) in tape.writes(work).iter().enumerate() {
+            let work = &model.works[step.node as usize];
+            for (at, &slot) in model.writes(work).iter().enumerate() {
                 let slot = slot as usize;
                 let fresh = step.fresh >> at & 1 == 1;
                 if !(fresh && self.read_later[slot]) {
-                    self.unread[i] += tape.slots[slot].bytes;
+                    self.unread[i] += model.slots[slot].bytes;
                 }
                 if fresh {
                     self.read_later[slot] = false;
                 }
             }
-            for &slot in tape.reads(work) {
+            for &slot in model.reads(work) {
                 let later = std::mem::replace(&mut self.read_later[slot as usize], true);
-                self.last.push(!later && !tape.slots[slot as usize].persistent);
+                self.last.push(!later && !model.slots[slot as usize].persistent);
             }
         }
     }

@@ -2,14 +2,14 @@
 //! are computed again. Kernels and their operands are the same both times, so are the bits; dropout draws the same mask,
 //! statistics of a batch norm are kept and running ones moved once.
 
-mod away;
 mod chain;
+mod cost_model;
 mod frontier;
 mod measure;
+mod offload;
 mod script;
 mod search;
 mod select;
-mod tape;
 #[cfg(test)]
 mod tests;
 
@@ -19,12 +19,12 @@ use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Roofline};
 use crate::limits::Limits;
-use script::{Fate, Writer};
+use cost_model::CostModel;
+use script::{Retention, Writer};
 use select::{Layers, Length};
-use tape::Tape;
 
-pub(super) use frontier::Heights;
 use frontier::Point;
+pub(super) use frontier::SearchEffort;
 
 /// What the backward pass computes again instead of finding it in memory. Results are the same bits with any of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,49 +104,49 @@ impl Work {
 
 /// A training graph with nothing computed again, ready for plans that do. Behind its own nodes are pairs of them as one, for
 /// what is computed again.
-pub(super) struct Bench {
+pub(super) struct RecomputePlanner {
     graph: Graph,
-    tape: Tape,
+    model: CostModel,
 }
 
-impl Bench {
+impl RecomputePlanner {
     /// With `fuse`, functions may run as part of what is in front of them where that is computed again for their sake.
     pub(super) fn new(graph: Graph, limits: &Limits, roofline: &Roofline, fuse: bool) -> Result<Self> {
         let mut graph = passes::dealias_operands(graph, false);
         let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
-        let mut tape = Tape::of(&graph, &order, limits, roofline)?;
+        let mut model = CostModel::of(&graph, &order, limits, roofline)?;
         if fuse {
             for ([first, then], both) in passes::pairs(&graph, limits.max_storage_buffers as usize) {
-                tape.join([first, then], &graph, &both, limits, roofline)?;
+                model.join([first, then], &graph, &both, limits, roofline)?;
                 graph.nodes.push(both);
             }
         }
-        Ok(Self { graph, tape })
+        Ok(Self { graph, model })
     }
 
     /// What `how` drops; for `Off` and `Auto`, which are no rules, nothing.
     ///
     /// # Errors
     /// [`Error::Unknown`](crate::Error::Unknown) for a layer that is not there.
-    pub(super) fn by_rule(&self, how: Recompute) -> Result<Vec<Fate>> {
+    pub(super) fn by_rule(&self, how: Recompute) -> Result<Vec<Retention>> {
         Ok(match how {
-            Recompute::Off | Recompute::Auto => vec![Fate::Keep; self.tape.slots.len()],
-            Recompute::Every(n) => select::every(&self.tape, &self.graph, Length::Layers(n)),
-            Recompute::Sqrt => select::every(&self.tape, &self.graph, Length::Root),
-            Recompute::Named(layers) => select::named(&self.tape, &self.graph, layers)?,
-            Recompute::Policy => select::policy(&self.tape, &self.graph),
+            Recompute::Off | Recompute::Auto => vec![Retention::Save; self.model.slots.len()],
+            Recompute::Every(n) => select::every(&self.model, &self.graph, Length::Layers(n)),
+            Recompute::Sqrt => select::every(&self.model, &self.graph, Length::Root),
+            Recompute::Named(layers) => select::named(&self.model, &self.graph, layers)?,
+            Recompute::Policy => select::policy(&self.model, &self.graph),
         })
     }
 
     /// Ways to run the step, from the fastest to the one that needs fewest bytes.
-    fn frontier(&self, heights: Heights) -> Vec<Point> {
-        let layers = Layers::of(&self.tape, &self.graph);
-        frontier::frontier(&self.tape, layers.as_ref(), heights)
+    fn frontier(&self, effort: SearchEffort) -> Vec<Point> {
+        let layers = Layers::of(&self.model, &self.graph);
+        frontier::frontier(&self.model, layers.as_ref(), effort)
     }
 
-    /// The program that drops what `fates` says.
-    pub(super) fn program(&self, fates: &[Fate], limits: &Limits) -> Result<Program> {
-        let script = Writer::new(&self.tape).write(fates).map(<[_]>::to_vec).unwrap_or_default();
+    /// The program that drops what `retention` says.
+    pub(super) fn program(&self, retention: &[Retention], limits: &Limits) -> Result<Program> {
+        let script = Writer::new(&self.model).write(retention).map(<[_]>::to_vec).unwrap_or_default();
         let graph = passes::rematerialize(self.graph.clone(), &script);
         let order = (0..graph.nodes.len()).collect();
         let views = Views::of(&graph, false);
@@ -157,13 +157,13 @@ impl Bench {
     pub(super) fn cheapest(
         &self,
         budget: u64,
-        heights: Heights,
+        effort: SearchEffort,
         limits: &Limits,
         settings: &Settings,
     ) -> Result<Plan> {
-        let points = self.frontier(heights);
+        let points = self.frontier(effort);
         let around = STAGING_SLOTS
-            * self.tape.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
+            * self.model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
         let least = points.iter().map(|point| point.peak).min().unwrap_or(0);
         let mut smallest: Option<Packed> = None;
         for point in points {
@@ -171,7 +171,7 @@ impl Bench {
             if point.peak > least && point.peak + around > budget {
                 continue;
             }
-            let plan = Plan::lay_out(self.program(&point.fates, limits)?, limits, settings)?;
+            let plan = Plan::lay_out(self.program(&point.retention, limits)?, limits, settings)?;
             let total = plan.total();
             if total <= budget {
                 return plan.lower();

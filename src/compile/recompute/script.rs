@@ -1,25 +1,25 @@
 //! From what becomes of each forward result to the list of operations that run.
 
-use super::tape::{Slot, Tape, Work};
-use crate::compile::passes::Step;
+use super::cost_model::{CostModel, Slot, Work};
+use crate::compile::passes::ScheduleEntry;
 
 /// What becomes of a forward result between its last reader in the forward pass and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::compile) enum Fate {
+pub(in crate::compile) enum Retention {
     /// Stays in memory as long as anyone reads it.
-    Keep,
+    Save,
     /// Is computed again when the backward pass first needs it, and then stays until nobody does.
-    Once,
+    RecomputeOnce,
     /// Is computed again for each operation of the backward pass that needs it.
-    Each,
+    RecomputePerUse,
     /// Goes to the host's memory when it is made, and comes back when the backward pass first needs it.
-    Away,
+    Offload,
 }
 
 /// Writes scripts; its memory is used again from one to the next.
 pub(in crate::compile) struct Writer<'a> {
-    tape: &'a Tape,
-    steps: Vec<Step>,
+    model: &'a CostModel,
+    steps: Vec<ScheduleEntry>,
     /// Slots that are not to be had without computing them again.
     missing: Vec<bool>,
     /// Slots that an update has changed.
@@ -31,12 +31,12 @@ pub(in crate::compile) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(in crate::compile) fn new(tape: &'a Tape) -> Self {
+    pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
         Self {
-            tape,
-            steps: Vec::with_capacity(tape.order.len() * 2),
-            missing: Vec::with_capacity(tape.slots.len()),
-            changed: Vec::with_capacity(tape.slots.len()),
+            model,
+            steps: Vec::with_capacity(model.order.len() * 2),
+            missing: Vec::with_capacity(model.slots.len()),
+            changed: Vec::with_capacity(model.slots.len()),
             stack: Vec::new(),
             passing: Vec::new(),
         }
@@ -46,71 +46,71 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// A slot that cannot be computed again when it is needed, because an update has changed what it is made of.
-    pub(in crate::compile) fn write(&mut self, fates: &[Fate]) -> Result<&[Step], usize> {
-        let tape = self.tape;
+    pub(in crate::compile) fn write(&mut self, retention: &[Retention]) -> Result<&[ScheduleEntry], usize> {
+        let model = self.model;
         self.steps.clear();
         self.passing.clear();
         self.missing.clear();
-        let gone = |(fate, slot): (&Fate, &Slot)| *fate != Fate::Keep || slot.passing;
-        self.missing.extend(fates.iter().zip(&tape.slots).map(gone));
+        let gone = |(choice, slot): (&Retention, &Slot)| *choice != Retention::Save || slot.passing;
+        self.missing.extend(retention.iter().zip(&model.slots).map(gone));
         self.changed.clear();
-        self.changed.resize(fates.len(), false);
-        for &n in &tape.order {
-            let work = &tape.works[n as usize];
+        self.changed.resize(retention.len(), false);
+        for &n in &model.order {
+            let work = &model.works[n as usize];
             if !work.forward {
-                for &slot in tape.reads(work) {
+                for &slot in model.reads(work) {
                     if self.missing[slot as usize] {
-                        self.need(slot, fates)?;
+                        self.need(slot, retention)?;
                     }
                 }
             }
-            let away = self.away(work, fates);
-            self.steps.push(Step { away, ..Step::first(n) });
+            let away = self.away(work, retention);
+            self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
             for slot in self.passing.drain(..) {
                 self.missing[slot as usize] = true;
             }
-            tape.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
+            model.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
         }
         Ok(&self.steps)
     }
 
     /// Which results of an operation go to the host's memory.
-    fn away(&self, work: &Work, fates: &[Fate]) -> u64 {
-        let away = |(i, &slot): (usize, &u32)| u64::from(fates[slot as usize] == Fate::Away) << i;
-        self.tape.writes(work).iter().enumerate().map(away).sum()
+    fn away(&self, work: &Work, retention: &[Retention]) -> u64 {
+        let away = |(i, &slot): (usize, &u32)| u64::from(retention[slot as usize] == Retention::Offload) << i;
+        self.model.writes(work).iter().enumerate().map(away).sum()
     }
 
     /// The operation that makes `slot` again: of those that make an operand in the same go, which nobody else would have.
-    fn maker(&self, slot: u32, fates: &[Fate]) -> Result<u32, usize> {
-        let n = self.tape.slots[slot as usize].producer.ok_or(slot as usize)?;
+    fn maker(&self, slot: u32, retention: &[Retention]) -> Result<u32, usize> {
+        let n = self.model.slots[slot as usize].producer.ok_or(slot as usize)?;
         let alone = |(between, _): &&(u32, u32)| {
-            self.missing[*between as usize] && fates[*between as usize] == Fate::Each
+            self.missing[*between as usize] && retention[*between as usize] == Retention::RecomputePerUse
         };
-        let kept = fates[slot as usize] != Fate::Away;
-        let joined = self.tape.works[n as usize].joins.iter().find(alone).filter(|_| kept);
+        let kept = retention[slot as usize] != Retention::Offload;
+        let joined = self.model.works[n as usize].joins.iter().find(alone).filter(|_| kept);
         Ok(joined.map_or(n, |(_, joined)| *joined))
     }
 
     /// Computes `slot` again, after what it is made of.
-    fn need(&mut self, slot: u32, fates: &[Fate]) -> Result<(), usize> {
-        let tape = self.tape;
-        let by = self.maker(slot, fates)?;
+    fn need(&mut self, slot: u32, retention: &[Retention]) -> Result<(), usize> {
+        let model = self.model;
+        let by = self.maker(slot, retention)?;
         self.stack.push((slot, by, 0));
         while let Some((slot, n, next)) = self.stack.pop() {
-            let work = &tape.works[n as usize];
-            if fates[slot as usize] == Fate::Away {
+            let work = &model.works[n as usize];
+            if retention[slot as usize] == Retention::Offload {
                 if std::mem::replace(&mut self.missing[slot as usize], false) {
                     let is_it = |&write: &u32| write == slot;
-                    let bit = tape.writes(work).iter().position(is_it).map_or(0, |i| 1 << i);
-                    self.steps.push(Step { node: n, again: true, fresh: bit, away: bit });
+                    let bit = model.writes(work).iter().position(is_it).map_or(0, |i| 1 << i);
+                    self.steps.push(ScheduleEntry { node: n, again: true, fresh: bit, away: bit });
                 }
                 continue;
             }
-            let reads = tape.reads(work);
+            let reads = model.reads(work);
             let rest = &reads[next as usize..];
             if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
                 self.stack.push((slot, n, next + i as u32 + 1));
-                let by = self.maker(rest[i], fates)?;
+                let by = self.maker(rest[i], retention)?;
                 self.stack.push((rest[i], by, 0));
                 continue;
             }
@@ -120,23 +120,25 @@ impl<'a> Writer<'a> {
             if reads.iter().any(|&read| self.changed[read as usize]) {
                 // What lasts for one reader is only missing for the reader's sake.
                 let blamed = match self.stack.last() {
-                    Some(&(reader, ..)) if tape.slots[slot as usize].passing => reader,
+                    Some(&(reader, ..)) if model.slots[slot as usize].passing => reader,
                     _ => slot,
                 };
                 self.stack.clear();
                 return Err(blamed as usize);
             }
             let mut fresh = 0;
-            for (i, &write) in tape.writes(work).iter().enumerate() {
-                if self.missing[write as usize] && fates[write as usize] != Fate::Away {
+            for (i, &write) in model.writes(work).iter().enumerate() {
+                if self.missing[write as usize] && retention[write as usize] != Retention::Offload {
                     fresh |= 1 << i;
                     self.missing[write as usize] = false;
-                    if fates[write as usize] == Fate::Each || tape.slots[write as usize].passing {
+                    if retention[write as usize] == Retention::RecomputePerUse
+                        || model.slots[write as usize].passing
+                    {
                         self.passing.push(write);
                     }
                 }
             }
-            self.steps.push(Step { node: n, again: true, fresh, away: 0 });
+            self.steps.push(ScheduleEntry { node: n, again: true, fresh, away: 0 });
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::chain::Chain;
+use super::cost_model::{CostModel, Slot};
 use super::frontier::Point;
 use super::measure::{Measure, Meter};
-use super::script::{Fate, Writer};
+use super::script::{Retention, Writer};
 use super::select::{Layers, candidates};
-use super::tape::{Slot, Tape};
 use crate::random;
 
 /// Improvements that may fail in a row before the search ends.
@@ -16,14 +16,14 @@ const PATIENCE: u32 = 40;
 
 /// A search for the least recomputed time below one height.
 pub(super) struct Search<'a> {
-    tape: &'a Tape,
+    model: &'a CostModel,
     writer: Writer<'a>,
     meter: Meter<'a>,
     /// Slots that may be dropped, in the order of the forward pass.
     candidates: Vec<usize>,
     /// What only the forward pass reads is made again where it is needed; everything else stays.
-    start: Vec<Fate>,
-    fates: Vec<Fate>,
+    start: Vec<Retention>,
+    retention: Vec<Retention>,
     pub(super) now: Measure,
     /// The height to get below.
     target: u64,
@@ -34,12 +34,12 @@ pub(super) struct Search<'a> {
     pub(super) points: Vec<Point>,
 }
 
-/// A change of one slot's fate, with the excess it removes for each second it costs.
+/// A change of one slot's choice, with the excess it removes for each second it costs.
 #[derive(Clone, Copy, PartialEq)]
 struct Flip {
     worth: f64,
     slot: usize,
-    fate: Fate,
+    choice: Retention,
 }
 
 impl Eq for Flip {}
@@ -52,22 +52,28 @@ impl PartialOrd for Flip {
 
 impl Ord for Flip {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.worth.total_cmp(&other.worth).then(other.slot.cmp(&self.slot)).then(other.fate.cmp(&self.fate))
+        self.worth
+            .total_cmp(&other.worth)
+            .then(other.slot.cmp(&self.slot))
+            .then(other.choice.cmp(&self.choice))
     }
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(tape: &'a Tape, target: u64, work: u64) -> Self {
-        let candidates = candidates(tape);
-        let read_back = tape.read_back();
-        let mut start = vec![Fate::Keep; tape.slots.len()];
-        candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = Fate::Once);
+    pub(super) fn new(model: &'a CostModel, target: u64, work: u64) -> Self {
+        let candidates = candidates(model);
+        let read_back = model.read_back();
+        let mut start = vec![Retention::Save; model.slots.len()];
+        candidates
+            .iter()
+            .filter(|&&slot| !read_back[slot])
+            .for_each(|&slot| start[slot] = Retention::RecomputeOnce);
         let mut search = Self {
-            tape,
-            writer: Writer::new(tape),
-            meter: Meter::new(tape),
+            model,
+            writer: Writer::new(model),
+            meter: Meter::new(model),
             candidates,
-            fates: start.clone(),
+            retention: start.clone(),
             start,
             now: Measure::default(),
             target,
@@ -97,8 +103,8 @@ impl<'a> Search<'a> {
     /// Starts again from the best checkpoints of the chain, and goes on from there if that is better.
     fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
         let Some(room) = self.target.checked_sub(layers.widest) else { return };
-        let fates = layers.fates(&Chain::new(&layers.stages, room), &self.start);
-        let (other, before) = (std::mem::replace(&mut self.fates, fates), self.now);
+        let retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
+        let (other, before) = (std::mem::replace(&mut self.retention, retention), self.now);
         if let Some(measure) = self.measure() {
             self.now = measure;
             self.lower(all, false);
@@ -106,7 +112,7 @@ impl<'a> Search<'a> {
             self.note();
         }
         if !self.better(&before) {
-            self.fates = other;
+            self.retention = other;
             self.now = before;
         }
     }
@@ -118,20 +124,20 @@ impl<'a> Search<'a> {
 
     fn note(&mut self) {
         let Measure { peak, again_s, .. } = self.now;
-        self.points.push(Point { fates: self.fates.clone(), peak, again_s });
+        self.points.push(Point { retention: self.retention.clone(), peak, again_s });
     }
 
     /// `None` where something dropped cannot be made again.
     fn measure(&mut self) -> Option<Measure> {
-        let script = self.writer.write(&self.fates).ok()?;
+        let script = self.writer.write(&self.retention).ok()?;
         self.work = self.work.saturating_sub(script.len() as u64);
         Some(self.meter.measure(script, self.target))
     }
 
-    fn with(&mut self, slot: usize, fate: Fate) -> Option<Measure> {
-        let before = std::mem::replace(&mut self.fates[slot], fate);
+    fn with(&mut self, slot: usize, choice: Retention) -> Option<Measure> {
+        let before = std::mem::replace(&mut self.retention[slot], choice);
         let measure = self.measure();
-        self.fates[slot] = before;
+        self.retention[slot] = before;
         measure
     }
 
@@ -145,12 +151,14 @@ impl<'a> Search<'a> {
                     return;
                 }
                 hopeful = false;
-                let flips = slots.iter().flat_map(|&slot| [(slot, Fate::Once), (slot, Fate::Each)]);
-                heap.extend(flips.filter_map(|(slot, fate)| self.hope(slot, fate)));
+                let flips = slots
+                    .iter()
+                    .flat_map(|&slot| [(slot, Retention::RecomputeOnce), (slot, Retention::RecomputePerUse)]);
+                heap.extend(flips.filter_map(|(slot, choice)| self.hope(slot, choice)));
             }
             let Some((flip, measure)) = self.best(&mut heap) else { continue };
             hopeful = true;
-            self.fates[flip.slot] = flip.fate;
+            self.retention[flip.slot] = flip.choice;
             self.now = measure;
             if note {
                 self.note();
@@ -159,28 +167,28 @@ impl<'a> Search<'a> {
     }
 
     /// The most that a change could be worth.
-    fn hope(&self, slot: usize, fate: Fate) -> Option<Flip> {
-        let Slot { bytes, producer, .. } = self.tape.slots[slot];
-        let seconds = self.tape.works[producer? as usize].seconds.max(1e-9);
-        let times = if fate == Fate::Each { 0.5 } else { 1.0 };
+    fn hope(&self, slot: usize, choice: Retention) -> Option<Flip> {
+        let Slot { bytes, producer, .. } = self.model.slots[slot];
+        let seconds = self.model.works[producer? as usize].seconds.max(1e-9);
+        let times = if choice == Retention::RecomputePerUse { 0.5 } else { 1.0 };
         let worth = times * bytes as f64 * self.now.over as f64 / seconds;
-        (fate > self.fates[slot]).then_some(Flip { worth, slot, fate })
+        (choice > self.retention[slot]).then_some(Flip { worth, slot, choice })
     }
 
-    fn worth(&mut self, slot: usize, fate: Fate) -> Option<(Flip, Measure)> {
-        if fate <= self.fates[slot] {
+    fn worth(&mut self, slot: usize, choice: Retention) -> Option<(Flip, Measure)> {
+        if choice <= self.retention[slot] {
             return None;
         }
-        let measure = self.with(slot, fate)?;
+        let measure = self.with(slot, choice)?;
         let less = self.now.excess.checked_sub(measure.excess).filter(|&less| less > 0)?;
         let seconds = (measure.again_s - self.now.again_s).max(1e-9);
-        Some((Flip { worth: less as f64 / seconds, slot, fate }, measure))
+        Some((Flip { worth: less as f64 / seconds, slot, choice }, measure))
     }
 
     /// The best change. Worths in the heap are those of an earlier moment: the first that still beats the next is taken.
     fn best(&mut self, heap: &mut BinaryHeap<Flip>) -> Option<(Flip, Measure)> {
         while let Some(stale) = heap.pop() {
-            let Some((flip, measure)) = self.worth(stale.slot, stale.fate) else { continue };
+            let Some((flip, measure)) = self.worth(stale.slot, stale.choice) else { continue };
             if heap.peek().is_none_or(|next| flip.worth >= next.worth) {
                 return Some((flip, measure));
             }
@@ -191,21 +199,23 @@ impl<'a> Search<'a> {
 
     /// Keeps again what among `slots` need not be dropped, the most expensive first.
     fn tidy(&mut self, slots: &[usize]) {
-        let tape = self.tape;
-        let seconds = |slot: usize| tape.slots[slot].producer.map_or(0.0, |n| tape.works[n as usize].seconds);
+        let model = self.model;
+        let seconds =
+            |slot: usize| model.slots[slot].producer.map_or(0.0, |n| model.works[n as usize].seconds);
         let mut dropped: Vec<usize> =
-            slots.iter().copied().filter(|&slot| self.fates[slot] != Fate::Keep).collect();
+            slots.iter().copied().filter(|&slot| self.retention[slot] != Retention::Save).collect();
         dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
         for slot in dropped {
-            for fate in [Fate::Keep, Fate::Once, Fate::Each] {
+            for choice in [Retention::Save, Retention::RecomputeOnce, Retention::RecomputePerUse] {
                 // What is made for each reader may be made in one go with that.
-                let worth = fate < self.fates[slot] || (fate == Fate::Each && self.tape.slots[slot].between);
+                let worth = choice < self.retention[slot]
+                    || (choice == Retention::RecomputePerUse && self.model.slots[slot].between);
                 if !worth || self.work == 0 {
                     break;
                 }
-                let Some(measure) = self.with(slot, fate) else { continue };
+                let Some(measure) = self.with(slot, choice) else { continue };
                 if measure.excess <= self.now.excess && measure.again_s < self.now.again_s {
-                    self.fates[slot] = fate;
+                    self.retention[slot] = choice;
                     self.now = measure;
                     break;
                 }
@@ -223,8 +233,8 @@ impl<'a> Search<'a> {
             if self.dice(2) == 0 {
                 part.extend(self.neighbours(width / 2));
             }
-            let (fates, before) = (self.fates.clone(), self.now);
-            part.iter().for_each(|&slot| self.fates[slot] = self.start[slot]);
+            let (retention, before) = (self.retention.clone(), self.now);
+            part.iter().for_each(|&slot| self.retention[slot] = self.start[slot]);
             self.now = self.measure().unwrap_or(before);
             self.lower(&part, false);
             self.tidy(&part);
@@ -233,7 +243,7 @@ impl<'a> Search<'a> {
                 self.note();
             } else {
                 failures += 1;
-                self.fates = fates;
+                self.retention = retention;
                 self.now = before;
             }
         }

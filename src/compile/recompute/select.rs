@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::chain::{Chain, Stage};
-use super::script::{Fate, Writer};
-use super::tape::Tape;
+use super::cost_model::CostModel;
+use super::script::{Retention, Writer};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Op};
 
@@ -13,10 +13,10 @@ use crate::graph::{Graph, Op};
 const SMALL: u64 = 2_000;
 
 /// Slots that may be dropped, in the order of the forward pass.
-pub(super) fn candidates(tape: &Tape) -> Vec<usize> {
-    let droppable: Vec<usize> = (0..tape.slots.len()).filter(|&slot| tape.can_drop(slot)).collect();
-    let largest = droppable.iter().map(|&slot| tape.slots[slot].bytes).max().unwrap_or(0);
-    let large = |slot: &usize| tape.slots[*slot].bytes.saturating_mul(SMALL) >= largest;
+pub(super) fn candidates(model: &CostModel) -> Vec<usize> {
+    let droppable: Vec<usize> = (0..model.slots.len()).filter(|&slot| model.can_drop(slot)).collect();
+    let largest = droppable.iter().map(|&slot| model.slots[slot].bytes).max().unwrap_or(0);
+    let large = |slot: &usize| model.slots[*slot].bytes.saturating_mul(SMALL) >= largest;
     droppable.into_iter().filter(large).collect()
 }
 
@@ -26,23 +26,23 @@ fn is_product(op: &Op) -> bool {
 }
 
 /// Results of matrix products and convolutions stay, everything else is made again.
-pub(super) fn policy(tape: &Tape, graph: &Graph) -> Vec<Fate> {
-    let mut fates = vec![Fate::Keep; tape.slots.len()];
-    for slot in candidates(tape) {
-        let made_by = tape.slots[slot].producer.map(|n| &graph.nodes[n as usize].op);
+pub(super) fn policy(model: &CostModel, graph: &Graph) -> Vec<Retention> {
+    let mut retention = vec![Retention::Save; model.slots.len()];
+    for slot in candidates(model) {
+        let made_by = model.slots[slot].producer.map(|n| &graph.nodes[n as usize].op);
         if made_by.is_some_and(|op| !is_product(op)) {
-            fates[slot] = Fate::Once;
+            retention[slot] = Retention::RecomputeOnce;
         }
     }
-    settle(tape, fates)
+    settle(model, retention)
 }
 
 /// What is made and used inside of the named layers is made again; what they hand on stays.
 ///
 /// # Errors
 /// [`Error::Unknown`] for a layer that is not there.
-pub(super) fn named(tape: &Tape, graph: &Graph, layers: &[&str]) -> Result<Vec<Fate>> {
-    let forward = Forward::of(tape);
+pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result<Vec<Retention>> {
+    let forward = Forward::of(model);
     let mut inside = vec![false; forward.order.len()];
     for name in layers {
         let belongs = |&n: &u32| {
@@ -59,20 +59,20 @@ pub(super) fn named(tape: &Tape, graph: &Graph, layers: &[&str]) -> Result<Vec<F
         };
         inside[first..=last].fill(true);
     }
-    let mut fates = vec![Fate::Keep; tape.slots.len()];
-    for slot in candidates(tape) {
+    let mut retention = vec![Retention::Save; model.slots.len()];
+    for slot in candidates(model) {
         let Some(made) = forward.made[slot] else { continue };
         if inside[made] && forward.readers[slot].iter().all(|&at| inside[at]) {
-            fates[slot] = Fate::Once;
+            retention[slot] = Retention::RecomputeOnce;
         }
     }
-    Ok(settle(tape, fates))
+    Ok(settle(model, retention))
 }
 
 /// Segments of `length` layers; what one hands to the next stays, and everything in the last, which is needed at once.
-pub(super) fn every(tape: &Tape, graph: &Graph, length: Length) -> Vec<Fate> {
-    let forward = Forward::of(tape);
-    let candidates = candidates(tape);
+pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Retention> {
+    let forward = Forward::of(model);
+    let candidates = candidates(model);
     let layers = forward.layers(graph, &candidates);
     let length = match length {
         Length::Layers(n) => n.max(1) as usize,
@@ -80,15 +80,15 @@ pub(super) fn every(tape: &Tape, graph: &Graph, length: Length) -> Vec<Fate> {
     };
     let cuts: Vec<usize> = layers.chunks(length).map(|segment| segment[0]).collect();
     let last = cuts.last().copied().unwrap_or(0);
-    let mut fates = vec![Fate::Keep; tape.slots.len()];
+    let mut retention = vec![Retention::Save; model.slots.len()];
     for slot in candidates {
         let Some(made) = forward.made[slot].filter(|&made| made < last) else { continue };
         let until = forward.readers[slot].iter().copied().max().unwrap_or(made);
         if !cuts.iter().any(|&cut| made < cut && cut <= until) {
-            fates[slot] = Fate::Once;
+            retention[slot] = Retention::RecomputeOnce;
         }
     }
-    settle(tape, fates)
+    settle(model, retention)
 }
 
 /// A network as a chain of layers that each hand a single tensor to the next.
@@ -104,14 +104,14 @@ pub(super) struct Layers {
 
 impl Layers {
     /// `None` where layers hand on more than one tensor, or there are too few to choose from.
-    pub(super) fn of(tape: &Tape, graph: &Graph) -> Option<Self> {
-        let forward = Forward::of(tape);
-        let candidates = candidates(tape);
+    pub(super) fn of(model: &CostModel, graph: &Graph) -> Option<Self> {
+        let forward = Forward::of(model);
+        let candidates = candidates(model);
         let cuts = forward.layers(graph, &candidates);
         let end = |i: usize| cuts.get(i + 1).copied().unwrap_or(forward.order.len());
         let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new(), widest: 0 };
         for (i, &cut) in cuts.iter().enumerate() {
-            let works = forward.order[cut..end(i)].iter().map(|&n| tape.works[n as usize].seconds);
+            let works = forward.order[cut..end(i)].iter().map(|&n| model.works[n as usize].seconds);
             let crosses = |slot: &&usize| {
                 let until = forward.readers[**slot].iter().copied().max();
                 forward.made[**slot].is_some_and(|made| made < cut) && until.is_some_and(|until| until >= cut)
@@ -121,7 +121,7 @@ impl Layers {
                 return None;
             }
             let start = handed.first().copied();
-            let bytes = start.map_or(0, |slot| tape.slots[slot].bytes);
+            let bytes = start.map_or(0, |slot| model.slots[slot].bytes);
             layers.stages.push(Stage { seconds: works.sum(), bytes });
             layers.starts.push(start);
         }
@@ -134,22 +134,22 @@ impl Layers {
         let mut widths = vec![0; cuts.len()];
         for &slot in &layers.inner {
             let stage = cuts.partition_point(|&cut| forward.made[slot].is_some_and(|made| cut <= made));
-            widths[stage.saturating_sub(1)] += tape.slots[slot].bytes;
+            widths[stage.saturating_sub(1)] += model.slots[slot].bytes;
         }
         layers.widest = widths.into_iter().max().unwrap_or(0);
         (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
     }
 
     /// What becomes of each slot if layers start from what `chain` says; what lies within a layer is made again.
-    pub(super) fn fates(&self, chain: &Chain, start: &[Fate]) -> Vec<Fate> {
-        let mut fates = start.to_vec();
-        self.inner.iter().for_each(|&slot| fates[slot] = Fate::Once);
-        for (slot, fate) in self.starts.iter().zip(chain.fates()) {
+    pub(super) fn retention(&self, chain: &Chain, start: &[Retention]) -> Vec<Retention> {
+        let mut retention = start.to_vec();
+        self.inner.iter().for_each(|&slot| retention[slot] = Retention::RecomputeOnce);
+        for (slot, choice) in self.starts.iter().zip(chain.retention()) {
             if let Some(slot) = slot {
-                fates[*slot] = fate;
+                retention[*slot] = choice;
             }
         }
-        fates
+        retention
     }
 }
 
@@ -174,15 +174,15 @@ struct Forward {
 }
 
 impl Forward {
-    fn of(tape: &Tape) -> Self {
+    fn of(model: &CostModel) -> Self {
         let order: Vec<u32> =
-            tape.order.iter().copied().filter(|&n| tape.works[n as usize].forward).collect();
-        let mut made = vec![None; tape.slots.len()];
-        let mut readers = vec![Vec::new(); tape.slots.len()];
+            model.order.iter().copied().filter(|&n| model.works[n as usize].forward).collect();
+        let mut made = vec![None; model.slots.len()];
+        let mut readers = vec![Vec::new(); model.slots.len()];
         for (at, &n) in order.iter().enumerate() {
-            let work = &tape.works[n as usize];
-            tape.writes(work).iter().for_each(|&slot| made[slot as usize] = Some(at));
-            tape.reads(work).iter().for_each(|&slot| readers[slot as usize].push(at));
+            let work = &model.works[n as usize];
+            model.writes(work).iter().for_each(|&slot| made[slot as usize] = Some(at));
+            model.reads(work).iter().for_each(|&slot| readers[slot as usize].push(at));
         }
         Self { order, made, readers }
     }
@@ -217,10 +217,10 @@ impl Forward {
 }
 
 /// What cannot be made again when it is needed stays.
-fn settle(tape: &Tape, mut fates: Vec<Fate>) -> Vec<Fate> {
-    let mut writer = Writer::new(tape);
-    while let Err(slot) = writer.write(&fates).map(|_| ()) {
-        fates[slot] = Fate::Keep;
+fn settle(model: &CostModel, mut retention: Vec<Retention>) -> Vec<Retention> {
+    let mut writer = Writer::new(model);
+    while let Err(slot) = writer.write(&retention).map(|_| ()) {
+        retention[slot] = Retention::Save;
     }
-    fates
+    retention
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::compile::{PlanOptions, TrainStep};
 use crate::graph::Node;
 use crate::models::{Model, ModelOptions};
-use frontier::Heights;
+use frontier::SearchEffort;
 
 fn small(name: &str) -> TrainStep {
     let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
@@ -13,10 +13,10 @@ fn small(name: &str) -> TrainStep {
     model.expect("known").train_step(64).expect("valid")
 }
 
-fn bench(step: &TrainStep, limits: &Limits, fuse: bool) -> Bench {
+fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
     let options = PlanOptions { rebuild: false, fuse, ..PlanOptions::default() };
     let graph = step.training_graph(&options, limits).expect("valid");
-    Bench::new(graph, limits, &Roofline::default(), fuse).expect("valid")
+    RecomputePlanner::new(graph, limits, &Roofline::default(), fuse).expect("valid")
 }
 
 #[test]
@@ -25,11 +25,11 @@ fn measured_peaks_match_the_programs() {
     for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
         for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
             // Convolutions with their norm as one where neither waits.
-            let bench = bench(&small(name), &limits, limits.name == "nvidia");
-            let points = bench.frontier(Heights::Few);
+            let planner = planner(&small(name), &limits, limits.name == "nvidia");
+            let points = planner.frontier(SearchEffort::Few);
             lower += usize::from(points.len() > 1);
             for point in points.iter().step_by(points.len().div_ceil(12)) {
-                let program = bench.program(&point.fates, &limits).expect("it can be built");
+                let program = planner.program(&point.retention, &limits).expect("it can be built");
                 let bound = program.lower_bound(&limits).expect("a bound") - program.persistent_bytes();
                 assert_eq!(bound, point.peak, "{name} for {}", limits.name);
                 let both = |node: &&Node| node.op.name().starts_with("conv2d+batch_norm");
@@ -45,9 +45,10 @@ fn measured_peaks_match_the_programs() {
 #[test]
 fn every_rule_lowers_the_peak() {
     let limits = Limits::default();
-    let bench = bench(&small("resnet18"), &limits, false);
+    let planner = planner(&small("resnet18"), &limits, false);
     let peak = |how: Recompute| {
-        let program = bench.program(&bench.by_rule(how).expect("valid"), &limits).expect("it can be built");
+        let program =
+            planner.program(&planner.by_rule(how).expect("valid"), &limits).expect("it can be built");
         program.lower_bound(&limits).expect("a bound")
     };
     let off = peak(Recompute::Off);
@@ -61,7 +62,8 @@ fn every_rule_lowers_the_peak() {
     for rule in rules {
         assert!(peak(rule) < off, "{rule:?} saves nothing");
     }
-    let error = bench.by_rule(Recompute::Named(&["layer9"])).map(|_| ()).expect_err("there is no such layer");
+    let error =
+        planner.by_rule(Recompute::Named(&["layer9"])).map(|_| ()).expect_err("there is no such layer");
     assert!(error.to_string().contains("no layer `layer9`"), "{error}");
 }
 
@@ -69,39 +71,40 @@ fn every_rule_lowers_the_peak() {
 #[test]
 fn residual_blocks_are_layers() {
     let limits = Limits::default();
-    let bench = bench(&small("resnet18"), &limits, false);
+    let planner = planner(&small("resnet18"), &limits, false);
     let kept = |how: Recompute| {
-        let fates = bench.by_rule(how).expect("valid");
-        let slots = select::candidates(&bench.tape);
-        slots.iter().filter(|&&slot| fates[slot] == Fate::Keep).count()
+        let retention = planner.by_rule(how).expect("valid");
+        let slots = select::candidates(&planner.model);
+        slots.iter().filter(|&&slot| retention[slot] == Retention::Save).count()
     };
-    let all = select::candidates(&bench.tape).len();
+    let all = select::candidates(&planner.model).len();
     let (one, two) = (kept(Recompute::Every(1)), kept(Recompute::Every(2)));
     // What blocks hand on, and the last segment: one block of the eight, or two of them.
     assert!(one.max(two) < all / 2 && one != two, "{one} and {two} of {all}");
-    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
+    let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
     // The stem, eight blocks and the last product.
     assert_eq!(layers.stages.len(), 10);
 }
 
 /// What runs a second time in a program, in modelled seconds.
-fn again_s(bench: &Bench, program: &Program) -> f64 {
-    Work::of(&bench.graph, &program.graph, &Roofline::default()).again_s
+fn again_s(planner: &RecomputePlanner, program: &Program) -> f64 {
+    Work::of(&planner.graph, &program.graph, &Roofline::default()).again_s
 }
 
 #[test]
 fn measured_times_match_the_programs() {
     let limits = Limits::default();
     for name in ["resnet18", "mobilenet-v2"] {
-        let bench = bench(&small(name), &limits, false);
-        let points = bench.frontier(Heights::Few);
-        let step_s = bench.graph.seconds(&Roofline::default());
+        let planner = planner(&small(name), &limits, false);
+        let points = planner.frontier(SearchEffort::Few);
+        let step_s = planner.graph.seconds(&Roofline::default());
         assert!(
             points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
             "{name}: {points:?}"
         );
         for point in points {
-            let taken = again_s(&bench, &bench.program(&point.fates, &limits).expect("it can be built"));
+            let taken =
+                again_s(&planner, &planner.program(&point.retention, &limits).expect("it can be built"));
             assert!((taken - point.again_s).abs() < 1e-9 * step_s, "{name}: {taken} and {}", point.again_s);
         }
     }
@@ -110,19 +113,19 @@ fn measured_times_match_the_programs() {
 #[test]
 fn fastest_point_that_fits_is_taken() {
     let limits = Limits::default();
-    let bench = bench(&small("resnet18"), &limits, false);
-    let points = bench.frontier(Heights::Few);
+    let planner = planner(&small("resnet18"), &limits, false);
+    let points = planner.frontier(SearchEffort::Few);
     let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
     let total = |point: &Point| {
-        let program = bench.program(&point.fates, &limits).expect("it can be built");
+        let program = planner.program(&point.retention, &limits).expect("it can be built");
         Plan::lay_out(program, &limits, &settings).expect("planned").total()
     };
     let totals: Vec<u64> = points.iter().map(total).collect();
     for &budget in totals.iter().step_by(totals.len().div_ceil(6)) {
         let fits = points.iter().zip(&totals).filter(|(_, total)| **total <= budget);
         let least = fits.map(|(point, _)| point.again_s).fold(f64::INFINITY, f64::min);
-        let plan = bench.cheapest(budget, Heights::Few, &limits, &settings).expect("planned");
-        let taken = again_s(&bench, &plan.program);
+        let plan = planner.cheapest(budget, SearchEffort::Few, &limits, &settings).expect("planned");
+        let taken = again_s(&planner, &plan.program);
         assert!(taken <= least * (1.0 + 1e-9), "{budget} bytes: {taken} where {least} is enough");
     }
 }
@@ -131,17 +134,19 @@ fn fastest_point_that_fits_is_taken() {
 #[test]
 fn search_is_never_slower_than_optimal_checkpoints() {
     let limits = Limits::default();
-    let bench = bench(&deep(40), &limits, false);
-    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
-    let points = bench.frontier(Heights::Few);
+    let planner = planner(&deep(40), &limits, false);
+    let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
+    let points = planner.frontier(SearchEffort::Few);
     let most = points.iter().map(|point| point.peak).max().expect("some");
     let (mut writer, mut meter, mut compared) =
-        (Writer::new(&bench.tape), measure::Meter::new(&bench.tape), 0);
+        (Writer::new(&planner.model), measure::Meter::new(&planner.model), 0);
     for part in 4..20 {
         let room = most * part / 20;
-        let fates =
-            layers.fates(&chain::Chain::new(&layers.stages, room), &vec![Fate::Keep; bench.tape.slots.len()]);
-        let Ok(script) = writer.write(&fates) else { continue };
+        let retention = layers.retention(
+            &chain::Chain::new(&layers.stages, room),
+            &vec![Retention::Save; planner.model.slots.len()],
+        );
+        let Ok(script) = writer.write(&retention) else { continue };
         let checkpoints = meter.measure(script, 0);
         let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);
         let Some(least) = fits.map(|point| point.again_s).min_by(f64::total_cmp) else { continue };
@@ -149,17 +154,17 @@ fn search_is_never_slower_than_optimal_checkpoints() {
         assert!(least <= limit, "{} bytes: {least} s, checkpoints take {limit}", checkpoints.peak);
         compared += 1;
     }
-    assert!(compared >= 10, "only {compared} heights were compared");
+    assert!(compared >= 10, "only {compared} effort were compared");
 }
 
-/// Checkpoints of the chain reach heights that dropping one result after the other does not.
+/// Checkpoints of the chain reach effort that dropping one result after the other does not.
 #[test]
 fn checkpoints_of_the_chain_lower_the_peak() {
-    let bench = bench(&deep(90), &Limits::default(), false);
-    let layers = Layers::of(&bench.tape, &bench.graph).expect("a chain");
-    let most = search::Search::new(&bench.tape, 0, 1).now.peak;
+    let planner = planner(&deep(90), &Limits::default(), false);
+    let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
+    let most = search::Search::new(&planner.model, 0, 1).now.peak;
     let least = |layers: Option<&Layers>| {
-        let points = search::Search::new(&bench.tape, most * 6 / 40, 3_000_000).run(layers);
+        let points = search::Search::new(&planner.model, most * 6 / 40, 3_000_000).run(layers);
         points.iter().map(|point| point.peak).min().expect("some")
     };
     let (with, without) = (least(Some(&layers)), least(None));
@@ -169,13 +174,13 @@ fn checkpoints_of_the_chain_lower_the_peak() {
 /// Greedy choices, taken back in part and made again, take two thirds of their time.
 #[test]
 fn search_improves_greedy_choices() {
-    let bench = bench(&small("resnet18"), &Limits::default(), false);
-    let layers = Layers::of(&bench.tape, &bench.graph);
-    let most = search::Search::new(&bench.tape, 0, 1).now.peak;
-    let points = search::Search::new(&bench.tape, most * 24 / 40, 4_000_000).run(layers.as_ref());
+    let planner = planner(&small("resnet18"), &Limits::default(), false);
+    let layers = Layers::of(&planner.model, &planner.graph);
+    let most = search::Search::new(&planner.model, 0, 1).now.peak;
+    let points = search::Search::new(&planner.model, most * 24 / 40, 4_000_000).run(layers.as_ref());
     let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
     let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
-    let share = least / bench.graph.seconds(&Roofline::default());
+    let share = least / planner.graph.seconds(&Roofline::default());
     assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
 }
 

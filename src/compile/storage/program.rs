@@ -8,9 +8,9 @@ use crate::compile::passes::BACK;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, ValueId};
-use crate::kernels::{Launch, MAX_PARAMS};
+use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
 use crate::limits::{ALIGNMENT, Limits};
-use crate::lower::{self, Lowered, Operand};
+
 use crate::memory::planner;
 use crate::shape::Shape;
 use crate::units::align_up;
@@ -50,7 +50,7 @@ impl Storage {
     }
 
     /// Whether its contents live from step to step, wherever.
-    pub fn lasts(&self) -> bool {
+    pub fn is_state(&self) -> bool {
         self.persistent || self.offloaded
     }
 
@@ -442,7 +442,7 @@ impl Program {
         let output = self.graph.value(*outputs.first().filter(|id| !self.views.is_view(**id))?);
         let types: Vec<_> =
             inputs.iter().map(|id| (self.graph.value(*id).shape, self.graph.value(*id).dtype)).collect();
-        lower::in_place_inputs(op, &types, output.shape).into_iter().find(|&i| {
+        kernels::in_place_inputs(op, &types, output.shape).into_iter().find(|&i| {
             let Some(id) = self.storage_of[inputs[i].index()] else { return false };
             let storage = &self.storages[id.0 as usize];
             let elsewhere = |j: usize| j != i && self.storage_of[inputs[j].index()] == Some(id);
@@ -464,7 +464,7 @@ fn lower_node(
 ) -> Result<Lowered> {
     let types = |places: &[Placed]| places.iter().map(|(of, _)| *of).collect::<Vec<_>>();
     let (inputs, outputs) = (types(operands), types(results));
-    lower::lower(&lower::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits })
+    kernels::lower(&kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits })
 }
 
 /// What operations may round their operands to.

@@ -1,4 +1,4 @@
-//! The trial of convolutions: forward, back to the image and back to the weight.
+//! Self-test of convolutions: forward, gradient of the image and gradient of the weight.
 
 use std::panic::Location;
 
@@ -19,12 +19,12 @@ struct Case {
     channels: usize,
     groups: usize,
     window: Window,
-    /// Whether the image is held in 16 bits.
+    /// Whether the image is stored in 16 bits.
     half: bool,
 }
 
-/// Stride, padding, dilation, groups, windows of one element and of unequal sides; sizes that fit no tile, a weight whose
-/// gradient is summed up in parts.
+/// Returns cases with stride, padding, dilation and groups; kernels of one element and of unequal sides;
+/// sizes that are not multiples of any tile; and a weight whose gradient is summed in several parts.
 fn cases() -> [Case; 6] {
     let sq = Window::square;
     let uneven = Window { kernel: [2, 5], stride: [3, 2], padding: [1, 2], dilation: [2, 1] };
@@ -39,10 +39,11 @@ fn cases() -> [Case; 6] {
     ]
 }
 
-/// The case with an infinity and a NaN in its image, which has 32 bits: 16 would hold no infinity.
+/// The case with an infinity and a NaN in its image. The image is stored in 32 bits, because 16-bit storage
+/// does not hold infinities.
 const NOT_FINITE: usize = 2;
 
-/// A convolution relates three tensors, each a sum of products of the others: image, weight, result.
+/// A convolution relates three tensors: image, weight and result. Each is a sum of products of the other two.
 const IMAGE: usize = 0;
 const WEIGHT: usize = 1;
 const RESULT: usize = 2;
@@ -62,7 +63,8 @@ impl Case {
         Ok([[n, c, h, w], [channels, c / groups, kh, kw], [n, channels, rows, columns]])
     }
 
-    /// Calls `body` with the places in the three tensors of every product there is.
+    /// Calls `body` for every product of two elements in the convolution, with the indices of the elements of
+    /// image, weight and result that it involves.
     fn each(&self, mut body: impl FnMut([usize; 3])) -> Result<()> {
         let Window { kernel: [kh, kw], stride, padding, dilation } = self.window;
         let [[n, c, h, w], [o, kc, ..], [_, _, rows, columns]] = self.shapes()?;
@@ -90,7 +92,7 @@ impl Case {
         Ok(())
     }
 
-    /// Image, weight and the gradient of the result.
+    /// Returns the image, the weight and the gradient of the result.
     fn tensors(&self, i: usize) -> Result<[Vec<f32>; 3]> {
         let shapes = self.shapes()?;
         let of = |tensor: usize| numbers(&format!("{i}.{tensor}"), shapes[tensor].iter().product());
@@ -179,10 +181,10 @@ mod tests {
     use half::f16;
 
     use super::*;
+    use crate::kernels::cooperative::BLOCKS;
     use crate::limits::Cooperative;
-    use crate::lower::cooperative::BLOCKS;
 
-    /// What is tried is what steps run: each pass of each case, in small blocks and in large ones.
+    /// The self-test runs the kernels that steps run: each pass of each case, in small and in large blocks.
     #[test]
     fn every_case_uses_cooperative_matrices() {
         for (side, lanes) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
@@ -191,7 +193,7 @@ mod tests {
                 let cooperative = Some(Cooperative { side, lanes });
                 let limits = Limits { cooperative, product, ..Limits::default() };
                 let plan = Plan::of_graph(graph(&cases()).unwrap(), None, &limits).unwrap();
-                let names = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name);
+                let names = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name.clone());
                 let convolutions: Vec<_> = names.filter(|name| name.starts_with("conv")).collect();
                 let others = convolutions.iter().filter(|name| !name.contains("cooperative"));
                 assert_eq!(others.count(), 0, "{side} × {side}: {convolutions:?}");
@@ -227,7 +229,7 @@ mod tests {
                 let mut wrong = right.clone();
                 wrong.rotate_left(1);
                 assert!(compare(case, pass, &tensors, &wrong).is_err(), "case {i}, {name}: moved");
-                // One that nobody computed.
+                // An element that was left out.
                 let largest = |a: &usize, b: &usize| right[*a].abs().total_cmp(&right[*b].abs());
                 let finite = (0..right.len()).filter(|i| right[*i].is_finite());
                 wrong.clone_from(&right);

@@ -1,10 +1,12 @@
-//! What a sum of products should be, and how far from that it may be if its factors are rounded to `f16` and added in `f32`.
+//! Exact sums of products, and bounds on the error of a sum whose factors are rounded to `f16` and whose
+//! products are added in `f32`.
 
 use half::f16;
 
 use crate::random;
 
-/// Numbers with all exponents from 2⁻²⁰ to 2¹² and both signs, among them zeros; every third cannot be held in `f16`.
+/// Returns numbers with all exponents from 2⁻²⁰ to 2¹² and both signs, among them zeros; about one in three
+/// is not representable in `f16`.
 pub(super) fn numbers(name: &str, count: usize) -> Vec<f32> {
     let key = random::key(0, name);
     let number = |i: u64| {
@@ -20,7 +22,7 @@ pub(super) fn numbers(name: &str, count: usize) -> Vec<f32> {
     (0..count as u64).map(number).collect()
 }
 
-/// A factor as it would be without transposition, with what rounding to `f16` may change of each element.
+/// The elements of a factor in untransposed order, and the most that rounding to `f16` may change each.
 pub(super) struct Factor {
     pub(super) exact: Vec<f64>,
     pub(super) lost: Vec<f64>,
@@ -45,18 +47,18 @@ impl Factor {
 /// A sum of products.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Exact {
-    /// Itself.
+    /// The sum.
     pub(super) sum: f64,
-    /// What rounding the factors may change of it.
+    /// The most that rounding the factors may change it.
     lost: f64,
     /// The sum of the products' magnitudes.
     magnitude: f64,
-    /// How many products there are.
+    /// Number of products.
     steps: f64,
 }
 
 impl Exact {
-    /// Adds the product of two factors, each with what rounding it may change.
+    /// Adds the product of two factors; each comes with the most that rounding may change it.
     pub(super) fn add(&mut self, (x, x_lost): (f64, f64), (y, y_lost): (f64, f64)) {
         self.sum += x * y;
         self.lost += x_lost * (y.abs() + y_lost) + y_lost * x.abs();
@@ -64,7 +66,7 @@ impl Exact {
         self.steps += 1.0;
     }
 
-    /// How far a result may be from the sum.
+    /// Returns the largest admissible distance of a result from the sum.
     pub(super) fn bound(&self) -> f64 {
         self.lost + 2.0 * (self.steps + 1.0) * f64::from(f32::EPSILON) * self.magnitude
     }

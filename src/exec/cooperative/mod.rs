@@ -1,5 +1,6 @@
-//! Cooperative matrices on trial: what an adapter offers is used when it has shown here that it is right, and faster than the
-//! kernels that would run otherwise. Drivers have offered them with wrong results, and slower.
+//! Validation of cooperative matrices. Those that an adapter offers are used only after they have proved
+//! correct here, and faster than the kernels that would run otherwise. Some drivers have offered them with
+//! wrong results, or slower.
 
 mod convolutions;
 mod exact;
@@ -12,14 +13,16 @@ use crate::compile::Plan;
 use crate::device::Device;
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
+use crate::kernels::cooperative::BLOCKS;
 use crate::limits::Limits;
-use crate::lower::cooperative::BLOCKS;
 
-/// What plans for a device may count on: its limits and, with [`Precision::F16`] on a GPU that offers them, cooperative
-/// matrices that passed [`test_cooperative`] and won the race of products, and with convolutions if they won theirs
-/// ([`race_cooperative`]). That compiles dozens of kernels, which takes seconds (3.6 s on Mesa's software adapter): once for a
-/// device, or for an adapter and driver if [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder.
-/// Software adapters have no hardware for them: there they are not even tried.
+/// Returns the limits for plans on a device: the device's limits and, with [`Precision::F16`] on a GPU that
+/// offers them, cooperative matrices. Products use them if they passed [`test_cooperative`] and won the race
+/// of products; convolutions use them if they won the race of convolutions as well ([`race_cooperative`]).
+/// These trials compile dozens of kernels, which takes seconds (3.6 s on Mesa's software adapter). They run
+/// once for a device, or once for an adapter and driver if
+/// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. They do not run on software
+/// adapters, which have no hardware for cooperative matrices.
 pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     let limits = device.limits();
     if precision != Precision::F16 || limits.class.is_cpu() {
@@ -30,7 +33,7 @@ pub fn limits_for(device: &Device, precision: Precision) -> Limits {
     Limits { cooperative, cooperative_convolutions: verdict == WON, ..limits.clone() }
 }
 
-/// Under which name the verdict is noted, and the words of those in favour.
+/// Name of the note that holds the verdict, and the verdicts in favour.
 const NOTE: &str = "cooperative_by_races";
 const WON: &str = "right and faster";
 const PRODUCTS: &str = "right and faster in products alone";
@@ -39,7 +42,7 @@ fn is_favourable(verdict: &str) -> bool {
     verdict == WON || verdict == PRODUCTS
 }
 
-/// What was noted, or what trials say now.
+/// Returns the noted verdict, or runs the trials.
 fn verdict(device: &Device) -> String {
     if let Some(verdict) = device.note(NOTE) {
         return verdict;
@@ -55,7 +58,7 @@ fn verdict(device: &Device) -> String {
             PRODUCTS.to_owned()
         }
         Ok(Races { products, .. }) => format!("right and not faster: {products}"),
-        // That may be otherwise the next time.
+        // Not noted: memory may suffice the next time.
         Err(error) if error.is_out_of_memory() => {
             log::warn!("{name}: cooperative matrices are not tried: {error}");
             return error.to_string();
@@ -69,7 +72,7 @@ fn verdict(device: &Device) -> String {
     verdict
 }
 
-/// The device's limits with what it offers, tried or not.
+/// Returns the device's limits with the cooperative matrices that it offers, whether validated or not.
 fn untried(device: &Device) -> Result<Limits> {
     let cooperative = device.adapter().cooperative;
     if cooperative.is_none() {
@@ -81,17 +84,17 @@ fn untried(device: &Device) -> Result<Limits> {
     Ok(Limits { cooperative, ..device.limits().clone() })
 }
 
-/// Multiplies and convolves on the device, and compares each element with the sum in `f64`: 18 kinds of products, and
-/// convolutions forward, back to the image and back to the weight, in small blocks and in large ones. Returns the limits to plan
-/// with if one wants cooperative matrices whether they are faster or not.
+/// Multiplies and convolves on the device, and compares each element with the sum in `f64`: 18 kinds of
+/// products, and convolutions with their gradients of image and weight, in small and in large blocks. Returns
+/// the limits to plan with if cooperative matrices are wanted whether they are faster or not.
 ///
-/// An element may differ by what rounding to `f16` does to its factors (2⁻¹¹ of each, or 2⁻²⁴ where `f16` has no normal
-/// numbers), and by a rounding to `f32` for each product in its sum; tensor cores cut where they should round, so it counts
-/// twice.
+/// An element may differ by the rounding of its factors to `f16` (2⁻¹¹ of each, or 2⁻²⁴ where `f16` has no
+/// normal numbers), and by one rounding to `f32` for each product in its sum. The latter counts twice,
+/// because tensor cores truncate where they should round.
 ///
 /// # Errors
-/// [`Error::Option`] if the device offers no cooperative matrices; [`Error::Internal`] with the first element that is wrong;
-/// what compiling and running return.
+/// [`Error::Option`] if the device offers no cooperative matrices; [`Error::Internal`] with the first element
+/// that is wrong; errors of compiling and running.
 pub fn test_cooperative(device: &Device) -> Result<Limits> {
     let limits = untried(device)?;
     products::test(device, &limits)?;
@@ -101,18 +104,18 @@ pub fn test_cooperative(device: &Device) -> Result<Limits> {
     Ok(limits)
 }
 
-/// Times of the same work, by cooperative matrices and by what would run otherwise.
+/// Times of the same work with cooperative matrices and without.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Race {
     /// What was computed.
     pub work: &'static str,
-    /// With cooperative matrices.
+    /// Time with cooperative matrices.
     pub cooperative: Duration,
-    /// Without.
+    /// Time without them.
     pub otherwise: Duration,
 }
 
-/// What [`race_cooperative`] found out.
+/// Results of [`race_cooperative`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Races {
     /// A product of matrices.
@@ -122,7 +125,8 @@ pub struct Races {
 }
 
 impl Race {
-    /// Whether cooperative matrices won clearly: by a tenth, so that chance does not decide.
+    /// Whether cooperative matrices won clearly: the other kernels took more than 1.1 times as long, so that
+    /// noise does not decide.
     pub fn is_won(&self) -> bool {
         self.cooperative.as_secs_f64() * 1.1 < self.otherwise.as_secs_f64()
     }
@@ -135,11 +139,14 @@ impl std::fmt::Display for Race {
     }
 }
 
-/// Computes with cooperative matrices and without, in turns, operands held in `f16`: a product of square matrices, 2,048³ on a
-/// GPU and 256³ on a CPU, and a convolution by 3 × 3 forward, of 32 images of 128 channels of 56 × 56 or one of 32 of 16 × 16.
+/// Times a matrix product and a convolution with cooperative matrices and without, in alternation, with
+/// operands stored in `f16`. The product is of square matrices, 2,048³ on a GPU and 256³ on a CPU. The
+/// convolution is 3 × 3 and forward: on a GPU of 32 images of 128 channels of 56 × 56, on a CPU of one image
+/// of 32 channels of 16 × 16.
 ///
 /// # Errors
-/// [`Error::Option`] if the device offers no cooperative matrices; what running returns, such as too little memory.
+/// [`Error::Option`] if the device offers no cooperative matrices; errors of running, such as too little
+/// memory.
 pub fn race_cooperative(device: &Device) -> Result<Races> {
     let with = untried(device)?;
     let race = |work, plan: &dyn Fn(&Limits) -> Result<Plan>| -> Result<Race> {

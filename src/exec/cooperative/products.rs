@@ -1,4 +1,4 @@
-//! The trial of products.
+//! Self-test of matrix products.
 
 use super::exact::{Exact, Factor, numbers};
 use crate::compile::Plan;
@@ -16,12 +16,13 @@ struct Case {
     n: usize,
     k: usize,
     transposed: [bool; 2],
-    /// Which operand is held in 16 bits.
+    /// Which operands are stored in 16 bits.
     narrow: [bool; 2],
 }
 
-/// Sizes that fit no tile and sizes in fours, few results and many (which have other blocks), inner dimensions shorter and
-/// longer than a tile is deep, each transpose, operands in 32 and 16 bits.
+/// Returns cases with sizes that are not multiples of any tile and sizes that are multiples of four; few
+/// results and many, which use different blocks; inner dimensions shorter and longer than the depth of a
+/// tile; each transposition; and operands in 32 and 16 bits.
 fn cases() -> Vec<Case> {
     const TRANSPOSED: [[bool; 2]; 3] = [[false, false], [false, true], [true, false]];
     const SIZES: [[usize; 4]; 6] = [
@@ -79,7 +80,8 @@ pub(super) fn test(device: &Device, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// The factors of a case: in the second an infinity and a NaN.
+/// Returns the factors of a case. In the cases of the second size (k = 45), the first factor has an infinity
+/// and a NaN.
 fn of_case(i: usize, case: &Case) -> [Vec<f32>; 2] {
     let mut a = numbers(&format!("a{i}"), case.batch * case.m * case.k);
     let b = numbers(&format!("b{i}"), case.batch * case.k * case.n);
@@ -153,7 +155,7 @@ mod tests {
             compare(case, &a, &b, &right).unwrap();
             let coarse = product(case, &a, &b, |sum| half::bf16::from_f32(sum).to_f32());
             failed += u32::from(compare(case, &a, &b, &coarse).is_err());
-            // Each in its neighbour's place, and one that is no number.
+            // All elements shifted by one, and then the last one replaced by NaN.
             let mut wrong = right.clone();
             wrong.rotate_left(1);
             assert!(compare(case, &a, &b, &wrong).is_err(), "case {i}");

@@ -1,4 +1,4 @@
-//! Which tensor of a file belongs to which of a session, and what does not fit.
+//! Matching of a file's tensors to those of a session.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::graph::LOSS_SCALE;
 
 /// The session's side of a match.
 pub(super) struct Wanted<'a> {
-    /// Everything that the file should have, by name.
+    /// The tensors that the file should have, by name.
     pub(super) tensors: BTreeMap<String, Stored>,
-    /// The file has optimizer state, the session does not use any.
+    /// Whether the file has optimizer state and the session does not use any.
     pub(super) evaluates: bool,
-    /// Whether a name on one side alone is an error.
+    /// Whether a name that only one side has is an error.
     pub(super) strict: bool,
-    /// What the session calls a tensor of the file.
+    /// Maps the file's name of a tensor to the session's; `None` skips the tensor.
     pub(super) name_of: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Tensors to load, by the session's names, and what else there is to say of the file.
+/// Tensors to load, by the session's names, and the report on the rest of the file.
 pub(super) struct Matched {
     pub(super) tensors: BTreeMap<String, TensorInfo>,
     pub(super) report: LoadReport,
@@ -79,7 +79,7 @@ pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
             &format!("does not fit the model:\n  {}{help}", problems.join("\n  ")),
         ));
     }
-    // Moments of some parameters alone, or moments without the count of steps, would make wrong updates.
+    // Moments of only some parameters, or moments without the step count, would make wrong updates.
     let part = report.missing.iter().any(|name| wanted.tensors[name].state);
     let (kept, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
         found.into_iter().partition(|(name, _)| !(part && wanted.tensors[name].state));
@@ -89,7 +89,7 @@ pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
 }
 
 impl Wanted<'_> {
-    /// Why nobody needs a tensor that the session does not have; `None` if that is unexpected.
+    /// Returns why a tensor that the session does not have is not needed; `None` if the tensor is unexpected.
     fn needless(&self, ours: &str, info: &TensorInfo) -> Option<Ignored> {
         let last = ours.rsplit('.').next();
         let counts = last == Some("num_batches_tracked") && info.dtype == safetensors::Dtype::I64;
@@ -101,7 +101,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Why a tensor of the file cannot be what the session holds.
+/// Returns why a tensor of the file cannot be loaded as the session's; `None` if it can.
 fn difference(theirs: &str, info: &TensorInfo, stored: &Stored) -> Option<String> {
     let (dtype, shape) = (info.dtype, &info.shape);
     if *shape != stored.shape {
@@ -126,7 +126,7 @@ fn difference(theirs: &str, info: &TensorInfo, stored: &Stored) -> Option<String
     ))
 }
 
-/// The ways out: `names` that do not fit, tensors that do not.
+/// Returns suggestions: `names` for names that do not match, `tensors` for shapes and types that do not.
 fn help(report: &LoadReport, names: bool, tensors: bool) -> String {
     let mut ways = Vec::new();
     if names && let Some((from, to)) = other_prefix(report) {
@@ -145,7 +145,8 @@ fn help(report: &LoadReport, names: bool, tensors: bool) -> String {
     ways.iter().map(|way| format!("\nhelp: {way}")).collect()
 }
 
-/// A beginning of names that only one side has, and what the other has in its place.
+/// Returns a prefix of names that only the file has and the model's prefix in its place. One of the two is
+/// empty.
 fn other_prefix(report: &LoadReport) -> Option<(String, String)> {
     let pairs =
         report.unexpected.iter().flat_map(|theirs| report.missing.iter().map(move |ours| (theirs, ours)));

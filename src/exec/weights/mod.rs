@@ -1,4 +1,4 @@
-//! Parameters as safetensors files.
+//! Saving and loading of parameters as safetensors files.
 
 mod matching;
 mod options;
@@ -12,7 +12,7 @@ use std::path::Path;
 pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
 use super::Session;
-use super::held::Held;
+use super::state_layout::StateLayout;
 use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -20,12 +20,12 @@ use crate::progress;
 use matching::{Matched, Wanted, matched};
 use read::File;
 
-/// How a session holds a tensor that files have.
+/// How a session stores a tensor that is saved to files.
 struct Stored {
-    /// In a file it is `f32`, but for words that are no numbers.
+    /// Type in the session. In a file it is `f32`, except for `u32` words.
     dtype: DType,
     shape: Vec<usize>,
-    /// Optimizer state, not a parameter.
+    /// Whether it is optimizer state and not a parameter.
     state: bool,
 }
 
@@ -35,23 +35,24 @@ impl Stored {
     }
 }
 
-/// The note with the number of training steps, in files that have the optimizer's state.
+/// Key of the note with the number of training steps, in files with optimizer state.
 const STEPS: &str = "steps";
-/// What other programs want to know of a file: tensors are laid out as PyTorch's.
+/// Note that other programs expect in a file: tensors are laid out as PyTorch's.
 const FORMAT: (&str, &str) = ("format", "pt");
 
 impl Session {
-    /// Writes all parameters to a safetensors file, as `f32` however the device holds them; with `optimizer_state` also the optimizer's state and the number of
-    /// steps, so that training can go on from there. The file appears whole or not at all.
+    /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. With
+    /// `optimizer_state`, writes the optimizer's state and the number of steps as well, so that training can
+    /// continue from there. The write is atomic: the file appears whole or not at all.
     ///
     /// # Errors
-    /// [`Error::Weights`] if it cannot be written; what was there before stays.
+    /// [`Error::Weights`] if it cannot be written; a previous file stays as it was.
     pub fn save(&mut self, path: impl AsRef<Path>, optimizer_state: bool) -> Result<()> {
         self.save_with_notes(path, optimizer_state, &BTreeMap::new())
     }
 
-    /// [`Session::save`] with texts of your own in the file, for [`read_notes`]: what a program must know to build the
-    /// model again. `format` and `steps` are taken.
+    /// [`Session::save`] with notes (metadata strings) of your own in the file, such as what a program must
+    /// know to reconstruct the model. [`read_notes`] reads them. The keys `format` and `steps` are reserved.
     ///
     /// # Errors
     /// As [`Session::save`].
@@ -85,8 +86,8 @@ impl Session {
         std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
     }
 
-    /// Reads parameters, and optimizer state and the number of steps if the file has them: [`Session::load_with`] where names
-    /// must agree on both sides.
+    /// Reads parameters, and optimizer state and the number of steps if the file has them. This is
+    /// [`Session::load_with`] with default options: names must agree on both sides.
     ///
     /// # Errors
     /// As [`Session::load_with`].
@@ -94,8 +95,8 @@ impl Session {
         self.load_with(path, &LoadOptions::default()).map(drop)
     }
 
-    /// [`Session::load`] of a file whose tensors have other names: `name_of` says what the model calls a tensor of the
-    /// file, or `None` for one that nobody needs.
+    /// [`Session::load`] for a file whose tensors have other names: `name_of` maps a name in the file to the
+    /// model's name, or to `None` for a tensor that is not needed.
     ///
     /// # Errors
     /// As [`Session::load_with`].
@@ -107,24 +108,25 @@ impl Session {
         self.load_file(path.as_ref(), true, &name_of).map(drop)
     }
 
-    /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, and says what it did.
+    /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, and reports what it did.
     ///
-    /// - Tensors are matched by name, after [`LoadOptions::rename`]. Two of the file may go by one name if they are equal,
-    ///   such as tied weights. Shapes must agree.
-    /// - F16, BF16, F32 and F64 become what the session holds, `f32` or 16 bits, to the nearest, ties to even.
-    /// - A tensor that the model does not have is ignored if the last part of its name is `num_batches_tracked` and it is an
-    ///   `i64` scalar: PyTorch's batch norms count batches there.
-    /// - Optimizer state is asked for if the file has the number of steps, which [`Session::save`] writes with it. A session
-    ///   that only evaluates leaves it alone. With [`LoadOptions::strict`] off, state of which the file has only a part is not
-    ///   loaded, nor is the number of steps.
+    /// - Tensors are matched by name, after [`LoadOptions::rename`]. Two tensors of the file may map to the
+    ///   same name if they are equal, such as tied weights. Shapes must agree.
+    /// - F16, BF16, F32 and F64 are converted to the session's type, `f32` or 16 bits, rounded to nearest,
+    ///   ties to even.
+    /// - A tensor that the model does not have is ignored if the last part of its name is
+    ///   `num_batches_tracked` and it is an `i64` scalar: PyTorch's batch norms count batches there.
+    /// - Optimizer state is expected if the file has the number of steps, which [`Session::save`] writes with
+    ///   it. A session that only evaluates ignores it. With [`LoadOptions::strict`] off, optimizer state that
+    ///   is incomplete in the file is not loaded, nor is the number of steps.
     ///
-    /// The file is read tensor by tensor: the host holds no more than one of them. Before the first is loaded everything else
-    /// was compared, so a file that does not fit changes nothing. What was loaded before the file cannot be read any more, or
-    /// the device is lost, stays.
+    /// The file is read tensor by tensor: host memory holds no more than one of them. Names, shapes and types
+    /// are checked before the first tensor is loaded, so a file that does not match changes nothing. If a
+    /// read fails later or the device is lost, the tensors loaded until then stay.
     ///
     /// # Errors
-    /// [`Error::Weights`] with every name, shape and type that does not fit, and the ways out; or for a file that is missing
-    /// or damaged.
+    /// [`Error::Weights`] with every name, shape and type that does not match, and how to resolve it; or for
+    /// a file that is missing or damaged.
     pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
         self.load_file(path.as_ref(), options.strict, &|name| options.rename.apply(name))
     }
@@ -139,7 +141,7 @@ impl Session {
         let steps = file.notes().get(STEPS).map(|steps| steps.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let tensors = self.stored(steps.is_some());
-        let evaluates = steps.is_some() && self.keeper.optimizer.is_none();
+        let evaluates = steps.is_some() && self.state_plan.optimizer.is_none();
         let wanted = Wanted { tensors, evaluates, strict, name_of };
         let Matched { tensors, mut report } = matched(&mut file, &wanted)?;
         let mut in_order: Vec<_> = tensors.into_iter().collect();
@@ -167,12 +169,12 @@ impl Session {
         Ok(report)
     }
 
-    /// What files have of this session, by name.
+    /// Returns the tensors that files hold of this session, by name.
     fn stored(&self, optimizer_state: bool) -> BTreeMap<String, Stored> {
-        let plan = &self.keeper;
+        let plan = &self.state_plan;
         let graph = plan.graph();
         let one = |(i, storage): (usize, &Storage)| {
-            let dtype = Held::of(plan, StorageId(i as u32)).dtype;
+            let dtype = StateLayout::of(plan, StorageId(i as u32)).dtype;
             let parameter = graph.parameters.get(i);
             let shape = match parameter {
                 Some(parameter) => parameter.shape(),
@@ -183,12 +185,13 @@ impl Session {
         };
         // Parameters are the first storages, in the order of registration.
         let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };
-        let lasting = plan.program.storages.iter().enumerate().filter(|(_, storage)| storage.lasts());
+        let lasting = plan.program.storages.iter().enumerate().filter(|(_, storage)| storage.is_state());
         lasting.take(count).filter_map(one).collect()
     }
 }
 
-/// The texts that [`Session::save_with_notes`], or another program, left in a safetensors file.
+/// Returns the notes (metadata strings) that [`Session::save_with_notes`], or another program, wrote to a
+/// safetensors file.
 ///
 /// # Errors
 /// [`Error::Weights`] for a file that is missing or damaged.

@@ -1,17 +1,18 @@
-//! How a file is loaded, and what came of it.
+//! Options for loading a file, and the report on it.
 
 use std::fmt;
 
 use crate::dtype::DType;
 
-/// How [`Session::load_with`](crate::exec::Session::load_with) reads a file.
+/// Options of [`Session::load_with`](crate::exec::Session::load_with).
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Whether a tensor that only the file or only the model has is an error, as in PyTorch's
-    /// `load_state_dict(strict=True)`. If not, what fits is loaded and [`LoadReport`] names the rest. Shapes and types that
-    /// do not fit are an error in any case. `true` unless changed.
+    /// `load_state_dict(strict=True)`. If not, tensors that match are loaded and [`LoadReport`] names the
+    /// rest. Shapes and types that do not match are always an error. The default is `true`.
     pub strict: bool,
-    /// What the model calls the tensors of the file, those of optimizer state included. [`Rename::Keep`] unless changed.
+    /// How the names of the file's tensors, those of optimizer state included, map to the model's names. The
+    /// default is [`Rename::Keep`].
     pub rename: Rename,
 }
 
@@ -21,27 +22,27 @@ impl Default for LoadOptions {
     }
 }
 
-/// What the model calls a tensor of a file.
+/// Mapping of a tensor's name in a file to the model's name.
 #[derive(Clone, Debug, Default)]
 pub enum Rename {
-    /// The same.
+    /// The name stays the same.
     #[default]
     Keep,
-    /// The first pair whose first text begins the name replaces that beginning with its second text:
-    /// `("module.", "")` takes off what PyTorch's `DataParallel` adds, `("", "encoder.")` puts a beginning in front of
-    /// every name. A name that no pair fits stays.
+    /// Replaces a prefix of the name. The first pair whose first string is a prefix of the name replaces it
+    /// with its second string: `("module.", "")` removes the prefix that PyTorch's `DataParallel` adds,
+    /// `("", "encoder.")` adds a prefix to every name. A name that no pair matches stays the same.
     Prefix(Vec<(String, String)>),
-    /// What the function gives; a tensor for which that is `None` is not loaded.
+    /// Maps the name with this function; a tensor for which it returns `None` is not loaded.
     By(fn(&str) -> Option<String>),
 }
 
 impl Rename {
-    /// [`Rename::Prefix`] of these pairs: `Rename::prefix([("module.", "")])`.
+    /// Returns [`Rename::Prefix`] of these pairs: `Rename::prefix([("module.", "")])`.
     pub fn prefix<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self::Prefix(pairs.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect())
     }
 
-    /// The model's name for `name`; `None` if the tensor is not to be loaded.
+    /// Returns the model's name for `name`; `None` if the tensor is not to be loaded.
     pub fn apply(&self, name: &str) -> Option<String> {
         match self {
             Self::Keep => Some(name.to_owned()),
@@ -55,20 +56,20 @@ impl Rename {
     }
 }
 
-/// What [`Session::load_with`](crate::exec::Session::load_with) did with a file.
+/// Report on what [`Session::load_with`](crate::exec::Session::load_with) did with a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Number of tensors that the session took over.
+    /// Number of tensors loaded.
     pub loaded: usize,
-    /// Tensors of the session that the file does not have, by the model's names. They are as they were before.
+    /// Tensors of the session that the file does not have, by the model's names. They keep their contents.
     pub missing: Vec<String>,
     /// Tensors of the file that the session does not have, by the file's names.
     pub unexpected: Vec<String>,
-    /// Tensors whose type in the file is not the one that the session holds.
+    /// Tensors whose type in the file differs from the session's.
     pub converted: Vec<Converted>,
-    /// Tensors of the file that nobody needs, by the file's names.
+    /// Tensors of the file that are not needed, by the file's names.
     pub ignored: Vec<(String, Ignored)>,
-    /// The number of training steps that the session took over with the optimizer's state; `None` if the file has none.
+    /// The number of training steps, if it was loaded with the optimizer's state.
     pub steps: Option<u64>,
 }
 
@@ -79,25 +80,26 @@ pub struct Converted {
     pub name: String,
     /// Its type in the file: `F16`, `BF16`, `F32` or `F64`.
     pub from: String,
-    /// The type that the session holds.
+    /// The session's type.
     pub to: DType,
-    /// Number of finite elements beyond the largest of the session's type, which are infinite now.
+    /// Number of finite elements that became infinite because they exceed the largest number of the session's
+    /// type.
     pub overflowed: u64,
 }
 
 /// Why a tensor of a file is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// PyTorch's `num_batches_tracked`, an `i64` scalar of each batch norm: it counts batches for averages with
-    /// `momentum=None`, which this crate's batch norm does not have.
+    /// PyTorch's `num_batches_tracked`, an `i64` scalar of each batch norm: it counts batches for averages
+    /// with `momentum=None`, which this crate's batch norm does not have.
     BatchCount,
     /// Left out by [`Rename::By`].
     LeftOut,
-    /// Equal to another tensor that the model calls the same, such as tied weights.
+    /// Equal to another tensor that maps to the same name, such as tied weights.
     Duplicate,
     /// Optimizer state, for a session that only evaluates.
     OptimizerState,
-    /// Optimizer state, of which the file has only a part: it is loaded whole or not at all.
+    /// Optimizer state that is incomplete in the file: it is loaded whole or not at all.
     PartOfState,
 }
 
@@ -121,7 +123,7 @@ impl LoadReport {
 }
 
 impl fmt::Display for LoadReport {
-    /// The number of tensors loaded, and a line for each of the others.
+    /// Formats the number of tensors loaded, and a line for each of the others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tensors loaded", self.loaded)?;
         if let Some(steps) = self.steps {

@@ -1,4 +1,4 @@
-//! A safetensors file, read piece by piece: a model is never in host memory as a whole.
+//! Reading of a safetensors file, piece by piece: a model is never in host memory as a whole.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -22,12 +22,12 @@ pub(super) struct File {
     path: PathBuf,
     file: std::fs::File,
     header: Metadata,
-    /// Where the tensors begin.
+    /// Offset in the file at which the tensors begin.
     start: u64,
 }
 
 impl File {
-    /// Reads the header and nothing else.
+    /// Reads only the header.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
         let bytes = file.metadata().map_err(|e| failed(path, &e))?.len();
@@ -52,23 +52,24 @@ impl File {
         Ok(Self { path: path.to_owned(), file, header, start })
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The texts in the header.
+    /// Returns the notes (metadata strings) in the header.
     pub(super) fn notes(&self) -> BTreeMap<String, String> {
         self.header.metadata().clone().unwrap_or_default().into_iter().collect()
     }
 
-    /// Every tensor, by its name in the file.
+    /// Returns every tensor, by its name in the file.
     pub(super) fn tensors(&self) -> BTreeMap<String, TensorInfo> {
         self.header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect()
     }
 
-    /// The elements of a tensor as `held` stores them, rounded to nearest, ties to even; and how many finite ones became
-    /// infinite. Words that are no `f32` come as their bits. The types must [agree](converts).
+    /// Returns the elements of a tensor as `held` stores them, rounded to nearest, ties to even, and the
+    /// number of finite elements that became infinite. `u32` words are returned as their bits. The types must
+    /// be [convertible](converts).
     pub(super) fn elements(&mut self, info: &TensorInfo, held: DType) -> Result<(Vec<f32>, u64)> {
         let (mut all, mut overflowed) = (Vec::with_capacity(info.shape.iter().product()), 0);
         let exact = matches!((info.dtype, held), (Dtype::F32, DType::F32) | (Dtype::U32, DType::U32));
@@ -106,7 +107,7 @@ impl File {
         Ok(true)
     }
 
-    /// Gives all bytes of a tensor to `take`, in whole elements.
+    /// Passes all bytes of a tensor to `take`, in whole elements.
     fn pieces(&mut self, info: &TensorInfo, mut take: impl FnMut(&[u8])) -> Result<()> {
         let (from, to) = info.data_offsets;
         let mut piece = vec![0; PIECE.min(to - from)];
@@ -124,7 +125,7 @@ impl File {
     }
 }
 
-/// Whether [`File::elements`] can make `held` of what the file has.
+/// Whether [`File::elements`] can convert the file's type to `held`.
 pub(super) fn converts(file: Dtype, held: DType) -> bool {
     match held {
         DType::U32 => file == Dtype::U32,
@@ -134,7 +135,7 @@ pub(super) fn converts(file: Dtype, held: DType) -> bool {
     }
 }
 
-/// An element of a floating-point type that [converts], exactly.
+/// Widens an element of a floating-point type that [converts], exactly.
 fn wide(dtype: Dtype, element: &[u8]) -> f64 {
     match dtype {
         Dtype::F16 => f16::from_le_bytes(array(element)).to_f64(),
@@ -144,7 +145,8 @@ fn wide(dtype: Dtype, element: &[u8]) -> f64 {
     }
 }
 
-/// The number nearest to `x` that `held` has, ties to even; infinite beyond the largest.
+/// Rounds `x` to the nearest number of the type `held`, ties to even. Beyond the largest number it becomes
+/// infinite.
 fn nearest(x: f64, held: DType) -> f32 {
     match held {
         DType::F16 => f16::from_f32(to_odd(x)).to_f32(),
@@ -153,8 +155,9 @@ fn nearest(x: f64, held: DType) -> f32 {
     }
 }
 
-/// `x` in 24 bits, the last one set where bits are lost: rounded once more, to 22 bits or fewer, it gives what rounding `x`
-/// itself gives (Boldo & Melquiond 2008). Rounding to nearest twice would not, near ties.
+/// Rounds `x` to 24 bits, setting the last bit if bits are lost (rounding to odd). Rounding the result once
+/// more, to 22 bits or fewer, gives the same as rounding `x` itself (Boldo & Melquiond 2008). Rounding to
+/// nearest twice would not, near ties.
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
     if x.is_nan() || f64::from(near) == x {
@@ -172,7 +175,8 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// All numbers of a 16-bit type, each with those around the middle to its neighbour: rounded once, not twice.
+    /// All numbers of a 16-bit type, each with the values around the midpoint to its neighbour: they are
+    /// rounded once, not twice.
     #[test]
     fn f64_is_rounded_once_to_the_nearest_16_bit_number() {
         let all = |held: DType| {
@@ -214,7 +218,7 @@ mod tests {
             assert_eq!(nearest(-1e-300, held).to_bits(), (-0f32).to_bits());
             assert!(nearest(f64::NAN, held).is_nan());
         }
-        // Below 65,520 the nearest is the largest number.
+        // Below 65,520 the nearest number is 65,504, the largest finite one.
         assert_eq!(nearest(65_519.999, DType::F16), 65_504.0);
         assert_eq!(nearest(65_520.0, DType::F16), f32::INFINITY);
         assert_eq!(nearest(0.1, DType::F32), 0.1);

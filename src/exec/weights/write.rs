@@ -1,5 +1,5 @@
-//! A safetensors file, written tensor by tensor, so that a model is never in host memory as a whole. Names and notes are
-//! sorted: the same parameters make the same bytes.
+//! Writing of a safetensors file, tensor by tensor, so that a model is never in host memory as a whole. Names
+//! and notes are sorted: the same parameters give the same bytes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::dtype::DType;
 /// Tensors by name, sorted; each element takes four bytes.
 pub(super) type Shapes = [(String, Stored)];
 
-/// The head of the file: a length, and as JSON the notes and the place of each tensor.
+/// Returns the header of the file: its length, and as JSON the notes and the offsets of each tensor.
 pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
     let pairs: Vec<String> =
         notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
@@ -42,7 +42,7 @@ pub(super) fn elements(file: &mut impl Write, data: &[u32]) -> io::Result<()> {
     data.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()))
 }
 
-/// A string of JSON (RFC 8259).
+/// Returns `text` as a JSON string (RFC 8259).
 fn quoted(text: &str) -> String {
     let mut result = String::from("\"");
     for character in text.chars() {

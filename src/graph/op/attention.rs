@@ -1,21 +1,22 @@
-//! Settings of attention, and where its operands lie.
+//! Settings of attention and the layout of its operands.
 
 use crate::shape::Shape;
 
-/// Queries looking at keys: scores `scale q·k`, softmax over the keys that a query may see, dropout, and the sum of the
+/// Attention: scores `scale q·k`, softmax over the keys that a query may see, dropout, and the sum of the
 /// values with these weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attend {
-    /// Query heads and key heads, where queries, keys and values lie in one tensor `[b, s, h + 2 hkv, d]`, in this order.
-    /// `None`: they are three tensors.
+    /// Numbers of query heads and key heads if queries, keys and values are packed in one tensor
+    /// `[b, s, h + 2 hkv, d]`, in this order. `None`: they are three tensors.
     pub packed: Option<[usize; 2]>,
     /// Query `i` sees keys `0..=i` only.
     pub causal: bool,
     /// Factor of the scores.
     pub scale: f32,
-    /// Chance that a weight becomes 0; the others are scaled by `1/(1-p)`. Above 0, the step scalars are the last operand.
+    /// Probability that a weight becomes 0; the others are scaled by `1/(1-p)`. If above 0, the step scalars
+    /// are the last operand.
     pub dropout: f64,
-    /// Which dropout of the graph this is.
+    /// Key of the random draw.
     pub key: u32,
 }
 
@@ -36,19 +37,19 @@ pub struct AttendSizes {
     pub size: usize,
 }
 
-/// The most elements that kernels take in a head; they take multiples of four.
+/// Maximum head size of the kernels, in elements. Head sizes are multiples of four.
 pub const MAX_HEAD: usize = 256;
 
 impl Attend {
-    /// How many operands hold queries, keys and values.
+    /// Returns the number of operands that hold queries, keys and values.
     pub fn operands(&self) -> usize {
         if self.packed.is_some() { 1 } else { 3 }
     }
 
-    /// The lengths, from the shapes of the first [`Attend::operands`], or a sentence that says what does not fit.
+    /// Returns the lengths, from the shapes of the first [`Attend::operands`] operands.
     ///
     /// # Errors
-    /// That sentence.
+    /// A sentence that names the mismatch.
     pub fn sizes(&self, inputs: &[Shape]) -> Result<AttendSizes, String> {
         let rank4 = |shape: Shape| match *shape.dims() {
             [b, s, h, d] if b * s * h * d > 0 => Ok([b, s, h, d]),

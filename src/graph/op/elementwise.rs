@@ -1,4 +1,4 @@
-//! Functions of one and of two elements, and how reductions combine them.
+//! Unary and binary element-wise functions, and reductions.
 
 /// A function of one element.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum Unary {
     Sigmoid,
     /// `y = tanh x`
     Tanh,
-    /// `y = x Φ(x)`, Φ the normal distribution function by `erf`
+    /// `y = x Φ(x)`, where Φ is the normal distribution function, by `erf`
     Gelu,
     /// `y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`
     GeluTanh,
@@ -39,23 +39,23 @@ pub enum Unary {
     Silu,
 }
 
-/// What the derivative of a [`Unary`] is computed from.
+/// What the backward pass of a [`Unary`] saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saves {
-    /// A constant factor: nothing is kept.
+    /// Nothing: the derivative is a constant factor.
     Nothing,
-    /// The input is kept until the backward pass.
+    /// The input.
     Input,
-    /// The output is kept, so the input's memory may be reused at once.
+    /// The output, so the input's memory may be reused at once.
     Output,
 }
 
 impl Unary {
-    /// What the backward pass needs.
+    /// Returns what the backward pass needs.
     pub fn saves(self) -> Saves {
         match self {
             Self::Neg | Self::Scale(_) | Self::Offset(_) => Saves::Nothing,
-            // A negative slope would make the sign of the output say nothing about the sign of the input.
+            // With a negative slope the sign of the output does not determine the sign of the input.
             Self::LeakyRelu(slope) if slope < 0.0 => Saves::Input,
             Self::Exp
             | Self::Sqrt
@@ -74,7 +74,8 @@ impl Unary {
         }
     }
 
-    /// Code that `shaders/prelude/unary.wgsl` switches on, and the function's two constants.
+    /// Returns the code that `shaders/elementwise/unary_functions.wgsl` switches on, and the function's two
+    /// constants.
     pub fn code(self) -> (u32, [f32; 2]) {
         match self {
             Self::Neg => (0, [-1.0, 0.0]),
@@ -100,9 +101,9 @@ impl Unary {
 
 named! {
     impl Unary {
-        /// The names of all.
+        /// The names of all functions.
         NAMES;
-        /// The function's name, as reports have it.
+        /// Returns the function's name in reports.
         name;
         Unary::Neg => "neg",
         Unary::Scale(_) => "scale",
@@ -145,12 +146,12 @@ pub enum Binary {
     Greater,
     /// Binary cross-entropy of logit `a` and target `b`: `max(a, 0) - a b + ln(1 + e^-|a|)`
     BceLogits,
-    /// Its derivative in `a`: `σ(a) - b`
+    /// The derivative of `BceLogits` with respect to `a`: `σ(a) - b`
     BceLogitsGrad,
 }
 
 impl Binary {
-    /// Code that `shaders/prelude/binary.wgsl` switches on.
+    /// Returns the code that `shaders/elementwise/binary_functions.wgsl` switches on.
     pub fn code(self) -> u32 {
         self as u32
     }
@@ -158,9 +159,9 @@ impl Binary {
 
 named! {
     impl Binary {
-        /// The names of all.
+        /// The names of all functions.
         NAMES;
-        /// The function's name, as reports have it.
+        /// Returns the function's name in reports.
         name;
         Binary::Add => "add",
         Binary::Sub => "sub",

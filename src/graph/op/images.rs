@@ -2,7 +2,8 @@
 
 use super::super::window::Window;
 
-/// What a batch norm applies to its result, so that neither it nor its input need be kept for the backward pass.
+/// Activation that a batch norm applies to its result, so that neither the result of the norm nor that of the
+/// activation needs to be saved for the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `y = x`
@@ -13,15 +14,15 @@ pub enum Activation {
     Relu6,
 }
 
-/// What a convolution reads. Rewrites of a traced graph set all but the first.
+/// What a convolution reads. Only graph passes set the variants after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Its first operand.
     Tensor,
-    /// [`Op::BatchNorm`](super::Op::BatchNorm) of its first operand, applied while that is read; `mean, deviation⁻¹, γ, β`
-    /// follow the weight.
+    /// [`Op::BatchNorm`](super::Op::BatchNorm) of its first operand, applied while the operand is read;
+    /// `mean, deviation⁻¹, γ, β` follow the weight.
     Normed(Activation),
-    /// The first operand and the last, joined along channels.
+    /// The first operand and the last, concatenated along channels.
     Joined,
 }
 
@@ -30,7 +31,7 @@ pub enum Source {
 pub enum Resample {
     /// The pixel at `⌊i h / h'⌋`.
     Nearest,
-    /// Bilinear, pixels being squares: `(i + ½) h / h' - ½`, not below 0.
+    /// Bilinear with pixels as squares: `(i + ½) h / h' - ½`, not below 0.
     Bilinear,
     /// Bilinear with the corner pixels in place: `i (h - 1) / (h' - 1)`.
     BilinearCorners,
@@ -39,11 +40,11 @@ pub enum Resample {
 /// What an average is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Averaging {
-    /// A sliding window; padding counts as zeros or, without `count_padding`, not at all.
+    /// A sliding window; padding counts as zeros or, without `count_padding`, is left out.
     Window {
         /// The window; its dilation is 1.
         window: Window,
-        /// Divide by the whole window's size at the edges, too.
+        /// Divide by the full window size at the edges too.
         count_padding: bool,
     },
     /// `h' × w'` bins, bin `i` from `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`.

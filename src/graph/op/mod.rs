@@ -1,6 +1,7 @@
-//! The operations a graph is made of, each with its formula. Shapes are row-major; `·` is the matrix product.
+//! The operations of a graph, each with its formula. Shapes are row-major; `·` is the matrix product.
 
-/// A name for each variant: the function that tells it, and the list of all names. A new variant has to be named.
+/// Defines a name for each variant: a function that returns it, and a list of all names. A new variant must
+/// be named.
 macro_rules! named {
     (impl $kind:ident { $(#[$all_doc:meta])* $all:ident; $(#[$doc:meta])* $name:ident; $($pattern:pat => $text:literal,)* }) => {
         impl $kind {
@@ -18,8 +19,8 @@ macro_rules! named {
 }
 
 mod attention;
-mod chain;
 mod elementwise;
+mod fused;
 mod images;
 mod kept;
 mod loss_scale;
@@ -27,9 +28,9 @@ mod rows;
 mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
-pub use chain::{Arg, Chain, Link, Read};
-pub(crate) use chain::{is_link, only_reads, reads};
 pub use elementwise::{Binary, Reduction, Saves, Unary};
+pub use fused::{Arg, FusedElementwise, FusedOp, Read};
+pub(crate) use fused::{can_fuse, only_reads, reads};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
@@ -45,27 +46,29 @@ use crate::shape::Shape;
 /// One operation. Inputs and outputs are listed as `inputs → outputs`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `A, B → C = op(A) · op(B)`, with op = transpose of the last two dimensions where its flag is set.
-    /// Leading dimensions are batches; they are equal or broadcast.
+    /// `A, B → C = op(A) · op(B)`, where op transposes the last two dimensions if its flag is set. Leading
+    /// dimensions are batches; they are equal or broadcast.
     MatMul {
         /// Transpose `A`.
         ta: bool,
         /// Transpose `B`.
         tb: bool,
-        /// What becomes of `C` before it is stored. Its operand 0 is `C`, the others follow the product's own.
-        then: Option<Arc<Chain>>,
+        /// Epilogue applied to `C` before it is stored. Operand 0 of the epilogue is `C`; its other operands
+        /// follow those of the product.
+        then: Option<Arc<FusedElementwise>>,
     },
     /// `x → f(x)`
     Unary(Unary),
-    /// `s, dy → dy f'(·)`, `s` being what [`Unary::saves`] says.
+    /// `s, dy → dy f'(·)`, where `s` is what [`Unary::saves`] returns.
     UnaryGrad(Unary),
-    /// `s → bits [n / 32]`: where `f'` is 1, `s` being what [`Unary::saves`] says; for functions with one other slope.
+    /// `s → bits [n / 32]`: set where `f'` is 1; `s` is what [`Unary::saves`] returns. For functions with
+    /// only one other slope.
     Mask(Unary),
     /// `bits, dy → dy f'(·)`, from [`Op::Mask`].
     MaskGrad(Unary),
     /// `a, b → f(a, b)`
     Binary(Binary),
-    /// `x → y` over the axes whose bit is set; they stay, with length 1.
+    /// `x → y`, reduced over the axes in `axes`; they remain, with length 1.
     Reduce {
         /// How elements combine.
         kind: Reduction,
@@ -82,8 +85,9 @@ pub enum Op {
         /// Log-softmax.
         log: bool,
     },
-    /// `logits [n, c], labels [n] → loss [n], lse [n, 2]`: `loss = Σ lse - logits[label]`, 0 where the label is [`IGNORE`];
-    /// `lse` holds the row's maximum and `ln Σ e^(logits - max)`, apart so that large logits keep their digits.
+    /// `logits [n, c], labels [n] → loss [n], lse [n, 2]`: `loss = Σ lse - logits[label]`, 0 where the label
+    /// is [`IGNORE`]; `lse` holds the row's maximum and `ln Σ e^(logits - max)` separately, so that large
+    /// logits keep their precision.
     CrossEntropy,
     /// `logits [n, c], labels [n], lse [n, 2], dloss [n], or one number → (softmax(logits) - onehot) dloss`
     CrossEntropyGrad,
@@ -108,9 +112,9 @@ pub enum Op {
     Pad {
         /// Which dimension.
         axis: usize,
-        /// Zeros in front.
+        /// Zeros before the elements.
         before: usize,
-        /// Zeros behind.
+        /// Zeros after the elements.
         after: usize,
     },
     /// `x₀, x₁, … → y` along `axis`.
@@ -118,10 +122,11 @@ pub enum Op {
         /// Which dimension.
         axis: usize,
     },
-    /// `x → x` in another element type. `f32 → u32` truncates and saturates. `f32 → f16, bf16` rounds to nearest, ties to
-    /// even; what is larger than the largest number, infinities too, becomes that number; NaN stays NaN.
+    /// `x → x` in another element type. `f32 → u32` truncates and saturates. `f32 → f16, bf16` rounds to
+    /// nearest, ties to even; numbers beyond the largest finite one, infinities included, become that number;
+    /// NaN stays NaN.
     Cast(DType),
-    /// `x → x` in memory of its own.
+    /// `x → x`, a copy in separate memory.
     Copy,
     /// `→ y`, every element the same.
     Fill {
@@ -130,57 +135,62 @@ pub enum Op {
         /// The element.
         value: f32,
     },
-    /// `x, scalars → x m / (1 - p)`, m drawn per element from (seed, step, `key`): drawn again, the same mask.
+    /// `x, scalars → x m / (1 - p)`. The mask m is drawn per element from (seed, step, `key`), so a
+    /// recomputation draws the same mask.
     Dropout {
-        /// Chance that an element becomes 0.
+        /// Probability that an element becomes 0.
         p: f64,
-        /// Which dropout of the graph this is.
+        /// Key of the random draw.
         key: u32,
     },
-    /// Changes its inputs in place; no outputs. The parameter may be held in 16 bits: it is widened, and what it becomes
-    /// rounded.
+    /// Changes its inputs in place; no outputs. The parameter may be stored in 16 bits: it is widened to
+    /// `f32`, and the new value is rounded.
     Update(Update, Stored),
-    /// `x →`: its bytes go to the host's memory, under a number. Plans add it; models cannot ask for it.
+    /// `x →`: offloads `x` to host memory, to a numbered slot. Only plans add it.
     ToHost {
-        /// The number.
+        /// The slot.
         slot: u32,
     },
-    /// `→ x`: what [`Op::ToHost`] took away under that number.
+    /// `→ x`: restores from host memory what [`Op::ToHost`] offloaded to that slot.
     FromHost {
-        /// The number.
+        /// The slot.
         slot: u32,
     },
-    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
-    /// `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
+    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or
+    /// packed, `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query
+    /// sees.
     Attention(Attend),
     /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
     AttentionGrad(Attend),
-    /// `state [4] → scale []`: what the loss's gradient starts as; `start` as long as the state is all zeros.
+    /// `state [4] → scale []`: the initial gradient of the loss; `start` while the state is all zeros.
     LossScaleSeed {
         /// The first scale.
         start: f32,
     },
-    /// `x → 1` if any element is NaN or its magnitude exceeds the largest number of `held`, else `0`, a scalar.
+    /// `x → 1` if any element is NaN or has a magnitude beyond the largest finite number of `held`, else `0`;
+    /// a scalar.
     NotFinite {
-        /// The type that `x` is stored in until its update.
+        /// The type in which `x` is stored until its update.
         held: DType,
     },
-    /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: whether the step counts, and in place the next scale.
+    /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: decides whether the step is skipped, and
+    /// updates the scale in place.
     LossScale {
-        /// How the scale moves.
+        /// How the scale changes.
         settings: LossScale,
-        /// What of the scalars leaves out skipped steps.
+        /// Which of the scalars leave out skipped steps.
         counting: Counting,
-        /// Gradients are multiplied by the second result; the scalars then say that there is no scale left.
+        /// Gradients are unscaled with the second result before the update; the resulting scalars then have
+        /// an `unscale` of 1.
         early: bool,
     },
-    /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`, with the share that the step's scalars hold for Adafactor. `s`
-    /// lives from step to step and is changed in place too.
+    /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`, with Adafactor's share from the step scalars.
+    /// `s` persists across steps and is also changed in place.
     MovingAverage {
         /// Factor of `x`.
         scale: f32,
     },
-    /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as PyTorch's.
+    /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as in PyTorch.
     Conv2d {
         /// The sliding kernel.
         window: Window,
@@ -188,11 +198,12 @@ pub enum Op {
         groups: usize,
         /// What `x` is.
         source: Source,
-        /// What becomes of `y` before it is stored, of the same shape. Its operand 0 is `y`, the others follow the
-        /// convolution's own.
-        then: Option<Arc<Chain>>,
+        /// Epilogue applied to `y` before it is stored, of the same shape. Operand 0 of the epilogue is `y`;
+        /// its other operands follow those of the convolution.
+        then: Option<Arc<FusedElementwise>>,
     },
-    /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`] in its image.
+    /// `y [n, o, h', w'], w [o, c/g, kh, kw], bias [c]? → x [n, c, h, w]`: the transpose of [`Op::Conv2d`]
+    /// with respect to `x`.
     Conv2dInput {
         /// The sliding kernel.
         window: Window,
@@ -201,7 +212,7 @@ pub enum Op {
         /// `h, w`; several sizes give the same `h', w'`.
         size: [usize; 2],
         /// As for [`Op::Conv2d`].
-        then: Option<Arc<Chain>>,
+        then: Option<Arc<FusedElementwise>>,
     },
     /// `x [n, c, h, w], dy [n, o, h', w'] → dw [o, c/g, kh, kw]`
     Conv2dWeight {
@@ -209,10 +220,11 @@ pub enum Op {
         window: Window,
         /// Channels are divided into this many groups.
         groups: usize,
-        /// With it `x` is read as [`Source::Normed`], `mean, deviation⁻¹, γ, β` following `dy`.
+        /// If set, `x` is read as [`Source::Normed`], and `mean, deviation⁻¹, γ, β` follow `dy`.
         normed: Option<Activation>,
     },
-    /// `x [n, c, h, w] → y [n, c, h', w'], at`: maxima, and where in its window each was, as bytes, four to a word.
+    /// `x [n, c, h, w] → y [n, c, h', w'], at`: maxima, and the position of each in its window as a byte,
+    /// four to a word.
     MaxPool2d(Window),
     /// `at, dy [n, c, h', w'] → dx [n, c, h, w]`
     MaxPool2dGrad {
@@ -230,7 +242,8 @@ pub enum Op {
         /// `h, w`
         size: [usize; 2],
     },
-    /// `x [n, c, h, w] → mean [c], 1/√(var + ε) [c], var [c]` over all but `c`; the variance is the biased one.
+    /// `x [n, c, h, w] → mean [c], 1/√(var + ε) [c], var [c]` over all axes but `c`, with the biased
+    /// variance.
     BatchStats {
         /// ε
         eps: f32,
@@ -244,8 +257,8 @@ pub enum Op {
         /// Mean and deviation are functions of `x`, not constants.
         training: bool,
     },
-    /// Moves running statistics in place; no outputs. Inputs: `running mean, running var, mean, var`, each `[c]`.
-    /// `r += μ (s - r)`, the variance scaled to the unbiased one.
+    /// Updates running statistics in place; no outputs. Inputs: `running mean, running var, mean, var`, each
+    /// `[c]`. `r += μ (s - r)`, with the variance scaled by `unbias`.
     RunningStats {
         /// μ
         momentum: f32,
@@ -254,29 +267,29 @@ pub enum Op {
     },
     /// `x [n, c, h, w] → y [n, c, h', w']`
     Resample {
-        /// How it reads between pixels.
+        /// Interpolation between pixels.
         mode: Resample,
         /// `h', w'`
         size: [usize; 2],
     },
     /// `dy [n, c, h', w'] → dx [n, c, h, w]`
     ResampleGrad {
-        /// How it read between pixels.
+        /// Interpolation of the forward pass.
         mode: Resample,
         /// `h, w`
         size: [usize; 2],
     },
-    /// `table [v, d], ids [..] → y [.., d]`, the rows that the ids name; an id of `v` or more is taken for `v - 1`. The table
-    /// may be held in 16 bits.
+    /// `table [v, d], ids [..] → y [.., d]`, the rows selected by the ids; an id of `v` or more reads row
+    /// `v - 1`. The table may be stored in 16 bits.
     Embedding,
-    /// `ids [..], dy [.., d], earlier [v, d]? → dtable [v, d]`: each row the sum of its `dy`, in the order of the ids,
-    /// beside what `earlier` has; over `earlier` where nobody else reads it.
+    /// `ids [..], dy [.., d], earlier [v, d]? → dtable [v, d]`: each row is the sum of its `dy`, in the order
+    /// of the ids, plus the row of `earlier`. The result overwrites `earlier` if nothing else reads it.
     EmbeddingGrad {
         /// `v`
         rows: usize,
     },
-    /// `x [.., d], γ [d], β [d]? → γ x̂ + β [.., d], statistics [rows, 2 or 1]`, x̂ being the row normalised; RMS norm has
-    /// no β. The statistics are those of [`RowNorm::statistics`].
+    /// `x [.., d], γ [d], β [d]? → γ x̂ + β [.., d], statistics [rows, 2 or 1]`, where x̂ is the normalised
+    /// row; RMS norm has no β. [`RowNorm::statistics`] describes the statistics.
     RowNorm {
         /// How a row is normalised.
         kind: RowNorm,
@@ -288,25 +301,27 @@ pub enum Op {
         /// How a row was normalised.
         kind: RowNorm,
     },
-    /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along `s`) are turned
-    /// by `p base^(-2i/d)` radians: rotary position embedding (Su et al. 2021) with Hugging Face's `rotate_half`.
+    /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along
+    /// `s`) are rotated by `p base^(-2i/d)` radians: rotary position embedding (Su et al. 2021) with Hugging
+    /// Face's `rotate_half`.
     Rotary {
-        /// How many heads are turned; the others pass.
+        /// Number of rotated heads; the others are unchanged.
         heads: usize,
         /// Base of the frequencies.
         base: f32,
-        /// Turns the other way: the gradient.
+        /// Rotates in the opposite direction, for the gradient.
         back: bool,
     },
-    /// Several of the above one after the other: operands → the last link's result.
-    Chain(Arc<Chain>),
+    /// A fused chain of element-wise operations: operands → the last link's result.
+    Fused(Arc<FusedElementwise>),
 }
 
 named! {
     impl Op {
         /// Every kind of operation.
         KINDS;
-        /// The operation's kind, one of [`Op::KINDS`]; functions of elements are of one kind each.
+        /// Returns the operation's kind, one of [`Op::KINDS`]; all unary functions are one kind, and so are
+        /// all binary ones.
         kind;
         Op::MatMul { .. } => "matmul",
         Op::Unary(_) => "unary",
@@ -369,29 +384,30 @@ named! {
         Op::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
         Op::RowNormGrad { .. } => "row_norm_grad",
         Op::Rotary { .. } => "rotary",
-        Op::Chain(_) => "chain",
+        Op::Fused(_) => "chain",
     }
 }
 
-/// A label that counts for nothing: neither in the loss nor in its mean (PyTorch's `ignore_index`).
+/// A label that is ignored, in the loss and in its mean (PyTorch's `ignore_index`).
 pub const IGNORE: u32 = u32::MAX;
 
 impl Op {
-    /// The name used in reports.
+    /// Returns the name used in reports.
     pub fn name(&self) -> &'static str {
-        if let Some(chain) = self.then() {
+        if let Some(chain) = self.epilogue() {
             return chain.name();
         }
         match self {
             Self::Unary(f) => f.name(),
             Self::Binary(f) => f.name(),
-            Self::Chain(chain) => chain.name(),
+            Self::Fused(chain) => chain.name(),
             _ => self.kind(),
         }
     }
 
-    /// What becomes of the result before it is stored; the first operand of that is the result.
-    pub fn then(&self) -> Option<&Arc<Chain>> {
+    /// Returns the epilogue applied to the result before it is stored. Operand 0 of the epilogue is the
+    /// result.
+    pub fn epilogue(&self) -> Option<&Arc<FusedElementwise>> {
         match self {
             Self::MatMul { then, .. } | Self::Conv2d { then, .. } | Self::Conv2dInput { then, .. } => {
                 then.as_ref()
@@ -400,8 +416,9 @@ impl Op {
         }
     }
 
-    /// The same operation with `chain` behind it, or with nothing; `None` for operations that store nothing but their own.
-    pub(crate) fn followed(&self, chain: Option<Chain>) -> Option<Self> {
+    /// Returns the same operation with `chain` as its epilogue, or without one; `None` for operations that
+    /// cannot have an epilogue.
+    pub(crate) fn with_epilogue(&self, chain: Option<FusedElementwise>) -> Option<Self> {
         let mut op = self.clone();
         match &mut op {
             Self::MatMul { then, .. } | Self::Conv2d { then, .. } | Self::Conv2dInput { then, .. } => {
@@ -412,7 +429,7 @@ impl Op {
         Some(op)
     }
 
-    /// Whether operand `i` may be held in 16 bits: it is widened while it is read.
+    /// Whether operand `i` may be stored in 16 bits; it is widened while it is read.
     pub(crate) fn widens(&self, i: usize) -> bool {
         match self {
             Self::MatMul { .. } => i < 2,
@@ -422,12 +439,12 @@ impl Op {
         }
     }
 
-    /// How many of so many operands are the operation's own; those behind are for what becomes of its result.
-    pub fn own(&self, operands: usize) -> usize {
-        operands.saturating_sub(self.then().map_or(0, |chain| chain.operands() - 1))
+    /// Returns how many of `operands` are the operation's own; those after them belong to the epilogue.
+    pub fn main_inputs(&self, operands: usize) -> usize {
+        operands.saturating_sub(self.epilogue().map_or(0, |chain| chain.operands() - 1))
     }
 
-    /// Positions of the inputs that the operation changes in place.
+    /// Returns the positions of the inputs that the operation changes in place.
     pub fn mutates(&self) -> &'static [usize] {
         match self {
             Self::Update(Update::Sgd { .. } | Update::Adafactor { .. }, _) | Self::MovingAverage { .. } => {
@@ -442,7 +459,8 @@ impl Op {
         }
     }
 
-    /// Which random draw of the graph the operation makes, if it makes one. An operation and its gradient share a key.
+    /// Returns the key of the operation's random draw, if it makes one. An operation and its gradient share a
+    /// key.
     pub(crate) fn draw_key(&mut self) -> Option<&mut u32> {
         match self {
             Self::Dropout { key, .. } => Some(key),
@@ -453,7 +471,7 @@ impl Op {
         }
     }
 
-    /// How many results it has.
+    /// Returns the number of results.
     pub fn results(&self) -> usize {
         match self {
             Self::Update(..) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,

@@ -1,4 +1,4 @@
-//! What an optimizer does to one parameter.
+//! Optimizer updates of one parameter.
 
 /// An optimizer's update of one parameter, in place. `g` is the gradient, `w` the parameter, `η` the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,8 +8,8 @@ pub enum Update {
         /// λ, the L2 penalty.
         weight_decay: f32,
     },
-    /// `g += λw`; `v = μv + g`; `w -= η v` (Nesterov: `w -= η (g + μv)`), as `torch.optim.SGD`.
-    /// Inputs: `w, g, scalars, v`.
+    /// `g += λw`; `v = μv + g`; `w -= η v` (Nesterov: `w -= η (g + μv)`), as in `torch.optim.SGD`. Inputs:
+    /// `w, g, scalars, v`.
     Momentum {
         /// μ
         momentum: f32,
@@ -18,9 +18,9 @@ pub enum Update {
         /// Look ahead by one momentum step.
         nesterov: bool,
     },
-    /// Adam (Kingma & Ba 2015) as `torch.optim.Adam`; with `decoupled` decay AdamW (Loshchilov & Hutter 2019).
-    /// `m = β₁m + (1-β₁)g`; `v = β₂v + (1-β₂)g²`; `w -= η/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε)`.
-    /// Inputs: `w, g, scalars, m, v`.
+    /// Adam (Kingma & Ba 2015) as in `torch.optim.Adam`; with `decoupled` decay AdamW (Loshchilov & Hutter
+    /// 2019). `m = β₁m + (1-β₁)g`; `v = β₂v + (1-β₂)g²`; `w -= η/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε)`. Inputs:
+    /// `w, g, scalars, m, v`.
     Adam {
         /// β₁
         beta1: f32,
@@ -33,7 +33,8 @@ pub enum Update {
         /// `w *= 1 - ηλ` first, instead of `g += λw`.
         decoupled: bool,
     },
-    /// Lion (Chen et al. 2023): `w = (1 - ηλ)w - η sign(β₁m + (1-β₁)g)`; `m = β₂m + (1-β₂)g`. Inputs: `w, g, scalars, m`.
+    /// Lion (Chen et al. 2023): `w = (1 - ηλ)w - η sign(β₁m + (1-β₁)g)`; `m = β₂m + (1-β₂)g`. Inputs:
+    /// `w, g, scalars, m`.
     Lion {
         /// β₁
         beta1: f32,
@@ -42,7 +43,7 @@ pub enum Update {
         /// λ
         weight_decay: f32,
     },
-    /// The last step of Adafactor (Shazeer & Stern 2018) as `torch.optim.Adafactor`:
+    /// The last step of Adafactor (Shazeer & Stern 2018) as in `torch.optim.Adafactor`:
     /// `w = (1 - ηλ)w - max(ε₂, rms w) ρₜ / max(1, rms(u)/d) u`. Inputs: `w, u, scalars, Σu² [], Σw² []`.
     Adafactor {
         /// ε₂
@@ -52,9 +53,10 @@ pub enum Update {
         /// λ
         weight_decay: f32,
     },
-    /// AdamW with both moments in eight bits (Dettmers et al. 2022): blocks of 256 elements are divided by their largest
-    /// magnitude and stored as the nearest of 256 numbers that are close together where small. Inputs: `w, g, scalars,
-    /// m [n/4], v [n/4]` (`u32`, four codes each), `largest magnitudes of m and v [n/256, 2]`.
+    /// AdamW with both moments in eight bits (Dettmers et al. 2022): blocks of 256 elements are divided by
+    /// their largest magnitude and stored as the nearest of 256 numbers, which are denser near zero. Inputs:
+    /// `w, g, scalars, m [n/4], v [n/4]` (`u32`, four codes each),
+    /// `largest magnitudes of m and v [n/256, 2]`.
     Adam8bit {
         /// β₁
         beta1: f32,
@@ -68,21 +70,21 @@ pub enum Update {
 }
 
 impl Update {
-    /// The operand that is the gradient.
+    /// Position of the gradient operand.
     pub(crate) const GRADIENT: usize = 1;
-    /// The operand with the step's scalars.
+    /// Position of the step scalars.
     pub(crate) const SCALARS: usize = 2;
-    /// The first operand that is optimizer state.
+    /// Position of the first operand that is optimizer state.
     pub(crate) const STATE: usize = 3;
 }
 
-/// How an update stores a parameter that is held in 16 bits; of no effect on one in 32.
+/// Rounding of a parameter stored in 16 bits; no effect on one in 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stored {
-    /// Nearest, ties to even.
+    /// Round to nearest, ties to even.
     #[default]
     Nearest,
-    /// Up or down by chance, so that the expected value is the number itself, by bits drawn per element from (seed, step,
-    /// this key). It is below 2³¹.
+    /// Stochastic rounding: the expected value is the unrounded number. The bits are drawn per element from
+    /// (seed, step, this key). The key is below 2³¹.
     Stochastic(u32),
 }

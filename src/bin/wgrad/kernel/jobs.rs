@@ -190,7 +190,7 @@ impl Job {
 
     /// The kernels it runs, in order.
     pub fn variant(&self) -> String {
-        let names: Vec<&str> = self.plan.program.launches.iter().map(|(l, _)| l.kernel.name).collect();
+        let names: Vec<&str> = self.plan.program.launches.iter().map(|(l, _)| &*l.kernel.name).collect();
         names.join(" + ")
     }
 }

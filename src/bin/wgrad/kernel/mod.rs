@@ -8,10 +8,10 @@ use serde_json::json;
 use wgrad::device::Device;
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::{ProgramId, Session};
+use wgrad::kernels::conv;
+use wgrad::kernels::cooperative::{BLOCKS, Block};
+use wgrad::kernels::matmul;
 use wgrad::limits::Limits;
-use wgrad::lower::conv;
-use wgrad::lower::cooperative::{BLOCKS, Block};
-use wgrad::lower::products::ROWS;
 use wgrad::reference::Twin;
 use wgrad::{Error, Result};
 
@@ -65,8 +65,10 @@ fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     let blocks = BLOCKS.iter().map(|block| (block.name, block.runs_on(own)));
     // Every way, and whether the adapter can run it.
     let ways: Vec<(&'static str, bool)> = match options.kind {
-        Kind::Matmul => ROWS.iter().map(|row| (row.name, row.runs_on(own))).chain(blocks).collect(),
-        Kind::Conv => conv::ROWS.iter().map(|row| (row.name, row.runs_on(own))).chain(blocks).collect(),
+        Kind::Matmul => {
+            matmul::VARIANTS.iter().map(|way| (way.name, way.runs_on(own))).chain(blocks).collect()
+        }
+        Kind::Conv => conv::VARIANTS.iter().map(|way| (way.name, way.runs_on(own))).chain(blocks).collect(),
         _ => Vec::new(),
     };
     let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));

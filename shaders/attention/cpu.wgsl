@@ -1,0 +1,116 @@
+// Attention on CPU adapters, and with DQ the gradient of the queries.
+#import common/nan
+#import attention/operands
+#import attention/tile
+#if DQ
+// attention_cpu_dq: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ, for CPU adapters     32 queries a workgroup
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dq [b, rows, heads, d]
+// grid: see prelude/attention_params; overrides: none; requires: as attention_cpu
+// A dispatch takes keys of tiles start to `to` and adds to the dq that the one before left.
+@compute @workgroup_size(8)
+fn main(
+    @builtin(workgroup_id) wg: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.heads;
+    let head = job / p.tiles % p.heads;
+    let kv_head = head / (p.heads / p.kv_heads);
+    let row0 = job % p.tiles * 32u;
+    let row = vec4(row0 + local.x * 4u) + vec4(0u, 1u, 2u, 3u);
+    let inside = row < vec4(p.rows);
+    let edge = min(row, vec4(p.rows - 1u));
+    let q_row = q_base(batch, head) + edge * p.q_pitch;
+    let o_row = o_base(batch, head) + edge * p.o_pitch;
+    let number = vec4((batch * p.heads + head) * p.rows) + edge;
+    let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
+    // Further keys are hidden from the whole workgroup.
+    let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
+    let to = min(p.to, (last + TILE - 1u) / TILE);
+    let s0 = stats[number.x];
+    let s1 = stats[number.y];
+    let s2 = stats[number.z];
+    let s3 = stats[number.w];
+    let sum = vec4(s0.x, s1.x, s2.x, s3.x);
+    let mean = vec4(s0.y, s1.y, s2.y, s3.y);
+    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    let scale = select(vec4(p.scale), vec4<f32>(), end == vec4(1u));
+    for (var tile = p.start; tile < to; tile += 1u) {
+        let col = fetched(tile, lane, p.cols);
+        let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
+        let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
+        var d = dots(DY, o_row, V, v_row);
+        if (DROPOUT) {
+            d = thinned(d, number, tile);
+        }
+        let t = weights(seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end), sum);
+        let before = vec4(select(1.0, 0.0, tile == 0u));
+        gather(slopes(t, d, mean, scale), K, k_row, Q, q_row, before, vec4(1.0), inside);
+    }
+}
+#else
+// attention_cpu: o = softmax(scale q kᵀ) v and lse, for CPU adapters: no barrier, no workgroup memory     32 queries a workgroup
+// q [b, rows, heads, d]  k, v [b, cols, kv_heads, d]  ->  o [b, rows, heads, d]  lse [b, heads, rows]
+// grid: see prelude/attention_params; overrides: none; requires: d % 4 == 0; subgroups of at least LANES
+// A dispatch takes keys of tiles start to `to` and goes on from the o and lse that the one before left: lavapipe ends a
+// thread's loops after 65,535 turns.
+@compute @workgroup_size(8)
+fn main(
+    @builtin(workgroup_id) wg: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.heads;
+    let head = job / p.tiles % p.heads;
+    let kv_head = head / (p.heads / p.kv_heads);
+    let row0 = job % p.tiles * 32u;
+    let row = vec4(row0 + local.x * 4u) + vec4(0u, 1u, 2u, 3u);
+    let inside = row < vec4(p.rows);
+    let edge = min(row, vec4(p.rows - 1u));
+    let q_row = q_base(batch, head) + edge * p.q_pitch;
+    let o_row = o_base(batch, head) + edge * p.o_pitch;
+    let number = vec4((batch * p.heads + head) * p.rows) + edge;
+    let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
+    // Further keys are hidden from the whole workgroup.
+    let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
+    let to = min(p.to, (last + TILE - 1u) / TILE);
+    if (p.start >= to) {
+        return;
+    }
+    var best = vec4(HIDDEN);
+    var sum = vec4<f32>();
+    if (p.start > 0u) {
+        best = vec4(lse[number.x], lse[number.y], lse[number.z], lse[number.w]);
+        sum = vec4(1.0);
+    }
+    for (var tile = p.start; tile < to; tile += 1u) {
+        let col = fetched(tile, lane, p.cols);
+        let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
+        let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
+        var t = seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end);
+        let higher = top(t, best);
+        let before = weight(best, higher);
+        t = weights(t, higher);
+        best = higher;
+        sum = total(t, sum * before);
+        if (DROPOUT) {
+            t = thinned(t, number, tile);
+        }
+        let after = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
+        gather(t, V, v_row, 0u, o_row, before, after, inside);
+    }
+    let value = best + log4(sum);
+    if (inside.x) { lse[number.x] = value.x; }
+    if (inside.y) { lse[number.y] = value.y; }
+    if (inside.z) { lse[number.z] = value.z; }
+    if (inside.w) { lse[number.w] = value.w; }
+}
+#endif

@@ -1,0 +1,121 @@
+// attention_cpu_dkv: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ, for CPU adapters     32 keys a workgroup
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dk, dv [b, cols, kv_heads, d]
+// grid: see prelude/attention_params; overrides: none; requires: as attention_cpu
+// A dispatch takes turns start to `to` and adds to what the one before left; turn = head of the group * tiles of queries + tile.
+#import common/nan
+#import attention/operands
+#import attention/tile
+fn sums(base: u32, row: Fetched) -> Numbers {
+    return Numbers(
+        vec4(stats[base + row.v0.x].x, stats[base + row.v0.y].x, stats[base + row.v0.z].x, stats[base + row.v0.w].x),
+        vec4(stats[base + row.v1.x].x, stats[base + row.v1.y].x, stats[base + row.v1.z].x, stats[base + row.v1.w].x),
+    );
+}
+
+fn means(base: u32, row: Fetched) -> Numbers {
+    return Numbers(
+        vec4(stats[base + row.v0.x].y, stats[base + row.v0.y].y, stats[base + row.v0.z].y, stats[base + row.v0.w].y),
+        vec4(stats[base + row.v1.x].y, stats[base + row.v1.y].y, stats[base + row.v1.z].y, stats[base + row.v1.w].y),
+    );
+}
+
+// `dots` of own rows in `mine` and `gather` to the result `mine` in one loop, which reads the others' rows once.
+fn dots_and_gather(
+    weight: Tile, theirs: u32, other: Fetched, mine: u32, own: vec4<u32>, before: vec4<f32>, inside: vec4<bool>,
+) -> Tile {
+    var t = Tile();
+    for (var c = 0u; c < p.quads; c += 1u) {
+        let x = transposed(
+            source(mine, own.x + c), source(mine, own.y + c), source(mine, own.z + c), source(mine, own.w + c),
+        );
+        var sum = Quads(
+            select(vec4<f32>(), result(mine, own.x + c) * before.x, before.x != 0.0),
+            select(vec4<f32>(), result(mine, own.y + c) * before.y, before.y != 0.0),
+            select(vec4<f32>(), result(mine, own.z + c) * before.z, before.z != 0.0),
+            select(vec4<f32>(), result(mine, own.w + c) * before.w, before.w != 0.0),
+        );
+        let load0 = source(theirs, other.v0.x + c);
+        t.a = part_dots(t.a, load0, x);
+        sum = part_sums(weight.a, load0, sum);
+        let load1 = source(theirs, other.v0.y + c);
+        t.b = part_dots(t.b, load1, x);
+        sum = part_sums(weight.b, load1, sum);
+        let load2 = source(theirs, other.v0.z + c);
+        t.c = part_dots(t.c, load2, x);
+        sum = part_sums(weight.c, load2, sum);
+        let load3 = source(theirs, other.v0.w + c);
+        t.d = part_dots(t.d, load3, x);
+        sum = part_sums(weight.d, load3, sum);
+        let load4 = source(theirs, other.v1.x + c);
+        t.e = part_dots(t.e, load4, x);
+        sum = part_sums(weight.e, load4, sum);
+        let load5 = source(theirs, other.v1.y + c);
+        t.f = part_dots(t.f, load5, x);
+        sum = part_sums(weight.f, load5, sum);
+        let load6 = source(theirs, other.v1.z + c);
+        t.g = part_dots(t.g, load6, x);
+        sum = part_sums(weight.g, load6, sum);
+        let load7 = source(theirs, other.v1.w + c);
+        t.h = part_dots(t.h, load7, x);
+        sum = part_sums(weight.h, load7, sum);
+        if (inside.x) { set_result(mine, own.x + c, sum.r0); }
+        if (inside.y) { set_result(mine, own.y + c, sum.r1); }
+        if (inside.z) { set_result(mine, own.z + c, sum.r2); }
+        if (inside.w) { set_result(mine, own.w + c, sum.r3); }
+    }
+    return t;
+}
+
+@compute @workgroup_size(8)
+fn main(
+    @builtin(workgroup_id) wg: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.kv_heads;
+    let kv_head = job / p.tiles % p.kv_heads;
+    let group = p.heads / p.kv_heads;
+    let col0 = job % p.tiles * 32u;
+    let quad = col0 / 4u + local.x;
+    let col = vec4(quad * 4u) + vec4(0u, 1u, 2u, 3u);
+    let inside = col < vec4(p.cols);
+    let edge = min(col, vec4(p.cols - 1u));
+    let k_row = k_base(batch, kv_head) + edge * p.kv_pitch;
+    let v_row = v_base(batch, kv_head) + edge * p.kv_pitch;
+    let start = select(vec4<u32>(), edge, p.causal != 0u);
+    let tiles = (p.rows + TILE - 1u) / TILE;
+    // Earlier queries do not see these keys. The last tile is always taken, so that something is stored.
+    let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
+    for (var turn = p.start; turn < p.to; turn += 1u) {
+        let tile = turn % tiles;
+        if (tile < first) {
+            continue;
+        }
+        let head = kv_head * group + turn / tiles;
+        let row = fetched(tile, lane, p.rows);
+        let q_row = placed(row, q_base(batch, head), p.q_pitch);
+        let o_row = placed(row, o_base(batch, head), p.o_pitch);
+        let number = (batch * p.heads + head) * p.rows;
+        let before = vec4(select(1.0, 0.0, turn == first));
+        let scores = seen(dots(K, k_row, Q, q_row), tile, start, vec4(p.rows));
+        let t = weights_by(scores, sums(number, row));
+        var thin = t;
+        if (DROPOUT) {
+            thin = thinned_by(t, number + tile * TILE, quad);
+        }
+        var d = dots_and_gather(thin, DY, o_row, V, v_row, before, inside);
+        if (DROPOUT) {
+            d = thinned_by(d, number + tile * TILE, quad);
+        }
+        // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+        var slope = slopes_by(t, d, means(number, row), select(p.scale, 0.0, p.cols == 1u));
+        if (p.causal != 0u && tile == 0u) {
+            slope.a.s0 = vec4<f32>();
+        }
+        gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
+    }
+}

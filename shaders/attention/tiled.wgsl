@@ -1,0 +1,146 @@
+// Attention on GPUs, and with DQ the gradient of the queries.
+#import common/nan
+#import attention/operands
+#import attention/tiles
+#if DQ
+// attention_tiled_dq: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ, for GPUs     64 queries a workgroup of 64 threads
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dq [b, rows, heads, d]
+// grid: see prelude/attention_params; overrides: none; requires: as attention_tiled
+// A dispatch takes keys of tiles start to `to` and adds to the dq that the one before left.
+fn slope(
+    s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32,
+) -> vec4<f32> {
+    let stat = stats[number + min(row, p.rows - 1u)];
+    let end = select(p.cols, min(row + 1u, p.cols), p.causal != 0u);
+    let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
+    let keep = kept(number + row, tile * (TILE / 4u) + x);
+    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    let scale = select(p.scale, 0.0, end == 1u);
+    return weight(seen(s, col, 0u, end), vec4(stat.x)) * (d * keep - stat.y) * scale;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.heads;
+    let head = job / p.tiles % p.heads;
+    let kv_head = head / (p.heads / p.kv_heads);
+    let row0 = job % p.tiles * OWN;
+    let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
+    let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
+    let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
+    let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
+    let number = (batch * p.heads + head) * p.rows;
+    // Further keys are hidden from the whole workgroup.
+    let last = select(p.cols, min(min(row0 + OWN, p.rows), p.cols), p.causal != 0u);
+    let to = min(p.to, (last + TILE - 1u) / TILE);
+    let x = thread % 8u;
+    let row = row0 + thread / 8u * 4u;
+    for (var tile = p.start; tile < to; tile += 1u) {
+        let s = dots(thread, queries, row0, keys, tile * TILE);
+        let d = dots(thread, outer, row0, values, tile * TILE);
+        let slopes = Micro(
+            slope(s.r0, d.r0, row, number, tile, x), slope(s.r1, d.r1, row + 1u, number, tile, x),
+            slope(s.r2, d.r2, row + 2u, number, tile, x), slope(s.r3, d.r3, row + 3u, number, tile, x),
+            slope(s.r4, d.r4, row + 32u, number, tile, x), slope(s.r5, d.r5, row + 33u, number, tile, x),
+            slope(s.r6, d.r6, row + 34u, number, tile, x), slope(s.r7, d.r7, row + 35u, number, tile, x),
+        );
+        hold(thread, slopes);
+        gather(thread, keys, tile * TILE, queries, row0, select(1.0, 0.0, tile == 0u), false);
+    }
+}
+#else
+// attention_tiled: o = softmax(scale q kᵀ) v and lse, for GPUs     64 queries a workgroup of 64 threads
+// q [b, rows, heads, d]  k, v [b, cols, kv_heads, d]  ->  o [b, rows, heads, d]  lse [b, heads, rows]
+// grid: see prelude/attention_params; overrides: none; requires: d % 4 == 0; see prelude/attention_tiles
+// A dispatch takes keys of tiles start to `to` and goes on from the o and lse that the one before left.
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.heads;
+    let head = job / p.tiles % p.heads;
+    let kv_head = head / (p.heads / p.kv_heads);
+    let row0 = job % p.tiles * OWN;
+    let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
+    let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
+    let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
+    let results = Rows(0u, o_base(batch, head), p.o_pitch, p.rows);
+    let number = (batch * p.heads + head) * p.rows;
+    // Further keys are hidden from the whole workgroup.
+    let last = select(p.cols, min(min(row0 + OWN, p.rows), p.cols), p.causal != 0u);
+    let to = min(p.to, (last + TILE - 1u) / TILE);
+    let x = thread % 8u;
+    let y = thread / 8u;
+    // For the softmax a thread has rows 4 four to 4 four + 3 and eight of the keys; four threads share those rows' numbers.
+    let four = thread % 16u;
+    let eight = thread / 16u;
+    let mine = vec4(row0 + four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = number + min(mine, vec4(p.rows - 1u));
+    var best = vec4(HIDDEN);
+    var sum = vec4<f32>();
+    if (p.start > 0u) {
+        best = vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
+        sum = vec4(1.0);
+    }
+    for (var tile = p.start; tile < to; tile += 1u) {
+        var m = dots(thread, queries, row0, keys, tile * TILE);
+        let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
+        let row = row0 + y * 4u;
+        let end = select(vec4(p.cols), min(vec4(row) + vec4(1u, 2u, 3u, 4u), vec4(p.cols)), p.causal != 0u);
+        let far_end = select(end, min(vec4(row) + vec4(33u, 34u, 35u, 36u), vec4(p.cols)), p.causal != 0u);
+        m = Micro(
+            seen(m.r0, col, 0u, end.x), seen(m.r1, col, 0u, end.y),
+            seen(m.r2, col, 0u, end.z), seen(m.r3, col, 0u, end.w),
+            seen(m.r4, col, 0u, far_end.x), seen(m.r5, col, 0u, far_end.y),
+            seen(m.r6, col, 0u, far_end.z), seen(m.r7, col, 0u, far_end.w),
+        );
+        hold(thread, m);
+        let first = eight * 8u;
+        var higher = held[first * PITCH + four];
+        for (var j = first + 1u; j < first + 8u; j += 1u) {
+            higher = max(higher, held[j * PITCH + four]);
+        }
+        near[eight * 16u + four] = higher;
+        workgroupBarrier();
+        higher = max(max(near[four], near[16u + four]), max(near[32u + four], near[48u + four]));
+        higher = max(higher, best);
+        let before = weight(best, higher);
+        best = higher;
+        var part = vec4<f32>();
+        for (var j = first; j < first + 8u; j += 4u) {
+            let w = Quads(
+                weight(held[j * PITCH + four], best), weight(held[(j + 1u) * PITCH + four], best),
+                weight(held[(j + 2u) * PITCH + four], best), weight(held[(j + 3u) * PITCH + four], best),
+            );
+            part += w.r0 + w.r1 + w.r2 + w.r3;
+            let quad = tile * (TILE / 4u) + j / 4u;
+            let keep = transposed(kept(at.x, quad), kept(at.y, quad), kept(at.z, quad), kept(at.w, quad));
+            held[j * PITCH + four] = w.r0 * keep.r0;
+            held[(j + 1u) * PITCH + four] = w.r1 * keep.r1;
+            held[(j + 2u) * PITCH + four] = w.r2 * keep.r2;
+            held[(j + 3u) * PITCH + four] = w.r3 * keep.r3;
+        }
+        near[64u + eight * 16u + four] = part;
+        workgroupBarrier();
+        sum = sum * before + ((near[64u + four] + near[80u + four]) + (near[96u + four] + near[112u + four]));
+        if (eight == 0u) {
+            near[128u + four] = before;
+            near[144u + four] = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
+        }
+        gather(thread, values, tile * TILE, results, row0, 1.0, true);
+    }
+    if (eight == 0u && p.start < to) {
+        let value = best + log4(sum);
+        if (mine.x < p.rows) { lse[at.x] = value.x; }
+        if (mine.y < p.rows) { lse[at.y] = value.y; }
+        if (mine.z < p.rows) { lse[at.z] = value.z; }
+        if (mine.w < p.rows) { lse[at.w] = value.w; }
+    }
+}
+#endif

@@ -1,0 +1,75 @@
+// attention_tiled_dkv: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ, for GPUs     64 keys a workgroup
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dk, dv [b, cols, kv_heads, d]
+// grid: see prelude/attention_params; overrides: none; requires: as attention_tiled
+// A dispatch takes turns start to `to` and adds to what the one before left; turn = head of the group * tiles of queries + tile.
+#import common/nan
+#import attention/operands
+#import attention/tiles
+fn weight_of(s: vec4<f32>, row: vec4<u32>, col: u32, sum: vec4<f32>) -> vec4<f32> {
+    return weight(seen(s, row, select(0u, min(col, p.cols - 1u), p.causal != 0u), p.rows), sum);
+}
+
+fn factors(row: u32, quad: u32) -> Quads {
+    return transposed(kept(row, quad), kept(row + 1u, quad), kept(row + 2u, quad), kept(row + 3u, quad));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let job = wg.y * p.grid_x + wg.x;
+    if (job >= p.jobs) {
+        return;
+    }
+    let batch = job / p.tiles / p.kv_heads;
+    let kv_head = job / p.tiles % p.kv_heads;
+    let group = p.heads / p.kv_heads;
+    let col0 = job % p.tiles * OWN;
+    let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
+    let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
+    let tiles = (p.rows + TILE - 1u) / TILE;
+    // Earlier queries do not see these keys. The last tile is always taken, so that something is stored.
+    let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
+    let col = col0 + thread / 8u * 4u;
+    for (var turn = p.start; turn < p.to; turn += 1u) {
+        let tile = turn % tiles;
+        if (tile < first) {
+            continue;
+        }
+        let head = kv_head * group + turn / tiles;
+        let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
+        let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
+        let number = (batch * p.heads + head) * p.rows;
+        let before = select(1.0, 0.0, turn == first);
+        let row = vec4(tile * TILE + thread % 8u * 4u) + vec4(0u, 1u, 2u, 3u);
+        let edge = number + min(row, vec4(p.rows - 1u));
+        let s0 = stats[edge.x];
+        let s1 = stats[edge.y];
+        let s2 = stats[edge.z];
+        let s3 = stats[edge.w];
+        let sum = vec4(s0.x, s1.x, s2.x, s3.x);
+        let mean = vec4(s0.y, s1.y, s2.y, s3.y);
+        let s = dots(thread, keys, col0, queries, tile * TILE);
+        let w = Micro(
+            weight_of(s.r0, row, col, sum), weight_of(s.r1, row, col + 1u, sum),
+            weight_of(s.r2, row, col + 2u, sum), weight_of(s.r3, row, col + 3u, sum),
+            weight_of(s.r4, row, col + 32u, sum), weight_of(s.r5, row, col + 33u, sum),
+            weight_of(s.r6, row, col + 34u, sum), weight_of(s.r7, row, col + 35u, sum),
+        );
+        let d = dots(thread, values, col0, outer, tile * TILE);
+        // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+        let single = ((row == vec4(0u)) & vec4(p.causal != 0u)) | vec4(p.cols == 1u);
+        let scale = select(vec4(p.scale), vec4<f32>(), single);
+        let a = factors(number + row.x, col / 4u);
+        let b = factors(number + row.x, col / 4u + 8u);
+        hold(thread, Micro(
+            w.r0 * a.r0, w.r1 * a.r1, w.r2 * a.r2, w.r3 * a.r3, w.r4 * b.r0, w.r5 * b.r1, w.r6 * b.r2, w.r7 * b.r3,
+        ));
+        gather(thread, outer, tile * TILE, values, col0, before, false);
+        hold(thread, Micro(
+            w.r0 * (d.r0 * a.r0 - mean) * scale, w.r1 * (d.r1 * a.r1 - mean) * scale,
+            w.r2 * (d.r2 * a.r2 - mean) * scale, w.r3 * (d.r3 * a.r3 - mean) * scale,
+            w.r4 * (d.r4 * b.r0 - mean) * scale, w.r5 * (d.r5 * b.r1 - mean) * scale,
+            w.r6 * (d.r6 * b.r2 - mean) * scale, w.r7 * (d.r7 * b.r3 - mean) * scale,
+        ));
+        gather(thread, queries, tile * TILE, keys, col0, before, false);
+    }
+}

@@ -1,0 +1,112 @@
+// A convolution, or the gradient of its image, for kernels that compute matrix products in tiles: one product for each
+// group. What they ask for is said in tile64.
+#import conv/conv
+#import conv/source
+#import conv/bias
+#import common/store
+@group(0) @binding(2) var<storage, read_write> weights: array<f32>;
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
+
+// Neighbouring threads follow the inner dimension of the weights, and the pixels of the source.
+const A_ACROSS = false;
+const B_ACROSS = true;
+
+fn products() -> u32 {
+    return p.groups;
+}
+// Channels innermost: workgroups that follow each other read the same pixels.
+fn corner(tile: u32, side: u32) -> vec2<u32> {
+    return vec2(tile % p.tiles_m, tile / p.tiles_m) * side;
+}
+fn steps_of(group: u32) -> vec2<u32> {
+    return vec2(0u, p.kc * p.y.taps * p.x.taps);
+}
+
+// A step of the inner dimension: its source channel and, for each axis, which of the phase's taps.
+struct Step {
+    channel: u32,
+    r: u32,
+    s: u32,
+    live: bool,
+}
+fn step_of(k: u32, end: u32) -> Step {
+    let at = min(k, end - 1u);
+    let tap = at / p.kc;
+    let r = tap / p.x.taps;
+    return Step(at - tap * p.kc, r, tap - r * p.x.taps, k < end);
+}
+// The step behind one, without a division; a step past the end, which nothing reads, stays where it is.
+fn step_after(step: Step, live: bool) -> Step {
+    var next = step;
+    next.live = live;
+    if (live) {
+        next.channel += 1u;
+        if (next.channel == p.kc) {
+            next.channel = 0u;
+            next.s += 1u;
+        }
+        if (next.s == p.x.taps) {
+            next.s = 0u;
+            next.r += 1u;
+        }
+    }
+    return next;
+}
+
+// Weights of four neighbouring result channels. Channels past the last one repeat it and are never stored.
+struct Rows {
+    at: vec4<u32>,
+}
+fn rows_at(group: u32, row: u32) -> Rows {
+    let row4 = min(vec4(row) + vec4(0u, 1u, 2u, 3u), vec4(p.m - 1u));
+    return Rows(group * p.m * p.kc * p.weight_taps + row4 * p.weight_m);
+}
+fn a_quad(rows: Rows, step: Step) -> vec4<f32> {
+    let tap = (p.y.first + step.r * p.y.every) * p.kernel_w + p.x.first + step.s * p.x.every;
+    let i = rows.at + (step.channel * p.weight_c + tap);
+    return select(vec4<f32>(), vec4(weights[i.x], weights[i.y], weights[i.z], weights[i.w]), step.live);
+}
+
+// Four neighbouring result pixels, and where they begin to read. Pixels past the last one repeat it and are never stored.
+struct Columns {
+    bases: Bases,
+    y: vec4<i32>,
+    x: vec4<i32>,
+    channel0: u32,
+}
+fn pixels_at(column: u32) -> Pixels {
+    return pixels(min(vec4(column) + vec4(0u, 1u, 2u, 3u), vec4(p.batch * p.y.count * p.x.count - 1u)));
+}
+fn columns_at(group: u32, column: u32) -> Columns {
+    let at = pixels_at(column);
+    let y = vec4<i32>(at.y * p.y.step) + p.y.off;
+    let x = vec4<i32>(at.x * p.x.step) + p.x.off;
+    return Columns(bases_of(at.image, group), y, x, group * p.kc);
+}
+fn b_quad(columns: Columns, step: Step) -> vec4<f32> {
+    // Negative coordinates wrap to large ones.
+    let y = vec4<u32>(columns.y + i32(step.r) * p.y.tap_step);
+    let x = vec4<u32>(columns.x + i32(step.s) * p.x.tap_step);
+    let inside = (y < vec4(p.y.src)) & (x < vec4(p.x.src)) & vec4(step.live);
+    let pixel = select(vec4<u32>(), y * p.x.src + x, inside);
+    let v = source(columns.bases, step.channel, pixel, terms_of(columns.channel0 + step.channel));
+    return select(vec4<f32>(), v, inside);
+}
+
+// Where results of four neighbouring columns lie in row 0.
+struct Results {
+    at: vec4<u32>,
+    live: vec4<bool>,
+    channel0: u32,
+}
+fn results_at(group: u32, column: u32) -> Results {
+    let live = vec4(column) + vec4(0u, 1u, 2u, 3u) < vec4(p.batch * p.y.count * p.x.count);
+    return Results(result_at(pixels_at(column), group), live, group * p.m);
+}
+fn store_four(to: Results, row: u32, v: vec4<f32>) {
+    store(to.at + row * p.y.dst * p.x.dst, to.live, v + bias_of(to.channel0 + row));
+}
+fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
+    store_four(near, row, left);
+    store_four(far, row, right);
+}

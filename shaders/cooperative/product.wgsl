@@ -1,0 +1,107 @@
+// Operands of a matrix product for cooperative matrices.
+#import matmul/params
+#import common/store
+#if A_F16
+// A in the 16 bits that are multiplied.
+@group(0) @binding(1) var<storage, read_write> a: array<vec4<f16>>;
+#else
+// A in 32 bits, rounded where it is read.
+@group(0) @binding(1) var<storage, read_write> a: array<vec4<f32>>;
+#endif
+#if B_F16
+// B in the 16 bits that are multiplied.
+@group(0) @binding(2) var<storage, read_write> b: array<vec4<f16>>;
+#else
+// B in 32 bits, rounded where it is read.
+@group(0) @binding(2) var<storage, read_write> b: array<vec4<f32>>;
+#endif
+// What cooperative matrices multiply for C = op(A) op(B). Tiles lie as in memory, whatever is transposed.
+// a [M, K], or [K, M] with TRANSPOSE_A   b [K, N], or [N, K] with TRANSPOSE_B   ->   c [M, N]
+//   repeated `batch` times; K = 0 gives zeros      tiles_m = ceil(M / TILE_M), tiles_n = ceil(N / TILE_N)
+// overrides: TRANSPOSE_A, TRANSPOSE_B; FOURS_A, FOURS_B: lines in memory are multiples of four long
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
+override TRANSPOSE_A: bool = false;
+override TRANSPOSE_B: bool = false;
+override FOURS_A: bool = false;
+override FOURS_B: bool = false;
+// Lines in memory are read along.
+const DOWN_A = false;
+const DOWN_B = false;
+
+fn workgroups() -> u32 {
+    return p.tiles_m * p.tiles_n * p.batch;
+}
+
+struct Work {
+    batch: u32, row: u32, column: u32, step: u32, end: u32,
+}
+fn work_of(number: u32) -> Work {
+    let per_matrix = p.tiles_m * p.tiles_n;
+    let row = number % per_matrix / p.tiles_n * TILE_M;
+    let column = number % per_matrix % p.tiles_n * TILE_N;
+    return Work(number / per_matrix, row, column, 0u, p.k);
+}
+
+// Where a tile begins in an operand of `lines` lines of `length` numbers.
+struct Corner {
+    base: u32, line: u32, along: u32, lines: u32, length: u32,
+}
+alias OfA = Corner;
+alias OfB = Corner;
+fn of_a(work: Work, thread: u32) -> Corner {
+    if (TRANSPOSE_A) {
+        return Corner(work.batch * p.a_batch, 0u, work.row, p.k, p.m);
+    }
+    return Corner(work.batch * p.a_batch, work.row, 0u, p.m, p.k);
+}
+fn of_b(work: Work, thread: u32) -> Corner {
+    if (TRANSPOSE_B) {
+        return Corner(work.batch * p.b_batch, work.column, 0u, p.n, p.k);
+    }
+    return Corner(work.batch * p.b_batch, 0u, work.column, p.k, p.n);
+}
+
+// Four neighbours of a tile, `far` lines and places from its corner: where they lie, and how many of them exist.
+fn find(corner: Corner, far: vec2<u32>) -> vec2<u32> {
+    let line = corner.line + far.x;
+    let along = corner.along + far.y;
+    let live = line < corner.lines && along < corner.length;
+    let at = corner.base + line * corner.length + along;
+    return select(vec2(0u), vec2(at, min(corner.length - along, 4u)), live);
+}
+
+// Zeros beyond the edges. What is past K is zero on both sides; what is past M or N is never stored.
+fn four_of_a(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
+    let found = find(corner, spot(number, across_a(), DOWN_A) + select(vec2(0u, k0), vec2(k0, 0u), TRANSPOSE_A));
+    if (FOURS_A) {
+        return select(vec4<f16>(), vec4<f16>(a[found.x / 4u]), found.y > 0u);
+    }
+    let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));
+    let four = vec4(f16(a[i.x / 4u][i.x % 4u]), f16(a[i.y / 4u][i.y % 4u]),
+        f16(a[i.z / 4u][i.z % 4u]), f16(a[i.w / 4u][i.w % 4u]));
+    return select(vec4<f16>(), four, vec4(0u, 1u, 2u, 3u) < vec4(found.y));
+}
+
+fn four_of_b(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
+    let found = find(corner, spot(number, across_b(), DOWN_B) + select(vec2(k0, 0u), vec2(0u, k0), TRANSPOSE_B));
+    if (FOURS_B) {
+        return select(vec4<f16>(), vec4<f16>(b[found.x / 4u]), found.y > 0u);
+    }
+    let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));
+    let four = vec4(f16(b[i.x / 4u][i.x % 4u]), f16(b[i.y / 4u][i.y % 4u]),
+        f16(b[i.z / 4u][i.z % 4u]), f16(b[i.w / 4u][i.w % 4u]));
+    return select(vec4<f16>(), four, vec4(0u, 1u, 2u, 3u) < vec4(found.y));
+}
+
+// Places in row 0 of the product's matrix, and where that begins.
+struct Results {
+    base: u32, at: vec4<u32>,
+}
+fn results_of(work: Work, column: u32) -> Results {
+    return Results(work.batch * p.c_batch, column + vec4(0u, 1u, 2u, 3u));
+}
+fn put_four(to: Results, row: u32, v: vec4<f32>) {
+    if (row < p.m) {
+        store(to.base + row * p.n + to.at, to.at < vec4(p.n), v);
+    }
+}

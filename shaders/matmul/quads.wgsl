@@ -1,0 +1,48 @@
+// Products of matrices of any sizes, for tile64: what it reads in quads, element by element, and where results go.
+#import matmul/operands
+#import matmul/tiles
+struct Step {
+    k: u32,
+    live: bool,
+}
+fn step_of(k: u32, end: u32) -> Step {
+    return Step(min(k, end - 1u), k < end);
+}
+
+// Rows (columns) past the edge repeat the last one and are never stored.
+struct Rows {
+    at: vec4<u32>,
+}
+fn rows_at(batch: u32, row: u32) -> Rows {
+    let row4 = min(vec4(row) + vec4(0u, 1u, 2u, 3u), vec4(p.m - 1u));
+    return Rows(batch * p.a_batch + select(row4 * p.k, row4, TRANSPOSE_A));
+}
+fn a_quad(rows: Rows, step: Step) -> vec4<f32> {
+    let i = rows.at + select(step.k, step.k * p.m, TRANSPOSE_A);
+    return select(vec4<f32>(), read_four_a(i), step.live);
+}
+struct Columns {
+    at: vec4<u32>,
+}
+fn columns_at(batch: u32, column: u32) -> Columns {
+    let column4 = min(vec4(column) + vec4(0u, 1u, 2u, 3u), vec4(p.n - 1u));
+    return Columns(batch * p.b_batch + select(column4, column4 * p.k, TRANSPOSE_B));
+}
+fn b_quad(columns: Columns, step: Step) -> vec4<f32> {
+    let i = columns.at + select(step.k * p.n, step.k, TRANSPOSE_B);
+    return select(vec4<f32>(), read_four_b(i), step.live);
+}
+
+// Where results of four neighbouring columns lie in row 0.
+struct Results {
+    at: vec4<u32>,
+    live: vec4<bool>,
+}
+fn results_at(batch: u32, column: u32) -> Results {
+    let column4 = vec4(column) + vec4(0u, 1u, 2u, 3u);
+    return Results(batch * p.c_batch + column4, column4 < vec4(p.n));
+}
+fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
+    store(near.at + row * p.n, near.live, left);
+    store(far.at + row * p.n, far.live, right);
+}

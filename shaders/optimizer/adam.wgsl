@@ -1,0 +1,52 @@
+// adam: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; w -= rate / bias1 · m / (√v / sqrt_bias2 + eps)
+//   before it g += decay w, or with DECOUPLED (AdamW) w *= 1 - rate decay
+// w [n], g [n], scalars [8] (graph::StepScalars), m [n], v [n] -> w, m, v
+// grid: a thread for every sixteen elements, whole workgroups of 256, folded      overrides: DECOUPLED
+#import common/grid
+#import optimizer/weight
+override DECOUPLED: bool = false;
+struct Params {
+    threads_x: u32,
+    quads: u32,
+    beta1: f32,
+    beta2: f32,
+    eps: f32,
+    weight_decay: f32,
+    key: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
+@group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
+@group(0) @binding(5) var<storage, read_write> v: array<InMemory>;
+
+// A workgroup owns 1024 quads in a row; what is the same for all of them is read once for four.
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let thread = thread_number(id, p.threads_x);
+    // Behind a branch lavapipe would read these lane by lane.
+    let is_skipped = scalars[7] != 0u;
+    let rate = bitcast<f32>(scalars[0]);
+    let step = rate / bitcast<f32>(scalars[1]);
+    let unscale = bitcast<f32>(scalars[6]);
+    let root = 1.0 / bitcast<f32>(scalars[2]);
+    if (is_skipped) {
+        return;
+    }
+    let first_quad = thread / 256u * 1024u + thread % 256u;
+    let end = min(first_quad + 1024u, p.quads);
+    for (var i = first_quad; i < end; i += 256u) {
+        var weight = weight_at(i);
+        var gradient = unscale * from_memory(g[i]);
+        if (DECOUPLED) {
+            weight *= 1.0 - rate * p.weight_decay;
+        } else {
+            gradient += p.weight_decay * weight;
+        }
+        let first = mix(gradient, from_memory(m[i]), p.beta1);
+        let second = p.beta2 * from_memory(v[i]) + (1.0 - p.beta2) * gradient * gradient;
+        m[i] = to_memory(first);
+        v[i] = to_memory(second);
+        set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
+    }
+}

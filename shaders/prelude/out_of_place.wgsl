@@ -1,9 +1,0 @@
-// x and y in memory of their own.
-@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
-@group(0) @binding(2) var<storage, read_write> y: array<InMemory>;
-fn x_at(i: u32) -> Elem {
-    return from_memory(x[i]);
-}
-fn set_y(i: u32, to: Elem) {
-    y[i] = to_memory(to);
-}

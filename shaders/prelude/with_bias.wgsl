@@ -1,5 +1,0 @@
-// A bias for each channel.
-@group(0) @binding(4) var<storage, read_write> bias: array<f32>;
-fn bias_of(channel: u32) -> f32 {
-    return bias[channel];
-}

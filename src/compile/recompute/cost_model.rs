@@ -1,0 +1,213 @@
+//! A training step as the search for plans sees it: numbers alone, so that thousands of scripts can be measured a second.
+
+use std::ops::Range;
+
+use crate::compile::analysis::Views;
+use crate::compile::passes::is_view;
+use crate::error::{Error, Result};
+use crate::graph::{Class, Graph, Node, Op, Phase, Roofline, ValueId};
+use crate::kernels;
+use crate::limits::{ALIGNMENT, Limits};
+use crate::units::align_up;
+
+/// A piece of memory: a value with all its views. Counted by the value's position in the graph.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::compile) struct Slot {
+    /// Bytes in the step's arenas; 0 for what lives from step to step.
+    pub bytes: u64,
+    /// There from the start of the step.
+    pub input: bool,
+    /// Lives from step to step.
+    pub persistent: bool,
+    /// A weight in another type, for one reader of the forward pass: it never waits for the backward pass.
+    pub passing: bool,
+    /// Read after the step.
+    pub stays: bool,
+    /// An operation that reads it could make it in the same go.
+    pub between: bool,
+    /// The operation that makes it.
+    pub producer: Option<u32>,
+}
+
+/// An operation. Ranges are of [`CostModel::list`].
+#[derive(Clone, Debug)]
+pub(in crate::compile) struct Work {
+    /// Slots read, each once.
+    reads: Range<u32>,
+    /// Slots written.
+    writes: Range<u32>,
+    /// Positions in `reads` of slots that the first result may take over, the preferred one first.
+    over: Range<u32>,
+    /// Slots changed in place.
+    changes: Range<u32>,
+    /// Bytes of scratch, of all results and of what comes from the host for it.
+    pub room: u64,
+    /// Dispatches.
+    pub launches: u64,
+    /// Modelled time.
+    pub seconds: f64,
+    /// From inputs to loss.
+    pub forward: bool,
+    /// Operands that could be made in the same go: their slots, and the operations that make both.
+    pub joins: Vec<(u32, u32)>,
+}
+
+/// The step: slots by value, operations by node, and the order in which they run if nothing is computed again.
+#[derive(Clone, Debug)]
+pub(in crate::compile) struct CostModel {
+    pub slots: Vec<Slot>,
+    pub works: Vec<Work>,
+    /// Operations that are not views.
+    pub order: Vec<u32>,
+    /// For each value its slot.
+    pub roots: Vec<usize>,
+    list: Vec<u32>,
+}
+
+impl CostModel {
+    pub(in crate::compile) fn of(
+        graph: &Graph,
+        order: &[usize],
+        limits: &Limits,
+        roofline: &Roofline,
+    ) -> Result<Self> {
+        let roots: Vec<usize> = Views::of(graph, false).roots().into_iter().map(ValueId::index).collect();
+        let mut slots = Vec::with_capacity(graph.values.len());
+        for value in &graph.values {
+            let bytes = padded(value.bytes()).ok_or_else(|| {
+                Error::Option(format!("`{}` has more bytes than can be counted", value.name))
+            })?;
+            let persistent = value.class.is_persistent();
+            let bytes = if persistent { 0 } else { bytes };
+            slots.push(Slot { bytes, persistent, input: value.class == Class::Input, ..Slot::default() });
+        }
+        graph.outputs.iter().for_each(|(_, id)| slots[roots[id.index()]].stays = true);
+        let order = order.iter().filter(|&&n| !is_view(&graph.nodes[n].op)).map(|&n| n as u32).collect();
+        let mut model =
+            Self { slots, works: Vec::with_capacity(graph.nodes.len()), order, roots, list: Vec::new() };
+        for (n, node) in graph.nodes.iter().enumerate() {
+            model.add(graph, node, limits, roofline)?;
+            if !is_view(&node.op) {
+                node.outputs
+                    .iter()
+                    .for_each(|id| model.slots[model.roots[id.index()]].producer = Some(n as u32));
+            }
+        }
+        Ok(model)
+    }
+
+    /// Adds operation `first` and operation `then`, which reads it, as one that may run again in place of the two.
+    pub(in crate::compile) fn join(
+        &mut self,
+        [first, then]: [usize; 2],
+        graph: &Graph,
+        both: &Node,
+        limits: &Limits,
+        roofline: &Roofline,
+    ) -> Result<()> {
+        let between = self.writes(&self.works[first])[0];
+        let joined = self.works.len() as u32;
+        self.works[then].joins.push((between, joined));
+        self.slots[between as usize].between = true;
+        self.add(graph, both, limits, roofline)
+    }
+
+    fn add(&mut self, graph: &Graph, node: &Node, limits: &Limits, roofline: &Roofline) -> Result<()> {
+        let slot = |id: &ValueId| self.roots[id.index()] as u32;
+        let operands: Vec<u32> = node.inputs.iter().map(slot).collect();
+        let writes: Vec<u32> = node.outputs.iter().map(slot).collect();
+        let changes: Vec<u32> = node.op.mutates().iter().map(|&i| operands[i]).collect();
+        let mut reads = operands.clone();
+        reads.sort_unstable();
+        reads.dedup();
+        let (mut room, mut launches, mut over) = (0, 0, Vec::new());
+        let forward = node.phase == Phase::Forward;
+        if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
+            self.slots[writes[0] as usize].passing = true;
+        }
+        if !is_view(&node.op) {
+            let types = |ids: &[ValueId]| -> Vec<_> {
+                ids.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect()
+            };
+            let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+            if let Some(&(shape, _)) = outputs.first() {
+                // No operand may share memory with another, or the result would overwrite both.
+                let alone = |i: &usize| operands.iter().filter(|&&slot| slot == operands[*i]).count() == 1;
+                let place = |i: usize| reads.binary_search(&operands[i]).ok().map(|at| at as u32);
+                let candidates = kernels::in_place_inputs(&node.op, &inputs, shape).into_iter();
+                over = candidates.filter(alone).filter_map(place).collect();
+            }
+            let site =
+                kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place: None, limits };
+            let lowered = kernels::lower(&site)?;
+            let scratch = lowered.workspace.iter().map(|&bytes| padded(bytes).unwrap_or(u64::MAX / 4));
+            let passing = node.inputs.iter().map(|id| graph.value(*id)).filter(|value| value.offloaded);
+            let passing = passing.map(|value| padded(value.bytes()).unwrap_or(u64::MAX / 4));
+            room = scratch
+                .chain(passing)
+                .chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes))
+                .sum();
+            launches = lowered.launches.len() as u64;
+        }
+        let mut range = |part: &[u32]| {
+            let start = self.list.len() as u32;
+            self.list.extend_from_slice(part);
+            start..self.list.len() as u32
+        };
+        self.works.push(Work {
+            reads: range(&reads),
+            writes: range(&writes),
+            over: range(&over),
+            changes: range(&changes),
+            room,
+            launches,
+            seconds: roofline.seconds(graph.cost(node)),
+            forward,
+            joins: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn part(&self, range: &Range<u32>) -> &[u32] {
+        &self.list[range.start as usize..range.end as usize]
+    }
+
+    /// Slots that an operation reads, each once.
+    pub(in crate::compile) fn reads(&self, work: &Work) -> &[u32] {
+        self.part(&work.reads)
+    }
+
+    /// Slots that an operation writes.
+    pub(in crate::compile) fn writes(&self, work: &Work) -> &[u32] {
+        self.part(&work.writes)
+    }
+
+    /// Positions in [`CostModel::reads`] of slots that the first result may take over, the preferred one first.
+    pub(in crate::compile) fn over(&self, work: &Work) -> &[u32] {
+        self.part(&work.over)
+    }
+
+    /// Slots that an operation changes in place.
+    pub(in crate::compile) fn changes(&self, work: &Work) -> &[u32] {
+        self.part(&work.changes)
+    }
+
+    /// Whether a forward operation of this step makes the slot, so that it could make it again.
+    pub(in crate::compile) fn can_drop(&self, slot: usize) -> bool {
+        let Slot { producer, stays, persistent, passing, .. } = self.slots[slot];
+        !stays && !persistent && !passing && producer.is_some_and(|n| self.works[n as usize].forward)
+    }
+
+    /// Slots that something behind the forward pass reads.
+    pub(in crate::compile) fn read_back(&self) -> Vec<bool> {
+        let mut read = vec![false; self.slots.len()];
+        for work in self.works.iter().filter(|work| !work.forward) {
+            self.reads(work).iter().for_each(|&slot| read[slot as usize] = true);
+        }
+        read
+    }
+}
+
+fn padded(bytes: u64) -> Option<u64> {
+    align_up(bytes.max(1), ALIGNMENT)
+}

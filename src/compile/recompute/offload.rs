@@ -1,0 +1,74 @@
+//! Which results of the forward pass wait for the backward pass in the host's memory.
+
+use std::collections::BTreeSet;
+
+use super::RecomputePlanner;
+use super::script::Retention;
+use crate::compile::{Activations, Offload};
+use crate::error::{Error, Result};
+
+impl RecomputePlanner {
+    /// Of what `retention` keep, sends away what `which` says, what is made first before others.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for a layer in which nothing is kept.
+    pub(in crate::compile) fn send_away(
+        &self,
+        retention: &mut [Retention],
+        which: Activations,
+    ) -> Result<()> {
+        let read_back = self.model.read_back();
+        let kept = |slot: &usize| {
+            let large = self.model.slots[*slot].bytes >= Offload::SMALLEST;
+            retention[*slot] == Retention::Save && large && read_back[*slot] && self.model.can_drop(*slot)
+        };
+        // A script runs in this order.
+        let made = self.model.order.iter().flat_map(|&n| self.model.writes(&self.model.works[n as usize]));
+        let kept: Vec<usize> = made.map(|&slot| slot as usize).filter(kept).collect();
+        let chosen: Vec<usize> = match which {
+            Activations::Keep => Vec::new(),
+            Activations::All => kept,
+            Activations::Most(most) => {
+                let mut left = most.0;
+                let fits = |slot: &usize| match left.checked_sub(self.model.slots[*slot].bytes) {
+                    Some(rest) => {
+                        left = rest;
+                        true
+                    }
+                    None => false,
+                };
+                kept.into_iter().filter(fits).collect()
+            }
+            Activations::Layers(paths) => {
+                let mut chosen = Vec::new();
+                for path in paths {
+                    let before = chosen.len();
+                    chosen.extend(kept.iter().copied().filter(|&slot| self.is_in(slot, path)));
+                    if chosen.len() == before {
+                        let layers = kept.iter().map(|&slot| self.layer(slot).to_owned());
+                        let known: BTreeSet<String> = layers.filter(|layer| !layer.is_empty()).collect();
+                        let known = known.into_iter().collect();
+                        return Err(Error::Unknown {
+                            kind: "layer that keeps activations",
+                            name: (*path).to_owned(),
+                            known,
+                        });
+                    }
+                }
+                chosen
+            }
+        };
+        chosen.into_iter().for_each(|slot| retention[slot] = Retention::Offload);
+        Ok(())
+    }
+
+    fn layer(&self, slot: usize) -> &str {
+        let producer = self.model.slots[slot].producer;
+        producer.map_or("", |n| &self.graph.nodes[n as usize].layer)
+    }
+
+    /// Whether a slot is made in the layer of this path or below it.
+    fn is_in(&self, slot: usize, path: &str) -> bool {
+        self.layer(slot).strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}

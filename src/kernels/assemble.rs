@@ -1,0 +1,237 @@
+//! Puts WGSL together from the modules in `shaders/`. Two directives, each on a line of its own:
+//!
+//! - `#import NAME` inserts a module, once in a kernel; `#import generated` inserts the source that was written for the kernel.
+//! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: names or `!NAME`, joined by `||` or `&&` (no mix of both).
+
+/// The module that is written for a kernel.
+pub(crate) const GENERATED: &str = "generated";
+
+macro_rules! modules {
+    ($($name:literal),* $(,)?) => {
+        /// Every module with its source, in the order of names.
+        pub(crate) const MODULES: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../shaders/", $name, ".wgsl")))),*];
+    };
+}
+
+modules![
+    "attention/cpu",
+    "attention/cpu_dkv",
+    "attention/eights",
+    "attention/fours",
+    "attention/means",
+    "attention/operands",
+    "attention/tile",
+    "attention/tiled",
+    "attention/tiled_dkv",
+    "attention/tiles",
+    "common/activation",
+    "common/elem",
+    "common/grid",
+    "common/half",
+    "common/jobs",
+    "common/nan",
+    "common/operand",
+    "common/pieces",
+    "common/random",
+    "common/share",
+    "common/store",
+    "conv/bias",
+    "conv/conv",
+    "conv/cpu",
+    "conv/direct",
+    "conv/operands",
+    "conv/pack",
+    "conv/source",
+    "conv/unroll",
+    "conv/weight",
+    "conv/weight_cpu",
+    "conv/weight_operands",
+    "cooperative/main",
+    "cooperative/matrices",
+    "cooperative/product",
+    "cooperative/tiles",
+    "elementwise/binary",
+    "elementwise/binary_functions",
+    "elementwise/cast",
+    "elementwise/dropout",
+    "elementwise/mask",
+    "elementwise/unary",
+    "elementwise/unary_functions",
+    "embedding/embedding",
+    "embedding/rotary",
+    "embedding/sort",
+    "matmul/any",
+    "matmul/b_layout",
+    "matmul/blocks",
+    "matmul/cpu",
+    "matmul/cpu8",
+    "matmul/cpu_any",
+    "matmul/cpu_tn",
+    "matmul/operands",
+    "matmul/params",
+    "matmul/quads",
+    "matmul/tiles",
+    "movement/copy",
+    "norm/batch_norm",
+    "norm/batch_norm_grad",
+    "norm/batch_norm_sums",
+    "norm/batch_stats",
+    "norm/channels",
+    "norm/row_norm",
+    "norm/row_norm_grad",
+    "norm/row_norm_kind",
+    "norm/row_norm_sums",
+    "norm/running_stats",
+    "optimizer/adafactor",
+    "optimizer/adam",
+    "optimizer/adam8",
+    "optimizer/dynamic_8bit",
+    "optimizer/lion",
+    "optimizer/loss_scale",
+    "optimizer/moving_average",
+    "optimizer/not_finite",
+    "optimizer/sgd",
+    "optimizer/weight",
+    "pool/avg_pool",
+    "pool/max_pool",
+    "pool/resample",
+    "reduce/reduce",
+    "softmax/cross_entropy",
+    "softmax/cross_entropy_grad",
+    "softmax/online",
+    "softmax/softmax",
+    "softmax/softmax_grad",
+    "tile/tile128",
+    "tile/tile64",
+];
+
+/// The source of `module` with everything that it imports, for these conditions.
+pub(crate) fn assemble(module: &'static str, defines: &[&str], generated: Option<&str>) -> String {
+    let mut assembly = Assembly { defines, generated, imported: Vec::new(), source: String::new() };
+    assembly.import(module);
+    assembly.source
+}
+
+/// The modules that [`assemble`] inserts, in their order.
+pub(crate) fn modules_of(
+    module: &'static str,
+    defines: &[&str],
+    generated: Option<&str>,
+) -> Vec<&'static str> {
+    let mut assembly = Assembly { defines, generated, imported: Vec::new(), source: String::new() };
+    assembly.import(module);
+    assembly.imported
+}
+
+struct Assembly<'a> {
+    defines: &'a [&'a str],
+    generated: Option<&'a str>,
+    imported: Vec<&'static str>,
+    source: String,
+}
+
+/// One `#if`: whether the lines that follow are inserted, and whether a branch was.
+struct Branch {
+    active: bool,
+    taken: bool,
+}
+
+impl<'a> Assembly<'a> {
+    /// A name that is not a module stays in the source as a directive, which no WGSL compiler accepts.
+    fn import(&mut self, name: &str) {
+        let text: &'a str = match (name, self.generated, MODULES.iter().find(|(module, _)| *module == name)) {
+            (GENERATED, Some(generated), _) => {
+                if self.imported.contains(&GENERATED) {
+                    return;
+                }
+                self.imported.push(GENERATED);
+                generated
+            }
+            (_, _, Some((module, _))) if self.imported.contains(module) => return,
+            (_, _, Some((module, source))) => {
+                self.imported.push(module);
+                source
+            }
+            _ => {
+                self.source.push_str(&format!("#import {name}\n"));
+                return;
+            }
+        };
+        let mut branches: Vec<Branch> = Vec::new();
+        for line in text.lines() {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let inside = branches.iter().all(|branch| branch.active);
+            match (word, branches.last_mut()) {
+                ("#if", _) => {
+                    let holds = self.holds(rest);
+                    branches.push(Branch { active: holds, taken: holds });
+                }
+                ("#elif", Some(branch)) => {
+                    branch.active = !branch.taken && self.holds(rest);
+                    branch.taken |= branch.active;
+                }
+                ("#else", Some(branch)) => branch.active = !branch.taken,
+                ("#endif", Some(_)) => drop(branches.pop()),
+                _ if !inside => {}
+                ("#import", _) => self.import(rest),
+                _ => {
+                    self.source.push_str(line);
+                    self.source.push('\n');
+                }
+            }
+        }
+    }
+
+    fn holds(&self, condition: &str) -> bool {
+        let name = |name: &str| match name.trim().strip_prefix('!') {
+            Some(name) => !self.defines.contains(&name),
+            None => self.defines.contains(&name.trim()),
+        };
+        if condition.contains("||") {
+            condition.split("||").any(name)
+        } else {
+            condition.split("&&").all(name)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_inserted_once_and_branches_follow_conditions() {
+        let generated = "#import common/pieces\n#if A\na\n#elif !B || C\nb\n#if A\nno\n#endif\n#else\nc\n#endif\n#import common/pieces\n";
+        let of = |defines: &[&str]| {
+            let source = assemble(GENERATED, defines, Some(generated));
+            assert_eq!(source.matches("fn piece_of").count(), 1);
+            source
+                .lines()
+                .filter(|line| line.len() < 3 && *line != "}" && !line.is_empty())
+                .collect::<String>()
+        };
+        assert_eq!(
+            [of(&["A"]), of(&[]), of(&["B", "C"]), of(&["B"]), of(&["A", "B"])],
+            ["a", "b", "b", "c", "a"]
+        );
+    }
+
+    #[test]
+    fn unknown_modules_stay_in_the_source() {
+        assert_eq!(assemble(GENERATED, &[], Some("#import no/module\n")), "#import no/module\n");
+    }
+
+    #[test]
+    fn every_directive_is_closed_and_every_name_is_a_module() {
+        for (module, source) in MODULES {
+            let count =
+                |word: &str| source.lines().filter(|line| line.split(' ').next() == Some(word)).count();
+            assert_eq!(count("#if"), count("#endif"), "{module}");
+            for name in source.lines().filter_map(|line| line.strip_prefix("#import ")) {
+                let known = name == GENERATED || MODULES.iter().any(|(module, _)| *module == name);
+                assert!(known, "{module} imports {name}");
+            }
+        }
+    }
+}

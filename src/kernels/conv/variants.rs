@@ -1,0 +1,368 @@
+//! The table of kernels for convolutions and their gradients: what each needs of an adapter, and where it is preferred.
+
+use super::{normed, of_two_sources, with_bias};
+use crate::graph::{Activation, Source};
+use crate::kernels::Kernel;
+use crate::kernels::grid::fold;
+use crate::kernels::matmul::FILLED;
+use crate::kernels::needs::Needs;
+use crate::limits::{AdapterClass, Limits};
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// A convolution, or the gradient of its image: rows are channels of the result, columns its pixels, steps pairs of a
+    /// channel of the source and a tap.
+    Image,
+    /// The gradient of its weight: rows are result channels, columns pairs of a source channel and a tap, steps result pixels.
+    Weight,
+}
+
+/// A convolution or one of its gradients as matrix products, one for each group.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What is computed.
+    pub pass: Pass,
+    /// Groups of channels.
+    pub groups: u64,
+    /// Variants: channels of the result in a group.
+    pub m: u64,
+    /// Channels of the source in a group.
+    pub kc: u64,
+    /// Columns. Of a gradient with stride those of its first phase, which is the largest.
+    pub columns: u64,
+    /// Steps of the inner dimension.
+    pub steps: u64,
+}
+
+/// Below this many channels in a group a tile would be mostly empty.
+const FEW_CHANNELS: u64 = 8;
+
+impl Case {
+    fn has_few_channels(&self) -> bool {
+        self.groups > 1 && self.m.min(self.kc) < FEW_CHANNELS
+    }
+}
+
+/// How a result is cut among workgroups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiling {
+    /// Variants and columns of a workgroup; 1 × 1: a thread for each element.
+    pub(super) tile: (u64, u64),
+    pub(super) parts: Parts,
+}
+
+/// How a weight's gradient, a long sum over all pixels, is cut into parts: workspace of one gradient each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// Tiles that are work for an adapter.
+    pub(super) wanted: u64,
+    /// The fewest pixels that are worth a part.
+    pub(super) smallest: u64,
+}
+
+/// Most pixels that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
+const MAX_PART: u64 = 32_768;
+/// Most parts, unless each would be too long: their sum is one pass.
+pub(super) const MAX_PARTS: u64 = 256;
+
+/// One way to compute convolutions. All ways read images in 16 and 32 bits, apply a batch norm or join two images while they
+/// read, add a bias, and take what follows the convolution.
+pub struct Variant {
+    /// Its name, for [`Limits::product`] and for reports.
+    pub name: &'static str,
+    /// Kernels without a bias and with one, for plain, normed and joined sources.
+    image: Kernel,
+    /// Kernels of the weight's gradient, for plain and normed sources.
+    weight: Kernel,
+    /// Variants and columns that a workgroup computes of an image, and of a weight's gradient; 1 × 1: a thread for each element.
+    tiles: [(u64, u64); 2],
+    parts: Parts,
+    /// Source channels that a turn of its loops takes, of weights that another kernel first brings in that order: `AT_ONCE` of
+    /// `conv_turn2.wgsl` or `conv_turn1.wgsl`. `None`: weights are read as they are.
+    pub(super) packed_at_once: Option<usize>,
+    /// Whether it computes groups of few channels.
+    few: bool,
+    needs: Needs,
+    /// Where it is preferred to the rows behind it, going by the workgroups that it would run.
+    preferred: fn(AdapterClass, &Case, u64) -> bool,
+}
+
+/// Tiles of 64 x 64 in workgroup memory, and the operands of cooperative matrices.
+pub(in crate::kernels) const TILED64: Variant = Variant {
+    name: "tiled64",
+    image: Kernel::new("conv_tiled64", "tile/tile64", &["STORE_LANES"], &[1, 2, 3], 64, &[&[]]),
+    weight: Kernel::new("conv_weight_tiled64", "tile/tile64", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
+    tiles: [(64, 64); 2],
+    parts: Parts { wanted: 1 << 10, smallest: 256 },
+    packed_at_once: None,
+    few: false,
+    needs: Needs::TILE64,
+    preferred: |class, _, _| !class.is_cpu(),
+};
+
+/// Lanes of a subgroup read weights, or gradients, and hand them round.
+const PACKED: Variant = Variant {
+    name: "packed",
+    image: Kernel::new("conv_cpu", "conv/cpu", &["STORE_LANES"], &[1, 2, 3], 8, &[&[]]),
+    weight: Kernel::new("conv_weight_cpu", "conv/weight_cpu", &["WEIGHT"], &[1, 2, 3], 8, &[&[]]),
+    tiles: [(16, 64), (32, 32)],
+    parts: Parts { wanted: 32, smallest: 512 },
+    packed_at_once: Some(2),
+    few: false,
+    needs: Needs::SHARING,
+    preferred: |class, _, _| class.is_cpu(),
+};
+
+/// Every way there is. The first that suits a class, and can compute a convolution there, does.
+pub static VARIANTS: [Variant; 5] = [
+    PACKED,
+    // The same for smaller subgroups.
+    Variant {
+        name: "packed4",
+        image: Kernel::new("conv_cpu4", "conv/cpu", &["STORE_LANES", "LANES4"], &[1, 2, 3], 8, &[&[]]),
+        weight: Kernel::new(
+            "conv_weight_cpu4",
+            "conv/weight_cpu",
+            &["WEIGHT", "LANES4"],
+            &[1, 2, 3],
+            8,
+            &[&[]],
+        ),
+        tiles: [(16, 64), (32, 32)],
+        parts: Parts { wanted: 32, smallest: 512 },
+        packed_at_once: Some(1),
+        few: false,
+        needs: Needs { subgroup: 4, ..Needs::SHARING },
+        preferred: |class, _, _| class.is_cpu(),
+    },
+    // Tiles of 128 x 128 in workgroup memory.
+    Variant {
+        name: "tiled128",
+        image: Kernel::new("conv_tiled128", "tile/tile128", &["STORE_LANES"], &[1, 2, 3], 256, &[&[]]),
+        weight: Kernel::new("conv_weight_tiled128", "tile/tile128", &["WEIGHT"], &[1, 2, 3], 256, &[&[]]),
+        tiles: [(128, 128); 2],
+        parts: Parts { wanted: 1 << 8, smallest: 256 },
+        packed_at_once: None,
+        few: false,
+        needs: Needs::TILE128,
+        preferred: |class, case, workgroups| {
+            class == AdapterClass::Discrete && case.m.min(case.columns) >= 128 && workgroups >= FILLED
+        },
+    },
+    TILED64,
+    // Nothing shared.
+    Variant {
+        name: "direct",
+        image: Kernel::new("conv_direct", "conv/direct", &[], &[1, 2, 3], 64, &[&[]]),
+        weight: Kernel::new("conv_weight_direct", "conv/direct", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
+        tiles: [(1, 1); 2],
+        parts: Parts { wanted: 1 << 14, smallest: 64 },
+        packed_at_once: None,
+        few: true,
+        needs: Needs::NOTHING,
+        preferred: |_, _, _| true,
+    },
+];
+
+impl Variant {
+    /// The row of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        VARIANTS.iter().find(|row| row.name == name)
+    }
+
+    /// Whether an adapter can run it, whether its class prefers it or not.
+    pub fn runs_on(&self, limits: &Limits) -> bool {
+        self.needs.met_by(limits)
+    }
+
+    /// Whether it computes such a convolution, on an adapter that can run it.
+    pub fn computes(&self, case: &Case) -> bool {
+        self.few || !case.has_few_channels()
+    }
+
+    /// Every kernel that it runs, for images in 32 bits.
+    pub fn kernels(&self, pass: Pass) -> Vec<Kernel> {
+        let sources = [Source::Tensor, Source::Normed(Activation::None), Source::Joined];
+        match pass {
+            Pass::Image if self.packed_at_once.is_some() => {
+                sources.map(|source| self.image(false, source)).to_vec()
+            }
+            Pass::Image => {
+                [false, true].into_iter().flat_map(|b| sources.map(|source| self.image(b, source))).collect()
+            }
+            Pass::Weight => [false, true].map(|normed| self.weight(normed)).to_vec(),
+        }
+    }
+
+    /// The kernel of a convolution, or of the gradient of its image. Where weights are packed, the bias is packed with them.
+    pub(super) fn image(&self, biased: bool, source: Source) -> Kernel {
+        let kernel = with_bias(&self.image, biased && self.packed_at_once.is_none());
+        match source {
+            Source::Tensor => kernel,
+            Source::Normed(_) => normed(&kernel),
+            Source::Joined => of_two_sources(&kernel),
+        }
+    }
+
+    /// The kernel of a weight's gradient.
+    pub(super) fn weight(&self, through_norm: bool) -> Kernel {
+        if through_norm { normed(&self.weight) } else { self.weight.clone() }
+    }
+
+    pub(super) fn tiling(&self, pass: Pass) -> Tiling {
+        Tiling { tile: self.tiles[usize::from(pass == Pass::Weight)], parts: self.parts }
+    }
+}
+
+impl Tiling {
+    /// Tiles along rows and columns.
+    fn tiles(&self, case: &Case) -> [u64; 2] {
+        let (rows, columns) = self.tile;
+        [case.m.div_ceil(rows), case.columns.div_ceil(columns)]
+    }
+
+    /// Steps of a part of the sum, all of them but for weights: of equal length, the last one may be shorter.
+    pub(super) fn part(&self, case: &Case) -> u64 {
+        if case.pass == Pass::Image {
+            return case.steps;
+        }
+        let [rows, columns] = self.tiles(case);
+        let needed = case.steps.div_ceil(MAX_PART);
+        let wanted = self.parts.wanted.div_ceil(rows * columns * case.groups);
+        let parts = wanted.min(case.steps.div_ceil(self.parts.smallest)).min(MAX_PARTS).max(needed).max(1);
+        case.steps.div_ceil(parts)
+    }
+
+    /// How many parts there are.
+    pub(super) fn parts(&self, case: &Case) -> u64 {
+        case.steps.div_ceil(self.part(case).max(1)).max(1)
+    }
+
+    /// Workgroups, or with 1 × 1 tiles threads.
+    fn work(&self, case: &Case) -> u64 {
+        let [rows, columns] = self.tiles(case);
+        rows * columns * case.groups * self.parts(case)
+    }
+
+    /// The grid of a launch, and the words that follow its width: threads along x where each element has one, else tiles
+    /// along rows; tiles along columns.
+    pub(super) fn grid(&self, case: &Case, kernel: &Kernel, limits: &Limits) -> ([u32; 3], [u32; 2]) {
+        let [rows, columns] = self.tiles(case).map(|n| n as u32);
+        if self.tile != (1, 1) {
+            return (fold(self.work(case), limits.max_workgroups), [rows, columns]);
+        }
+        let grid = fold(self.work(case).div_ceil(u64::from(kernel.workgroup)), limits.max_workgroups);
+        (grid, [grid[0] * kernel.workgroup, columns])
+    }
+}
+
+/// The row that computes a convolution: the one that the limits name if it can, else the first that suits.
+pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
+    let steps = case.steps.min(if case.pass == Pass::Weight { MAX_PART } else { u64::MAX });
+    let can = |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(steps, limits);
+    let named = limits.product.and_then(Variant::named).filter(can);
+    let preferred = || {
+        VARIANTS
+            .iter()
+            .filter(can)
+            .find(|row| (row.preferred)(limits.class, case, row.tiling(case.pass).work(case)))
+    };
+    // The last row computes everything everywhere.
+    named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(m: u64, kc: u64, columns: u64) -> Case {
+        Case { pass: Pass::Image, groups: 1, m, kc, columns, steps: kc * 9 }
+    }
+
+    fn weight(m: u64, kc: u64, pixels: u64) -> Case {
+        Case { pass: Pass::Weight, groups: 1, m, kc, columns: kc * 9, steps: pixels }
+    }
+
+    fn chosen(preset: &str, case: &Case) -> &'static str {
+        choose(case, &Limits::named(preset).expect("a preset")).name
+    }
+
+    #[test]
+    fn each_adapter_class_has_its_preferred_rows() {
+        for large in [image(256, 256, 12_544), weight(256, 256, 12_544)] {
+            let of = |preset| chosen(preset, &large);
+            assert_eq!(
+                ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
+                ["packed", "packed4", "tiled64", "tiled128"]
+            );
+        }
+        let few = Case { groups: 64, ..image(4, 4, 12_544) };
+        assert!(Limits::NAMES.iter().all(|preset| chosen(preset, &few) == "direct"));
+        assert_eq!(
+            chosen("nvidia", &image(64, 256, 1 << 20)),
+            "tiled64",
+            "half of a tile of 128 would be empty"
+        );
+        assert_eq!(chosen("nvidia", &image(128, 8, 95 * 128)), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", &image(128, 8, 95 * 128 + 1)), "tiled128");
+    }
+
+    #[test]
+    fn parts_of_a_weight_gradient_count_as_tiles() {
+        // 2 x 9 tiles of 128: in one part too few, with 12 parts of 256 pixels or more enough.
+        assert_eq!(chosen("nvidia", &weight(256, 128, 256)), "tiled64");
+        assert_eq!(chosen("nvidia", &weight(256, 128, 12 * 256)), "tiled128");
+        assert_eq!(chosen("nvidia", &weight(256, 14, 1 << 20)), "tiled64", "126 columns");
+        for row in &VARIANTS {
+            for pixels in [1, 63, 4096, 100_000, 40_000_000] {
+                let case = weight(24, 3, pixels);
+                let tiling = row.tiling(Pass::Weight);
+                let (part, parts) = (tiling.part(&case), tiling.parts(&case));
+                assert!(
+                    part <= MAX_PART && part * parts >= pixels && part * (parts - 1) < pixels,
+                    "{}",
+                    row.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn named_variant_is_used_where_it_can_run() {
+        let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
+        for case in [image(3, 3, 5), weight(3, 3, 5)] {
+            for row in &VARIANTS {
+                assert_eq!(choose(&case, &limits(row.name)).name, row.name);
+            }
+            assert_eq!(choose(&case, &limits("cpu_any")).name, "packed", "no way to compute convolutions");
+            let small = Limits { max_workgroup_bytes: 8192, ..limits("tiled128") };
+            assert_eq!(choose(&case, &small).name, "packed");
+        }
+        assert_eq!(choose(&Case { groups: 2, ..image(3, 3, 5) }, &limits("tiled64")).name, "direct");
+    }
+
+    #[test]
+    fn weight_packing_matches_the_kernel_sources() {
+        for row in &VARIANTS {
+            for kernel in row.kernels(Pass::Image) {
+                let text = kernel.source();
+                let told = row.packed_at_once.map(|n| format!("const AT_ONCE = {n}u;"));
+                assert!(
+                    told.map_or(!text.contains("AT_ONCE"), |told| text.contains(&told)),
+                    "{}",
+                    kernel.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_the_last_row_computes_everything() {
+        let names: std::collections::BTreeSet<_> = VARIANTS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), VARIANTS.len());
+        let last = &VARIANTS[VARIANTS.len() - 1];
+        assert!(last.few && last.needs.subgroup + last.needs.workgroup_bytes == 0);
+        assert!((last.preferred)(AdapterClass::Cpu, &image(1, 1, 1), 1));
+    }
+}

@@ -1,0 +1,460 @@
+//! The text of a chain of element functions.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::dropout_words;
+use crate::dtype::DType;
+use crate::graph::{Arg, FusedElementwise, FusedOp, Op, Read, Unary};
+use crate::kernels::Kernel;
+use crate::kernels::norm::batch;
+use crate::shape::Shape;
+
+/// How a product or a convolution hands over its results: arguments of the function `store` in `shaders/common/store.wgsl`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stores {
+    /// Four neighbours at once.
+    Vec4,
+    /// Four, each with a place of its own.
+    Lanes,
+    /// One by one.
+    One,
+}
+
+impl Stores {
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        match () {
+            () if kernel.is("STORE_VEC4") => Self::Vec4,
+            () if kernel.is("STORE_LANES") => Self::Lanes,
+            () => Self::One,
+        }
+    }
+}
+
+/// Where four elements lie that are computed together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Quad `i` of `y`; a thread for each.
+    Alone,
+    /// In `c`, behind what made it, as that stores it; operands from the binding on that is free.
+    Behind { stores: Stores, slots: u32 },
+}
+
+impl Layout {
+    /// The binding of an operand.
+    pub(super) fn slot(self, operand: usize) -> u32 {
+        match self {
+            Self::Alone => operand as u32 + 2,
+            // Operand 0 is what was computed.
+            Self::Behind { slots, .. } => slots + operand as u32 - 1,
+        }
+    }
+
+    /// How it comes by its elements, if not by reading all of them.
+    fn stores(self) -> Option<Stores> {
+        match self {
+            Self::Alone => None,
+            Self::Behind { stores, .. } => Some(stores),
+        }
+    }
+
+    /// What four neighbours are in memory.
+    fn fours(self) -> &'static str {
+        if self == Self::Alone { "InMemory" } else { "vec4<f32>" }
+    }
+
+    /// Four neighbours, read.
+    fn four(self, memory: &str, at: &str) -> String {
+        let read = format!("{memory}[{at}]");
+        if self == Self::Alone { format!("from_memory({read})") } else { read }
+    }
+
+    fn params(self) -> &'static str {
+        if self == Self::Alone { "p" } else { "p.rest" }
+    }
+
+    fn result(self) -> &'static str {
+        if self == Self::Alone { "y" } else { "c" }
+    }
+}
+
+const LANES: [&str; 4] = ["x", "y", "z", "w"];
+
+/// An expression for four elements: a vector, or one number that they share.
+#[derive(Clone)]
+struct Four {
+    name: String,
+    shared: bool,
+}
+
+impl Four {
+    fn vector(&self) -> String {
+        if self.shared { format!("vec4({})", self.name) } else { self.name.clone() }
+    }
+}
+
+/// The text of one chain, and the words of its `Params` from `zero` on.
+pub(super) struct Writer {
+    layout: Layout,
+    bindings: String,
+    fields: String,
+    body: String,
+    pub(super) words: Vec<u32>,
+    imports: BTreeSet<&'static str>,
+    pub(super) defines: BTreeSet<&'static str>,
+    strips: Vec<Read>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        layout: Layout,
+        chain: &FusedElementwise,
+        operands: &[(Shape, DType)],
+        in_place: Option<usize>,
+    ) -> Self {
+        let mut writer = Self::empty(layout);
+        let shapes: Vec<Shape> = operands.iter().map(|(shape, _)| *shape).collect();
+        let reads = chain.reads(&shapes).expect("a chain is made of operands that it can read");
+        let mut loaded = Vec::new();
+        for (k, read) in reads.iter().enumerate() {
+            let over = in_place == Some(k);
+            loaded.push(writer.load(k, *read, operands[k].1, over));
+        }
+        let mut results: Vec<Four> = Vec::new();
+        for (j, link) in chain.links().iter().enumerate() {
+            let args: Vec<Four> = link
+                .args
+                .iter()
+                .map(|arg| match *arg {
+                    Arg::Operand(k) => loaded[k].clone(),
+                    Arg::Result(j) => results[j].clone(),
+                })
+                .collect();
+            let last = j + 1 == chain.links().len();
+            let result = writer.link(j, link, &args, last);
+            results.push(result);
+        }
+        let last = results.last().map(Four::vector).unwrap_or_default();
+        writer.line(&format!("let result = {last};"));
+        writer
+    }
+
+    /// A function behind an operation, or its gradient over its own result: both in one text, told apart by a word.
+    pub(super) fn both_ways(layout: Layout, f: Unary, back: bool) -> Self {
+        let mut writer = Self::empty(layout);
+        let product = writer.load(0, Read::Whole, DType::F32, false).vector();
+        let saved = writer.load(1, Read::Whole, DType::F32, true).vector();
+        let back = writer.field("back", "u32", u32::from(back));
+        let (constants, f) = (writer.unary(0, f), function(f));
+        writer.line(&format!("let there = unary_{f}({product}, {constants});"));
+        writer.line(&format!("let slope = slope_{f}({saved}, {constants});"));
+        writer.line(&format!("let result = select(there, {product} * slope, vec4({back} == 1u));"));
+        writer
+    }
+
+    fn empty(layout: Layout) -> Self {
+        Self {
+            layout,
+            bindings: String::new(),
+            fields: String::new(),
+            body: String::new(),
+            words: vec![0],
+            imports: BTreeSet::new(),
+            defines: BTreeSet::new(),
+            strips: Vec::new(),
+        }
+    }
+
+    /// A module of `shaders/` that the source calls.
+    pub(super) fn import(&mut self, module: &'static str) {
+        self.imports.insert(module);
+    }
+
+    /// A condition of the modules that it imports.
+    pub(super) fn define(&mut self, name: &'static str) {
+        self.defines.insert(name);
+    }
+
+    /// What widens elements of 16 bits.
+    fn import_half(&mut self, dtype: DType) {
+        self.import("common/half");
+        self.define(if dtype == DType::F16 { "F16" } else { "BF16" });
+    }
+
+    fn line(&mut self, text: &str) {
+        self.body.push_str("    ");
+        self.body.push_str(text);
+        self.body.push('\n');
+    }
+
+    /// A field of `Params`.
+    fn field(&mut self, name: &str, kind: &str, word: u32) -> String {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.fields, "    {name}: {kind},");
+        self.words.push(word);
+        format!("{}.{name}", self.layout.params())
+    }
+
+    fn bind(&mut self, operand: usize, name: &str, elements: &str) {
+        let slot = self.layout.slot(operand);
+        let _ = writeln!(
+            self.bindings,
+            "@group(0) @binding({slot}) var<storage, read_write> {name}: array<{elements}>;"
+        );
+    }
+
+    fn lanes(memory: &str, at: &str) -> String {
+        let lanes = LANES.map(|lane| format!("{memory}[{at}.{lane}]"));
+        format!("vec4({})", lanes.join(", "))
+    }
+
+    fn load(&mut self, k: usize, read: Read, dtype: DType, over: bool) -> Four {
+        let (name, memory) = (format!("v{k}"), format!("x{k}"));
+        let apart = self.layout.stores() == Some(Stores::Lanes);
+        let one = self.layout.stores() == Some(Stores::One);
+        let mut shared = false;
+        let value = match read {
+            // What was computed; no compiler joins it with what follows.
+            _ if k == 0 && self.layout != Layout::Alone => "kept(vec4(product))".to_owned(),
+            Read::Words => {
+                self.bind(k, "scalars", "u32");
+                return Four { name, shared };
+            }
+            Read::Whole if dtype.is_half() && (apart || one) => {
+                self.import_half(dtype);
+                self.bind(k, &memory, "u32");
+                let at = if one { "vec4(at)" } else { "at" };
+                let words = LANES.map(|lane| format!("{memory}[{at}.{lane} >> 1u]")).join(", ");
+                format!("one_of_two(vec4({words}), {at})")
+            }
+            Read::Whole if one => {
+                shared = true;
+                if over {
+                    format!("{}[at]", self.layout.result())
+                } else {
+                    self.bind(k, &memory, "f32");
+                    format!("{memory}[at]")
+                }
+            }
+            Read::Whole if over && apart => Self::lanes(self.layout.result(), "at"),
+            Read::Whole if over => self.layout.four(self.layout.result(), "i"),
+            Read::Whole if apart => {
+                self.bind(k, &memory, "f32");
+                Self::lanes(&memory, "at")
+            }
+            Read::Whole if dtype.is_half() => {
+                self.import_half(dtype);
+                self.bind(k, &memory, "vec2<u32>");
+                format!("bitcast<vec4<f32>>(widened({memory}[i]))")
+            }
+            Read::Whole => {
+                self.bind(k, &memory, self.layout.fours());
+                self.layout.four(&memory, "i")
+            }
+            Read::Strip { len: 1, .. } => {
+                self.bind(k, &memory, "f32");
+                shared = true;
+                format!("{memory}[0]")
+            }
+            Read::Strip { inner, len } => {
+                let in_fours = !apart && !one && inner == 1 && len.is_multiple_of(4);
+                shared = one || (!apart && inner.is_multiple_of(4));
+                self.bind(k, &memory, if in_fours { self.layout.fours() } else { "f32" });
+                let at = self.place(read, inner, len);
+                match (in_fours, shared) {
+                    (true, _) => self.layout.four(&memory, &at),
+                    (false, true) => format!("{memory}[{at}]"),
+                    (false, false) => Self::lanes(&memory, &at),
+                }
+            }
+        };
+        self.line(&format!("let {name} = {value};"));
+        Four { name, shared }
+    }
+
+    /// Where in a strip the four elements are; one place where they share it, or its quad.
+    fn place(&mut self, read: Read, inner: u64, len: u64) -> String {
+        let known = self.strips.iter().position(|other| *other == read);
+        let s = known.unwrap_or(self.strips.len());
+        let name = format!("at{s}");
+        if known.is_some() {
+            return name;
+        }
+        self.strips.push(read);
+        let apart = matches!(self.layout.stores(), Some(Stores::Lanes | Stores::One));
+        let (inner, len, places) = match (apart, inner) {
+            (true, _) => (inner, len, "at"),
+            (_, 1) if len.is_multiple_of(4) => (1, len / 4, "i"),
+            _ if inner.is_multiple_of(4) => (inner / 4, len, "i"),
+            _ => (inner, len, "(vec4(4u * i) + vec4(0u, 1u, 2u, 3u))"),
+        };
+        let inner = self.field(&format!("inner{s}"), "u32", inner as u32);
+        let len = self.field(&format!("len{s}"), "u32", len as u32);
+        self.line(&format!("let {name} = {places} / {inner} % {len};"));
+        name
+    }
+
+    /// Names the result of link `j`. Between two links it is kept from the compiler that a product meets a sum.
+    fn link(&mut self, j: usize, link: &FusedOp, args: &[Four], last: bool) -> Four {
+        let vector = |i: usize| args[i].vector();
+        let text = match &link.op {
+            Op::Unary(f) => {
+                let constants = self.unary(j, *f);
+                format!("unary_{}({}, {constants})", function(*f), vector(0))
+            }
+            Op::UnaryGrad(f) => {
+                let constants = self.unary(j, *f);
+                format!("{} * slope_{}({}, {constants})", vector(1), function(*f), vector(0))
+            }
+            Op::Binary(_) => {
+                self.import("elementwise/binary_functions");
+                format!("binary_{}({}, {})", link.op.name(), vector(0), vector(1))
+            }
+            Op::Dropout { p, key } => self.dropout(j, dropout_words(*p, *key), &vector(0)),
+            Op::BatchNorm(activation) => self.norm(batch::code(*activation), args),
+            // Nothing but how it is read.
+            _ => return args[0].clone(),
+        };
+        let name = format!("t{j}");
+        let kept = if last { text } else { format!("kept({text})") };
+        self.line(&format!("let {name} = {kept};"));
+        Four { name, shared: false }
+    }
+
+    /// The two constants of a function of one element; no words for those it has not.
+    fn unary(&mut self, j: usize, f: Unary) -> String {
+        self.import("elementwise/unary_functions");
+        let (_, [a, b]) = f.code();
+        match f {
+            Unary::Neg | Unary::Scale(_) | Unary::Offset(_) | Unary::LeakyRelu(_) => {
+                format!("{}, 0.0", self.field(&format!("a{j}"), "f32", a.to_bits()))
+            }
+            Unary::Clamp(..) => {
+                let a = self.field(&format!("a{j}"), "f32", a.to_bits());
+                format!("{a}, {}", self.field(&format!("b{j}"), "f32", b.to_bits()))
+            }
+            _ => "0.0, 0.0".to_owned(),
+        }
+    }
+
+    /// Four elements share a draw; those that do not lie in one quad draw each for themselves.
+    fn dropout(&mut self, j: usize, [key, threshold, scale]: [u32; 3], x: &str) -> String {
+        self.import("common/random");
+        self.define("DROPOUT");
+        let key = self.field(&format!("key{j}"), "u32", key);
+        let threshold = self.field(&format!("threshold{j}"), "u32", threshold);
+        let scale = self.field(&format!("scale{j}"), "f32", scale);
+        let rest = format!("{key}, {threshold}, {scale}");
+        let lane = |x: String, at: String| format!("dropout(vec4({x}), {at} / 4u, {rest})[{at} % 4u]");
+        match self.layout.stores() {
+            None | Some(Stores::Vec4) => format!("dropout({x}, i, {rest})"),
+            Some(Stores::Lanes) => {
+                let lanes = LANES.map(|name| lane(format!("{x}.{name}"), format!("at.{name}")));
+                format!("vec4({})", lanes.join(", "))
+            }
+            Some(Stores::One) => format!("vec4({})", lane(format!("{x}.x"), "at".to_owned())),
+        }
+    }
+
+    /// Terms are shared by elements of one channel, or each element has its own.
+    fn norm(&mut self, code: u32, args: &[Four]) -> String {
+        self.import("common/elem");
+        self.import("common/activation");
+        self.define("ELEM4");
+        let x = args[0].vector();
+        let [mean, deviation, gamma, beta] = [1, 2, 3, 4].map(|i| args[i].name.as_str());
+        format!("activated(norm({x}, Elem({mean}), Elem({deviation} * {gamma}), Elem({beta})), {code}u)")
+    }
+
+    pub(super) fn source(&self) -> String {
+        let Self { layout, fields, bindings, body, .. } = self;
+        let imports: String = self.imports.iter().map(|module| format!("#import {module}\n")).collect();
+        let p = layout.params();
+        let kept = format!(
+            "// A result as memory would hold it: compilers do not know that the word is 0, so that they join nothing on its two
+// sides, and each function rounds as it does by itself.
+fn kept(v: vec4<f32>) -> vec4<f32> {{
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) ^ vec4({p}.zero));
+}}
+"
+        );
+        let own = match layout.stores() {
+            None => format!(
+                "struct Params {{
+    threads_x: u32,
+    quads: u32,
+    zero: u32,
+{fields}}}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<InMemory>;
+{bindings}
+{kept}
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
+    let i = thread_number(id, p.threads_x);
+    if (i >= p.quads) {{
+        return;
+    }}
+{body}    y[i] = to_memory(result);
+}}
+"
+            ),
+            Some(Stores::Vec4) => format!(
+                "struct Rest {{
+    zero: u32,
+{fields}}}
+{bindings}
+{kept}
+fn store(i: u32, product: vec4<f32>) {{
+{body}    c[i] = result;
+}}
+"
+            ),
+            Some(Stores::One) => format!(
+                "struct Rest {{
+    zero: u32,
+{fields}}}
+{bindings}
+{kept}
+fn store(at: u32, product: f32) {{
+{body}    c[at] = result.x;
+}}
+"
+            ),
+            Some(Stores::Lanes) => format!(
+                "struct Rest {{
+    zero: u32,
+{fields}}}
+{bindings}
+{kept}
+fn store(places: vec4<u32>, live: vec4<bool>, product: vec4<f32>) {{
+    if (!live.x) {{
+        return;
+    }}
+    let at = select(vec4(places.x), places, live);
+{body}    c[at.x] = result.x;
+    if (live.y) {{
+        c[at.y] = result.y;
+    }}
+    if (live.z) {{
+        c[at.z] = result.z;
+    }}
+    if (live.w) {{
+        c[at.w] = result.w;
+    }}
+}}
+"
+            ),
+        };
+        imports + &own
+    }
+}
+
+/// The name of a function in `shaders/elementwise/unary_functions.wgsl`.
+fn function(f: Unary) -> &'static str {
+    match f {
+        // a x, a being -1.
+        Unary::Neg => "scale",
+        f => Op::Unary(f).name(),
+    }
+}

@@ -1,0 +1,217 @@
+//! Functions of single elements: in fours where the layout allows, with general strides elsewhere.
+
+pub(super) mod fused;
+mod fused_wgsl;
+pub(super) mod mask;
+
+use super::grid::{per_thread, quads};
+use super::kernel::Variants;
+use super::lower::flag;
+use super::{Kernel, Launch, Operand, Site, and_in_place};
+use crate::dtype::DType;
+use crate::graph::{Binary, Unary};
+use crate::shape::{MAX_RANK, Shape};
+
+/// Codes of [`Unary`].
+const UNARY_CODES: Variants = &[
+    &[("F", 0.0)],
+    &[("F", 1.0)],
+    &[("F", 2.0)],
+    &[("F", 3.0)],
+    &[("F", 4.0)],
+    &[("F", 5.0)],
+    &[("F", 6.0)],
+    &[("F", 7.0)],
+    &[("F", 8.0)],
+    &[("F", 9.0)],
+    &[("F", 10.0)],
+    &[("F", 11.0)],
+    &[("F", 12.0)],
+    &[("F", 13.0)],
+    &[("F", 14.0)],
+    &[("F", 15.0)],
+];
+/// Codes of [`Binary`].
+const BINARY_CODES: Variants = &[
+    &[("F", 0.0)],
+    &[("F", 1.0), ("SWAP", 1.0)],
+    &[("F", 2.0)],
+    &[("F", 3.0)],
+    &[("F", 4.0)],
+    &[("F", 5.0)],
+    &[("F", 6.0)],
+    &[("F", 7.0)],
+    &[("F", 8.0)],
+    &[("F", 9.0)],
+];
+
+static UNARY: Kernel =
+    Kernel::new("unary", "elementwise/unary", &["VEC4", "BY_CODE"], &[1, 2], 64, UNARY_CODES);
+static UNARY_GRAD: Kernel = Kernel::new(
+    "unary_grad",
+    "elementwise/unary",
+    &["VEC4", "BY_CODE", "GRADIENT"],
+    &[1, 2, 3],
+    64,
+    UNARY_CODES,
+);
+static BINARY: Kernel =
+    Kernel::new("binary", "elementwise/binary", &["VEC4", "BY_CODE"], &[1, 2, 3], 256, BINARY_CODES);
+static BINARY_STRIDED: Kernel = Kernel::new(
+    "binary_strided",
+    "elementwise/binary",
+    &["STRIDED", "BY_CODE"],
+    &[1, 2, 3],
+    64,
+    BINARY_CODES,
+);
+static DROPOUT: Kernel =
+    Kernel::new("dropout", "elementwise/dropout", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[]]);
+static CAST: Kernel =
+    Kernel::new("cast", "elementwise/cast", &[], &[1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0)]]);
+static PACK_F16: Kernel = Kernel::new("pack_f16", "elementwise/cast", &["PACK", "F16"], &[1, 2], 64, &[&[]]);
+static PACK_BF16: Kernel =
+    Kernel::new("pack_bf16", "elementwise/cast", &["PACK", "BF16"], &[1, 2], 64, &[&[]]);
+static UNPACK_F16: Kernel =
+    Kernel::new("unpack_f16", "elementwise/cast", &["UNPACK", "F16"], &[1, 2], 64, &[&[]]);
+static UNPACK_BF16: Kernel =
+    Kernel::new("unpack_bf16", "elementwise/cast", &["UNPACK", "BF16"], &[1, 2], 64, &[&[]]);
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let functions = [&UNARY, &UNARY_GRAD, &BINARY, &BINARY_STRIDED, &DROPOUT, &mask::GRAD].map(Kernel::clone);
+    let others = [&mask::MASK, &mask::MASK_WG, &CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16];
+    [and_in_place(&functions), others.map(Kernel::clone).to_vec()].concat()
+}
+
+fn in_vec4(site: &Site, kernel: &Kernel, memory: Vec<Operand>, params: &[u32]) -> Launch<Operand> {
+    let count = quads(site.output().numel());
+    let mut words = vec![count];
+    words.extend_from_slice(params);
+    per_thread(site, kernel, u64::from(count), memory, &words)
+}
+
+pub(super) fn unary(site: &Site, f: Unary) -> Launch<Operand> {
+    let (code, [a, b]) = f.code();
+    let mut launch = in_vec4(site, &site.variant(&UNARY), site.placed(0, &[]), &[a.to_bits(), b.to_bits()]);
+    launch.constants = vec![("F", f64::from(code))];
+    launch
+}
+
+pub(super) fn unary_grad(site: &Site, f: Unary) -> Launch<Operand> {
+    let (code, [a, b]) = f.code();
+    let memory = site.placed(1, &[Operand::Input(0)]);
+    let mut launch = in_vec4(site, &site.variant(&UNARY_GRAD), memory, &[a.to_bits(), b.to_bits()]);
+    launch.constants = vec![("F", f64::from(code))];
+    launch
+}
+
+/// Key, threshold and scale of `shaders/common/random.wgsl`.
+fn dropout_words(p: f64, key: u32) -> [u32; 3] {
+    // An element is dropped where its 32 random bits are below p · 2³².
+    let threshold = (p * 4_294_967_296.0) as u32;
+    let scale = (1.0 / (1.0 - p)) as f32;
+    [key, threshold, scale.to_bits()]
+}
+
+pub(super) fn dropout(site: &Site, p: f64, key: u32) -> Launch<Operand> {
+    let memory = site.placed(0, &[Operand::Input(1)]);
+    in_vec4(site, &site.variant(&DROPOUT), memory, &dropout_words(p, key))
+}
+
+pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
+    let memory = vec![Operand::Input(0), Operand::Output(0)];
+    let halves = match (site.inputs[0].1, to) {
+        (_, DType::F16) => Some(&PACK_F16),
+        (_, DType::BF16) => Some(&PACK_BF16),
+        (DType::F16, _) => Some(&UNPACK_F16),
+        (DType::BF16, _) => Some(&UNPACK_BF16),
+        _ => None,
+    };
+    if let Some(kernel) = halves {
+        let count = quads(site.output().numel());
+        let eights = count.div_ceil(2);
+        return per_thread(site, kernel, u64::from(eights), memory, &[eights, count]);
+    }
+    let mut launch = in_vec4(site, &CAST, memory, &[]);
+    launch.constants = vec![("TO_U32", f64::from(u8::from(to == DType::U32)))];
+    launch
+}
+
+/// The operand of the output's shape is `x`, which the result may lie over; the other is `b`, read in fours if it is
+/// as long, one number, or a row that repeats.
+pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
+    let output = site.output();
+    let shape = |i: usize| site.inputs[i].0;
+    let x = site.in_place.unwrap_or(if shape(0) == output { 0 } else { usize::from(shape(1) == output) });
+    let b = 1 - x;
+    let constants = vec![("F", f64::from(f.code())), ("SWAP", x as f64)];
+    let memory = site.placed(x, &[Operand::Input(b)]);
+    let fours = if shape(x) != output {
+        None
+    } else if shape(b).numel() == 1 {
+        Some((1, true))
+    } else {
+        repeats(shape(b), output).then(|| (quads(shape(b).numel()), false))
+    };
+    let mut launch = match fours {
+        Some((b_quads, scalar)) => {
+            let mut launch = in_vec4(site, &site.variant(&BINARY), memory, &[b_quads]);
+            launch.constants.push(("B_SCALAR", flag(scalar)));
+            launch.constants.push(("B_REPEATS", flag(b_quads != quads(output.numel()))));
+            launch
+        }
+        None => {
+            let mut params = vec![output.numel() as u32, 0, 0];
+            params.extend(six(&dims_of(output), 1));
+            params.extend(six(&shape(x).broadcast_strides(&output), 0));
+            params.extend(six(&shape(b).broadcast_strides(&output), 0));
+            per_thread(site, &site.variant(&BINARY_STRIDED), output.numel(), memory, &params)
+        }
+    };
+    launch.constants.extend(constants);
+    launch
+}
+
+/// Whether `b`, read in fours again and again, is `b` broadcast to `output`.
+fn repeats(b: Shape, output: Shape) -> bool {
+    if b.numel() == output.numel() {
+        return true;
+    }
+    let own: Vec<usize> = b.dims().iter().copied().skip_while(|&dim| dim == 1).collect();
+    b.numel().is_multiple_of(4) && output.dims().ends_with(&own)
+}
+
+pub(super) fn dims_of(shape: Shape) -> Vec<u64> {
+    shape.dims().iter().map(|&dim| dim as u64).collect()
+}
+
+/// The words of WGSL's `Six`: innermost last, missing dimensions in front, padded to eight words.
+pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
+    let mut words = [missing; 8];
+    words[6..].fill(0);
+    for (word, value) in words[MAX_RANK - values.len()..MAX_RANK].iter_mut().zip(values) {
+        *word = *value as u32;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_repeat_as_vec4_are_recognized() {
+        let cases: [(&[usize], &[usize], bool); 6] = [
+            (&[8], &[3, 8], true),
+            (&[1, 8], &[3, 8], true),
+            (&[6], &[3, 6], false),
+            (&[3, 1], &[3, 8], false),
+            (&[3, 8], &[3, 8], true),
+            (&[1, 4, 8], &[2, 4, 8], true),
+        ];
+        for (b, output, expected) in cases {
+            let (b, output) = (Shape::try_new(b).unwrap(), Shape::try_new(output).unwrap());
+            assert_eq!(repeats(b, output), expected, "{b} in {output}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Embedding. Its gradient sorts the ids (a stable radix sort), and sums the rows of each id in their order: without
+//! atomics, and in time proportional to the number of ids.
+
+pub(super) mod rotary;
+
+use super::grid::per_thread;
+use super::{Kernel, Launch, Lowered, Operand, Site, movement};
+use crate::dtype::DType;
+use crate::limits::AdapterClass;
+
+static EMBEDDING: Kernel = Kernel::new("embedding", "embedding/embedding", &[], &[1, 2, 3], 64, &[&[]]);
+static SUMS: Kernel = Kernel::new("embedding_sums", "embedding/embedding", &["SUMS"], &[1, 2, 3], 64, &[&[]]);
+static SORT_START: Kernel = Kernel::new("sort_start", "embedding/sort", &["START"], &[1, 2], 64, &[&[]]);
+static SORT_COUNT: Kernel = Kernel::new("sort_count", "embedding/sort", &["COUNT"], &[1, 2], 8, &[&[]]);
+static SORT_SCAN: Kernel = Kernel::new("sort_scan", "embedding/sort", &["SCAN"], &[1, 2], 8, &[&[]]);
+static SORT_BASES: Kernel = Kernel::new("sort_bases", "embedding/sort", &["BASES"], &[1, 2], 8, &[&[]]);
+static SORT_MOVE: Kernel = Kernel::new("sort_move", "embedding/sort", &["MOVE"], &[1, 2, 3, 4], 8, &[&[]]);
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let tables = [DType::F32, DType::F16, DType::BF16].map(of_table);
+    let by_width = tables.iter().flat_map(|kernel| [kernel.clone(), kernel.in_vec4()]);
+    let sums = [SUMS.clone(), SUMS.in_vec4()].map(added_to_result);
+    let sort = [&SORT_START, &SORT_COUNT, &SORT_SCAN, &SORT_BASES, &SORT_MOVE].map(Kernel::clone);
+    by_width.chain(sums).chain(sort).chain(rotary::kernels()).collect()
+}
+
+/// Sums are added to what the result holds already.
+fn added_to_result(kernel: Kernel) -> Kernel {
+    kernel.suffixed("in_place")
+}
+
+/// The kernel that reads a table of this element type.
+fn of_table(dtype: DType) -> Kernel {
+    match dtype {
+        DType::F16 => EMBEDDING.with("F16").suffixed("f16"),
+        DType::BF16 => EMBEDDING.with("BF16").suffixed("bf16"),
+        DType::F32 | DType::U32 => EMBEDDING.clone(),
+    }
+}
+
+/// Kernel, and columns as it reads them.
+fn by_width(kernel: &Kernel, columns: u64) -> (Kernel, u64) {
+    if columns.is_multiple_of(4) { (kernel.in_vec4(), columns / 4) } else { (kernel.clone(), columns) }
+}
+
+pub(super) fn embedding(site: &Site) -> Launch<Operand> {
+    let table = site.inputs[0].0;
+    let (kernel, columns) = by_width(&of_table(site.inputs[0].1), table.last() as u64);
+    let n = site.inputs[1].0.numel() * columns;
+    let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
+    per_thread(site, &kernel, n, memory, &[n as u32, columns as u32, table.dims()[0] as u32])
+}
+
+/// The most ids that one launch sums: one id may be all of them, and one thread sums them.
+const MAX_RUN: u64 = 32_768;
+
+pub(super) fn grad(site: &Site, rows: usize) -> Lowered {
+    let ids = site.inputs[0].0.numel();
+    let start = match (site.inputs.len(), site.in_place) {
+        (3, Some(_)) => None,
+        (3, None) => Some(movement::copy(site, 2)),
+        _ => Some(movement::fill(site, 0.0)),
+    };
+    let mut lowered = Lowered { launches: start.into_iter().collect(), workspace: Vec::new() };
+    let sorted = sort(site, rows, &mut lowered);
+    let (kernel, columns) = by_width(&SUMS, site.output().last() as u64);
+    let kernel = added_to_result(kernel);
+    for start in (0..ids).step_by(MAX_RUN as usize) {
+        let end = (start + MAX_RUN).min(ids);
+        let params = [columns, start, end].map(|n| n as u32);
+        let memory = vec![sorted, Operand::Input(1), Operand::Output(0)];
+        lowered.launches.push(per_thread(site, &kernel, (end - start) * columns, memory, &params));
+    }
+    lowered
+}
+
+/// Ids and their places, sorted by ids; equal ids in the order of their places.
+fn sort(site: &Site, rows: usize, lowered: &mut Lowered) -> Operand {
+    let ids = site.inputs[0].0.numel();
+    let bits = usize::BITS - (rows - 1).leading_zeros();
+    let passes = bits.div_ceil(8).max(1);
+    let digit_bits = bits.div_ceil(passes);
+    let digits = 1u64 << digit_bits;
+    // A block is one thread's work; the scan takes a turn for each of at most 16,384 blocks.
+    let block = match site.limits.class {
+        AdapterClass::Cpu => 256,
+        AdapterClass::Integrated | AdapterClass::Discrete => 64,
+    };
+    let block = ids.div_ceil(16_384).max(block);
+    let blocks = ids.div_ceil(block);
+    let [mut from, mut to, counts, totals, bases] = [0, 1, 2, 3, 4].map(Operand::Workspace);
+    lowered.workspace = vec![ids * 8, ids * 8, blocks * digits * 4, digits * 4, digits * 4];
+    let memory = vec![Operand::Input(0), from];
+    lowered.launches.push(per_thread(site, &SORT_START, ids, memory, &[ids as u32, rows as u32]));
+    for pass in 0..passes {
+        let params = [ids, blocks, block, digits, u64::from(pass * digit_bits)].map(|n| n as u32);
+        let mut launch = |kernel, threads, memory| {
+            lowered.launches.push(per_thread(site, kernel, threads, memory, &params));
+        };
+        launch(&SORT_COUNT, blocks, vec![from, counts]);
+        launch(&SORT_SCAN, digits, vec![counts, totals]);
+        launch(&SORT_BASES, digits, vec![totals, bases]);
+        launch(&SORT_MOVE, blocks, vec![from, counts, bases, to]);
+        (from, to) = (to, from);
+    }
+    from
+}

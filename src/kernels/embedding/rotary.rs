@@ -1,0 +1,45 @@
+//! Rotary position embedding: cosines and sines once for each position, then the rotation of every batch and head.
+
+use crate::kernels::grid::per_thread;
+use crate::kernels::{Kernel, Lowered, Operand, Site, and_in_place};
+
+static ROTARY: Kernel = Kernel::new("rotary", "embedding/rotary", &[], &[1, 2, 3], 64, &[&[]]);
+static ANGLES: Kernel = Kernel::new("rotary_angles", "embedding/rotary", &["ANGLES"], &[1], 64, &[&[]]);
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    [and_in_place(&[ROTARY.clone(), ROTARY.in_vec4()]), vec![ANGLES.clone()]].concat()
+}
+
+/// Positions that one thread computes angles for: the frequency is the same.
+const CHUNK: u64 = 64;
+
+/// Bits of a pair's number that the kernel of angles knows powers for.
+const POWERS: u64 = 16;
+
+pub(in crate::kernels) fn rotary(site: &Site, heads: usize, base: f32, back: bool) -> Lowered {
+    let [batch, positions, all_heads, columns] = *site.output().dims() else {
+        unreachable!("rotary embedding is inferred for four dimensions");
+    };
+    let half = columns as u64 / 2;
+    let jobs = half * (positions as u64).div_ceil(CHUNK);
+    let turn: f32 = if back { -1.0 } else { 1.0 };
+    let bits = u64::from(half.ilog2() + 1).min(POWERS);
+    let mut params = [jobs, half, positions as u64, CHUNK, bits].map(|n| n as u32).to_vec();
+    params.extend([turn.to_bits(), 0]);
+    for k in 0..POWERS {
+        // 2⁶⁴ times a number of at most 1; what does not fit saturates.
+        let power = f64::from(base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
+        let fraction = (power * 2f64.powi(64)) as u64;
+        params.extend([fraction as u32, (fraction >> 32) as u32]);
+    }
+    let table = Operand::Workspace(0);
+    let angles = per_thread(site, &ANGLES, jobs, vec![table], &params);
+    let done_heads = if site.in_place.is_some() { heads } else { all_heads };
+    let (kernel, half) =
+        if half.is_multiple_of(4) { (ROTARY.in_vec4(), half / 4) } else { (ROTARY.clone(), half) };
+    let jobs = (batch * positions * done_heads) as u64 * half;
+    let sizes = [heads, done_heads, all_heads, positions].map(|n| n as u32);
+    let params = [&[jobs as u32, half as u32], &sizes[..]].concat();
+    let turned = per_thread(site, &site.variant(&kernel), jobs, site.placed(0, &[table]), &params);
+    Lowered { launches: vec![angles, turned], workspace: vec![(positions * columns) as u64 * 4] }
+}

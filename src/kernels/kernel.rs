@@ -1,0 +1,184 @@
+//! A kernel as a value: which WGSL module, with which conditions and generated code.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::assemble::{GENERATED, assemble};
+use crate::limits::AdapterClass;
+use crate::random::mix;
+
+/// Sets of `override` constants.
+pub(crate) type Variants = &'static [&'static [(&'static str, f64)]];
+
+/// A compute shader with one entry point `main`. Its source is put together from `shaders/` when it is asked for, by
+/// [`Kernel::source`]; two kernels with the same module, conditions and generated code are the same kernel, in every process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Name in reports and labels.
+    pub name: Cow<'static, str>,
+    /// The file in `shaders/`, without its extension.
+    pub(super) module: &'static str,
+    /// The names for which `#if` holds.
+    pub(super) defines: Cow<'static, [&'static str]>,
+    /// The source of the module `generated`.
+    pub(super) generated: Option<Arc<str>>,
+    /// Binding numbers of the storage buffers, all `read_write`. Binding 0 is the `Params` uniform.
+    pub slots: Cow<'static, [u32]>,
+    /// Threads of one workgroup; where constants decide, the most of any variant.
+    pub workgroup: u32,
+    /// Every set of constants the lowering uses, as examples that the shader tests compile.
+    pub variants: Variants,
+}
+
+impl Kernel {
+    pub(crate) const fn new(
+        name: &'static str,
+        module: &'static str,
+        defines: &'static [&'static str],
+        slots: &'static [u32],
+        workgroup: u32,
+        variants: Variants,
+    ) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            module,
+            defines: Cow::Borrowed(defines),
+            generated: None,
+            slots: Cow::Borrowed(slots),
+            workgroup,
+            variants,
+        }
+    }
+
+    /// A kernel whose whole source is generated, with 64 threads in a workgroup. The source may have the directives of
+    /// `src/kernels/assemble.rs`.
+    pub fn generated(name: &str, defines: Vec<&'static str>, source: String, slots: Vec<u32>) -> Self {
+        let kernel = Self::new("", GENERATED, &[], &[], 64, &[&[]]);
+        Self { defines: defines.into(), slots: slots.into(), ..kernel }.named_by_content(name, source)
+    }
+
+    /// This product or convolution with `source` as its epilogue: the function `store` and what it needs.
+    pub(crate) fn with_epilogue(
+        &self,
+        name: &str,
+        defines: Vec<&'static str>,
+        source: String,
+        slots: Vec<u32>,
+    ) -> Self {
+        let kernel = defines.into_iter().fold(self.with("EPILOGUE"), |kernel, define| kernel.with(define));
+        Self { slots: slots.into(), ..kernel }.named_by_content(name, source)
+    }
+
+    fn named_by_content(self, name: &str, source: String) -> Self {
+        let kernel = Self { generated: Some(source.into()), ..self };
+        Self { name: format!("{name}.{:04x}", kernel.digest() & 0xffff).into(), ..kernel }
+    }
+
+    /// The same kernel with `#if define` true.
+    pub(crate) fn with(&self, define: &'static str) -> Self {
+        let mut kernel = self.clone();
+        if !kernel.is(define) {
+            kernel.defines.to_mut().push(define);
+        }
+        kernel
+    }
+
+    /// The same kernel under the name `NAME_suffix`.
+    pub(crate) fn suffixed(self, suffix: &str) -> Self {
+        Self { name: format!("{}_{suffix}", self.name).into(), ..self }
+    }
+
+    /// This kernel with four elements to a thread's step.
+    pub(crate) fn in_vec4(&self) -> Self {
+        self.with("VEC4").suffixed("vec4")
+    }
+
+    /// This kernel with a workgroup of `threads` for each job, instead of a thread.
+    pub(crate) fn in_workgroups(&self, threads: u32) -> Self {
+        Self { workgroup: threads, ..self.with("WORKGROUP").suffixed("wg") }
+    }
+
+    /// The same kernel with more storage buffers.
+    pub(crate) fn with_slots(mut self, slots: &[u32]) -> Self {
+        self.slots.to_mut().extend_from_slice(slots);
+        self
+    }
+
+    /// The same code in another module of the same bindings and conditions.
+    pub(crate) fn in_module(self, name: String, module: &'static str) -> Self {
+        Self { name: name.into(), module, ..self }
+    }
+
+    /// This kernel with its result over its first operand: one binding, because two writable bindings must not overlap.
+    pub(crate) fn in_place(&self) -> Self {
+        let mut kernel = self.with("IN_PLACE").suffixed("in_place");
+        kernel.slots.to_mut().retain(|slot| *slot != 1);
+        kernel
+    }
+
+    /// This kernel with words of 64 bits where it reads and writes memory in groups of four elements.
+    pub fn in_long_words(&self) -> Self {
+        if !self.is("VEC4") {
+            return self.clone();
+        }
+        let kernel = self.with("U64");
+        match self.name.strip_suffix("_in_place") {
+            Some(name) => Self { name: format!("{name}_u64_in_place").into(), ..kernel },
+            None => kernel.suffixed("u64"),
+        }
+    }
+
+    /// Whether `#if define` is true.
+    pub(crate) fn is(&self, define: &str) -> bool {
+        self.defines.contains(&define)
+    }
+
+    /// The complete WGSL source.
+    pub fn source(&self) -> String {
+        assemble(self.module, &self.defines, self.generated.as_deref())
+    }
+
+    /// The modules that the source is made of.
+    pub fn modules(&self) -> Vec<&'static str> {
+        super::assemble::modules_of(self.module, &self.defines, self.generated.as_deref())
+    }
+
+    /// The source for a class of adapters. On CPU adapters the uniforms are copied to private variables first: lavapipe reloads
+    /// them per lane after a branch, in a loop in each iteration. Kernels with barriers are skipped: the copy breaks the
+    /// uniformity analysis. naga does not require uniform control flow for subgroup operations.
+    pub fn source_for(&self, class: AdapterClass) -> String {
+        let source = self.source();
+        if class.is_cpu() && !source.contains("Barrier();") { with_params_copied(&source) } else { source }
+    }
+
+    /// What identifies the source, as text.
+    pub(crate) fn key(&self) -> String {
+        let mut defines = self.defines.to_vec();
+        defines.sort_unstable();
+        format!("{} {}\n{}", self.module, defines.join(" "), self.generated.as_deref().unwrap_or_default())
+    }
+
+    /// A number that differs between kernels whose source differs, the same in every process.
+    pub(crate) fn digest(&self) -> u64 {
+        let add = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(word);
+        let key = self.key();
+        key.as_bytes().chunks(8).fold(key.len() as u64, |digest, chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            add(digest, u64::from_le_bytes(word))
+        })
+    }
+}
+
+const PARAMS: &str = "var<uniform> p: Params;";
+
+fn with_params_copied(source: &str) -> String {
+    let in_main = |at: usize| source[at..].find(") {").map(|open| at + open + 3);
+    let Some(body) = source.find("fn main(").and_then(in_main) else { return source.to_owned() };
+    let (head, body) = source.split_at(body);
+    if !head.contains(PARAMS) {
+        return source.to_owned();
+    }
+    let head = head.replace(PARAMS, "var<uniform> params: Params;\nvar<private> p: Params;");
+    format!("{head}\n    p = params;{body}")
+}

@@ -1,0 +1,140 @@
+//! Matrix products: one dispatch, or on software adapters pieces of a long inner dimension and their sum.
+
+mod variants;
+
+use super::elementwise::fused;
+use super::grid::fold;
+use super::{Kernel, Launch, Lowered, Operand, Site, cooperative, reduce};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+pub use variants::{Case, Sizes, VARIANTS, Variant, choose};
+pub(super) use variants::{FILLED, reading};
+
+/// Element types of an operand.
+const OPERANDS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let types = OPERANDS.into_iter().flat_map(|a| OPERANDS.map(|b| [a, b]));
+    let of = |types| VARIANTS.iter().flat_map(Variant::kernels).map(move |kernel| reading(kernel, types));
+    let mut kernels: Vec<Kernel> = types.flat_map(of).collect();
+    // A kernel may be in several variants.
+    kernels.sort_by(|a, b| a.name.cmp(&b.name));
+    kernels.dedup();
+    kernels
+}
+
+/// The longest inner dimension of one dispatch on CPU adapters: lavapipe ends a thread's loops after 65,535 iterations, and the kernel
+/// for any strides takes two steps a turn. Others for these adapters take more, but one number is simpler to explain.
+const MAX_INNER: u64 = 130_000;
+
+/// Whether a result may be written over what is added to it: if no pieces of it are summed up first.
+pub(super) fn in_one_go(a: Shape, ta: bool) -> bool {
+    let (rows, columns) = rows_and_cols(a);
+    (if ta { rows } else { columns }) <= MAX_INNER
+}
+
+pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
+    let (a, b, c) = (site.inputs[0].0, site.inputs[1].0, site.output());
+    let (a_rows, a_cols) = rows_and_cols(a);
+    let (b_rows, b_cols) = rows_and_cols(b);
+    let (m, k) = if ta { (a_cols, a_rows) } else { (a_rows, a_cols) };
+    let n = if tb { b_rows } else { b_cols };
+    let sizes = Sizes { batch: c.numel() / (m * n), m, n, k };
+    let step = |all: u64, one: u64| if all > one { one } else { 0 };
+    let product = Product {
+        a_batch: step(a.numel(), m * k),
+        b_batch: step(b.numel(), k * n),
+        a_strides: if ta { (1, a_cols) } else { (a_cols, 1) },
+        b_strides: if tb { (1, b_cols) } else { (b_cols, 1) },
+        case: Case { sizes, ta, tb, apart: false },
+        types: [site.inputs[0].1, site.inputs[1].1],
+    };
+    if site.limits.class.is_cpu() && k > MAX_INNER {
+        let mut lowered = long(site, &product)?;
+        lowered.launches.extend(site.op.epilogue().map(|chain| fused::over_result(site, chain)));
+        return Ok(lowered);
+    }
+    Ok(fused::with_epilogue(site, product.launch(site, Operand::Output(0))).into())
+}
+
+/// A product as kernels see it; strides in elements.
+struct Product {
+    case: Case,
+    a_batch: u64,
+    b_batch: u64,
+    /// Along m and k.
+    a_strides: (u64, u64),
+    /// Along k and n.
+    b_strides: (u64, u64),
+    types: [DType; 2],
+}
+
+impl Product {
+    fn launch(&self, site: &Site, to: Operand) -> Launch<Operand> {
+        let Sizes { batch, m, n, k } = self.case.sizes;
+        let (kernel, tile, constants) = match cooperative::choose(&self.case, self.types, site.limits) {
+            Some(cooperative::Choice { kernel, tile, constants }) => (kernel, tile, constants),
+            None => {
+                let row = choose(&self.case, site.limits);
+                (reading(row.kernel(&self.case), self.types), row.tile, row.constants(&self.case))
+            }
+        };
+        let (tiles_m, tiles_n) = (m.div_ceil(tile.0), n.div_ceil(tile.1));
+        let grid = fold(tiles_m * tiles_n * batch, site.limits.max_workgroups);
+        let words = [
+            m,
+            n,
+            k,
+            batch,
+            tiles_m,
+            tiles_n,
+            u64::from(grid[0]),
+            self.a_batch,
+            self.b_batch,
+            m * n,
+            self.a_strides.0,
+            self.a_strides.1,
+            self.b_strides.0,
+            self.b_strides.1,
+        ];
+        Launch {
+            kernel,
+            constants,
+            memory: vec![Operand::Input(0), Operand::Input(1), to],
+            params: words.map(|word| word as u32).to_vec(),
+            grid,
+        }
+    }
+}
+
+/// A product with a long inner dimension: pieces of it as batches into scratch, then their sum. The pieces must be
+/// equal, so their number divides k.
+fn long(site: &Site, product: &Product) -> Result<Lowered> {
+    let Sizes { batch, m, n, k } = product.case.sizes;
+    let pieces = (k.div_ceil(MAX_INNER)..=4 * k.div_ceil(MAX_INNER)).find(|pieces| k.is_multiple_of(*pieces));
+    let (Some(pieces), 1) = (pieces, batch) else {
+        return Err(Error::Option(format!(
+            "matmul: the inner dimension {k} is too long for the software adapter `{}`, which takes {MAX_INNER}, or a \
+             small multiple of a number up to that without batches; pad it with zeros",
+            site.limits.name
+        )));
+    };
+    let piece = k / pieces;
+    let parts = Product {
+        case: Case { sizes: Sizes { batch: pieces, m, n, k: piece }, apart: true, ..product.case },
+        a_batch: piece * product.a_strides.1,
+        b_batch: piece * product.b_strides.0,
+        ..*product
+    };
+    let scratch = Operand::Workspace(0);
+    let mut lowered =
+        Lowered { launches: vec![parts.launch(site, scratch)], workspace: vec![pieces * m * n * 4] };
+    reduce::sum_of_parts(site, scratch, pieces, m * n, &mut lowered);
+    Ok(lowered)
+}
+
+fn rows_and_cols(shape: Shape) -> (u64, u64) {
+    let dims = shape.dims();
+    (dims[dims.len() - 2] as u64, dims[dims.len() - 1] as u64)
+}

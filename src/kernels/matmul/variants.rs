@@ -1,0 +1,359 @@
+//! The table of kernels for matrix products: what each needs of an adapter and of a product, and where it is preferred.
+
+use crate::dtype::DType;
+use crate::kernels::Kernel;
+use crate::kernels::kernel::Variants;
+use crate::kernels::lower::flag;
+use crate::kernels::needs::Needs;
+use crate::limits::{AdapterClass, Limits};
+
+/// Which operands are transposed.
+const TRANSPOSES: Variants = &[
+    &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 0.0)],
+    &[("TRANSPOSE_A", 0.0), ("TRANSPOSE_B", 1.0)],
+    &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 0.0)],
+    &[("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
+];
+
+static ANY: Kernel = Kernel::new(
+    "matmul_any",
+    "matmul/any",
+    &["STORE_LANES"],
+    &[1, 2, 3],
+    64,
+    &[&[("LANES_N", 8.0), ("LANES_M", 8.0)], &[("LANES_N", 4.0), ("LANES_M", 2.0)]],
+);
+static CPU_ANY: Kernel =
+    Kernel::new("matmul_cpu_any", "matmul/cpu_any", &["CPU", "STORE_LANES"], &[1, 2, 3], 8, &[&[]]);
+static TILED64: Kernel =
+    Kernel::new("matmul_tiled64", "tile/tile64", &["MATMUL", "STORE_LANES"], &[1, 2, 3], 64, TRANSPOSES);
+static TILED128: Kernel = Kernel::new(
+    "matmul_tiled128",
+    "tile/tile128",
+    &["MATMUL", "OPERANDS_VEC4", "STORE_VEC4"],
+    &[1, 2, 3],
+    256,
+    TRANSPOSES,
+);
+static CPU_NN: Kernel = Kernel::new(
+    "matmul_cpu_nn",
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+static CPU_NT: Kernel = Kernel::new(
+    "matmul_cpu_nt",
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "B_COLUMNS"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+static CPU_TN: Kernel = Kernel::new(
+    "matmul_cpu_tn",
+    "matmul/cpu_tn",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+static CPU8_NN: Kernel = Kernel::new(
+    "matmul_cpu8_nn",
+    "matmul/cpu8",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+static CPU8_NT: Kernel = Kernel::new(
+    "matmul_cpu8_nt",
+    "matmul/cpu8",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "B_COLUMNS"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+static CPU8_TN: Kernel = Kernel::new(
+    "matmul_cpu8_tn",
+    "matmul/cpu8",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "TN"],
+    &[1, 2, 3],
+    8,
+    &[&[]],
+);
+
+/// A kernel that reads operands of these element types.
+pub(in crate::kernels) fn reading(kernel: &Kernel, operands: [DType; 2]) -> Kernel {
+    let defines = [["A_F16", "A_BF16"], ["B_F16", "B_BF16"]];
+    let read = |kernel: Kernel, i: usize| match operands[i] {
+        DType::F16 => kernel.with(defines[i][0]),
+        DType::BF16 => kernel.with(defines[i][1]),
+        DType::F32 | DType::U32 => kernel,
+    };
+    let kernel = (0..2).fold(kernel.clone(), read);
+    match operands.map(DType::name) {
+        ["f32", "f32"] => kernel,
+        [a, b] if a == b => kernel.suffixed(a),
+        [a, b] => kernel.suffixed(&format!("{a}_{b}")),
+    }
+}
+
+/// Sizes of `C [batch, m, n] = op(A) op(B)`, k being the inner dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// How many products.
+    pub batch: u64,
+    /// Variants of `C`.
+    pub m: u64,
+    /// Columns of `C`.
+    pub n: u64,
+    /// The inner dimension.
+    pub k: u64,
+}
+
+/// A product to be computed: sizes, and how its operands lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its sizes.
+    pub sizes: Sizes,
+    /// Transpose `A`.
+    pub ta: bool,
+    /// Transpose `B`.
+    pub tb: bool,
+    /// Whether rows of operands lie further apart than they are long: parts of longer ones.
+    pub apart: bool,
+}
+
+impl Case {
+    /// Whether the rows of both operands, as they lie in memory, and of the result are multiples of four long.
+    fn in_vec4(&self) -> bool {
+        let Sizes { m, n, k, .. } = self.sizes;
+        let rows = [if self.ta { m } else { k }, if self.tb { k } else { n }, n];
+        rows.iter().all(|row| row.is_multiple_of(4))
+    }
+}
+
+/// One way to compute products. All ways read operands in 16 and 32 bits, and take what follows the product.
+pub struct Variant {
+    /// Its name, for [`Limits::product`] and for reports.
+    pub name: &'static str,
+    /// Kernels for `A B`, `A Bᵀ`, `Aᵀ B`, `Aᵀ Bᵀ`; `None` for those that it does not compute.
+    kernels: [Option<&'static Kernel>; 4],
+    /// Variants and columns of the result that one workgroup computes.
+    pub(super) tile: (u64, u64),
+    constants: &'static [(&'static str, f64)],
+    /// Whether its kernel is told what is transposed by constants.
+    transpose_by_constant: bool,
+    /// Whether it computes products alone whose rows in memory, and the result's, are multiples of four long.
+    needs_vec4: bool,
+    /// Whether it computes products alone whose rows in memory follow each other.
+    contiguous_only: bool,
+    needs: Needs,
+    /// Where it is preferred to the rows behind it.
+    preferred: fn(AdapterClass, &Sizes) -> bool,
+}
+
+/// Narrower results leave most lanes of the kernels idle that share what they read.
+const NARROW: u64 = 24;
+/// Results with few rows waste most of a tile of 32.
+const LOW: u64 = 8;
+/// Results that are smaller in one direction waste most of a tile of 64.
+const SMALL: u64 = 16;
+/// So many workgroups of 256 threads are work for all of a large card.
+pub(in crate::kernels) const FILLED: u64 = 96;
+
+const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
+    [Some(kernel); 4]
+}
+
+/// Every way there is. The first that suits a class, and can compute a product there, does.
+pub static VARIANTS: [Variant; 7] = [
+    // Lanes of a subgroup read 32 rows of A and hand them round.
+    Variant {
+        name: "cpu32",
+        kernels: [Some(&CPU_NN), Some(&CPU_NT), Some(&CPU_TN), None],
+        tile: (32, 32),
+        constants: &[],
+        transpose_by_constant: false,
+        needs_vec4: true,
+        contiguous_only: true,
+        needs: Needs::SHARING,
+        preferred: |class, sizes| class.is_cpu() && sizes.n >= NARROW && sizes.m > LOW,
+    },
+    // The same with 8 rows, for results with few rows and for smaller subgroups.
+    Variant {
+        name: "cpu8",
+        kernels: [Some(&CPU8_NN), Some(&CPU8_NT), Some(&CPU8_TN), None],
+        tile: (8, 32),
+        constants: &[],
+        transpose_by_constant: false,
+        needs_vec4: true,
+        contiguous_only: true,
+        needs: Needs { subgroup: 4, ..Needs::SHARING },
+        preferred: |class, sizes| class.is_cpu() && sizes.n >= NARROW,
+    },
+    // The same for any sizes and strides.
+    Variant {
+        name: "cpu_any",
+        kernels: all(&CPU_ANY),
+        tile: (32, 16),
+        constants: &[],
+        transpose_by_constant: false,
+        needs_vec4: false,
+        contiguous_only: false,
+        needs: Needs::SHARING,
+        preferred: |class, _| class.is_cpu(),
+    },
+    // Nothing shared, few threads.
+    Variant {
+        name: "any8",
+        kernels: all(&ANY),
+        tile: (8, 16),
+        constants: &[("LANES_N", 4.0), ("LANES_M", 2.0)],
+        transpose_by_constant: false,
+        needs_vec4: false,
+        contiguous_only: false,
+        needs: Needs::NOTHING,
+        preferred: |class, _| class.is_cpu(),
+    },
+    // Tiles of 128 x 128 in workgroup memory.
+    Variant {
+        name: "tiled128",
+        kernels: all(&TILED128),
+        tile: (128, 128),
+        constants: &[],
+        transpose_by_constant: true,
+        needs_vec4: true,
+        contiguous_only: true,
+        needs: Needs::TILE128,
+        preferred: |class, sizes| {
+            let tiles = sizes.m.div_ceil(128) * sizes.n.div_ceil(128) * sizes.batch;
+            class == AdapterClass::Discrete && sizes.m.min(sizes.n) >= 128 && tiles >= FILLED
+        },
+    },
+    // Tiles of 64 x 64 in workgroup memory.
+    Variant {
+        name: "tiled64",
+        kernels: all(&TILED64),
+        tile: (64, 64),
+        constants: &[],
+        transpose_by_constant: true,
+        needs_vec4: false,
+        contiguous_only: true,
+        needs: Needs::TILE64,
+        preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
+    },
+    // Nothing shared.
+    Variant {
+        name: "any32",
+        kernels: all(&ANY),
+        tile: (32, 32),
+        constants: &[("LANES_N", 8.0), ("LANES_M", 8.0)],
+        transpose_by_constant: false,
+        needs_vec4: false,
+        contiguous_only: false,
+        needs: Needs::NOTHING,
+        preferred: |_, _| true,
+    },
+];
+
+impl Variant {
+    /// The row of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        VARIANTS.iter().find(|row| row.name == name)
+    }
+
+    /// Whether an adapter can run it, whether its class prefers it or not.
+    pub fn runs_on(&self, limits: &Limits) -> bool {
+        self.needs.met_by(limits)
+    }
+
+    /// Whether it computes such a product, on an adapter that can run it.
+    pub fn computes(&self, case: &Case) -> bool {
+        let fours = !self.needs_vec4 || case.in_vec4();
+        let together = !self.contiguous_only || !case.apart;
+        self.of(case).is_some() && fours && together
+    }
+
+    /// Every kernel that it runs, for operands in 32 bits.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> {
+        self.kernels.into_iter().flatten()
+    }
+
+    fn of(&self, case: &Case) -> Option<&'static Kernel> {
+        self.kernels[usize::from(case.ta) * 2 + usize::from(case.tb)]
+    }
+
+    /// The kernel of a product that it computes.
+    pub(super) fn kernel(&self, case: &Case) -> &'static Kernel {
+        self.of(case).expect("a row is chosen for what it computes")
+    }
+
+    pub(super) fn constants(&self, case: &Case) -> Vec<(&'static str, f64)> {
+        let told = [("TRANSPOSE_A", flag(case.ta)), ("TRANSPOSE_B", flag(case.tb))];
+        let told = told.into_iter().filter(|_| self.transpose_by_constant);
+        self.constants.iter().copied().chain(told).collect()
+    }
+}
+
+/// The row that computes a product: the one that the limits name if it can, else the first that suits.
+pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
+    let can =
+        |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(case.sizes.k, limits);
+    let named = limits.product.and_then(Variant::named).filter(can);
+    let preferred = || VARIANTS.iter().filter(can).find(|row| (row.preferred)(limits.class, &case.sizes));
+    // The last row computes everything everywhere.
+    named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(preset: &str, [m, n, k]: [u64; 3], transposes: (bool, bool)) -> &'static str {
+        let sizes = Sizes { batch: 1, m, n, k };
+        let case = Case { sizes, ta: transposes.0, tb: transposes.1, apart: false };
+        choose(&case, &Limits::named(preset).expect("a preset")).name
+    }
+
+    #[test]
+    fn each_adapter_class_has_its_preferred_rows() {
+        let plain = (false, false);
+        let large = [2048, 2048, 512];
+        let of = |preset| chosen(preset, large, plain);
+        assert_eq!(
+            ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
+            ["cpu32", "cpu8", "tiled64", "tiled128"]
+        );
+        assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", [2048, 2048, 511], plain), "tiled64", "rows that are no fours");
+        assert_eq!(chosen("nvidia", [2048, 2048, 511], (true, false)), "tiled128", "K is free");
+        assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");
+        assert_eq!(chosen("lavapipe", [8, 2048, 512], plain), "cpu8");
+        assert_eq!(chosen("lavapipe", [2048, 2048, 512], (true, true)), "cpu_any");
+        assert_eq!(chosen("swiftshader", [2048, 2046, 512], plain), "any8");
+    }
+
+    #[test]
+    fn named_row_is_used_where_it_can_run() {
+        let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
+        let case =
+            |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };
+        assert_eq!(choose(&case(64), &limits("tiled128")).name, "tiled128");
+        assert_eq!(choose(&case(63), &limits("tiled128")).name, "cpu_any");
+        let small = Limits { max_workgroup_bytes: 8192, ..limits("tiled128") };
+        assert_eq!(choose(&case(64), &small).name, "cpu32");
+    }
+
+    #[test]
+    fn names_are_unique_and_the_last_row_computes_everything() {
+        let names: std::collections::BTreeSet<_> = VARIANTS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), VARIANTS.len());
+        let last = &VARIANTS[VARIANTS.len() - 1];
+        let case = Case { sizes: Sizes { batch: 1, m: 1, n: 1, k: 1 }, ta: true, tb: true, apart: true };
+        assert!(last.computes(&case) && last.needs.subgroup + last.needs.workgroup_bytes == 0);
+        assert!((last.preferred)(AdapterClass::Cpu, &case.sizes));
+    }
+}

@@ -1,0 +1,122 @@
+//! Moving elements: every movement is one strided copy, with zeros first where something is padded.
+
+use super::elementwise::{dims_of, six};
+use super::grid::{fold, per_thread, quads};
+use super::{Kernel, Launch, Lowered, Operand, Site};
+use crate::shape::Shape;
+
+static COPY: Kernel = Kernel::new("copy", "movement/copy", &["STRIDED"], &[1, 2], 64, &[&[]]);
+static FILL: Kernel = Kernel::new("fill", "movement/copy", &["FILL"], &[1], 64, &[&[]]);
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    vec![COPY.clone(), FILL.clone()]
+}
+
+/// A strided copy of `dims` elements; offsets and strides in elements.
+struct Move {
+    from: Operand,
+    from_offset: u64,
+    from_strides: Vec<u64>,
+    to_offset: u64,
+    to_strides: Vec<u64>,
+    dims: Shape,
+}
+
+fn moved(site: &Site, job: &Move) -> Launch<Operand> {
+    let n = job.dims.numel();
+    let mut params = vec![n as u32, job.from_offset as u32, job.to_offset as u32];
+    params.extend(six(&dims_of(job.dims), 1));
+    params.extend(six(&job.from_strides, 0));
+    params.extend(six(&job.to_strides, 0));
+    per_thread(site, &COPY, n, vec![job.from, Operand::Output(0)], &params)
+}
+
+fn whole(site: &Site, from: usize, from_strides: Vec<u64>, from_offset: u64) -> Launch<Operand> {
+    let dims = site.output();
+    let to_strides = dims.strides();
+    moved(
+        site,
+        &Move { from: Operand::Input(from), from_offset, from_strides, to_offset: 0, to_strides, dims },
+    )
+}
+
+/// The output as a copy of an input.
+pub(super) fn copy(site: &Site, input: usize) -> Launch<Operand> {
+    // Bits, not numbers: what comes in pairs is copied by the word.
+    let dtype = site.inputs[input].1;
+    let words = dtype.bytes(site.output().numel()) / 4;
+    let dims = if dtype.is_half() { Shape::from([words as usize]) } else { site.output() };
+    let (from_strides, to_strides) = (dims.strides(), dims.strides());
+    let from = Operand::Input(input);
+    moved(site, &Move { from, from_offset: 0, from_strides, to_offset: 0, to_strides, dims })
+}
+
+pub(super) fn permute(site: &Site, perm: &[usize]) -> Launch<Operand> {
+    let strides = site.inputs[0].0.strides();
+    whole(site, 0, perm.iter().map(|&axis| strides[axis]).collect(), 0)
+}
+
+pub(super) fn expand(site: &Site) -> Launch<Operand> {
+    whole(site, 0, site.inputs[0].0.broadcast_strides(&site.output()), 0)
+}
+
+pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
+    let (shape, dtype) = site.inputs[0];
+    let strides = shape.strides();
+    let offset = start as u64 * strides[axis];
+    if dtype.is_half() {
+        // Checked when traced: words that follow each other.
+        let dims = Shape::from([(site.output().numel() / 2) as usize]);
+        let [from_strides, to_strides] = [dims.strides(), dims.strides()];
+        let (from, from_offset) = (Operand::Input(0), offset / 2);
+        return moved(site, &Move { from, from_offset, from_strides, to_offset: 0, to_strides, dims });
+    }
+    whole(site, 0, strides, offset)
+}
+
+/// A part written into its place along `axis` of the output.
+fn into_place(site: &Site, input: usize, axis: usize, start: usize) -> Launch<Operand> {
+    let part = site.inputs[input].0;
+    let strides = site.output().strides();
+    let job = Move {
+        from: Operand::Input(input),
+        from_offset: 0,
+        from_strides: part.strides(),
+        to_offset: start as u64 * strides[axis],
+        to_strides: strides,
+        dims: part,
+    };
+    moved(site, &job)
+}
+
+pub(super) fn pad(site: &Site, axis: usize, before: usize) -> Lowered {
+    let mut launches = vec![fill(site, 0.0)];
+    if site.inputs[0].0.numel() > 0 {
+        launches.push(into_place(site, 0, axis, before));
+    }
+    Lowered { launches, workspace: Vec::new() }
+}
+
+pub(super) fn concat(site: &Site, axis: usize) -> Lowered {
+    let mut start = 0;
+    let mut launches = Vec::new();
+    for (i, (part, _)) in site.inputs.iter().enumerate() {
+        if part.numel() > 0 {
+            launches.push(into_place(site, i, axis, start));
+        }
+        start += part.dims()[axis];
+    }
+    Lowered { launches, workspace: Vec::new() }
+}
+
+pub(super) fn fill(site: &Site, value: f32) -> Launch<Operand> {
+    let count = quads(site.output().numel());
+    fill_words(u64::from(count), value.to_bits(), site.limits.max_workgroups).map(|()| Operand::Output(0))
+}
+
+/// Writes `word` to every word of `quads` groups of four.
+pub(crate) fn fill_words(quads: u64, word: u32, max_workgroups: u32) -> Launch<()> {
+    let grid = fold(quads.div_ceil(u64::from(FILL.workgroup)), max_workgroups);
+    let params = vec![grid[0] * FILL.workgroup, quads as u32, word];
+    Launch { kernel: FILL.clone(), constants: Vec::new(), memory: vec![()], params, grid }
+}

@@ -1,0 +1,169 @@
+//! Batch norm: statistics of channels, and the sums of its gradient.
+
+use crate::graph::Activation;
+use crate::kernels::conv::image;
+use crate::kernels::grid::{fold, per_thread};
+use crate::kernels::kernel::Variants;
+use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, and_in_place};
+use crate::limits::AdapterClass;
+
+/// What a batch norm applies to its result; see [`code`].
+pub(in crate::kernels) const ACTIVATIONS: Variants =
+    &[&[("ACTIVATION", 0.0)], &[("ACTIVATION", 1.0)], &[("ACTIVATION", 2.0)]];
+
+static STATS: Kernel = Kernel::new("batch_stats", "norm/batch_stats", &[], &[1, 2], 8, &[&[]]);
+static STATS_END: Kernel =
+    Kernel::new("batch_stats_end", "norm/batch_stats", &["END"], &[1, 2, 3, 4], 8, &[&[]]);
+static SUMS: Kernel =
+    Kernel::new("batch_norm_sums", "norm/batch_norm_sums", &[], &[1, 2, 3, 4, 5, 6, 7], 8, &[&[]]);
+static SUMS_END: Kernel = Kernel::new(
+    "batch_norm_sums_end",
+    "norm/batch_norm_sums",
+    &["END"],
+    &[1, 2, 3, 4, 5, 6, 7, 8],
+    8,
+    &[&[]],
+);
+static NORM: Kernel = Kernel::new("batch_norm", "norm/batch_norm", &[], &[1, 2, 3, 4, 5, 6], 64, ACTIVATIONS);
+static GRAD: Kernel =
+    Kernel::new("batch_norm_grad", "norm/batch_norm_grad", &[], &[1, 2, 3, 4], 64, ACTIVATIONS);
+static RUNNING_STATS: Kernel =
+    Kernel::new("running_stats", "norm/running_stats", &[], &[1, 2, 3, 4], 64, &[&[]]);
+
+/// Threads of a workgroup that shares a part of a channel.
+const GROUP: u32 = 128;
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let sums = [&STATS, &SUMS].into_iter().flat_map(|kernel| [kernel.clone(), kernel.in_workgroups(GROUP)]);
+    let others = [&STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
+    let elements = [NORM.clone(), NORM.in_vec4(), GRAD.clone(), GRAD.in_vec4()];
+    [sums.chain(others).collect(), and_in_place(&elements)].concat()
+}
+
+/// The number of `shaders/common/activation.wgsl`.
+pub(in crate::kernels) fn code(activation: Activation) -> u32 {
+    match activation {
+        Activation::None => 0,
+        Activation::Relu => 1,
+        Activation::Relu6 => 2,
+    }
+}
+
+/// Most elements that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
+const MAX_PART: u64 = 16_384;
+
+/// A channel's elements, cut into parts for the adapter.
+struct Channels {
+    channels: u64,
+    plane: u64,
+    count: u64,
+    parts: u64,
+    part_len: u64,
+}
+
+impl Channels {
+    fn of(site: &Site) -> Self {
+        let [n, c, h, w] = image(site.inputs[0].0).map(|dim| dim as u64);
+        let count = n * h * w;
+        let (jobs, smallest, longest) = match site.limits.class {
+            AdapterClass::Cpu => (64, 256, MAX_PART),
+            AdapterClass::Integrated | AdapterClass::Discrete => (1024, 2048, MAX_PART * 128),
+        };
+        let wanted = (jobs / c).min(count / smallest).max(count.div_ceil(longest)).max(1);
+        let part_len = count.div_ceil(wanted);
+        Self { channels: c, plane: h * w, count, parts: count.div_ceil(part_len), part_len }
+    }
+
+    fn launch(
+        &self,
+        site: &Site,
+        kernel: &Kernel,
+        jobs: u64,
+        memory: Vec<Operand>,
+        rest: [u32; 3],
+    ) -> Launch<Operand> {
+        let groups =
+            if kernel.workgroup == GROUP { jobs } else { jobs.div_ceil(u64::from(kernel.workgroup)) };
+        let grid = fold(groups, site.limits.max_workgroups);
+        let Self { channels, plane, count, parts, part_len } = *self;
+        let mut params = vec![grid[0]];
+        params.extend([channels, plane, count, parts, part_len].map(|n| n as u32));
+        params.extend(rest);
+        Launch { kernel: kernel.clone(), constants: Vec::new(), memory, params, grid }
+    }
+
+    /// Sums of parts by one kernel, put together by another.
+    fn sums(
+        &self,
+        site: &Site,
+        [kernel, end]: [&Kernel; 2],
+        first: &[Operand],
+        then: &[Operand],
+        rest: [u32; 3],
+    ) -> Vec<Launch<Operand>> {
+        let alone = site.limits.class == AdapterClass::Cpu;
+        let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
+        let sums = [first, &[Operand::Workspace(0)]].concat();
+        let ends = [&[Operand::Workspace(0)], then].concat();
+        vec![
+            self.launch(site, &kernel, self.channels * self.parts, sums, rest),
+            self.launch(site, end, self.channels, ends, rest),
+        ]
+    }
+
+    fn scratch(&self) -> u64 {
+        2 * self.parts * self.channels * 4
+    }
+}
+
+pub(in crate::kernels) fn stats(site: &Site, eps: f32) -> Lowered {
+    let channels = Channels::of(site);
+    let then = [0, 1, 2].map(Operand::Output);
+    let launches =
+        channels.sums(site, [&STATS, &STATS_END], &[Operand::Input(0)], &then, [eps.to_bits(), 0, 0]);
+    Lowered { launches, workspace: vec![channels.scratch()] }
+}
+
+/// One thread for each element, or for four where no four lie in two channels.
+fn elements(site: &Site, kernel: &Kernel, memory: Vec<Operand>, activation: Activation) -> Launch<Operand> {
+    let [_, c, h, w] = image(site.inputs[0].0).map(|dim| dim as u64);
+    let width = if h * w % 4 == 0 { 4 } else { 1 };
+    let kernel = if width == 4 { kernel.in_vec4() } else { kernel.clone() };
+    let total = site.inputs[0].0.numel() / width;
+    let params = [total as u32, (h * w / width) as u32, c as u32];
+    let mut launch = per_thread(site, &site.variant(&kernel), total, memory, &params);
+    launch.constants = vec![("ACTIVATION", f64::from(code(activation)))];
+    launch
+}
+
+pub(in crate::kernels) fn norm(site: &Site, activation: Activation) -> Launch<Operand> {
+    let memory = site.placed(0, &[1, 2, 3, 4].map(Operand::Input));
+    elements(site, &NORM, memory, activation)
+}
+
+pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bool) -> Lowered {
+    let channels = Channels::of(site);
+    let first = [0, 5, 1, 2, 3, 4].map(Operand::Input);
+    let both = Operand::Workspace(1);
+    let then = [
+        Operand::Input(1),
+        Operand::Input(2),
+        Operand::Input(3),
+        Operand::Input(4),
+        Operand::Output(1),
+        Operand::Output(2),
+        both,
+    ];
+    let mut launches =
+        channels.sums(site, [&SUMS, &SUMS_END], &first, &then, [0, code(activation), u32::from(training)]);
+    let memory = site.placed(5, &[Operand::Input(0), both]);
+    launches.push(elements(site, &GRAD, memory, activation));
+    Lowered { launches, workspace: vec![channels.scratch(), channels.channels * 32] }
+}
+
+pub(in crate::kernels) fn running_stats(site: &Site, momentum: f32, unbias: f32) -> Launch<Operand> {
+    let channels = site.inputs[0].0.numel();
+    let params = [channels as u32, momentum.to_bits(), unbias.to_bits()];
+    let memory = [0, 1, 2, 3].map(Operand::Input).to_vec();
+    per_thread(site, &RUNNING_STATS, channels, memory, &params)
+}

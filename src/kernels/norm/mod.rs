@@ -1,0 +1,131 @@
+//! Layer norm and RMS norm of rows.
+
+pub(super) mod batch;
+
+use super::grid::{fold, per_thread};
+use super::softmax::check_length;
+use super::{Kernel, Launch, Lowered, Operand, Site, and_in_place};
+use crate::error::Result;
+use crate::graph::RowNorm;
+use crate::limits::AdapterClass;
+
+static LAYER_NORM: Kernel =
+    Kernel::new("layer_norm", "norm/row_norm", &["TOTAL", "LAYER"], &[1, 2, 3, 4, 5], 8, &[&[]]);
+static RMS_NORM: Kernel = Kernel::new("rms_norm", "norm/row_norm", &["TOTAL"], &[1, 2, 3, 4], 8, &[&[]]);
+static LAYER_NORM_GRAD: Kernel =
+    Kernel::new("layer_norm_grad", "norm/row_norm_grad", &["TOTAL", "LAYER"], &[1, 2, 3, 4, 5], 8, &[&[]]);
+static RMS_NORM_GRAD: Kernel =
+    Kernel::new("rms_norm_grad", "norm/row_norm_grad", &["TOTAL"], &[1, 2, 3, 4, 5], 8, &[&[]]);
+static LAYER_NORM_SUMS: Kernel =
+    Kernel::new("layer_norm_sums", "norm/row_norm_sums", &["LAYER"], &[1, 2, 3, 4], 64, &[&[]]);
+static RMS_NORM_SUMS: Kernel =
+    Kernel::new("rms_norm_sums", "norm/row_norm_sums", &[], &[1, 2, 3, 4], 64, &[&[]]);
+static LAYER_NORM_SUMS_END: Kernel =
+    Kernel::new("layer_norm_sums_end", "norm/row_norm_sums", &["LAYER", "END"], &[1, 2, 3], 8, &[&[]]);
+static RMS_NORM_SUMS_END: Kernel =
+    Kernel::new("rms_norm_sums_end", "norm/row_norm_sums", &["END"], &[1, 2], 8, &[&[]]);
+
+/// Threads of a workgroup that shares a row.
+const GROUP: u32 = 128;
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let rows = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4(), kernel.in_workgroups(GROUP)];
+    let forward: Vec<Kernel> = [&LAYER_NORM, &RMS_NORM].into_iter().flat_map(rows).collect();
+    let grad: Vec<Kernel> = [&LAYER_NORM_GRAD, &RMS_NORM_GRAD].into_iter().flat_map(rows).collect();
+    let sums = [&LAYER_NORM_SUMS, &RMS_NORM_SUMS, &LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END];
+    let sums = sums.into_iter().flat_map(|kernel| [kernel.clone(), kernel.in_vec4()]).collect();
+    [forward, and_in_place(&grad), sums, batch::kernels()].concat()
+}
+
+/// Rows of a launch, with columns in elements and in what the kernel reads at once.
+struct Rows {
+    rows: u64,
+    columns: u64,
+    width: u64,
+}
+
+impl Rows {
+    fn of(site: &Site) -> Self {
+        let columns = site.inputs[0].0.last() as u64;
+        let width = if columns.is_multiple_of(4) { 4 } else { 1 };
+        Self { rows: site.inputs[0].0.numel() / columns, columns, width }
+    }
+
+    fn share(&self) -> u32 {
+        ((1.0 / self.columns as f64) as f32).to_bits()
+    }
+
+    /// A thread for each row or, for GPUs and rows that take one thread too many iterations, a workgroup.
+    fn launch(
+        &self,
+        site: &Site,
+        kernel: &Kernel,
+        memory: Vec<Operand>,
+        rest: &[u32],
+    ) -> Result<Launch<Operand>> {
+        check_length(site, self.columns, MAX_ELEMENTS * u64::from(GROUP))?;
+        let alone = site.limits.class == AdapterClass::Cpu && self.columns / self.width <= MAX_ELEMENTS;
+        let (kernel, groups, columns) = match (alone, self.width) {
+            (false, _) => (kernel.in_workgroups(GROUP), self.rows, self.columns),
+            (true, 4) => {
+                (kernel.in_vec4(), self.rows.div_ceil(u64::from(kernel.workgroup)), self.columns / 4)
+            }
+            (true, _) => (kernel.clone(), self.rows.div_ceil(u64::from(kernel.workgroup)), self.columns),
+        };
+        let grid = fold(groups, site.limits.max_workgroups);
+        let mut params = vec![grid[0], self.rows as u32, columns as u32];
+        params.extend(rest);
+        Ok(Launch { kernel: site.variant(&kernel), constants: Vec::new(), memory, params, grid })
+    }
+
+    fn by_width(&self, kernel: &Kernel) -> (Kernel, u64) {
+        if self.width == 4 { (kernel.in_vec4(), self.columns / 4) } else { (kernel.clone(), self.columns) }
+    }
+}
+
+/// Elements of a row for each thread: its three loops over them, in blocks, stay below `MAX_LOOP_ITERATIONS`.
+const MAX_ELEMENTS: u64 = 20_000;
+
+pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Result<Launch<Operand>> {
+    let rows = Rows::of(site);
+    let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0), Operand::Output(1)];
+    let kernel = match kind {
+        RowNorm::Layer => &LAYER_NORM,
+        RowNorm::Rms => &RMS_NORM,
+    };
+    memory.extend((2..site.inputs.len()).map(Operand::Input));
+    rows.launch(site, kernel, memory, &[eps.to_bits(), rows.share()])
+}
+
+/// The most rows that one thread sums over.
+const MAX_PART: u64 = 16_384;
+
+/// Sums of columns first: the gradient of `x` may then lie over `dy`.
+pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
+    let rows = Rows::of(site);
+    let [x, statistics, gamma, dy] = [0, 1, 2, 3].map(Operand::Input);
+    let (sums, end) = match kind {
+        RowNorm::Layer => (&LAYER_NORM_SUMS, &LAYER_NORM_SUMS_END),
+        RowNorm::Rms => (&RMS_NORM_SUMS, &RMS_NORM_SUMS_END),
+    };
+    let (kernel, columns) = rows.by_width(sums);
+    let (threads, smallest) = match site.limits.class {
+        AdapterClass::Cpu => (1024, 64),
+        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 16),
+    };
+    let parts = (threads / columns).min(rows.rows / smallest).max(rows.rows.div_ceil(MAX_PART)).max(1);
+    let part_len = rows.rows.div_ceil(parts);
+    let parts = rows.rows.div_ceil(part_len);
+    let params = [rows.rows, columns, parts, part_len].map(|n| n as u32);
+    let scratch = Operand::Workspace(0);
+    let sums = per_thread(site, &kernel, parts * columns, vec![x, dy, scratch, statistics], &params);
+    let memory = std::iter::once(scratch).chain((1..site.outputs.len()).map(Operand::Output)).collect();
+    let end = per_thread(site, &rows.by_width(end).0, columns, memory, &[columns as u32, parts as u32]);
+    let kernel = match kind {
+        RowNorm::Layer => &LAYER_NORM_GRAD,
+        RowNorm::Rms => &RMS_NORM_GRAD,
+    };
+    let memory = site.placed(3, &[x, statistics, gamma]);
+    let dx = rows.launch(site, kernel, memory, &[rows.share()])?;
+    Ok(Lowered { launches: vec![sums, end, dx], workspace: vec![parts * 2 * rows.columns * 4] })
+}

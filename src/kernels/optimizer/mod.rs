@@ -1,0 +1,149 @@
+//! Optimizer updates: one dispatch for each parameter, or for a segment of small ones, over elements in fours or in blocks.
+
+pub(super) mod loss_scale;
+
+use super::grid::{per_thread, quads};
+use super::kernel::Variants;
+use super::lower::flag;
+use super::{Kernel, Launch, Operand, Site};
+use crate::dtype::DType;
+use crate::graph::{Stored, Update};
+use crate::limits::AdapterClass;
+
+/// An update, for weights in 32 bits, and the constants of the same for weights in 16 bits.
+struct UpdateKernel {
+    kernel: Kernel,
+    half_variants: Variants,
+}
+
+macro_rules! update {
+    ($id:ident, $name:literal, $module:literal, [$($define:literal),*], $slots:expr, $workgroup:literal, $([$($constant:expr),*])*) => {
+        static $id: UpdateKernel = UpdateKernel {
+            kernel: Kernel::new($name, $module, &["VEC4", $($define),*], $slots, $workgroup, &[$(&[$($constant),*]),*]),
+            half_variants: &[$(&[$($constant,)* ("STOCHASTIC", 0.0)], &[$($constant,)* ("STOCHASTIC", 1.0)]),*],
+        };
+    };
+}
+
+update!(SGD, "sgd", "optimizer/sgd", [], &[1, 2, 3], 64, []);
+update!(
+    MOMENTUM,
+    "momentum",
+    "optimizer/sgd",
+    ["MOMENTUM"],
+    &[1, 2, 3, 4],
+    64,
+    [("NESTEROV", 0.0)][("NESTEROV", 1.0)]
+);
+update!(ADAM, "adam", "optimizer/adam", [], &[1, 2, 3, 4, 5], 256, [("DECOUPLED", 0.0)][("DECOUPLED", 1.0)]);
+update!(LION, "lion", "optimizer/lion", [], &[1, 2, 3, 4], 64, []);
+update!(ADAFACTOR, "adafactor", "optimizer/adafactor", [], &[1, 2, 3, 4, 5], 64, []);
+update!(ADAM8, "adam8", "optimizer/adam8", [], &[1, 2, 3, 4, 5, 6], 8, [("TAIL", 1.0)][("TAIL", 4.0)]);
+update!(
+    ADAM8_WG,
+    "adam8_wg",
+    "optimizer/adam8",
+    ["WORKGROUP"],
+    &[1, 2, 3, 4, 5, 6],
+    64,
+    [("TAIL", 1.0)][("TAIL", 4.0)]
+);
+static MOVING_AVERAGE: Kernel =
+    Kernel::new("moving_average", "optimizer/moving_average", &["VEC4"], &[1, 2, 3, 4], 64, &[&[]]);
+
+impl UpdateKernel {
+    /// The kernel for weights of this element type.
+    fn of(&self, weights: DType) -> Kernel {
+        let half = |define, suffix| Kernel {
+            variants: self.half_variants,
+            ..self.kernel.with(define).suffixed(suffix)
+        };
+        match weights {
+            DType::F16 => half("F16", "f16"),
+            DType::BF16 => half("BF16", "bf16"),
+            DType::F32 | DType::U32 => self.kernel.clone(),
+        }
+    }
+}
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    let updates = [&SGD, &MOMENTUM, &ADAM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
+    let of = |update: &UpdateKernel| [DType::F32, DType::F16, DType::BF16].map(|weights| update.of(weights));
+    let updates = updates.into_iter().flat_map(of);
+    updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
+}
+
+pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Operand> {
+    let count = quads(site.inputs[0].0.numel());
+    let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
+    let (kernel, constants, settings) = match *update {
+        Update::Sgd { weight_decay } => (&SGD, vec![], vec![weight_decay, 0.0]),
+        Update::Momentum { momentum, weight_decay, nesterov } => {
+            (&MOMENTUM, vec![("NESTEROV", flag(nesterov))], vec![weight_decay, momentum])
+        }
+        Update::Adam { beta1, beta2, eps, weight_decay, decoupled } => {
+            (&ADAM, vec![("DECOUPLED", flag(decoupled))], vec![beta1, beta2, eps, weight_decay])
+        }
+        Update::Lion { beta1, beta2, weight_decay } => (&LION, vec![], vec![beta1, beta2, weight_decay]),
+        Update::Adafactor { eps, clip, weight_decay } => {
+            let n = site.inputs[0].0.numel() as f32;
+            (&ADAFACTOR, vec![], vec![n, eps, clip, weight_decay])
+        }
+        Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
+            return adam8(site, memory, &[beta1, beta2, eps, weight_decay], stored);
+        }
+    };
+    let threads = match update {
+        // A workgroup owns four times as many as it has threads.
+        Update::Adam { .. } => count.div_ceil(4 * kernel.kernel.workgroup) * kernel.kernel.workgroup,
+        _ => count,
+    };
+    launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, stored)
+}
+
+/// The kernel for how the weight is held, over so many fours by so many threads.
+fn launch(
+    site: &Site,
+    kernel: &UpdateKernel,
+    (quads, threads): (u32, u64),
+    memory: Vec<Operand>,
+    settings: &[f32],
+    mut constants: Vec<(&'static str, f64)>,
+    stored: Stored,
+) -> Launch<Operand> {
+    let weights = site.inputs[0].1;
+    let key = match stored {
+        Stored::Stochastic(key) if weights.is_half() => key,
+        _ => 0,
+    };
+    if weights.is_half() {
+        constants.push(("STOCHASTIC", flag(stored != Stored::Nearest)));
+    }
+    let mut params = vec![quads];
+    params.extend(settings.iter().map(|setting| setting.to_bits()));
+    params.push(key);
+    let mut launch = per_thread(site, &kernel.of(weights), threads, memory, &params);
+    launch.constants = constants;
+    launch
+}
+
+/// Fours in a block of 256 elements.
+const BLOCK_QUADS: u32 = 64;
+
+fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) -> Launch<Operand> {
+    let n = site.inputs[0].0.numel();
+    let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
+    let (kernel, threads) = match site.limits.class {
+        AdapterClass::Cpu => (&ADAM8, blocks),
+        AdapterClass::Integrated | AdapterClass::Discrete => (&ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
+    };
+    let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
+    launch(site, kernel, (quads(n), threads), memory, settings, constants, stored)
+}
+
+pub(super) fn moving_average(site: &Site, scale: f32) -> Launch<Operand> {
+    let count = quads(site.output().numel());
+    let mut memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
+    memory.push(Operand::Output(0));
+    per_thread(site, &MOVING_AVERAGE, u64::from(count), memory, &[count, scale.to_bits()])
+}

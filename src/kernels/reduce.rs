@@ -1,0 +1,184 @@
+//! Reductions over any axes, in passes: a long one is cut into parts, and the parts are reduced again.
+
+use super::elementwise::six;
+use super::grid::per_thread;
+use super::{Kernel, Lowered, Operand, Site};
+use crate::graph::Reduction;
+use crate::limits::AdapterClass;
+use crate::shape::Shape;
+
+static REDUCE: Kernel = Kernel::new(
+    "reduce",
+    "reduce/reduce",
+    &["STRIDED"],
+    &[1, 2],
+    32,
+    &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]],
+);
+
+pub(super) fn kernels() -> Vec<Kernel> {
+    vec![REDUCE.clone()]
+}
+
+/// A dimension: its length and its stride, in elements.
+type Dim = (u64, u64);
+
+/// Kept and reduced dimensions, outermost first, neighbours of a kind joined.
+#[derive(Clone, Debug, PartialEq)]
+struct Nest {
+    keep: Vec<Dim>,
+    reduce: Vec<Dim>,
+}
+
+fn count(dims: &[Dim]) -> u64 {
+    dims.iter().map(|(len, _)| len).product()
+}
+
+impl Nest {
+    fn new(shape: Shape, axes: u8) -> Self {
+        let mut nest = Self { keep: Vec::new(), reduce: Vec::new() };
+        let mut last = None;
+        for (axis, (&len, stride)) in shape.dims().iter().zip(shape.strides()).enumerate() {
+            if len == 1 {
+                continue;
+            }
+            let reduced = axes >> axis & 1 == 1;
+            let list = if reduced { &mut nest.reduce } else { &mut nest.keep };
+            match list.last_mut() {
+                Some(outer) if last == Some(reduced) => *outer = (outer.0 * len as u64, stride),
+                _ => list.push((len as u64, stride)),
+            }
+            last = Some(reduced);
+        }
+        nest
+    }
+}
+
+/// The most elements that one thread reduces: far below the 65,535 iterations at which lavapipe ends loops.
+const MAX_LEN: u64 = 16_384;
+
+/// Enough parts to fill the adapter, but none so small that the second pass costs as much.
+fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
+    let (threads, smallest) = match class {
+        AdapterClass::Cpu => (64, 256),
+        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 32),
+    };
+    let wanted = (threads / outputs.max(1)).min(reduced / smallest);
+    wanted.max(reduced.div_ceil(MAX_LEN)).max(1)
+}
+
+pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
+    let (input, output) = (site.inputs[0].0, site.output());
+    let divide_by = match kind {
+        Reduction::Mean => input.numel() / output.numel(),
+        Reduction::Sum | Reduction::Max | Reduction::SumSquares => 1,
+    };
+    let mut passes = Passes { site, kind, divide_by, lowered: Lowered::default() };
+    passes.run(Nest::new(input, axes), Operand::Input(0));
+    passes.lowered
+}
+
+/// Sums `parts` tensors of `len` elements that lie one behind the other into the output.
+pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, lowered: &mut Lowered) {
+    let mut passes = Passes { site, kind: Reduction::Sum, divide_by: 1, lowered: std::mem::take(lowered) };
+    passes.run(Nest { keep: vec![(len, 1)], reduce: vec![(parts, len)] }, from);
+    *lowered = passes.lowered;
+}
+
+struct Passes<'a> {
+    site: &'a Site<'a>,
+    kind: Reduction,
+    divide_by: u64,
+    lowered: Lowered,
+}
+
+impl Passes<'_> {
+    fn run(&mut self, mut nest: Nest, from: Operand) {
+        let outputs = count(&nest.keep);
+        let innermost = nest.reduce.last().map_or(1, |(len, _)| *len);
+        if nest.reduce.len() > 2 || (nest.reduce.len() == 2 && innermost > MAX_LEN) {
+            // The kernel knows two reduced dimensions: reduce the innermost first and keep the others for now.
+            let inner = nest.reduce.pop().into_iter().collect();
+            let others = count(&nest.reduce);
+            let keep = [nest.keep, nest.reduce].concat();
+            let to = self.scratch(outputs * others);
+            self.reduce_all(&Nest { keep, reduce: inner }, from, to, false);
+            self.kind = self.kind_of_sums();
+            self.run(Nest { keep: vec![(outputs, others)], reduce: vec![(others, 1)] }, to);
+        } else {
+            self.reduce_all(&nest, from, Operand::Output(0), true);
+        }
+    }
+
+    /// Reduces a nest of at most two reduced dimensions, in as many passes as its length needs.
+    fn reduce_all(&mut self, nest: &Nest, from: Operand, to: Operand, divide: bool) {
+        let (outputs, reduced) = (count(&nest.keep), count(&nest.reduce));
+        let (outer, inner) = match nest.reduce[..] {
+            [] => ((1, 0), (1, 0)),
+            [inner] => ((1, 0), inner),
+            [outer, inner] => (outer, inner),
+            _ => unreachable!("`run` leaves at most two reduced dimensions"),
+        };
+        let cut = if outer.0 == 1 { inner.0 } else { outer.0 };
+        let part_len = cut.div_ceil(parts(outputs, reduced, self.site.limits.class).min(cut));
+        let parts = cut.div_ceil(part_len);
+        let target = if parts == 1 { to } else { self.scratch(outputs * parts) };
+        let scale = if parts == 1 && divide { 1.0 / self.divide_by as f64 } else { 1.0 };
+        let lens: Vec<u64> = nest.keep.iter().map(|(len, _)| *len).collect();
+        let strides: Vec<u64> = nest.keep.iter().map(|(_, stride)| *stride).collect();
+        let mut params = vec![outputs as u32, parts as u32, part_len as u32];
+        params.extend(six(&lens, 1));
+        params.extend(six(&strides, 0));
+        params.extend([outer.0, outer.1, inner.0, inner.1].map(|word| word as u32));
+        params.push((scale as f32).to_bits());
+        let mut launch = per_thread(self.site, &REDUCE, outputs * parts, vec![from, target], &params);
+        launch.constants = vec![("MODE", mode(self.kind))];
+        self.lowered.launches.push(launch);
+        if parts > 1 {
+            self.kind = self.kind_of_sums();
+            let again = Nest { keep: vec![(outputs, 1)], reduce: vec![(parts, outputs)] };
+            self.reduce_all(&again, target, to, divide);
+        }
+    }
+
+    /// Squares are taken once; after that they are summed.
+    fn kind_of_sums(&self) -> Reduction {
+        if self.kind == Reduction::SumSquares { Reduction::Sum } else { self.kind }
+    }
+
+    fn scratch(&mut self, elements: u64) -> Operand {
+        self.lowered.workspace.push(elements * 4);
+        Operand::Workspace(self.lowered.workspace.len() - 1)
+    }
+}
+
+fn mode(kind: Reduction) -> f64 {
+    match kind {
+        Reduction::Sum | Reduction::Mean => 0.0,
+        Reduction::Max => 1.0,
+        Reduction::SumSquares => 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_dimensions_of_one_kind_are_merged() {
+        let nest = |axes| Nest::new(Shape::from([2, 3, 4, 5]), axes);
+        assert_eq!(nest(0b1100), Nest { keep: vec![(6, 20)], reduce: vec![(20, 1)] });
+        assert_eq!(nest(0b0011), Nest { keep: vec![(20, 1)], reduce: vec![(6, 20)] });
+        assert_eq!(nest(0b1101), Nest { keep: vec![(3, 20)], reduce: vec![(2, 60), (20, 1)] });
+        assert_eq!(nest(0b1111), Nest { keep: vec![], reduce: vec![(120, 1)] });
+    }
+
+    #[test]
+    fn no_thread_reduces_more_than_the_limit() {
+        for class in [AdapterClass::Cpu, AdapterClass::Integrated, AdapterClass::Discrete] {
+            for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
+                assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);
+            }
+        }
+    }
+}
