@@ -65,12 +65,14 @@ pub mod prelude {
     pub use crate::device::{Device, DeviceOptions, Select};
     pub use crate::dtype::{DType, Precision};
     #[cfg(all(feature = "gpu", feature = "safetensors"))]
-    pub use crate::exec::{LoadOptions, Rename};
+    pub use crate::exec::{LoadOptions, Rename, SaveOptions};
     #[cfg(feature = "gpu")]
     pub use crate::exec::{ProgramId, Session};
     pub use crate::graph::{IGNORE, Init, Param, Params, Tensor, Trace};
     pub use crate::limits::Limits;
-    pub use crate::nn::{Dropout, Linear, Module};
+    pub use crate::nn::{
+        BatchNorm2d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Module, RmsNorm, Sequential,
+    };
     pub use crate::optim::{Adam, AdamW, Clip, Optimizer, Schedule, Sgd};
     pub use crate::report::Estimate;
     #[cfg(feature = "gpu")]

@@ -107,9 +107,9 @@ pub struct Limits {
     /// them.
     pub cooperative_convolutions: bool,
     /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
-    /// [`products::ROWS`](crate::kernels::matmul::ROWS),
+    /// [`matmul::VARIANTS`](crate::kernels::matmul::VARIANTS),
     /// [`cooperative::BLOCKS`](crate::kernels::cooperative::BLOCKS) or, for convolutions,
-    /// [`conv::ROWS`](crate::kernels::conv::ROWS), where equal names in two tables mean the same tiles. For
+    /// [`conv::VARIANTS`](crate::kernels::conv::VARIANTS), where equal names in two tables mean the same tiles. For
     /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
     pub product: Option<&'static str>,
 }

@@ -14,7 +14,7 @@ use support::Arguments;
 use training::{Evaluated, Training};
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::data::{Characters, Windows};
-use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::exec::{Debug, ProgramId, SaveOptions, Session};
 use wgrad::graph::{Params, Trace};
 use wgrad::models::{Gpt, GptConfig, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
@@ -165,7 +165,9 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
         println!("{}\n", writer.write(session, &description)?.trim_matches('\n'));
         match arguments.text("--save") {
-            Some(file) => session.save_with_notes(file, true, &description.notes()),
+            Some(file) => {
+                session.save_with(file, &SaveOptions { optimizer_state: true, notes: description.notes() })
+            }
             None => Ok(()),
         }
     });

@@ -40,4 +40,4 @@ pub use session::{Debug, ProgramId, Session};
 pub use statistics::RunStats;
 pub use tune::{Tuning, tune};
 #[cfg(feature = "safetensors")]
-pub use weights::{Converted, Ignored, LoadOptions, LoadReport, Rename, read_notes};
+pub use weights::{Converted, Ignored, LoadOptions, LoadReport, Rename, SaveOptions, read_notes};

@@ -12,6 +12,7 @@ mod infer_rows;
 mod losses;
 mod movement;
 mod op;
+mod operators;
 mod params;
 mod reductions;
 mod rows;

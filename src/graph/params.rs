@@ -1,10 +1,8 @@
 //! The parameters of a model: names, shapes and initial values. No device memory is involved.
 
-use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::Location;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::TraceError;
 use crate::random;
@@ -95,7 +93,7 @@ impl Param {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Params {
-    registry: Rc<RefCell<Registry>>,
+    registry: Arc<Mutex<Registry>>,
     path: String,
 }
 
@@ -113,12 +111,12 @@ impl Params {
     pub fn new(seed: u64) -> Self {
         let identity = Arc::new(());
         let registry = Registry { identity, seed, list: Vec::new(), errors: Vec::new() };
-        Self { registry: Rc::new(RefCell::new(registry)), path: String::new() }
+        Self { registry: Arc::new(Mutex::new(registry)), path: String::new() }
     }
 
     /// Returns a handle to the same registry, one level down the path.
     pub fn scope(&self, name: impl std::fmt::Display) -> Self {
-        Self { registry: self.registry.clone(), path: self.join(&name.to_string()) }
+        Self { registry: Arc::clone(&self.registry), path: self.join(&name.to_string()) }
     }
 
     /// Returns the path of this handle, such as `block3.mlp`.
@@ -142,7 +140,8 @@ impl Params {
     #[track_caller]
     fn register(&self, name: &str, shape: Shape, init: Init, trained: bool) -> Param {
         let name = self.join(name);
-        let mut registry = self.registry.borrow_mut();
+        let mut guard = self.lock();
+        let registry = &mut *guard;
         let at = Location::caller();
         let mut complain = |message: String| {
             registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
@@ -168,25 +167,29 @@ impl Params {
 
     /// Returns every parameter, in the order of registration.
     pub fn list(&self) -> Vec<Param> {
-        self.registry.borrow().list.clone()
+        self.lock().list.clone()
     }
 
     /// Returns the number of elements of all trained parameters.
     pub fn count(&self) -> u64 {
-        self.registry.borrow().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
+        self.lock().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
     }
 
     /// Returns the seed given to [`Params::new`].
     pub fn seed(&self) -> u64 {
-        self.registry.borrow().seed
+        self.lock().seed
     }
 
     pub(super) fn identity(&self) -> Arc<()> {
-        Arc::clone(&self.registry.borrow().identity)
+        Arc::clone(&self.lock().identity)
     }
 
     pub(super) fn errors(&self) -> Vec<TraceError> {
-        self.registry.borrow().errors.clone()
+        self.lock().errors.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn join(&self, name: &str) -> String {

@@ -42,9 +42,9 @@ pub struct Model {
 
 enum Network {
     /// Takes `f32` of this shape: `[length]`, or `[channels, rows, columns]`.
-    Numbers(Vec<usize>, Box<dyn Module>),
+    Numbers(Vec<usize>, Box<dyn Module + Send + Sync>),
     /// Takes sequences of token ids.
-    Tokens(Box<dyn Sequence>),
+    Tokens(Box<dyn Sequence + Send + Sync>),
 }
 
 /// Options of a model.
@@ -136,7 +136,7 @@ impl Model {
                 return takes("images", "so it has no sequence length");
             }
             let ([h, w], classes) = (image.unwrap_or([h, w]), classes.unwrap_or(paper));
-            let network: Box<dyn Module> = match name {
+            let network: Box<dyn Module + Send + Sync> = match name {
                 "cnn" => Box::new(small::Cnn::new(&params, [c, h, w], classes)),
                 "lenet" => Box::new(small::LeNet::new(&params, [c, h, w], classes)),
                 "resnet18" => Box::new(ResNet::resnet18(&params, c, classes)),

@@ -27,7 +27,7 @@ pub(super) struct Named {
     pub vocabulary: usize,
     /// Labels of a sequence.
     pub labels: usize,
-    pub network: Box<dyn Sequence>,
+    pub network: Box<dyn Sequence + Send + Sync>,
 }
 
 /// Builds a network by name, for sequences of `seq` tokens, or of as many as in its paper; `None` for an

@@ -6,6 +6,7 @@ mod embedding;
 mod linear;
 mod norm;
 mod row_norm;
+mod sequential;
 
 pub use conv::{Conv2d, ConvTranspose2d};
 pub use dropout::Dropout;
@@ -13,6 +14,7 @@ pub use embedding::Embedding;
 pub use linear::Linear;
 pub use norm::{BatchNorm2d, GroupNorm};
 pub use row_norm::{LayerNorm, RmsNorm};
+pub use sequential::Sequential;
 
 use crate::graph::Tensor;
 
@@ -22,11 +24,37 @@ pub trait Module {
     fn forward(&self, x: &Tensor) -> Tensor;
 }
 
+/// A function of a tensor is a layer without parameters.
+impl<F: Fn(&Tensor) -> Tensor> Module for F {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self(x)
+    }
+}
+
 impl Tensor {
     /// Applies a layer: `x.apply(&fc1).relu().apply(&fc2)`.
     #[track_caller]
     #[must_use]
     pub fn apply(&self, layer: &impl Module) -> Tensor {
         layer.forward(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Forward, Plan, TrainStep};
+    use crate::graph::{Param, Params};
+    use crate::models::Model;
+
+    /// Models are built and planned on any thread.
+    #[test]
+    fn models_and_plans_move_between_threads() {
+        fn moves<T: Send + Sync>() {}
+        moves::<(Params, Param, Model)>();
+        moves::<(Linear, Conv2d, ConvTranspose2d, BatchNorm2d, GroupNorm, LayerNorm, RmsNorm)>();
+        moves::<(Embedding, Dropout, Sequential)>();
+        moves::<(TrainStep, Forward, Plan)>();
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::{Callback, Epoch};
 use crate::error::{Error, Result};
+use crate::exec::SaveOptions;
 use crate::exec::Session;
 
 /// Saves parameters and optimizer state to one file after every `every` epochs. The file stays when a run
@@ -19,7 +20,7 @@ pub struct Checkpoint {
 impl Callback for Checkpoint {
     fn on_epoch(&mut self, epoch: &Epoch, session: &mut Session) -> Result<()> {
         if (epoch.epoch + 1).is_multiple_of(self.every.max(1)) {
-            session.save(&self.path, true)?;
+            session.save_with(&self.path, &SaveOptions::training_state())?;
         }
         Ok(())
     }
@@ -28,7 +29,7 @@ impl Callback for Checkpoint {
         if !error.is_out_of_memory() && !matches!(error, Error::OverBudget { .. }) {
             return;
         }
-        match session.save(&self.path, true) {
+        match session.save_with(&self.path, &SaveOptions::training_state()) {
             Ok(()) => log::warn!("parameters and optimizer state are in {}", self.path.display()),
             Err(failed) => log::error!("parameters and optimizer state cannot be saved: {failed}"),
         }

@@ -4,6 +4,7 @@
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::{Device, DeviceOptions, Select};
+use wgrad::exec::SaveOptions;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
@@ -430,7 +431,7 @@ fn non_finite_loss_stops_the_run() {
         assert!(session.loss().is_ok());
         let file = Scratch::new("finite");
         #[cfg(feature = "safetensors")]
-        session.save(&file.0, true).expect("it can be saved");
+        session.save_with(&file.0, &SaveOptions::training_state()).expect("it can be saved");
         let saved = std::fs::read(&file.0).unwrap_or_default();
         session.feed("x", &[1.0f32, f32::INFINITY, 3.0, 4.0]).expect("valid");
         let error = failed(session.step().and_then(|()| session.loss()));
@@ -490,7 +491,7 @@ mod weights {
             let file = Scratch::new("resume");
             let mut whole = session(device);
             train(&mut whole, 0..3);
-            whole.save(&file.0, true).expect("it can be saved");
+            whole.save_with(&file.0, &SaveOptions::training_state()).expect("it can be saved");
             let wanted = train(&mut whole, 3..6);
             let mut resumed = session(device);
             resumed.load(&file.0).expect("it fits");
@@ -498,7 +499,7 @@ mod weights {
             assert_eq!(train(&mut resumed, 3..6), wanted);
             assert_eq!(everything(&mut resumed), everything(&mut whole));
             // Without the state Adam restarts: the comparison above would detect state that is not loaded.
-            whole.save(&file.0, false).expect("it can be saved");
+            whole.save(&file.0).expect("it can be saved");
             let mut fresh = session(device);
             fresh.load(&file.0).expect("it fits");
             assert_eq!(fresh.steps(), 0);
@@ -535,7 +536,7 @@ mod weights {
             says(&failed(session.load(&file.0)), &["damaged"]);
             std::fs::write(&file.0, []).expect("written");
             says(&failed(session.load(&file.0)), &["damaged"]);
-            session.save(&file.0, false).expect("it can be saved");
+            session.save(&file.0).expect("it can be saved");
             let bytes = std::fs::read(&file.0).expect("there");
             std::fs::write(&file.0, &bytes[..bytes.len() - 5]).expect("written");
             says(&failed(session.load(&file.0)), &["damaged"]);
@@ -550,7 +551,7 @@ mod weights {
         on_each(devices(), |device| {
             let mut session = session(device);
             let nowhere = std::env::temp_dir().join("wgrad-no-such-folder").join("weights.safetensors");
-            let error = failed(session.save(&nowhere, true));
+            let error = failed(session.save_with(&nowhere, &SaveOptions::training_state()));
             says(&error, &["wgrad-no-such-folder"]);
             assert!(matches!(error, Error::Weights { .. }));
         });
@@ -563,7 +564,7 @@ mod weights {
             let file = Scratch::new("forward");
             let mut trained = session(device);
             train(&mut trained, 0..2);
-            trained.save(&file.0, true).expect("it can be saved");
+            trained.save_with(&file.0, &SaveOptions::training_state()).expect("it can be saved");
             let (model, _) = digits();
             let plan = model.forward(4).expect("valid").plan(device.limits()).expect("planned");
             let mut forward = Session::new(device, &plan).expect("it opens");
@@ -583,7 +584,7 @@ mod weights {
                 Session::with_plans(device, &[&forward, &train], Debug::default()).expect("it opens");
             session.parameter("fc1.weight.exp_avg").expect("optimizer state");
             let file = Scratch::new("order");
-            session.save(&file.0, true).expect("it can be saved");
+            session.save_with(&file.0, &SaveOptions::training_state()).expect("it can be saved");
             let mut alone = Session::new(device, &train).expect("it opens");
             alone.load(&file.0).expect("all of the state is there");
         });

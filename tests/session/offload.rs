@@ -4,6 +4,7 @@
 use crate::support::close::assert_same_bits;
 use crate::support::{devices, noise, on_each, own_devices, some_labels};
 use wgrad::compile::{self, Forward, Offload, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::exec::SaveOptions;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{LossScale, Params};
 use wgrad::limits::Limits;
@@ -157,8 +158,8 @@ fn offloaded_state_is_read_written_saved_and_loaded() {
         let (mut near, mut far) = (open(&off), open(&away));
         train(&mut near, 0..2);
         train(&mut far, 0..2);
-        near.save(path("near"), true).expect("saved");
-        far.save(path("far"), true).expect("saved");
+        near.save_with(path("near"), &SaveOptions::training_state()).expect("saved");
+        far.save_with(path("far"), &SaveOptions::training_state()).expect("saved");
         let [a, b] = ["near", "far"].map(|what| std::fs::read(path(what)).expect("there"));
         assert!(a == b, "the files differ");
         let losses = train(&mut near, 2..4);
@@ -271,7 +272,7 @@ fn failed_submit_in_the_middle_of_a_step_is_reported() {
         assert!(error.to_string().contains("a step ahead of others"), "{error}");
         // The session is intact; only its contents are inconsistent.
         let path = std::env::temp_dir().join(format!("wgrad-torn-{}.safetensors", std::process::id()));
-        calm.save(&path, true).expect("saved");
+        calm.save_with(&path, &SaveOptions::training_state()).expect("saved");
         session.load(&path).expect("it fits");
         std::fs::remove_file(&path).expect("there");
         assert_eq!(train(&mut calm, 2..4), train(&mut session, 2..4));

@@ -151,14 +151,14 @@ fn saved_file_has_the_names_shapes_and_values_of_the_loaded_one() {
     on_each(devices(), |device| {
         let mut session = logits(device, &CONFIG, device.limits());
         session.load_named(path(MODEL), Gpt::hugging_face_name).expect("it fits");
-        session.save(&file.0, false).expect("it can be saved");
+        session.save(&file.0).expect("it can be saved");
         let saved = read_at(&file.0);
         assert!(saved == read(MODEL), "{:?}", saved.keys());
         // transformers requires this note before it loads a file.
         let notes = read_notes(&file.0).expect("a safetensors file");
         assert_eq!(notes, BTreeMap::from([("format".to_owned(), "pt".to_owned())]));
         let first = std::fs::read(&file.0).expect("there");
-        session.save(&file.0, false).expect("it can be saved");
+        session.save(&file.0).expect("it can be saved");
         assert!(first == std::fs::read(&file.0).expect("there"), "another file the second time");
     });
 }

@@ -5,6 +5,7 @@ use crate::support::{devices, noise, on_each};
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
+use wgrad::exec::SaveOptions;
 use wgrad::exec::Session;
 use wgrad::graph::{Init, LossScale, Params};
 use wgrad::optim::{Clip, Optimizer};
@@ -164,7 +165,7 @@ fn training_resumes_from_a_checkpoint() {
         (0..4).for_each(|at| train(&mut through, &data(at)));
         let mut first = Session::new(device, &plan).expect("it opens");
         (0..2).for_each(|at| train(&mut first, &data(at)));
-        first.save(&path, true).expect("it is written");
+        first.save_with(&path, &SaveOptions::training_state()).expect("it is written");
         let mut second = Session::new(device, &plan).expect("it opens");
         second.load(&path).expect("it fits");
         assert_eq!(second.loss_scale().unwrap(), Some((32_768.0, 1)));

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::support::{devices, on_each};
 use wgrad::Bytes;
 use wgrad::compile::{self, PlanOptions, Recompute};
+use wgrad::exec::SaveOptions;
 use wgrad::exec::Session;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -58,7 +59,10 @@ fn opening_saving_and_loading_report_progress() {
         let names = tasks_of(|| session = Some(Session::new(device, &plan).unwrap()));
         assert_eq!(names.last(), Some(&"parameters"), "{names:?}");
         let mut session = session.unwrap();
-        assert_eq!(tasks_of(|| session.save(&file, true).unwrap()), ["saving"]);
+        assert_eq!(
+            tasks_of(|| session.save_with(&file, &SaveOptions::training_state()).unwrap()),
+            ["saving"]
+        );
         assert_eq!(tasks_of(|| session.load(&file).unwrap()), ["loading"]);
     });
     std::fs::remove_file(&file).unwrap();

@@ -15,6 +15,7 @@ use wgrad::Error;
 use wgrad::compile::{Forward, Offload, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};
+use wgrad::exec::SaveOptions;
 use wgrad::exec::{Converted, Debug, Ignored, LoadOptions, LoadReport, ProgramId, Rename, Session};
 use wgrad::graph::{Init, Params, Tensor, Window};
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
@@ -194,7 +195,7 @@ fn state_dicts_of_pytorch_load_in_every_type() {
 
         // A saved file equals PyTorch's, except for the batch count.
         session.load(golden("f32")).expect("it fits");
-        session.save(&ours.0, false).expect("saved");
+        session.save(&ours.0).expect("saved");
         let mut theirs = tensors(&golden("f32"));
         theirs.remove("bn.num_batches_tracked").expect("there");
         assert_eq!(tensors(&ours.0), theirs);
@@ -431,7 +432,7 @@ fn optimizer_state_is_renamed_and_converted() {
         assert!(away.program.offloaded().count() > 0);
         let mut session = open(device, &near);
         train(&mut session, 0..3);
-        session.save(&saved.0, true).expect("saved");
+        session.save_with(&saved.0, &SaveOptions::training_state()).expect("saved");
         let wanted = state(&mut session);
         let wider = tensors(&saved.0).into_iter().map(|(name, (_, shape, bytes))| {
             let values = bytemuck::pod_collect_to_vec::<u8, f32>(&bytes);
@@ -463,7 +464,7 @@ fn partial_optimizer_state_is_not_loaded() {
         let Plans { train: plan, evaluate } = plans(device, &adamw());
         let mut trained = open(device, &plan);
         train(&mut trained, 0..3);
-        trained.save(&file.0, true).expect("saved");
+        trained.save_with(&file.0, &SaveOptions::training_state()).expect("saved");
         let wanted = state(&mut trained);
         let mut all = tensors(&file.0);
         all.remove("fc.weight.exp_avg").expect("a moment");
@@ -518,7 +519,7 @@ fn codes_of_8_bit_state_are_not_converted() {
         let plan = large(device, &options);
         let mut trained = open(device, &plan);
         train(&mut trained, 0..2);
-        trained.save(&file.0, true).expect("saved");
+        trained.save_with(&file.0, &SaveOptions::training_state()).expect("saved");
         let mut session = open(device, &plan);
         let report = session.load_with(&file.0, &LoadOptions::default()).expect("it fits");
         let converted: Vec<_> = report.converted.iter().map(|c| (&*c.name, &*c.from, c.to)).collect();

@@ -12,6 +12,7 @@ use wgrad::compile::{Forward, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};
+use wgrad::exec::SaveOptions;
 use wgrad::exec::{Debug, Eager, Session};
 use wgrad::graph::{Class, Init, LossScale, Param, Params, Window};
 use wgrad::limits::Limits;
@@ -471,7 +472,7 @@ fn training_resumes_from_a_checkpoint() {
             (open(&half), open(&half), open(&half), open(&wide));
         let wanted = train(&mut through, 0..4);
         let middle = train(&mut first, 0..2);
-        first.save(&path, true).expect("it is written");
+        first.save_with(&path, &SaveOptions::training_state()).expect("it is written");
         second.load(&path).expect("it fits");
         assert_same_bits("from the checkpoint", &wanted, &train(&mut second, 2..4));
         in_32.load(&path).expect("it fits");

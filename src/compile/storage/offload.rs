@@ -9,7 +9,7 @@ pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
     /// updated.
     pub optimizer: bool,
-    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`](super::Recompute::Auto).
+    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`](crate::compile::Recompute::Auto).
     pub activations: Activations,
 }
 

@@ -40,28 +40,39 @@ const STEPS: &str = "steps";
 /// Note that other programs expect in a file: tensors are laid out as PyTorch's.
 const FORMAT: (&str, &str) = ("format", "pt");
 
+/// What [`Session::save_with`] writes besides the parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// Write the optimizer's state and the number of steps, so that training can continue from the file.
+    pub optimizer_state: bool,
+    /// Notes (metadata strings) of your own, such as what a program must know to build the model again.
+    /// [`read_notes`] reads them. The keys `format` and `steps` are reserved.
+    pub notes: BTreeMap<String, String>,
+}
+
+impl SaveOptions {
+    /// Everything that training needs to continue: optimizer state and the number of steps.
+    pub fn training_state() -> Self {
+        Self { optimizer_state: true, ..Self::default() }
+    }
+}
+
 impl Session {
-    /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. With
-    /// `optimizer_state`, writes the optimizer's state and the number of steps as well, so that training can
-    /// continue from there. The write is atomic: the file appears whole or not at all.
+    /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. The write is
+    /// atomic: the file appears whole or not at all.
     ///
     /// # Errors
     /// [`Error::Weights`] if it cannot be written; a previous file stays as it was.
-    pub fn save(&mut self, path: impl AsRef<Path>, optimizer_state: bool) -> Result<()> {
-        self.save_with_notes(path, optimizer_state, &BTreeMap::new())
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, &SaveOptions::default())
     }
 
-    /// [`Session::save`] with notes (metadata strings) of your own in the file, such as what a program must
-    /// know to reconstruct the model. [`read_notes`] reads them. The keys `format` and `steps` are reserved.
+    /// [`Session::save`] with optimizer state, or with notes of your own.
     ///
     /// # Errors
     /// As [`Session::save`].
-    pub fn save_with_notes(
-        &mut self,
-        path: impl AsRef<Path>,
-        optimizer_state: bool,
-        notes: &BTreeMap<String, String>,
-    ) -> Result<()> {
+    pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+        let SaveOptions { optimizer_state, ref notes } = *options;
         let path = path.as_ref();
         let mut notes = notes.clone();
         notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
@@ -190,7 +201,7 @@ impl Session {
     }
 }
 
-/// Returns the notes (metadata strings) that [`Session::save_with_notes`], or another program, wrote to a
+/// Returns the notes (metadata strings) that [`Session::save_with`], or another program, wrote to a
 /// safetensors file.
 ///
 /// # Errors
