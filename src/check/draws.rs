@@ -1,9 +1,11 @@
 //! Building blocks of random networks: every operation that models can use, alone or in the patterns that
 //! graph passes match.
 
+use std::panic::Location;
+
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
-use crate::graph::{Attention, Init, Reduction, Tensor, Window};
+use crate::graph::{Attention, Domain, Init, Reduction, Tensor, Unary, Window};
 
 /// Adds one or a few operations to a network.
 pub(super) type Draw = fn(&mut Maker);
@@ -111,7 +113,16 @@ fn any(maker: &mut Maker) -> Tensor {
 
 fn function(maker: &mut Maker) {
     let x = any(maker);
-    let y = match maker.dice.below(6) {
+    let y = match maker.dice.below(8) {
+        6 | 7 => {
+            let f = maker.dice.of(Unary::EXAMPLES);
+            let x = match f.function().domain {
+                Domain::Any => x,
+                Domain::Bounded => x.tanh(),
+                Domain::Positive => x.abs().offset(0.2),
+            };
+            x.apply_unary(f, Location::caller())
+        }
         0 => x.neg(),
         1 => x.scale(0.7).offset(0.1),
         2 => x.tanh(),

@@ -6,7 +6,7 @@ use super::outcome::starts;
 use super::reference::Reference;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Attend, Averaging, Class, Graph, Node, Op, Resample, RowNorm, STEP_SCALARS, Unary, Value, Window,
+    Attend, Averaging, Class, Graph, Node, Op, Resample, RowNorm, STEP_SCALARS, Value, Window,
 };
 use crate::json::Json;
 use crate::optim::{Optimizer, Sgd};
@@ -92,8 +92,10 @@ fn window(window: Window) -> Vec<(&'static str, Json)> {
 fn settings(graph: &Graph, node: &Node, words: [u32; 8]) -> Vec<(&'static str, Json)> {
     match &node.op {
         Op::MatMul { ta, tb, .. } => vec![("ta", Json::Bool(*ta)), ("tb", Json::Bool(*tb))],
-        Op::Unary(Unary::Clamp(a, b)) => vec![("a", number(*a)), ("b", number(*b))],
-        Op::Unary(Unary::Scale(a) | Unary::Offset(a) | Unary::LeakyRelu(a)) => vec![("a", number(*a))],
+        Op::Unary(f) => {
+            let constants = ["a", "b"].into_iter().zip(f.code().1);
+            constants.take(f.function().constants).map(|(name, value)| (name, number(value))).collect()
+        }
         Op::Reduce { axes, .. } => {
             vec![("axes", Json::list((0..8usize).filter(|axis| axes >> axis & 1 == 1)))]
         }

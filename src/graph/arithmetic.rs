@@ -6,17 +6,6 @@ use super::{Binary, Mode, Op, Tensor, Unary};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
-        $($(#[$doc])*
-        #[track_caller]
-        #[must_use]
-        pub fn $name(&self) -> Tensor {
-            self.unary($op)
-        })*
-    };
-}
-
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
         $($(#[$doc])*
@@ -31,35 +20,6 @@ macro_rules! binary {
 // The names are PyTorch's; `add` and `neg` take references, so the operator traits would not replace them.
 #[allow(clippy::should_implement_trait, reason = "PyTorch's names; both operands are references")]
 impl Tensor {
-    unary! {
-        /// `-x`, any shape.
-        neg => Unary::Neg;
-        /// `eˣ`, any shape.
-        exp => Unary::Exp;
-        /// `ln x`, any shape.
-        log => Unary::Log;
-        /// `√x`, any shape.
-        sqrt => Unary::Sqrt;
-        /// `|x|`, any shape; the derivative at 0 is 0.
-        abs => Unary::Abs;
-        /// `x²`, any shape.
-        square => Unary::Square;
-        /// `1/x`, any shape.
-        recip => Unary::Recip;
-        /// `max(x, 0)`, any shape; the derivative at 0 is 0.
-        relu => Unary::Relu;
-        /// `1 / (1 + e⁻ˣ)`, any shape.
-        sigmoid => Unary::Sigmoid;
-        /// `tanh x`, any shape.
-        tanh => Unary::Tanh;
-        /// `x Φ(x)` by `erf` (Hendrycks & Gimpel 2016), any shape.
-        gelu => Unary::Gelu;
-        /// The `tanh` approximation of GELU that GPT-2 uses, any shape.
-        gelu_tanh => Unary::GeluTanh;
-        /// `x σ(x)` (Elfwing et al. 2018), any shape.
-        silu => Unary::Silu;
-    }
-
     binary! {
         /// `a + b`; shapes broadcast.
         add => Binary::Add;
@@ -77,37 +37,6 @@ impl Tensor {
         equal => Binary::Equal;
         /// 1 where `a > b`, else 0; shapes broadcast; no gradient.
         greater => Binary::Greater;
-    }
-
-    /// `a x`, any shape.
-    #[track_caller]
-    #[must_use]
-    pub fn scale(&self, a: f32) -> Tensor {
-        self.unary(Unary::Scale(a))
-    }
-
-    /// `x + a`, any shape.
-    #[track_caller]
-    #[must_use]
-    pub fn offset(&self, a: f32) -> Tensor {
-        self.unary(Unary::Offset(a))
-    }
-
-    /// `x` where positive, else `slope x`, any shape.
-    #[track_caller]
-    #[must_use]
-    pub fn leaky_relu(&self, slope: f32) -> Tensor {
-        self.unary(Unary::LeakyRelu(slope))
-    }
-
-    /// `min(max(x, lo), hi)`, any shape. The gradient passes where `lo ≤ x ≤ hi`.
-    #[track_caller]
-    #[must_use]
-    pub fn clamp(&self, lo: f32, hi: f32) -> Tensor {
-        if lo.is_nan() || hi.is_nan() || lo > hi {
-            self.trace.complain(format!("clamp to {lo}..{hi}: not a range"), Location::caller());
-        }
-        self.unary(Unary::Clamp(lo, hi))
     }
 
     /// `A · B`: `[.., m, k] · [.., k, n] → [.., m, n]`; leading dimensions broadcast.
@@ -197,9 +126,14 @@ impl Tensor {
         self.one(op, &[self, &self.trace.step_scalars()], at)
     }
 
-    #[track_caller]
-    pub(crate) fn unary(&self, f: Unary) -> Tensor {
-        self.one(Op::Unary(f), &[self], Location::caller())
+    /// Records a function of one element.
+    pub(crate) fn apply_unary(&self, f: Unary, at: &'static Location<'static>) -> Tensor {
+        if let Unary::Clamp(lo, hi) = f
+            && (lo.is_nan() || hi.is_nan() || lo > hi)
+        {
+            self.trace.complain(format!("clamp to {lo}..{hi}: not a range"), at);
+        }
+        self.one(Op::Unary(f), &[self], at)
     }
 
     /// Records an operation with one result.

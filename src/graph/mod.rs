@@ -32,7 +32,7 @@ pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, IGNORE,
     Kept, LossScale, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
-pub(crate) use op::{can_fuse, only_reads, reads};
+pub(crate) use op::{Domain, can_fuse, only_reads, reads, sigmoid, special};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

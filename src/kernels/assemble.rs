@@ -1,7 +1,15 @@
 //! Puts WGSL together from the modules in `shaders/`. Two directives, each on a line of its own:
 //!
-//! - `#import NAME` inserts a module, once in a kernel; `#import generated` inserts the source that was written for the kernel.
+//! - `#import NAME` inserts a module, once in a kernel; `#import generated` inserts the source that was written for the kernel, and
+//!   `#import elementwise/unary_table` the functions of [`Unary`](crate::graph::Unary).
 //! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: names or `!NAME`, joined by `||` or `&&` (no mix of both).
+
+use std::borrow::Cow;
+
+use super::elementwise::unary_table;
+
+/// The module that is written from the table of functions of one element.
+const UNARY_TABLE: &str = "elementwise/unary_table";
 
 /// The module that is written for a kernel.
 pub(crate) const GENERATED: &str = "generated";
@@ -140,24 +148,20 @@ struct Branch {
 impl<'a> Assembly<'a> {
     /// A name that is not a module stays in the source as a directive, which no WGSL compiler accepts.
     fn import(&mut self, name: &str) {
-        let text: &'a str = match (name, self.generated, MODULES.iter().find(|(module, _)| *module == name)) {
-            (GENERATED, Some(generated), _) => {
-                if self.imported.contains(&GENERATED) {
-                    return;
-                }
-                self.imported.push(GENERATED);
-                generated
-            }
-            (_, _, Some((module, _))) if self.imported.contains(module) => return,
-            (_, _, Some((module, source))) => {
-                self.imported.push(module);
-                source
-            }
+        let known = MODULES.iter().find(|(module, _)| *module == name);
+        let (module, text): (&'static str, Cow<'a, str>) = match (name, self.generated, known) {
+            (GENERATED, Some(generated), _) => (GENERATED, generated.into()),
+            (UNARY_TABLE, ..) => (UNARY_TABLE, unary_table().into()),
+            (.., Some((module, source))) => (module, (*source).into()),
             _ => {
                 self.source.push_str(&format!("#import {name}\n"));
                 return;
             }
         };
+        if self.imported.contains(&module) {
+            return;
+        }
+        self.imported.push(module);
         let mut branches: Vec<Branch> = Vec::new();
         for line in text.lines() {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -229,7 +233,8 @@ mod tests {
                 |word: &str| source.lines().filter(|line| line.split(' ').next() == Some(word)).count();
             assert_eq!(count("#if"), count("#endif"), "{module}");
             for name in source.lines().filter_map(|line| line.strip_prefix("#import ")) {
-                let known = name == GENERATED || MODULES.iter().any(|(module, _)| *module == name);
+                let known = [GENERATED, UNARY_TABLE].contains(&name)
+                    || MODULES.iter().any(|(module, _)| *module == name);
                 assert!(known, "{module} imports {name}");
             }
         }

@@ -1,7 +1,6 @@
 //! Batch norm, from the formulas of its paper.
 
 use super::Array;
-use super::elementwise::unary;
 use super::images::dims;
 use crate::graph::{Activation, Unary};
 
@@ -35,7 +34,7 @@ pub(super) fn norm(inputs: &[Array], activation: Activation) -> Vec<f64> {
         let y = normal(inputs, c, v).0;
         match activation {
             Activation::None => y,
-            Activation::Relu => unary(Unary::Relu, y),
+            Activation::Relu => Unary::Relu.value(y),
             Activation::Relu6 => y.clamp(0.0, 6.0),
         }
     };

@@ -1,107 +1,17 @@
 //! Element-wise functions, from their definitions.
 
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
-
-use super::special::erfc;
 use super::{Array, offsets};
 use crate::dtype::DType;
-use crate::graph::{Binary, Saves, Unary};
+use crate::graph::{Binary, Unary, sigmoid};
 use crate::shape::Shape;
 
-fn sigmoid(x: f64) -> f64 {
-    if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
-}
-
-/// Φ, by `erfc` so that its left tail keeps its precision.
-fn normal_cdf(x: f64) -> f64 {
-    0.5 * erfc(-x * FRAC_1_SQRT_2)
-}
-
-fn gelu_tanh_inner(x: f64) -> f64 {
-    (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x)
-}
-
-/// `f(x)`.
-pub fn unary(f: Unary, x: f64) -> f64 {
-    match f {
-        Unary::Neg => -x,
-        Unary::Scale(a) => f64::from(a) * x,
-        Unary::Offset(a) => x + f64::from(a),
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Abs => x.abs(),
-        Unary::Square => x * x,
-        Unary::Recip => 1.0 / x,
-        // `f64::clamp` and comparisons propagate NaN, `f64::max` does not.
-        Unary::Clamp(lo, hi) => x.clamp(f64::from(lo), f64::from(hi)),
-        Unary::Relu => {
-            if x < 0.0 {
-                0.0
-            } else {
-                x
-            }
-        }
-        Unary::LeakyRelu(a) => {
-            if x > 0.0 {
-                x
-            } else {
-                f64::from(a) * x
-            }
-        }
-        Unary::Sigmoid => sigmoid(x),
-        Unary::Tanh => x.tanh(),
-        Unary::Gelu => x * normal_cdf(x),
-        Unary::GeluTanh => 0.5 * x * (1.0 + gelu_tanh_inner(x).tanh()),
-        Unary::Silu => x * sigmoid(x),
-    }
-}
-
-/// `f'`, given what [`Unary::saves`] selects: the input or the output of `f`.
-pub fn unary_slope(f: Unary, s: f64) -> f64 {
-    match f {
-        Unary::Neg => -1.0,
-        Unary::Scale(a) => f64::from(a),
-        Unary::Offset(_) => 1.0,
-        Unary::Exp => s,
-        Unary::Log => 1.0 / s,
-        Unary::Sqrt => 0.5 / s,
-        Unary::Abs => {
-            if s == 0.0 {
-                0.0
-            } else {
-                s.signum()
-            }
-        }
-        Unary::Square => 2.0 * s,
-        Unary::Recip => -s * s,
-        Unary::Clamp(lo, hi) => f64::from(u8::from(s >= f64::from(lo) && s <= f64::from(hi))),
-        Unary::Relu => f64::from(u8::from(s > 0.0 || s.is_nan())),
-        Unary::LeakyRelu(a) => {
-            debug_assert!(f.saves() == Saves::Input || a >= 0.0);
-            if s > 0.0 { 1.0 } else { f64::from(a) }
-        }
-        Unary::Sigmoid => s * (1.0 - s),
-        Unary::Tanh => 1.0 - s * s,
-        Unary::Gelu => normal_cdf(s) + s * (-0.5 * s * s).exp() / (2.0 * PI).sqrt(),
-        Unary::GeluTanh => {
-            let t = gelu_tanh_inner(s).tanh();
-            let inner = (2.0 / PI).sqrt() * (1.0 + 3.0 * 0.044715 * s * s);
-            // 1 - t² is 0 long before the rest overflows.
-            let bend = if t.abs() == 1.0 { 0.0 } else { 0.5 * s * (1.0 - t * t) * inner };
-            0.5 * (1.0 + t) + bend
-        }
-        Unary::Silu => sigmoid(s) * (1.0 + s * (1.0 - sigmoid(s))),
-    }
-}
-
 pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
-    s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * unary_slope(f, s)).collect()
+    s.data.iter().zip(dy.data).map(|(&s, &dy)| dy * f.slope(s)).collect()
 }
 
 /// Returns one bit for each element, 32 to a word, set where the slope is 1.
 pub(super) fn mask(f: Unary, s: &[f64]) -> Vec<f64> {
-    let bit = |(i, &s): (usize, &f64)| u32::from(unary_slope(f, s) == 1.0) << i;
+    let bit = |(i, &s): (usize, &f64)| u32::from(f.slope(s) == 1.0) << i;
     s.chunks(32).map(|part| f64::from(part.iter().enumerate().map(bit).sum::<u32>())).collect()
 }
 

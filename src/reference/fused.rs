@@ -1,6 +1,6 @@
 //! Element-wise functions, alone or chained.
 
-use super::elementwise::{binary, cast, dropout, unary, unary_grad};
+use super::elementwise::{binary, cast, dropout, unary_grad};
 use super::noise::Noise;
 use super::{Array, batch_norm, movement};
 use crate::graph::{Arg, FusedElementwise, Op};
@@ -23,7 +23,7 @@ pub(super) fn can_fuse(op: &Op) -> bool {
 /// Computes an operation, alone or as a link of a chain.
 pub(super) fn link(op: &Op, x: &[Array], to: Shape) -> Vec<f64> {
     match op {
-        Op::Unary(f) => x[0].data.iter().map(|&v| unary(*f, v)).collect(),
+        Op::Unary(f) => x[0].data.iter().map(|&v| f.value(v)).collect(),
         Op::UnaryGrad(f) => unary_grad(*f, x[0], x[1]),
         Op::Binary(f) => binary(*f, x[0], x[1], to),
         Op::Dropout { p, key } => dropout(x[0], x[1], *p, *key),

@@ -28,11 +28,10 @@ mod norm;
 mod reduce;
 mod rotary;
 mod rows;
-mod special;
 mod update;
 
-pub use elementwise::{attention_keeps, dropout_keeps, unary, unary_slope};
-pub use special::{erf, erfc};
+pub use crate::graph::special::{erf, erfc};
+pub use elementwise::{attention_keeps, dropout_keeps};
 
 use std::collections::BTreeMap;
 

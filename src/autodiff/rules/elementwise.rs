@@ -8,12 +8,16 @@ use crate::graph::{Binary, Op, Saves, Tensor, Unary};
 /// `dx = dy f'(·)`. Saves the output if it determines the derivative, else the input.
 pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
     let dy = site.dy();
-    let saved = match (f, f.saves()) {
-        (Unary::Neg, _) => return dy.neg(),
-        (Unary::Scale(a), _) => return dy.scale(a),
-        (_, Saves::Nothing) => return dy.clone(),
-        (_, Saves::Input) => &site.inputs[0],
-        (_, Saves::Output) => &site.outputs[0],
+    let saved = match f.saves() {
+        Saves::Nothing => {
+            return match f.slope(0.0) {
+                1.0 => dy.clone(),
+                -1.0 => dy.neg(),
+                slope => dy.scale(slope as f32),
+            };
+        }
+        Saves::Input => &site.inputs[0],
+        Saves::Output => &site.outputs[0],
     };
     dy.one(Op::UnaryGrad(f), &[saved, dy], Location::caller())
 }

@@ -8,7 +8,7 @@ use super::fuse_elementwise::Draft;
 use crate::compile::analysis::Uses;
 use crate::dtype::DType;
 use crate::graph::{
-    Arg, FusedElementwise, FusedOp, Graph, Node, Op, Phase, Read, Unary, ValueId, can_fuse, only_reads, reads,
+    Arg, FusedElementwise, FusedOp, Graph, Node, Op, Phase, Read, ValueId, can_fuse, only_reads, reads,
 };
 
 /// Words of parameters that a chain may have: with the 36 of a convolution they are as many as a launch has.
@@ -130,8 +130,8 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
 /// The most words of parameters that links with such operands take.
 fn words(links: &[FusedOp], operands: &[Read]) -> usize {
     let of = |link: &FusedOp| match &link.op {
-        Op::Dropout { .. } | Op::Unary(Unary::Clamp(..)) | Op::UnaryGrad(Unary::Clamp(..)) => 3,
-        Op::Unary(_) | Op::UnaryGrad(_) => 1,
+        Op::Dropout { .. } => 3,
+        Op::Unary(f) | Op::UnaryGrad(f) => f.function().constants,
         _ => 0,
     };
     let strips: BTreeSet<_> = operands.iter().filter(|read| matches!(read, Read::Strip { .. })).collect();

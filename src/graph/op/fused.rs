@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use super::{Op, Unary};
+use super::{Op, Saves};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -112,7 +112,7 @@ pub(crate) fn reads(links: &[FusedOp], operands: &[Shape], result: Shape) -> Opt
 pub(crate) fn can_fuse(op: &Op, first: Option<DType>) -> bool {
     match op {
         // Functions with a constant slope are never recorded as `UnaryGrad`.
-        Op::UnaryGrad(f) => !matches!(f, Unary::Neg | Unary::Scale(_) | Unary::Offset(_)),
+        Op::UnaryGrad(f) => f.saves() != Saves::Nothing,
         Op::Unary(_) | Op::Binary(_) | Op::Dropout { .. } | Op::BatchNorm(_) => true,
         _ => only_reads(op, first),
     }
@@ -191,6 +191,7 @@ fn name(first: Option<&str>, links: &[FusedOp]) -> &'static str {
 mod tests {
     use super::*;
     use crate::graph::Binary;
+    use crate::graph::Unary;
 
     #[test]
     fn adjacent_broadcast_dimensions_form_a_strip() {

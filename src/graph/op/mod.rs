@@ -25,16 +25,20 @@ mod images;
 mod kept;
 mod loss_scale;
 mod rows;
+pub(crate) mod special;
+mod unary;
 mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
-pub use elementwise::{Binary, Reduction, Saves, Unary};
+pub use elementwise::{Binary, Reduction};
 pub use fused::{Arg, FusedElementwise, FusedOp, Read};
 pub(crate) use fused::{can_fuse, only_reads, reads};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
+pub(crate) use unary::{Domain, sigmoid};
+pub use unary::{Saves, Unary};
 pub use update::{Stored, Update};
 
 use std::sync::Arc;

@@ -145,7 +145,7 @@ impl Writer {
         let product = writer.load(0, Read::Whole, DType::F32, false).vector();
         let saved = writer.load(1, Read::Whole, DType::F32, true).vector();
         let back = writer.field("back", "u32", u32::from(back));
-        let (constants, f) = (writer.unary(0, f), function(f));
+        let (constants, f) = (writer.unary(0, f), f.name());
         writer.line(&format!("let there = unary_{f}({product}, {constants});"));
         writer.line(&format!("let slope = slope_{f}({saved}, {constants});"));
         writer.line(&format!("let result = select(there, {product} * slope, vec4({back} == 1u));"));
@@ -300,11 +300,11 @@ impl Writer {
         let text = match &link.op {
             Op::Unary(f) => {
                 let constants = self.unary(j, *f);
-                format!("unary_{}({}, {constants})", function(*f), vector(0))
+                format!("unary_{}({}, {constants})", f.name(), vector(0))
             }
             Op::UnaryGrad(f) => {
                 let constants = self.unary(j, *f);
-                format!("{} * slope_{}({}, {constants})", vector(1), function(*f), vector(0))
+                format!("{} * slope_{}({}, {constants})", vector(1), f.name(), vector(0))
             }
             Op::Binary(_) => {
                 self.import("elementwise/binary_functions");
@@ -324,17 +324,12 @@ impl Writer {
     /// The two constants of a function of one element; no words for those it has not.
     fn unary(&mut self, j: usize, f: Unary) -> String {
         self.import("elementwise/unary_functions");
-        let (_, [a, b]) = f.code();
-        match f {
-            Unary::Neg | Unary::Scale(_) | Unary::Offset(_) | Unary::LeakyRelu(_) => {
-                format!("{}, 0.0", self.field(&format!("a{j}"), "f32", a.to_bits()))
-            }
-            Unary::Clamp(..) => {
-                let a = self.field(&format!("a{j}"), "f32", a.to_bits());
-                format!("{a}, {}", self.field(&format!("b{j}"), "f32", b.to_bits()))
-            }
-            _ => "0.0, 0.0".to_owned(),
-        }
+        let (_, constants) = f.code();
+        let constant = |(i, value): (usize, f32)| match i < f.function().constants {
+            true => self.field(&format!("{}{j}", ["a", "b"][i]), "f32", value.to_bits()),
+            false => "0.0".to_owned(),
+        };
+        constants.into_iter().enumerate().map(constant).collect::<Vec<_>>().join(", ")
     }
 
     /// Four elements share a draw; those that do not lie in one quad draw each for themselves.
@@ -447,14 +442,5 @@ fn store(places: vec4<u32>, live: vec4<bool>, product: vec4<f32>) {{
             ),
         };
         imports + &own
-    }
-}
-
-/// The name of a function in `shaders/elementwise/unary_functions.wgsl`.
-fn function(f: Unary) -> &'static str {
-    match f {
-        // a x, a being -1.
-        Unary::Neg => "scale",
-        f => Op::Unary(f).name(),
     }
 }

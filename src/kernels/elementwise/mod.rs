@@ -12,25 +12,6 @@ use crate::dtype::DType;
 use crate::graph::{Binary, Unary};
 use crate::shape::{MAX_RANK, Shape};
 
-/// Codes of [`Unary`].
-const UNARY_CODES: Variants = &[
-    &[("F", 0.0)],
-    &[("F", 1.0)],
-    &[("F", 2.0)],
-    &[("F", 3.0)],
-    &[("F", 4.0)],
-    &[("F", 5.0)],
-    &[("F", 6.0)],
-    &[("F", 7.0)],
-    &[("F", 8.0)],
-    &[("F", 9.0)],
-    &[("F", 10.0)],
-    &[("F", 11.0)],
-    &[("F", 12.0)],
-    &[("F", 13.0)],
-    &[("F", 14.0)],
-    &[("F", 15.0)],
-];
 /// Codes of [`Binary`].
 const BINARY_CODES: Variants = &[
     &[("F", 0.0)],
@@ -46,14 +27,14 @@ const BINARY_CODES: Variants = &[
 ];
 
 static UNARY: Kernel =
-    Kernel::new("unary", "elementwise/unary", &["VEC4", "BY_CODE"], &[1, 2], 64, UNARY_CODES);
+    Kernel::new("unary", "elementwise/unary", &["VEC4", "BY_CODE"], &[1, 2], 64, Unary::CODES);
 static UNARY_GRAD: Kernel = Kernel::new(
     "unary_grad",
     "elementwise/unary",
     &["VEC4", "BY_CODE", "GRADIENT"],
     &[1, 2, 3],
     64,
-    UNARY_CODES,
+    Unary::CODES,
 );
 static BINARY: Kernel =
     Kernel::new("binary", "elementwise/binary", &["VEC4", "BY_CODE"], &[1, 2, 3], 256, BINARY_CODES);
@@ -193,6 +174,41 @@ pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
         *word = *value as u32;
     }
     words
+}
+
+/// WGSL of all functions of one element, from the table of [`Unary`].
+pub(super) fn unary_table() -> String {
+    let mut source = String::new();
+    let mut codes = [String::new(), String::new()];
+    for (code, f) in Unary::TABLE.iter().enumerate() {
+        let parts = [("unary", "v", f.wgsl), ("slope", "s", f.wgsl_slope)];
+        for ((kind, argument, value), codes) in parts.into_iter().zip(&mut codes) {
+            let name = f.name;
+            source += &format!(
+                "fn {kind}_{name}({argument}: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{\n    return {value};\n}}\n"
+            );
+            // The last is the default.
+            let case =
+                if code + 1 < Unary::TABLE.len() { format!("case {code}u") } else { "default".to_owned() };
+            *codes += &format!("        {case}: {{ return {kind}_{name}(x, a, b); }}\n");
+        }
+    }
+    let [values, slopes] = codes;
+    source += &format!(
+        "#if BY_CODE
+override F: u32 = 0u;
+fn unary(x: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{
+    switch F {{
+{values}    }}
+}}
+fn unary_slope(x: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{
+    switch F {{
+{slopes}    }}
+}}
+#endif
+"
+    );
+    source
 }
 
 #[cfg(test)]
