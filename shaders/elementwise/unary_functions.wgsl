@@ -15,6 +15,11 @@ fn sigmoid(v: vec4<f32>) -> vec4<f32> {
     return select(e, vec4(1.0), v >= vec4(0.0)) / (1.0 + e);
 }
 
+// ln(1 + e^v), without overflow.
+fn softplus(v: vec4<f32>) -> vec4<f32> {
+    return or_nan4(v, max(v, vec4(0.0)) + log(1.0 + exp(-abs(v))));
+}
+
 // erf after N. Juffa's erff: two polynomials, each within 1 ULP.
 fn erf(v: vec4<f32>) -> vec4<f32> {
     let t = abs(v);

@@ -17,6 +17,8 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("linear", linear),
     ("function", function),
     ("function", function),
+    ("functions", functions),
+    ("functions", functions),
     ("slopes", slopes),
     ("power", power),
     ("binary", binary),
@@ -113,16 +115,7 @@ fn any(maker: &mut Maker) -> Tensor {
 
 fn function(maker: &mut Maker) {
     let x = any(maker);
-    let y = match maker.dice.below(8) {
-        6 | 7 => {
-            let f = maker.dice.of(Unary::EXAMPLES);
-            let x = match f.function().domain {
-                Domain::Any => x,
-                Domain::Bounded => x.tanh(),
-                Domain::Positive => x.abs().offset(0.2),
-            };
-            x.apply_unary(f, Location::caller())
-        }
+    let y = match maker.dice.below(6) {
         0 => x.neg(),
         1 => x.scale(0.7).offset(0.1),
         2 => x.tanh(),
@@ -130,6 +123,21 @@ fn function(maker: &mut Maker) {
         _ => activation(maker, &x),
     };
     maker.keep(y);
+}
+
+/// Two functions of the table, whichever.
+fn functions(maker: &mut Maker) {
+    let mut x = any(maker);
+    for _ in 0..2 {
+        let f = maker.dice.of(Unary::EXAMPLES);
+        x = match f.function().domain {
+            Domain::Any => x,
+            Domain::Bounded => x.tanh(),
+            Domain::Positive => x.abs().offset(0.2),
+        };
+        x = x.apply_unary(f, Location::caller());
+    }
+    maker.keep(x);
 }
 
 /// Functions with results that only their gradients read. The gradients need only signs, and the tensors are

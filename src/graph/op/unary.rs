@@ -4,7 +4,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use std::panic::Location;
 
-use super::special::erfc;
+use super::special::{erf as erf_f64, erfc};
 use crate::graph::Tensor;
 
 /// What the backward pass of a [`Unary`] saves.
@@ -192,6 +192,30 @@ functions! {
     Neg as neg saves Nothing on Any:
         |x, _, _| -x, "-v";
         |_, _, _| -1.0, "vec4(-1.0)";
+    /// `y = 1/√x`
+    Rsqrt as rsqrt saves Output, exact on Positive:
+        |x, _, _| 1.0 / x.sqrt(), "1.0 / sqrt(v)";
+        |s, _, _| -0.5 * s * s * s, "-0.5 * s * s * s";
+    /// `y = ln(1 + eˣ)`
+    Softplus as softplus saves Input on Any:
+        |x, _, _| x.max(0.0) + (-x.abs()).exp().ln_1p(), "softplus(v)";
+        |s, _, _| sigmoid(s), "sigmoid(s)";
+    /// `y = x` where `x > 0`, else `a (eˣ - 1)` (Clevert et al. 2016)
+    Elu(a = 0.8) as elu saves Input on Any:
+        |x, a, _| if x > 0.0 { x } else { a * x.exp_m1() }, "or_nan4(v, select(a * (exp(min(v, vec4(0.0))) - 1.0), v, v > vec4(0.0)))";
+        |s, a, _| if s > 0.0 { 1.0 } else { a * s.exp() }, "or_nan4(s, select(a * exp(min(s, vec4(0.0))), vec4(1.0), s > vec4(0.0)))";
+    /// `y = min(max(x/6 + 1/2, 0), 1)`; the derivative where it bends is 0
+    Hardsigmoid as hardsigmoid saves Input on Any:
+        |x, _, _| (x / 6.0 + 0.5).clamp(0.0, 1.0), "or_nan4(v, clamp(v / 6.0 + 0.5, vec4(0.0), vec4(1.0)))";
+        |s, _, _| if s.abs() < 3.0 { 1.0 / 6.0 } else { 0.0 }, "select(vec4(0.0), vec4(1.0 / 6.0), abs(s) < vec4(3.0))";
+    /// `y = x min(max(x/6 + 1/2, 0), 1)` (Howard et al. 2019)
+    Hardswish as hardswish saves Input on Any:
+        |x, _, _| x * (x / 6.0 + 0.5).clamp(0.0, 1.0), "v * clamp(v / 6.0 + 0.5, vec4(0.0), vec4(1.0))";
+        |s, _, _| if s >= 3.0 { 1.0 } else if s <= -3.0 { 0.0 } else { s / 3.0 + 0.5 }, "select(select(s / 3.0 + 0.5, vec4(0.0), s <= vec4(-3.0)), vec4(1.0), s >= vec4(3.0))";
+    /// The error function
+    Erf as erf saves Input on Any:
+        |x, _, _| erf_f64(x), "erf(v)";
+        |s, _, _| 2.0 / PI.sqrt() * (-s * s).exp(), "1.12837916710 * exp4(-s * s)";
 }
 
 impl Unary {
