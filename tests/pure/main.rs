@@ -13,6 +13,7 @@ mod pools;
 mod recompute_cheap;
 mod reports;
 mod source_rules;
+mod tables;
 
 #[path = "../support/mod.rs"]
 mod support;

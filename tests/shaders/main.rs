@@ -1,6 +1,8 @@
 //! Every kernel with every set of constants is parsed, validated with exactly the capabilities that it needs,
 //! and translated for Vulkan, Metal and DirectX. No GPU is needed.
 
+mod loops;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -2,8 +2,8 @@
 
 use wgrad::compile::Plan;
 
-use crate::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
-use crate::{bytes, check, markdown, rounded, strings};
+use super::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
+use super::{bytes, check, markdown, rounded, strings};
 
 fn created(plan: &Plan) -> u64 {
     plan.footprint().total()

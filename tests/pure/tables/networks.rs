@@ -10,8 +10,8 @@ use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
 
-use crate::grouped;
-use crate::pytorch::{self, Held};
+use super::grouped;
+use super::pytorch::{self, Held};
 
 /// Networks of docs/networks.md, and the budget of their last column.
 pub const IMAGES: [(&str, &str); 8] = [

@@ -8,8 +8,8 @@ use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::report;
 
-use crate::networks::{network, options, plan};
-use crate::{bytes, check, grouped, markdown, says, strings};
+use super::networks::{network, options, plan};
+use super::{bytes, check, grouped, markdown, says, strings};
 
 #[test]
 fn fusion_table_matches_the_plans() {
