@@ -28,11 +28,13 @@ pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
+#[cfg(any(test, feature = "gpu"))]
+pub(crate) use op::Domain;
 pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, IGNORE,
     Kept, LossScale, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
-pub(crate) use op::{Domain, can_fuse, only_reads, reads, sigmoid, special};
+pub(crate) use op::{can_fuse, only_reads, reads, sigmoid, special};
 pub use params::{Init, Param, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

@@ -37,7 +37,9 @@ pub use images::{Activation, Averaging, Resample, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
 pub use rows::RowNorm;
-pub(crate) use unary::{Domain, sigmoid};
+#[cfg(any(test, feature = "gpu"))]
+pub(crate) use unary::Domain;
+pub(crate) use unary::sigmoid;
 pub use unary::{Saves, Unary};
 pub use update::{Stored, Update};
 

@@ -37,6 +37,7 @@ pub(crate) struct Function {
     saves: Saves,
     /// Whether the saved number must not be rounded to 16 bits.
     pub exact: bool,
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "`check` draws inputs from it"))]
     pub domain: Domain,
     pub wgsl: &'static str,
     pub wgsl_slope: &'static str,
@@ -87,6 +88,7 @@ macro_rules! functions {
             }),*];
 
             /// Every function once, with some constants.
+            #[cfg(any(test, feature = "gpu"))]
             pub(crate) const EXAMPLES: &'static [Self] = &[$(Self::$variant $(($($example),+))?),*];
 
             /// The override constants of kernels that select a function by its code.

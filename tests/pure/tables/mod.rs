@@ -2,9 +2,6 @@
 //! Tables are between `<!-- table: NAME -->` and `<!-- end of table -->`; they are generated here and
 //! compared with the documents, to the last printed digit. `scripts/tables.sh` rewrites them.
 
-#[path = "../../support/pytorch.rs"]
-mod pytorch;
-
 mod memory;
 mod networks;
 mod options;

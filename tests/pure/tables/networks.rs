@@ -11,7 +11,7 @@ use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
 
 use super::grouped;
-use super::pytorch::{self, Held};
+use crate::support::pytorch::{self, Held};
 
 /// Networks of docs/networks.md, and the budget of their last column.
 pub const IMAGES: [(&str, &str); 8] = [
