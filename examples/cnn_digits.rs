@@ -18,7 +18,7 @@ use wgrad::graph::{Params, Tensor};
 use wgrad::models::ResNet;
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Schedule};
-use wgrad::train::{Callback, Classifier, TrainOptions, Trainer};
+use wgrad::train::{Callback, Task, TrainOptions, Trainer};
 
 const HELP: &str = "\
 Trains a small residual network on the UCI handwritten digits, or on CIFAR-10.
@@ -35,51 +35,31 @@ fn main() -> std::process::ExitCode {
     support::main(run)
 }
 
-/// A residual network over images that a loader provides as flat vectors.
-struct Network {
-    params: Params,
-    resnet: ResNet,
-    image: [usize; 3],
-}
-
-impl Network {
-    fn new(image: [usize; 3], stages: &[(usize, usize)]) -> Self {
-        let params = Params::new(0);
-        let resnet = ResNet::small(&params, image[0], stages, 10);
-        Self { params, resnet, image }
-    }
-}
-
-impl Classifier for Network {
-    fn params(&self) -> &Params {
-        &self.params
-    }
-
-    fn logits(&self, x: &Tensor) -> Tensor {
-        let [c, h, w] = self.image;
-        self.resnet.forward(&x.reshape([x.dim(0), c, h, w]))
-    }
-}
-
 fn run() -> Result<()> {
     let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
     let (epochs, batch) = (arguments.number("--epochs", 12u64)?, arguments.number("--batch", 64)?);
     let start = Instant::now();
-    let (network, train, test) = match arguments.text("--data") {
+    type Stages = &'static [(usize, usize)];
+    let ([c, h, w], stages, train, test): (_, Stages, _, _) = match arguments.text("--data") {
         Some(directory) => {
             let (train, test) = cifar10(Path::new(directory))?;
-            (Network::new([3, 32, 32], &[(16, 2), (32, 2), (64, 2)]), train, test)
+            ([3, 32, 32], &[(16, 2), (32, 2), (64, 2)], train, test)
         }
         None => {
             let (train, test) = support::digits()?.split(0.8, 0);
-            (Network::new([1, 8, 8], &[(16, 1), (32, 1)]), train, test)
+            ([1, 8, 8], &[(16, 1), (32, 1)], train, test)
         }
     };
+    let params = Params::new(0);
+    let resnet = ResNet::small(&params, c, stages, train.classes());
+    // A table has flat samples.
+    let network = |x: &Tensor| resnet.forward(&x.reshape([x.dim(0), c, h, w]));
+    let task = Task::classifier(&params, train.sample_len(), train.classes(), network);
     let device = arguments.device()?;
     println!("{device}");
     println!(
         "{} parameters; {} images to train on, {} to test on\n",
-        network.params.count(),
+        params.count(),
         train.len(),
         test.len()
     );
@@ -93,7 +73,7 @@ fn run() -> Result<()> {
         ..TrainOptions::default()
     };
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
-    let mut trainer = Trainer::watched(&device, &network, loader, &options, &mut [&mut monitor])?;
+    let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
     let mut callbacks: [&mut dyn Callback; 2] = [&mut progress, &mut monitor];
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)

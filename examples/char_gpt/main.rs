@@ -5,19 +5,19 @@
 mod corpus;
 #[path = "../support/mod.rs"]
 mod support;
-mod training;
 mod writer;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
-use training::{Evaluated, Training};
-use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
-use wgrad::data::{Characters, Windows};
-use wgrad::exec::{Debug, ProgramId, SaveOptions, Session};
-use wgrad::graph::{Params, Trace};
+use wgrad::compile::{Forward, PlanOptions};
+use wgrad::data::{Characters, Loader, Subset};
+use wgrad::exec::{ProgramId, SaveOptions, Session};
+use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::models::{Gpt, GptConfig, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
+use wgrad::train::{Callback, Epoch, Task, TrainOptions, Trainer};
 use wgrad::{Error, Result, report};
 use writer::{Description, Writer};
 
@@ -28,7 +28,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
        char_gpt --sample FILE [--prompt TEXT] [--length N]
 
   --text FILE        the text to learn from; without it, this crate's own source files
-  --steps N          training steps (1000)
+  --steps N          training steps (1000), rounded up to a multiple of 8
   --batch N          windows of text in a step (4)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
@@ -45,8 +45,10 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --adapter NAME     part of an adapter's name; the best one by default
   --quiet            no progress line";
 
-/// The program of a training session that runs the forward pass over one window.
-const WRITE: ProgramId = ProgramId(1);
+/// How often the network is evaluated.
+const EPOCHS: u64 = 8;
+/// Batches of an evaluation, always the same ones.
+const EVALUATION: usize = 8;
 
 fn main() -> std::process::ExitCode {
     support::main(run)
@@ -54,9 +56,8 @@ fn main() -> std::process::ExitCode {
 
 fn run() -> Result<()> {
     let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
-    let writer = |program, length| -> Result<Writer> {
+    let writer = |length| -> Result<Writer> {
         Ok(Writer {
-            program,
             prompt: arguments.text("--prompt").unwrap_or("\n").to_owned(),
             length: arguments.number("--length", length)?,
             temperature: arguments.number("--temperature", 0.7)?,
@@ -64,29 +65,25 @@ fn run() -> Result<()> {
         })
     };
     match arguments.text("--sample") {
-        Some(file) => sample(&arguments, file, &writer(ProgramId(0), 200)?),
-        None => train(&arguments, &writer(WRITE, 150)?),
+        Some(file) => sample(&arguments, file, &writer(200)?),
+        None => train(&arguments, &writer(150)?),
     }
 }
 
-/// Builds the network and its forward pass over one window.
-fn network(description: &Description, seed: u64) -> Result<(Params, Gpt, Forward)> {
-    let params = Params::new(seed);
-    let gpt = Gpt::new(&params, &description.config)?;
-    let GptConfig { context, vocabulary, .. } = description.config;
-    let forward = Forward::trace(&params, "logits", |trace| {
-        gpt.logits(&trace.ids("ids", [1, context], vocabulary as u32))
-    })?;
-    Ok((params, gpt, forward))
+/// Computes the logits of one window.
+fn logits(gpt: &Gpt, config: &GptConfig, trace: &Trace) -> Tensor {
+    gpt.logits(&trace.ids("ids", [1, config.context], config.vocabulary as u32))
 }
 
 fn sample(arguments: &Arguments, file: &str, writer: &Writer) -> Result<()> {
     let description = Description::read(file)?;
-    let (_, _, forward) = network(&description, 0)?;
+    let params = Params::new(0);
+    let gpt = Gpt::new(&params, &description.config)?;
+    let forward = Forward::trace(&params, "logits", |trace| logits(&gpt, &description.config, trace))?;
     let device = arguments.device()?;
     let mut session = Session::new(&device, &forward.plan(device.limits())?)?;
     session.load(file)?;
-    println!("{}", writer.write(&mut session, &description)?);
+    println!("{}", writer.write(&mut session, ProgramId(0), &description)?);
     Ok(())
 }
 
@@ -120,20 +117,29 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let all = characters.encode(arguments.text("--text").unwrap_or("the source files"), &text)?;
     let (tokens, held_out) = all.split(0.9);
     let (batch, steps) = (arguments.number("--batch", 4)?, arguments.number("--steps", 1000u64)?);
-    if batch == 0 || context == 0 {
-        return Err(Error::Option("--batch and --context must be at least 1".to_owned()));
-    }
-    let windows = Windows { batch, seq: context, seed: writer.seed };
+    let per_epoch = steps.div_ceil(EPOCHS);
+    let windows = Arc::new(tokens.windows(context)?);
+    let loader = Loader::new(windows, batch)?.shuffled(writer.seed).batches_per_epoch(per_epoch as usize);
+    let test = Subset::evenly(Arc::new(held_out.windows(context)?), EVALUATION * batch);
 
-    let (params, gpt, forward) = network(&description, writer.seed)?;
+    let params = Params::new(writer.seed);
+    let gpt = Gpt::new(&params, &description.config)?;
     let vocabulary = characters.len() as u32;
-    let loss = |trace: &Trace| {
-        let x = trace.ids("x", [batch, context], vocabulary);
-        gpt.loss(&x, &trace.labels("y", [batch * context], vocabulary))
+    let loss = |trace: &Trace, samples: usize| {
+        let x = trace.ids("x", [samples, context], vocabulary);
+        gpt.loss(&x, &trace.labels("y", [samples * context], vocabulary))
     };
+    let task = Task::new(&params, loss)
+        .program("logits", |trace, _| logits(&gpt, &description.config, trace))
+        .program("loss", loss)
+        .metric("nats per character", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
     let optimizer = AdamW { lr: arguments.number("--rate", 2e-3)?, weight_decay: 0.1, ..AdamW::default() };
-    let options =
-        PlanOptions { optimizer: optimizer.into(), clip: Clip::Norm(1.0), ..PlanOptions::default() };
+    let total = per_epoch * EPOCHS;
+    let options = TrainOptions {
+        plan: PlanOptions { optimizer: optimizer.into(), clip: Clip::Norm(1.0), ..PlanOptions::default() },
+        schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.1 },
+        ..TrainOptions::default()
+    };
     let device = arguments.device()?;
     println!("{device}");
     println!(
@@ -142,34 +148,44 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         characters.len(),
         params.count()
     );
-    let step = TrainStep::trace(&params, loss)?.plan(&options, device.limits())?;
-    let evaluate = Forward::trace(&params, "loss", loss)?.plan(device.limits())?;
-    println!("a step of {batch} windows of {context}; {}", report::Estimate::of(&step));
-    let plans: [&Plan; 3] = [&step, &forward.plan(device.limits())?, &evaluate];
-    let opened = Session::with_plans(&device, &plans, Debug::default());
-    let mut session = support::noted(opened, |failure| failure.with_plan(&step).with_device(&device))?;
+    let (mut progress, mut monitor) = (support::progress(arguments), support::monitor());
+    let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
+    let plan = trainer.session().plan(ProgramId(0))?;
+    println!("a step of {batch} windows of {context}; {}", report::Estimate::of(plan));
     if let Some(file) = arguments.text("--resume") {
-        session.load(file)?;
+        trainer.load(file)?;
     }
-    let done = session.steps();
-    if done >= steps {
+    let done = trainer.session().steps();
+    if done >= total {
         return Err(Error::Option(format!("--steps {steps}: {done} steps are made already; ask for more")));
     }
-    session.set_schedule(Schedule::Cosine { warmup: steps / 20, total: steps, floor: 0.1 });
+    let mut look = Look { start, writer, description: &description, save: arguments.text("--save") };
+    let mut callbacks: [&mut dyn Callback; 3] = [&mut progress, &mut monitor, &mut look];
+    trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
+    Ok(())
+}
 
-    let mut training = Training { session, batch, steps, done };
-    let mut progress = support::progress(arguments);
-    let ran = training.run(&tokens, &held_out, windows, &mut progress, |epoch, session| {
-        let Evaluated { step, loss } = epoch;
-        let seconds = start.elapsed().as_secs_f64();
+/// Prints what the network has learnt, and saves it.
+struct Look<'a> {
+    start: Instant,
+    writer: &'a Writer,
+    description: &'a Description,
+    save: Option<&'a str>,
+}
+
+impl Callback for Look<'_> {
+    fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
+        let (id, seconds) = (trainer.program("logits")?, self.start.elapsed().as_secs_f64());
+        let loss = epoch.metric.map_or(f64::NAN, |metric| metric.value);
+        let step = trainer.session().steps();
         println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
-        println!("{}\n", writer.write(session, &description)?.trim_matches('\n'));
-        match arguments.text("--save") {
+        println!("{}\n", self.writer.write(trainer.session(), id, self.description)?.trim_matches('\n'));
+        match self.save {
             Some(file) => {
-                session.save_with(file, &SaveOptions { optimizer_state: true, notes: description.notes() })
+                let notes = self.description.notes();
+                trainer.session().save_with(file, &SaveOptions { optimizer_state: true, notes })
             }
             None => Ok(()),
         }
-    });
-    support::noted(ran, |failure| failure.with_session(&training.session))
+    }
 }

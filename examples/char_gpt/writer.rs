@@ -55,8 +55,6 @@ impl Description {
 
 /// How text is generated.
 pub struct Writer {
-    /// The plan with input `ids [1, context]` and output `logits`.
-    pub program: ProgramId,
     pub prompt: String,
     /// Characters to write.
     pub length: usize,
@@ -68,7 +66,13 @@ pub struct Writer {
 
 impl Writer {
     /// Returns the prompt followed by the generated text. The network sees the last `context` characters.
-    pub fn write(&self, session: &mut Session, description: &Description) -> Result<String> {
+    /// `program` has input `ids [1, context]` and output `logits`.
+    pub fn write(
+        &self,
+        session: &mut Session,
+        program: ProgramId,
+        description: &Description,
+    ) -> Result<String> {
         let Description { config, characters } = description;
         let mut ids = characters.encode("--prompt", &self.prompt)?.ids().to_vec();
         if ids.is_empty() {
@@ -84,9 +88,9 @@ impl Writer {
             let mut window = ids[ids.len().saturating_sub(config.context)..].to_vec();
             let last = window.len() - 1;
             window.resize(config.context, 0);
-            session.feed_to(self.program, "ids", &window)?;
-            session.run(self.program)?;
-            let logits = session.output::<f32>(self.program, "logits")?;
+            session.feed_to(program, "ids", &window)?;
+            session.run(program)?;
+            let logits = session.output::<f32>(program, "logits")?;
             let row = &logits[last * config.vocabulary..(last + 1) * config.vocabulary];
             ids.push(draw(row, self.temperature, random::uniform(key, i)));
         }

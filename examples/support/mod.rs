@@ -101,17 +101,6 @@ pub fn monitor() -> Monitor<'static> {
     Monitor::new(options, |alert| eprintln!("warning: {alert}"))
 }
 
-/// Writes the same report for a session that an example opens itself; returns `result` unchanged.
-pub fn noted<T>(result: Result<T>, known: impl FnOnce(Failure) -> Failure) -> Result<T> {
-    result.inspect_err(|error| {
-        if Failure::helps_with(error)
-            && let Ok(path) = known(Failure::of(error)).write(std::env::temp_dir())
-        {
-            eprintln!("what is known of this failure is in {}", path.display());
-        }
-    })
-}
-
 /// Returns the progress line of a run, which is silent with `--quiet`.
 pub fn progress(arguments: &Arguments) -> ProgressLine {
     if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() }
@@ -119,7 +108,7 @@ pub fn progress(arguments: &Arguments) -> ProgressLine {
 
 /// Prints the accuracy after the last epoch and the memory of the training session.
 pub fn conclude(trainer: &mut Trainer, end: &Epoch, batch: usize, start: Instant) -> Result<()> {
-    let accuracy = end.accuracy.unwrap_or_default();
+    let accuracy = end.metric.map_or(0.0, |metric| metric.value);
     println!("\ntest accuracy {:.2} % after {:.1} s\n", accuracy * 100.0, start.elapsed().as_secs_f64());
     let created = trainer.session().device_bytes();
     let plan = trainer.session().plan(ProgramId(0))?;

@@ -64,9 +64,9 @@ mod tests {
         assert!(cifar10(&directory).unwrap_err().to_string().contains("3072 bytes are not rows of 3073"));
         std::fs::write(directory.join("test_batch.bin"), row(9)).unwrap();
         let (train, test) = cifar10(&directory).unwrap();
-        let mut image = vec![0.0; PIXELS];
-        assert_eq!((train.len(), train.read(4, &mut image), test.len()), (5, 5, 1));
-        assert!(image.iter().all(|&pixel| pixel == 1.0));
+        let image = train.batch(&[4]).unwrap();
+        assert_eq!((train.len(), image.u32("y"), test.len()), (5, &[5][..], 1));
+        assert_eq!(image.f32("x"), [1.0; PIXELS]);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Dataset, Prefetch};
+use super::{Batch, Dataset, Prefetch};
 use crate::error::{Error, Result};
 use crate::random;
 
@@ -16,27 +16,6 @@ pub enum LastBatch {
     Drop,
 }
 
-/// A batch: `len` samples, row-major, and their classes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// `[len, sample_len]`
-    pub x: Vec<f32>,
-    /// `[len]`
-    pub y: Vec<u32>,
-}
-
-impl Batch {
-    /// Returns the number of samples.
-    pub fn len(&self) -> usize {
-        self.y.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.y.is_empty()
-    }
-}
-
 /// Cuts a data set into batches, epoch after epoch.
 #[derive(Clone)]
 pub struct Loader {
@@ -44,6 +23,7 @@ pub struct Loader {
     batch: usize,
     shuffle: Option<u64>,
     last: LastBatch,
+    most: usize,
 }
 
 impl Loader {
@@ -58,7 +38,7 @@ impl Loader {
         if batch == 0 {
             return Err(Error::Option("a batch of 0: it must be at least 1".to_owned()));
         }
-        Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep })
+        Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep, most: usize::MAX })
     }
 
     /// Shuffles the samples into another order each epoch, the same for the same seed.
@@ -73,6 +53,12 @@ impl Loader {
         Self { last, ..self }
     }
 
+    /// Ends each epoch after `batches` batches: with [`Loader::shuffled`], each epoch has other samples.
+    #[must_use]
+    pub fn batches_per_epoch(self, batches: usize) -> Self {
+        Self { most: batches, ..self }
+    }
+
     /// Returns the data set.
     pub fn data(&self) -> &dyn Dataset {
         &*self.data
@@ -85,37 +71,44 @@ impl Loader {
 
     /// Returns the number of samples in the smaller last batch; 0 if there is none.
     pub fn tail(&self) -> usize {
+        let full = self.data.len() / self.batch;
         match self.last {
-            LastBatch::Keep => self.data.len() % self.batch,
-            LastBatch::Drop => 0,
+            LastBatch::Keep if full < self.most => self.data.len() % self.batch,
+            _ => 0,
         }
     }
 
     /// Returns the number of batches in one epoch.
     pub fn batches(&self) -> usize {
-        self.data.len() / self.batch + usize::from(self.tail() > 0)
+        (self.data.len() / self.batch + usize::from(self.tail() > 0)).min(self.most)
     }
 
-    /// Returns the batches of epoch number `epoch`. A thread prepares the next ones; it ends when the
-    /// iterator is dropped.
-    pub fn epoch(&self, epoch: u64) -> Prefetch<Batch> {
+    /// Returns the number of samples in one epoch.
+    pub fn samples(&self) -> usize {
+        match self.tail() {
+            0 => self.batches() * self.batch,
+            tail => (self.batches() - 1) * self.batch + tail,
+        }
+    }
+
+    /// Returns the batches of epoch number `epoch` from batch `first` on. A thread prepares the next ones; it
+    /// ends when the iterator is dropped, and after the first error.
+    pub fn epoch(&self, epoch: u64, first: usize) -> Prefetch<Batch> {
         let order = match self.shuffle {
             Some(seed) => random::permutation(random::key(seed ^ epoch, "epoch"), self.data.len()),
             None => (0..self.data.len()).collect(),
         };
         let (data, batch, batches) = (Arc::clone(&self.data), self.batch, self.batches());
-        Prefetch::new((0..batches).map(move |i| {
-            let rows = &order[i * batch..order.len().min((i + 1) * batch)];
-            read(&*data, rows)
+        Prefetch::new((first..batches).map(move |i| {
+            let samples = &order[i * batch..order.len().min((i + 1) * batch)];
+            let read = data.batch(samples)?;
+            if read.samples() == samples.len() {
+                return Ok(read);
+            }
+            let message = format!("a batch of {}, asked for {} samples", read.samples(), samples.len());
+            Err(Error::Data { what: "data set".to_owned(), message })
         }))
     }
-}
-
-fn read(data: &dyn Dataset, rows: &[usize]) -> Batch {
-    let len = data.sample_len();
-    let mut x = vec![0.0; rows.len() * len];
-    let y = rows.iter().enumerate().map(|(i, &row)| data.read(row, &mut x[i * len..(i + 1) * len])).collect();
-    Batch { x, y }
 }
 
 #[cfg(test)]
@@ -130,11 +123,12 @@ mod tests {
     #[test]
     fn every_epoch_has_each_sample_once_in_another_order() {
         let loader = Loader::new(table(10), 4).unwrap().shuffled(1);
-        let epoch = |n| loader.epoch(n).collect::<Vec<_>>();
-        assert_eq!(epoch(0).iter().map(Batch::len).collect::<Vec<_>>(), [4, 4, 2]);
+        let epoch = |n| loader.epoch(n, 0).collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(epoch(0).iter().map(Batch::samples).collect::<Vec<_>>(), [4, 4, 2]);
+        assert_eq!(epoch(0)[2], loader.epoch(0, 2).next().unwrap().unwrap());
         assert_eq!(epoch(0), epoch(0));
         assert_ne!(epoch(0), epoch(1));
-        let mut firsts: Vec<f32> = epoch(1).iter().flat_map(|b| b.x.chunks(2).map(|x| x[0])).collect();
+        let mut firsts: Vec<f32> = epoch(1).iter().flat_map(|b| b.f32("x").chunks(2).map(|x| x[0])).collect();
         firsts.sort_by(f32::total_cmp);
         assert_eq!(firsts, (0..10).map(|i| 2.0 * i as f32).collect::<Vec<_>>());
     }
@@ -142,8 +136,45 @@ mod tests {
     #[test]
     fn last_batch_can_be_dropped_and_an_epoch_abandoned() {
         let loader = Loader::new(table(10), 4).unwrap().last_batch(LastBatch::Drop);
-        assert_eq!((loader.batches(), loader.tail(), loader.epoch(0).count()), (2, 0, 2));
-        drop(loader.epoch(1));
+        assert_eq!((loader.batches(), loader.tail(), loader.epoch(0, 0).count()), (2, 0, 2));
+        drop(loader.epoch(1, 0));
+    }
+
+    #[test]
+    fn epochs_can_be_shorter_than_the_data() {
+        let loader = |most| Loader::new(table(10), 4).unwrap().batches_per_epoch(most);
+        let counts = |loader: Loader| (loader.batches(), loader.tail(), loader.samples());
+        assert_eq!(counts(loader(1)), (1, 0, 4));
+        assert_eq!(counts(loader(2)), (2, 0, 8));
+        assert_eq!(counts(loader(3)), (3, 2, 10));
+        assert_eq!(counts(loader(9)), (3, 2, 10));
+    }
+
+    /// Fails, or panics, at its sixth sample.
+    struct Damaged(bool);
+
+    impl Dataset for Damaged {
+        fn len(&self) -> usize {
+            10
+        }
+
+        fn batch(&self, samples: &[usize]) -> Result<Batch> {
+            if samples.contains(&5) {
+                assert!(self.0, "sample 5 is damaged");
+                return Err(Error::Data { what: "sample 5".to_owned(), message: "damaged".to_owned() });
+            }
+            Ok(Batch::new(samples.len()))
+        }
+    }
+
+    #[test]
+    fn samples_that_cannot_be_read_end_the_epoch_with_an_error() {
+        for returns in [true, false] {
+            let loader = Loader::new(Arc::new(Damaged(returns)), 4).unwrap();
+            let batches: Vec<Result<Batch>> = loader.epoch(0, 0).collect();
+            assert!(matches!(&batches[..], [Ok(_), Err(Error::Data { .. })]), "{batches:?}");
+            assert!(batches[1].as_ref().unwrap_err().to_string().contains("damaged"));
+        }
     }
 
     #[test]

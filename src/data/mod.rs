@@ -1,20 +1,45 @@
 //! Data sets and batches. Nothing here touches a device.
 
+mod batch;
 mod characters;
 mod cifar;
 mod loader;
 mod prefetch;
+mod subset;
 mod table;
 mod tokens;
 
+pub use batch::{Batch, Values};
 pub use characters::Characters;
 pub use cifar::cifar10;
-pub use loader::{Batch, LastBatch, Loader};
+pub use loader::{LastBatch, Loader};
 pub use prefetch::Prefetch;
+pub use subset::Subset;
 pub use table::Table;
-pub use tokens::{TokenBatch, Tokens, Windows};
+pub use tokens::{TokenWindows, Tokens};
 
-/// Samples of a fixed length with a class each.
+use crate::error::Result;
+
+/// Samples by index, such as rows of a table, files of a folder or windows of a text.
+///
+/// ```
+/// use wgrad::data::{Batch, Dataset};
+///
+/// /// Points of a parabola.
+/// struct Parabola;
+///
+/// impl Dataset for Parabola {
+///     fn len(&self) -> usize {
+///         1000
+///     }
+///
+///     fn batch(&self, samples: &[usize]) -> wgrad::Result<Batch> {
+///         let x: Vec<f32> = samples.iter().map(|&i| i as f32 / 1000.0).collect();
+///         let y: Vec<f32> = x.iter().map(|x| x * x).collect();
+///         Ok(Batch::new(samples.len()).with("x", x).with("y", y))
+///     }
+/// }
+/// ```
 pub trait Dataset: Send + Sync {
     /// Returns the number of samples.
     fn len(&self) -> usize;
@@ -24,13 +49,9 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns the number of values in one sample.
-    fn sample_len(&self) -> usize;
-
-    /// Returns the number of classes.
-    fn classes(&self) -> usize;
-
-    /// Writes sample `index` to `out`, which has room for [`Dataset::sample_len`] values, and returns its
-    /// class.
-    fn read(&self, index: usize, out: &mut [f32]) -> u32;
+    /// Returns a batch of these samples, in this order. Each index is below [`Dataset::len`].
+    ///
+    /// # Errors
+    /// Whatever makes a sample unavailable; it ends the run.
+    fn batch(&self, samples: &[usize]) -> Result<Batch>;
 }

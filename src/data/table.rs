@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Dataset;
+use super::{Batch, Dataset};
 use crate::error::{Error, Result};
 use crate::random;
 
@@ -86,6 +86,16 @@ impl Table {
         self
     }
 
+    /// Returns the number of values in one sample.
+    pub fn sample_len(&self) -> usize {
+        self.sample_len
+    }
+
+    /// Returns the number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
     /// Splits the samples into two tables without a sample in common: the first gets `share` of the samples,
     /// drawn by `seed`.
     pub fn split(&self, share: f64, seed: u64) -> (Self, Self) {
@@ -105,22 +115,16 @@ impl Table {
     }
 }
 
+/// Inputs `x [samples, sample_len]` and `y [samples]`, the classes.
 impl Dataset for Table {
     fn len(&self) -> usize {
         self.labels.len()
     }
 
-    fn sample_len(&self) -> usize {
-        self.sample_len
-    }
-
-    fn classes(&self) -> usize {
-        self.classes
-    }
-
-    fn read(&self, index: usize, out: &mut [f32]) -> u32 {
-        out.copy_from_slice(&self.samples[self.span(index)]);
-        self.labels[index]
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        let x: Vec<f32> = samples.iter().flat_map(|&i| &self.samples[self.span(i)]).copied().collect();
+        let y: Vec<u32> = samples.iter().map(|&i| self.labels[i]).collect();
+        Ok(Batch::new(samples.len()).with("x", x).with("y", y))
     }
 }
 

@@ -22,7 +22,7 @@ pub enum OnOom {
 /// A change of plans, because memory ran out or because it was requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refit {
-    /// Text of the error that caused it.
+    /// The reason, such as the message of an error.
     pub cause: String,
     /// Training steps made before the change.
     pub step: u64,
@@ -96,14 +96,13 @@ impl Session {
         debug: Debug,
     ) -> Result<(Self, Option<Refit>)> {
         let refits = on_oom == OnOom::Refit;
-        let mut first: Option<(Error, u64)> = None;
+        let mut first: Option<(String, u64)> = None;
         let mut within = None;
         loop {
             let planned = match planner(within.map(Bytes)) {
                 Err(Error::OverBudget { needed, budget, .. }) if refits && within.is_none() => {
                     within = Some(budget.min(device.free_bytes().unwrap_or(u64::MAX)));
-                    let cause = Error::Option(format!("the plan needs {}", Bytes(needed)));
-                    first.get_or_insert((cause, needed));
+                    first.get_or_insert((format!("the plan needs {}", Bytes(needed)), needed));
                     continue;
                 }
                 planned => planned?,
@@ -120,7 +119,7 @@ impl Session {
                 Err(error) if refits && error.is_out_of_memory() => {
                     let needed = Footprint::of(&plans).total();
                     within = Some(next_room(device, 0, needed));
-                    first.get_or_insert((error, needed));
+                    first.get_or_insert((error.to_string(), needed));
                 }
                 Err(error) => return Err(error),
             }
@@ -133,7 +132,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits; as [`Session::replan`].
-    pub fn refit(&mut self, within: Option<Bytes>, cause: &Error, planner: &mut Planner) -> Result<Refit> {
+    pub fn refit(&mut self, within: Option<Bytes>, cause: &str, planner: &mut Planner) -> Result<Refit> {
         let before = self.device_bytes();
         let most = within.map_or(u64::MAX, |bytes| bytes.0);
         let mut room = match within {
@@ -174,9 +173,9 @@ fn next_room(device: &Device, own: u64, needed: u64) -> u64 {
     }
 }
 
-fn refitted(cause: &Error, step: u64, [before, within, after]: [u64; 3], planned: &Planned) -> Refit {
+fn refitted(cause: &str, step: u64, [before, within, after]: [u64; 3], planned: &Planned) -> Refit {
     let Planned { changes, time_fraction, exact, .. } = planned;
-    let (cause, changes) = (cause.to_string(), changes.clone());
+    let (cause, changes) = (cause.to_owned(), changes.clone());
     let refit =
         Refit { cause, step, before, within, after, changes, time_fraction: *time_fraction, exact: *exact };
     log::warn!("{refit}");

@@ -17,6 +17,7 @@ use super::statistics::History;
 use super::timers::Timers;
 use super::transfer::Transfer;
 use crate::compile::{Footprint, Plan, transfer_bytes};
+use crate::data::{Batch, Values};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::optim::Schedule;
@@ -136,6 +137,23 @@ impl Session {
         self.known(id)?;
         let program = &mut self.programs[id.0];
         program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data)
+    }
+
+    /// Writes the inputs that a plan has in common with a batch.
+    ///
+    /// # Errors
+    /// As [`Session::feed`], but for unknown names.
+    pub fn feed_batch(&mut self, id: ProgramId, batch: &Batch) -> Result<()> {
+        self.known(id)?;
+        for (name, values) in batch.inputs() {
+            if self.programs[id.0].plan.graph().inputs().any(|(_, value)| value.name == name) {
+                match values {
+                    Values::F32(values) => self.feed_to(id, name, values)?,
+                    Values::U32(values) => self.feed_to(id, name, values)?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs the first plan once: one training step.

@@ -208,7 +208,7 @@ impl Model {
         matches!(self.network, Network::Tokens(_)).then_some(self.inputs)
     }
 
-    fn input(&self, trace: &Trace, batch: usize) -> Tensor {
+    pub(crate) fn input(&self, trace: &Trace, batch: usize) -> Tensor {
         match &self.network {
             Network::Numbers(..) => trace.input("x", self.input_shape(batch)),
             Network::Tokens(_) => trace.ids("x", self.input_shape(batch), self.classes as u32),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::Trainer;
 use crate::error::{Error, Result};
-use crate::exec::{Refit, Session};
+use crate::exec::Refit;
 use crate::report::Failure;
 
 /// Progress of a run after a step.
@@ -19,8 +20,8 @@ pub struct StepProgress {
     pub steps: usize,
     /// The last loss that has arrived in this epoch; `None` before the first.
     pub loss: Option<f32>,
-    /// Accuracy of the last evaluation, in [0, 1]; `None` before the first.
-    pub accuracy: Option<f64>,
+    /// The task's metric in the last evaluation; `None` before the first.
+    pub metric: Option<Metric>,
     /// Samples per second since the first step; 0 after the first step.
     pub samples_per_s: f64,
     /// Estimated time for the rest of the run at this rate.
@@ -36,8 +37,17 @@ pub struct Epoch {
     pub epoch: u64,
     /// Mean of the losses that arrived in it.
     pub loss: f32,
-    /// Accuracy on the evaluation data, in [0, 1]; `None` without evaluation data.
-    pub accuracy: Option<f64>,
+    /// The task's metric on the evaluation data; `None` without evaluation data.
+    pub metric: Option<Metric>,
+}
+
+/// The result of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// Name of the metric, such as `accuracy`.
+    pub name: &'static str,
+    /// Mean over the samples of the evaluation data.
+    pub value: f64,
 }
 
 /// Watches a run, and may end it by returning an error.
@@ -54,7 +64,7 @@ pub trait Callback {
     ///
     /// # Errors
     /// Whatever should end the run.
-    fn on_epoch(&mut self, _epoch: &Epoch, _session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, _epoch: &Epoch, _trainer: &mut Trainer) -> Result<()> {
         Ok(())
     }
 
@@ -64,12 +74,12 @@ pub trait Callback {
     ///
     /// # Errors
     /// Whatever should end the run.
-    fn on_refit(&mut self, _refit: &Refit, _session: &mut Session) -> Result<()> {
+    fn on_refit(&mut self, _refit: &Refit, _trainer: &mut Trainer) -> Result<()> {
         Ok(())
     }
 
     /// Called when the run ends with an error, before [`Callback::on_end`].
-    fn on_error(&mut self, _error: &Error, _session: &mut Session) {}
+    fn on_error(&mut self, _error: &Error, _trainer: &mut Trainer) {}
 
     /// Called by [`Trainer::watched`](super::Trainer::watched) when a run cannot start, with the error and
     /// what is known about it.

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::tensorboard::event;
-use super::{Callback, Epoch, StepProgress};
+use super::{Callback, Epoch, StepProgress, Trainer};
 use crate::error::{Error, Result};
-use crate::exec::Session;
 use crate::json::Json;
 
-/// Writes loss, accuracy, speed and bytes after each step. A loss that has not arrived yet is left out.
+/// Writes loss, metric, speed and bytes after each step. A loss that has not arrived yet is left out.
 pub struct Metrics {
     path: PathBuf,
     file: BufWriter<File>,
@@ -26,7 +25,7 @@ enum Format {
     TensorBoard,
 }
 
-const COLUMNS: &str = "step,epoch,loss,accuracy,samples_per_s,device_bytes";
+const COLUMNS: &str = "step,epoch,loss,metric,samples_per_s,device_bytes";
 
 impl Metrics {
     /// Creates a file of JSON Lines, one object per step.
@@ -90,14 +89,14 @@ fn now() -> f64 {
 impl Callback for Metrics {
     fn on_step(&mut self, p: &StepProgress) -> Result<()> {
         self.step = p.epoch * p.steps as u64 + p.step as u64;
-        let loss = p.loss.map(f64::from);
+        let (loss, metric) = (p.loss.map(f64::from), p.metric.map(|metric| metric.value));
         let bytes = match self.format {
             Format::Jsonl => {
                 let line = Json::object([
                     ("step", self.step.into()),
                     ("epoch", p.epoch.into()),
                     ("loss", loss.into()),
-                    ("accuracy", p.accuracy.into()),
+                    ("metric", metric.into()),
                     ("samples_per_s", p.samples_per_s.into()),
                     ("device_bytes", p.device_bytes.into()),
                 ]);
@@ -105,9 +104,8 @@ impl Callback for Metrics {
             }
             Format::Csv => {
                 let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-                let (loss, accuracy, speed) = (cell(loss), cell(p.accuracy), p.samples_per_s);
-                format!("{},{},{loss},{accuracy},{speed},{}\n", self.step, p.epoch, p.device_bytes)
-                    .into_bytes()
+                let (loss, metric, speed) = (cell(loss), cell(metric), p.samples_per_s);
+                format!("{},{},{loss},{metric},{speed},{}\n", self.step, p.epoch, p.device_bytes).into_bytes()
             }
             Format::TensorBoard => {
                 let speed = ("train/samples_per_s", p.samples_per_s);
@@ -120,11 +118,12 @@ impl Callback for Metrics {
         self.write(&bytes)
     }
 
-    fn on_epoch(&mut self, epoch: &Epoch, _session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, epoch: &Epoch, _trainer: &mut Trainer) -> Result<()> {
         if self.format == Format::TensorBoard {
             let loss = ("epoch/loss", f64::from(epoch.loss));
-            let accuracy = epoch.accuracy.map(|accuracy| ("epoch/accuracy", accuracy));
-            let scalars: Vec<_> = [loss].into_iter().chain(accuracy).collect();
+            let metric = epoch.metric.map(|metric| (format!("epoch/{}", metric.name), metric.value));
+            let metric = metric.as_ref().map(|(tag, value)| (tag.as_str(), *value));
+            let scalars: Vec<_> = [loss].into_iter().chain(metric).collect();
             self.write(&event(now(), self.step, &scalars))?;
         }
         self.flush()

@@ -9,14 +9,16 @@ mod metrics;
 mod monitor;
 mod progress;
 mod recipe;
+mod task;
 mod tensorboard;
 mod trainer;
 
-pub use callback::{Callback, Epoch, StepProgress};
+pub use callback::{Callback, Epoch, Metric, StepProgress};
 #[cfg(feature = "safetensors")]
 pub use checkpoint::Checkpoint;
 pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};
 pub use progress::ProgressLine;
-pub use trainer::{Classifier, TrainOptions, Trainer};
+pub use task::Task;
+pub use trainer::{TrainOptions, Trainer};

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::failure::Recent;
-use super::{Callback, Epoch, StepProgress};
+use super::{Callback, Epoch, StepProgress, Trainer};
 use crate::error::{Error, Result};
-use crate::exec::Session;
 use crate::report::Failure;
 use crate::units::Bytes;
 
@@ -245,7 +244,8 @@ impl Callback for Monitor<'_> {
     }
 
     /// The bytes of the session itself never grow; those of other users of the driver's memory may.
-    fn on_epoch(&mut self, _epoch: &Epoch, session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, _epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
+        let session = trainer.session();
         // Evaluation and checkpoints are not part of a step.
         self.since = None;
         if let Some(driver) = session.device().driver_memory() {
@@ -257,7 +257,8 @@ impl Callback for Monitor<'_> {
         Ok(())
     }
 
-    fn on_error(&mut self, error: &Error, session: &mut Session) {
+    fn on_error(&mut self, error: &Error, trainer: &mut Trainer) {
+        let session = trainer.session();
         if let Error::LossNotFinite { step, .. } = error {
             self.raise(Alert::NotFinite { step: *step });
         }

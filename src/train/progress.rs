@@ -3,9 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::{Callback, Epoch, StepProgress};
+use super::{Callback, Epoch, StepProgress, Trainer};
 use crate::error::Result;
-use crate::exec::Session;
 use crate::units::Bytes;
 
 /// Prints progress to standard error: a line that is redrawn on a terminal, plain lines at each epoch
@@ -50,9 +49,9 @@ impl Callback for ProgressLine {
         Ok(())
     }
 
-    fn on_epoch(&mut self, epoch: &Epoch, _session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, epoch: &Epoch, _trainer: &mut Trainer) -> Result<()> {
         let Some(last) = self.last else { return Ok(()) };
-        let line = StepProgress { loss: Some(epoch.loss), accuracy: epoch.accuracy, ..last };
+        let line = StepProgress { loss: Some(epoch.loss), metric: epoch.metric, ..last };
         if self.terminal {
             say(format_args!("\r\x1b[2K"));
         }
@@ -80,9 +79,9 @@ fn counter(progress: &StepProgress) -> String {
 
 fn figures(progress: &StepProgress) -> String {
     let loss = progress.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
-    let accuracy = progress.accuracy.map_or(String::new(), |share| format!("  acc {:.1} %", share * 100.0));
+    let metric = progress.metric.map_or(String::new(), |m| format!("  {} {:.4}", m.name, m.value));
     format!(
-        "loss {loss}{accuracy}  {:.0} samples/s  peak {}  eta {}",
+        "loss {loss}{metric}  {:.0} samples/s  peak {}  eta {}",
         progress.samples_per_s,
         Bytes(progress.device_bytes),
         minutes(progress.eta)

@@ -15,7 +15,8 @@ pub(super) struct Recipe {
     batch: usize,
     /// Samples of the last batch, if it is smaller.
     tail: Option<usize>,
-    evaluation: Plan,
+    /// The forward passes of the session.
+    programs: Vec<Plan>,
     options: PlanOptions,
     limits: Limits,
 }
@@ -30,7 +31,7 @@ impl Recipe {
     pub(super) fn new(
         trace: impl Fn(usize) -> Result<TrainStep>,
         [batch, tail]: [usize; 2],
-        evaluation: Plan,
+        programs: Vec<Plan>,
         (options, limits): (PlanOptions, &Limits),
         refits: bool,
     ) -> Result<Self> {
@@ -44,11 +45,11 @@ impl Recipe {
             steps.insert(batch / parts, trace(batch / parts)?);
             parts *= 2;
         }
-        Ok(Self { steps, batch, tail, evaluation, options, limits: limits.clone() })
+        Ok(Self { steps, batch, tail, programs, options, limits: limits.clone() })
     }
 
-    /// Plans a training step, an evaluation and, if the last batch is smaller, a step for it, together at
-    /// most `within`.
+    /// Plans a training step, the forward passes and, if the last batch is smaller, a step for it, together
+    /// at most `within`.
     ///
     /// # Errors
     /// Mistakes in the model; [`Error::OverBudget`] if nothing fits.
@@ -56,7 +57,7 @@ impl Recipe {
         match within {
             None => {
                 let mut plans = vec![self.step(self.batch)?.plan(&self.options, &self.limits)?];
-                plans.push(self.evaluation.clone());
+                plans.extend(self.programs.iter().cloned());
                 if let Some(tail) = self.tail {
                     plans.push(self.step(tail)?.plan(&self.options, &self.limits)?);
                 }
@@ -81,7 +82,7 @@ impl Recipe {
                 compile::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
             let (own, options) = (fitted.plan.footprint().total(), fitted.options);
             let mut planned = Planned::from(fitted);
-            planned.plans.push(self.evaluation.clone());
+            planned.plans.extend(self.programs.iter().cloned());
             if let Some(tail) = self.tail {
                 planned.plans.push(self.tail(tail, own, &options)?);
             }
@@ -92,7 +93,7 @@ impl Recipe {
             // The other plans add the same bytes next time, whatever the training step takes.
             room = own.saturating_sub(total - within.0);
         }
-        Err(self.evaluation_too_large(within))
+        Err(self.programs_too_large(within))
     }
 
     /// Plans the step for the last batch, next to a training step with `options` that takes `own` bytes, in
@@ -117,13 +118,14 @@ impl Recipe {
         known.ok_or_else(|| Error::Internal(format!("no step was traced for {samples} samples")))
     }
 
-    fn evaluation_too_large(&self, within: Bytes) -> Error {
+    fn programs_too_large(&self, within: Bytes) -> Error {
+        let largest = self.programs.iter().max_by_key(|plan| plan.footprint().total());
         Error::OverBudget {
-            what: "the evaluation beside the training step".to_owned(),
-            needed: self.evaluation.footprint().total(),
+            what: "the forward passes and the smaller last batch with the training step".to_owned(),
+            needed: Footprint::of(&self.programs.iter().collect::<Vec<_>>()).total(),
             budget: within.0,
-            peak_at: self.evaluation.peak.at.clone(),
-            largest: self.evaluation.largest_at_peak(3),
+            peak_at: largest.map_or(String::new(), |plan| plan.peak.at.clone()),
+            largest: largest.map_or(String::new(), |plan| plan.largest_at_peak(3)),
             help: "a smaller batch lowers it".to_owned(),
         }
     }

@@ -1,38 +1,22 @@
 //! The training loop: feed, step, evaluate.
 
+#[cfg(feature = "safetensors")]
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::recipe::Recipe;
-use super::{Callback, Epoch, StepProgress};
+use super::task::{self, Task};
+use super::{Callback, Epoch, Metric, StepProgress};
 use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
+#[cfg(feature = "safetensors")]
+use crate::exec::SaveOptions;
 use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, limits_for, tune};
-use crate::graph::{Params, Tensor};
-use crate::models::Model;
 use crate::optim::Schedule;
 use crate::report::Failure;
 use crate::units::Bytes;
-
-/// A network that classifies samples.
-pub trait Classifier {
-    /// Returns its parameters.
-    fn params(&self) -> &Params;
-
-    /// Returns the logits `[batch, classes]` of `x [batch, sample_len]`.
-    fn logits(&self, x: &Tensor) -> Tensor;
-}
-
-impl Classifier for Model {
-    fn params(&self) -> &Params {
-        self.params()
-    }
-
-    fn logits(&self, x: &Tensor) -> Tensor {
-        self.logits(x)
-    }
-}
 
 /// Options for training a network.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,14 +32,15 @@ pub struct TrainOptions {
 }
 
 const TRAIN: ProgramId = ProgramId(0);
-const EVALUATE: ProgramId = ProgramId(1);
-const TAIL: ProgramId = ProgramId(2);
 
-/// Trains a classifier on batches of a data set.
+/// Trains a network on batches of a data set.
 pub struct Trainer {
     session: Session,
     loader: Loader,
-    accuracy: Option<f64>,
+    /// Names of the forward passes, whose programs follow the training step.
+    programs: Vec<String>,
+    metric: Option<task::Metric>,
+    measured: Option<Metric>,
     recipe: Recipe,
     on_oom: OnOom,
     refits: Vec<Refit>,
@@ -64,19 +49,19 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Plans a training step, an evaluation and, if the last batch is smaller, a step for it, and opens a
-    /// session.
+    /// Plans a training step, the forward passes and, if the last batch is smaller, a step for it, and opens
+    /// a session. Every batch of the loader has the inputs that the task declares.
     ///
     /// # Errors
     /// Mistakes in the model; a plan over the budget or a device out of memory, with [`OnOom::Refit`] only if
     /// no plan fits.
-    pub fn new(
+    pub fn new<'a>(
         device: &Device,
-        network: &impl Classifier,
+        task: impl Into<Task<'a>>,
         loader: Loader,
         options: &TrainOptions,
     ) -> Result<Self> {
-        Self::watched(device, network, loader, options, &mut [])
+        Self::watched(device, task, loader, options, &mut [])
     }
 
     /// Like [`Trainer::new`], and notifies callbacks of an error, such as a plan over its budget or a device
@@ -84,15 +69,15 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    pub fn watched(
+    pub fn watched<'a>(
         device: &Device,
-        network: &impl Classifier,
+        task: impl Into<Task<'a>>,
         loader: Loader,
         options: &TrainOptions,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Self> {
         let mut largest = None;
-        Self::open(device, network, loader, options, &mut largest).inspect_err(|error| {
+        Self::open(device, task.into(), loader, options, &mut largest).inspect_err(|error| {
             let known = Failure::of(error).with_device(device);
             let known = match &largest {
                 Some(plan) => known.with_plan(plan),
@@ -106,45 +91,46 @@ impl Trainer {
     /// `largest`, even if it is over its budget.
     fn open(
         device: &Device,
-        network: &impl Classifier,
+        task: Task,
         loader: Loader,
         options: &TrainOptions,
         largest: &mut Option<Plan>,
     ) -> Result<Self> {
-        let (len, classes) = (loader.data().sample_len(), loader.data().classes() as u32);
-        let trace = |batch: usize| -> Result<TrainStep> {
-            TrainStep::trace(network.params(), |trace| {
-                let x = trace.input("x", [batch, len]);
-                let y = trace.labels("y", [batch], classes);
-                network.logits(&x).cross_entropy(&y)
-            })
-        };
-        let forward = Forward::trace(network.params(), "logits", |trace| {
-            network.logits(&trace.input("x", [loader.batch(), len]))
-        })?;
+        let Task { params, loss, programs, metric } = task;
+        let names: Vec<String> = programs.iter().map(|(name, _)| name.clone()).collect();
+        if let Some(task::Metric { program, .. }) = &metric {
+            position(&names, program)?;
+        }
         let TrainOptions { plan, schedule, on_oom, tune: tuning } = *options;
         let limits = limits_for(device, plan.precision);
         let limits = &match tuning {
             Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
             None => limits,
         };
+        let trace = |samples: usize| TrainStep::trace(params, |trace| loss(trace, samples));
+        let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {
+            Forward::trace(params, name, |trace| network(trace, loader.batch()))?
+                .plan_with(plan.weights, limits)
+        };
+        let programs = programs.iter().map(forward).collect::<Result<Vec<_>>>()?;
         let sizes = [loader.batch(), loader.tail()];
-        let evaluation = forward.plan_with(plan.weights, limits)?;
-        let recipe = Recipe::new(trace, sizes, evaluation, (plan, limits), on_oom == OnOom::Refit)?;
+        let recipe = Recipe::new(trace, sizes, programs, (plan, limits), on_oom == OnOom::Refit)?;
         let planner = &mut |within| recipe.plans(within);
         let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
             .inspect_err(|_| *largest = recipe.as_asked().ok())?;
         session.set_schedule(schedule);
         let refits = refit.into_iter().collect();
-        Ok(Self { session, loader, accuracy: None, recipe, on_oom, refits, told: 0 })
+        let (programs, measured) = (names, None);
+        Ok(Self { session, loader, programs, metric, measured, recipe, on_oom, refits, told: 0 })
     }
 
-    /// Trains for `epochs` epochs and, after each, evaluates on `test` if it is given. Returns the last
-    /// epoch.
+    /// Trains for `epochs` more epochs and, after each, evaluates on `test` if it is given. Returns the last
+    /// epoch. Epochs are counted by the steps made: two calls, or a run that continues from a file
+    /// ([`Trainer::load`]), train like one call. An epoch that was interrupted is finished first and counts.
     ///
     /// # Errors
-    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever a callback returns. Files saved before
-    /// stay.
+    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever the data or a callback returns; for
+    /// `test` also as [`Trainer::evaluate`]. Files saved before stay.
     pub fn fit(
         &mut self,
         epochs: u64,
@@ -153,7 +139,7 @@ impl Trainer {
     ) -> Result<Epoch> {
         let result = self.run_epochs(epochs, test, callbacks);
         if let Err(error) = &result {
-            callbacks.iter_mut().for_each(|callback| callback.on_error(error, &mut self.session));
+            callbacks.iter_mut().for_each(|callback| callback.on_error(error, self));
         }
         callbacks.iter_mut().for_each(|callback| callback.on_end());
         result
@@ -166,11 +152,20 @@ impl Trainer {
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
         let steps = self.loader.batches();
+        if steps == 0 || epochs == 0 {
+            return Err(Error::Option(format!("{epochs} epochs of {steps} steps: both must be at least 1")));
+        }
+        if test.is_some() {
+            self.metric()?;
+        }
+        let (done, mut first) = (self.session.steps() / steps as u64, self.session.steps() as usize % steps);
+        let epochs = done + epochs;
         let mut rate = Rate::default();
         let mut last = None;
-        for epoch in 0..epochs {
+        for epoch in done..epochs {
             let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
-            for (i, batch) in self.loader.epoch(epoch).enumerate() {
+            for (i, batch) in (first..).zip(self.loader.epoch(epoch, std::mem::take(&mut first))) {
+                let batch = batch?;
                 self.step(&batch)?;
                 self.tell(callbacks)?;
                 for (_, arrived) in self.session.losses()? {
@@ -178,18 +173,17 @@ impl Trainer {
                     count += 1;
                     loss = Some(arrived);
                 }
-                let samples_per_s = rate.after(batch.len());
-                let left =
-                    (epochs - epoch) * self.loader.data().len() as u64 - (i * self.loader.batch()) as u64;
+                let samples_per_s = rate.after(batch.samples());
+                let left = (epochs - epoch) * self.loader.samples() as u64 - (i * self.loader.batch()) as u64;
                 let eta =
-                    left.saturating_sub(batch.len() as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
+                    left.saturating_sub(batch.samples() as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
                 let progress = StepProgress {
                     epoch,
                     epochs,
                     step: i + 1,
                     steps,
                     loss,
-                    accuracy: self.accuracy,
+                    metric: self.measured,
                     samples_per_s,
                     eta: Duration::try_from_secs_f64(eta).unwrap_or(Duration::MAX),
                     device_bytes: self.session.device_bytes(),
@@ -203,22 +197,23 @@ impl Trainer {
                 count += 1;
             }
             if let Some(test) = test {
-                self.accuracy = Some(self.evaluate(test)?);
+                self.measured = Some(self.evaluate(test)?);
                 self.tell(callbacks)?;
             }
-            let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, accuracy: self.accuracy };
-            callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, &mut self.session))?;
+            let metric = test.and(self.measured);
+            let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, metric };
+            callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, self))?;
             last = Some(end);
         }
-        last.ok_or_else(|| Error::Option("0 epochs: it must be at least 1".to_owned()))
+        last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
     }
 
     fn step(&mut self, batch: &Batch) -> Result<()> {
         self.keep_to_budget()?;
-        let program = if batch.len() == self.loader.batch() { TRAIN } else { TAIL };
+        let tail = ProgramId(1 + self.programs.len());
+        let program = if batch.samples() == self.loader.batch() { TRAIN } else { tail };
         self.persist(|session| {
-            session.feed_to(program, "x", &batch.x)?;
-            session.feed_to(program, "y", &batch.y)?;
+            session.feed_batch(program, batch)?;
             session.run(program)
         })
     }
@@ -229,7 +224,7 @@ impl Trainer {
         loop {
             match run(&mut self.session) {
                 Err(error) if self.on_oom == OnOom::Refit && error.is_out_of_memory() => {
-                    self.refit(None, &error)?;
+                    self.refit(None, &error.to_string())?;
                 }
                 other => return other,
             }
@@ -244,13 +239,13 @@ impl Trainer {
                 let budget = device.budget().unwrap_or_default();
                 let message =
                     format!("the device's budget is {budget}, {} in use", Bytes(device.used_bytes()));
-                self.refit(Some(Bytes(room)), &Error::Option(message))
+                self.refit(Some(Bytes(room)), &message)
             }
             _ => Ok(()),
         }
     }
 
-    fn refit(&mut self, within: Option<Bytes>, cause: &Error) -> Result<()> {
+    fn refit(&mut self, within: Option<Bytes>, cause: &str) -> Result<()> {
         let recipe = &self.recipe;
         let refit = self.session.refit(within, cause, &mut |within| recipe.plans(within))?;
         self.refits.push(refit);
@@ -264,9 +259,8 @@ impl Trainer {
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits, and then nothing has changed; as [`Session::replan`].
     pub fn refit_within(&mut self, within: Option<Bytes>) -> Result<()> {
-        let cause = Error::Option("asked for".to_owned());
         if within.is_some() {
-            return self.refit(within, &cause);
+            return self.refit(within, "asked for");
         }
         let planned = self.recipe.plans(None)?;
         self.session.replan(&planned.plans.iter().collect::<Vec<_>>())
@@ -280,41 +274,96 @@ impl Trainer {
 
     /// Notifies callbacks of refits that they have not seen.
     fn tell(&mut self, callbacks: &mut [&mut dyn Callback]) -> Result<()> {
-        while let Some(refit) = self.refits.get(self.told) {
-            callbacks.iter_mut().try_for_each(|callback| callback.on_refit(refit, &mut self.session))?;
+        while let Some(refit) = self.refits.get(self.told).cloned() {
+            callbacks.iter_mut().try_for_each(|callback| callback.on_refit(&refit, self))?;
             self.told += 1;
         }
         Ok(())
     }
 
-    /// Returns the accuracy: the fraction of samples, in [0, 1], whose class gets the largest logit.
+    /// Returns the task's metric: its mean over the samples of `data`.
     ///
     /// # Errors
-    /// [`Error::Data`] for an empty data set or samples of another length; [`Error::DeviceLost`].
-    pub fn evaluate(&mut self, data: &dyn Dataset) -> Result<f64> {
-        let (len, batch) = (self.loader.data().sample_len(), self.loader.batch());
-        if data.is_empty() || data.sample_len() != len {
-            let message =
-                format!("{} samples of {} numbers, the network takes {len}", data.len(), data.sample_len());
-            return Err(Error::Data { what: "evaluation data".to_owned(), message });
+    /// [`Error::Option`] if the task has no metric; [`Error::Data`] for an empty data set, or for one whose
+    /// last batch is smaller if the forward pass does not return values for each sample; as [`Trainer::fit`].
+    pub fn evaluate(&mut self, data: &dyn Dataset) -> Result<Metric> {
+        let task::Metric { name, program, score } = self.metric()?;
+        let wrong = |message: String| Error::Data { what: "evaluation data".to_owned(), message };
+        if data.is_empty() {
+            return Err(wrong("it has no samples".to_owned()));
         }
-        let classes = self.loader.data().classes();
-        let mut right = 0;
-        let mut x = vec![0.0; batch * len];
-        for first in (0..data.len()).step_by(batch) {
-            // Rows past a smaller last batch hold stale data; their results are ignored.
-            let rows = first..data.len().min(first + batch);
-            let labels: Vec<u32> =
-                rows.clone().zip(x.chunks_mut(len)).map(|(row, out)| data.read(row, out)).collect();
-            let logits = self.persist(|session| {
-                session.feed_to(EVALUATE, "x", &x)?;
-                session.run(EVALUATE)?;
-                session.output::<f32>(EVALUATE, "logits")
-            })?;
-            right +=
-                logits.chunks(classes).zip(&labels).filter(|(row, label)| largest(row) == **label).count();
+        let (all, mut sum) = ((0..data.len()).collect::<Vec<_>>(), 0.0);
+        for samples in all.chunks(self.loader.batch()) {
+            let batch = data.batch(samples)?;
+            let output = self.predict(&program, &batch)?;
+            sum += score(&output, &batch);
         }
-        Ok(right as f64 / data.len() as f64)
+        Ok(Metric { name, value: sum / data.len() as f64 })
+    }
+
+    /// Runs a forward pass of the task and returns its output for the samples of `batch`, at most as many as
+    /// in a batch of the trainer.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names of the forward passes; [`Error::Data`] for a larger batch, or a
+    /// smaller one if the output's length is not a multiple of the trainer's batch; as [`Trainer::fit`].
+    pub fn predict(&mut self, program: &str, batch: &Batch) -> Result<Vec<f32>> {
+        let id = ProgramId(1 + position(&self.programs, program)?);
+        let (given, full) = (batch.samples(), self.loader.batch());
+        let wrong = |message: String| Error::Data { what: format!("batch for `{program}`"), message };
+        if given > full {
+            return Err(wrong(format!("{given} samples, the trainer's batches have {full}")));
+        }
+        let padded = (given < full).then(|| batch.clone().padded(full));
+        let mut output = self.persist(|session| {
+            session.feed_batch(id, padded.as_ref().unwrap_or(batch))?;
+            session.run(id)?;
+            session.output::<f32>(id, program)
+        })?;
+        if given < full {
+            if !output.len().is_multiple_of(full) {
+                let len = output.len();
+                return Err(wrong(format!(
+                    "{given} of {full} samples, but {len} outputs are not some per sample"
+                )));
+            }
+            output.truncate(output.len() / full * given);
+        }
+        Ok(output)
+    }
+
+    /// Returns the program of a forward pass in [`Trainer::session`].
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names of the forward passes.
+    pub fn program(&self, name: &str) -> Result<ProgramId> {
+        Ok(ProgramId(1 + position(&self.programs, name)?))
+    }
+
+    fn metric(&self) -> Result<task::Metric> {
+        self.metric.clone().ok_or_else(|| {
+            Error::Option("evaluation without a metric: the task has none (`Task::metric`)".to_owned())
+        })
+    }
+
+    /// Saves parameters, optimizer state and the number of steps made, which [`Trainer::load`] continues from.
+    ///
+    /// # Errors
+    /// As [`Session::save`].
+    #[cfg(feature = "safetensors")]
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.session.save_with(path, &SaveOptions::training_state())
+    }
+
+    /// Continues from a file that [`Trainer::save`] or a [`Checkpoint`](super::Checkpoint) wrote:
+    /// [`Trainer::fit`] continues after the steps of that run, bit for bit if task, data, batch and options
+    /// are the same.
+    ///
+    /// # Errors
+    /// As [`Session::load`].
+    #[cfg(feature = "safetensors")]
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.session.load(path).map(|_| ())
     }
 
     /// Returns the session, to read, save and load parameters.
@@ -345,7 +394,10 @@ impl Rate {
     }
 }
 
-fn largest(row: &[f32]) -> u32 {
-    let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-    best.map_or(0, |(class, _)| class as u32)
+fn position(names: &[String], name: &str) -> Result<usize> {
+    names.iter().position(|other| other == name).ok_or_else(|| Error::Unknown {
+        kind: "program",
+        name: name.to_owned(),
+        known: names.to_vec(),
+    })
 }

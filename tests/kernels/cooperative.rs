@@ -14,7 +14,7 @@ use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::{LastBatch, Loader};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
-use wgrad::exec::{Eager, Races, Session, limits_for, race_cooperative, test_cooperative};
+use wgrad::exec::{Eager, ProgramId, Races, Session, limits_for, race_cooperative, test_cooperative};
 use wgrad::graph::{Class, LossScale, Params, Window};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::memory::PoolOptions;
@@ -193,9 +193,8 @@ fn learn(device: &Device, limits: &Limits, precision: Precision) -> f32 {
     assert_eq!(uses_cooperative_products(&plan), precision == Precision::F16);
     let mut session = Session::new(device, &plan).expect("it opens");
     let loader = Loader::new(Arc::new(digits()), 64).expect("a batch").last_batch(LastBatch::Drop);
-    for batch in loader.epoch(0) {
-        session.feed("x", &batch.x).expect("valid");
-        session.feed("y", &batch.y).expect("valid");
+    for batch in loader.epoch(0, 0) {
+        session.feed_batch(ProgramId(0), &batch.expect("a batch")).expect("valid");
         session.step().expect("it runs");
     }
     session.loss().expect("a finite loss");

@@ -11,7 +11,7 @@ use wgrad::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use wgrad::graph::{LossScale, Params, Tensor, Window};
 use wgrad::models::Mlp;
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
-use wgrad::train::{Callback, Checkpoint, Classifier, Epoch, TrainOptions, Trainer};
+use wgrad::train::{Callback, Checkpoint, Epoch, Task, TrainOptions, Trainer};
 use wgrad::{Bytes, Error, Result};
 
 const BATCH: usize = 32;
@@ -40,12 +40,8 @@ impl Net {
     }
 }
 
-impl Classifier for Net {
-    fn params(&self) -> &Params {
-        &self.params
-    }
-
-    fn logits(&self, x: &Tensor) -> Tensor {
+impl Module for Net {
+    fn forward(&self, x: &Tensor) -> Tensor {
         let mut x = x.reshape([x.shape().dims()[0], 1, SIDE, SIDE]);
         for (conv, norm) in &self.convs {
             x = x.apply(conv).apply(norm).gelu().dropout(0.1);
@@ -67,7 +63,9 @@ fn options(on_oom: OnOom) -> TrainOptions {
 
 fn trainer(device: &Device, on_oom: OnOom) -> Result<Trainer> {
     let loader = Loader::new(Arc::new(data()), BATCH).expect("a loader").shuffled(3);
-    Trainer::new(device, &Net::new(), loader, &options(on_oom))
+    let net = Net::new();
+    let task = Task::classifier(&net.params, SIDE * SIDE, CLASSES, |x| net.forward(x));
+    Trainer::new(device, task, loader, &options(on_oom))
 }
 
 /// Returns all persistent tensors.
@@ -92,7 +90,7 @@ struct Lower<'a> {
 }
 
 impl Callback for Lower<'_> {
-    fn on_epoch(&mut self, epoch: &Epoch, _session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, epoch: &Epoch, _trainer: &mut Trainer) -> Result<()> {
         if epoch.epoch == 0 {
             let budget = (self.device.used_bytes() as f64 * self.share) as u64;
             self.device.set_budget(Some(Bytes(budget)));
@@ -100,8 +98,8 @@ impl Callback for Lower<'_> {
         Ok(())
     }
 
-    fn on_refit(&mut self, refit: &Refit, session: &mut Session) -> Result<()> {
-        assert_eq!(session.device_bytes(), refit.after);
+    fn on_refit(&mut self, refit: &Refit, trainer: &mut Trainer) -> Result<()> {
+        assert_eq!(trainer.session().device_bytes(), refit.after);
         self.heard.push(refit.clone());
         Ok(())
     }
@@ -113,7 +111,7 @@ fn budget_lowered_between_epochs_changes_no_bit() {
         let test = data();
         let (wanted, accuracy, whole) = {
             let mut calm = trainer(&device, OnOom::Fail).expect("it opens");
-            let accuracy = calm.fit(3, Some(&test), &mut []).expect("it trains").accuracy;
+            let accuracy = calm.fit(3, Some(&test), &mut []).expect("it trains").metric;
             (state(calm.session()), accuracy, calm.session().device_bytes())
         };
         let mut exact = 0;
@@ -131,7 +129,7 @@ fn budget_lowered_between_epochs_changes_no_bit() {
             assert!(refit.to_string().contains("recompute auto") || !refit.exact, "{refit}");
             if refit.exact {
                 exact += 1;
-                assert_eq!(end.accuracy, accuracy);
+                assert_eq!(end.metric, accuracy);
                 assert_same(&refit.to_string(), &wanted, &state(trainer.session()));
             }
             device.set_budget(None);
@@ -214,30 +212,16 @@ fn trainer_refits_whichever_allocation_fails_at_the_start() {
     }
 }
 
-/// Products with more optimizer state than activations.
-struct Wide {
-    params: Params,
-    layers: Mlp,
-}
-
-impl Classifier for Wide {
-    fn params(&self) -> &Params {
-        &self.params
-    }
-
-    fn logits(&self, x: &Tensor) -> Tensor {
-        self.layers.forward(x)
-    }
-}
-
 #[test]
 fn refit_offloads_state_where_recomputation_saves_nothing() {
     for device in own_devices() {
         let open = |on_oom| {
+            // Products with more optimizer state than activations.
             let params = Params::new(8);
             let layers = Mlp::new(&params, &[SIDE * SIDE, 200, 201, 200, 201, 200, CLASSES]);
             let loader = Loader::new(Arc::new(data()), BATCH).expect("a loader");
-            Trainer::new(&device, &Wide { params, layers }, loader, &options(on_oom)).expect("it opens")
+            let task = Task::classifier(&params, SIDE * SIDE, CLASSES, |x| layers.forward(x));
+            Trainer::new(&device, task, loader, &options(on_oom)).expect("it opens")
         };
         // Compared by name: offloaded state is in another order.
         let sorted = |trainer: &mut Trainer| {
@@ -260,10 +244,10 @@ fn refit_offloads_state_where_recomputation_saves_nothing() {
         trainer.refit_within(None).expect("there is room");
         assert_eq!(trainer.session().footprint().host, 0);
         let batches = Loader::new(Arc::new(data()), BATCH).expect("a loader");
-        for batch in batches.epoch(2) {
-            let id = ProgramId(if batch.len() == BATCH { 0 } else { 2 });
-            trainer.session().feed_to(id, "x", &batch.x).expect("valid");
-            trainer.session().feed_to(id, "y", &batch.y).expect("valid");
+        for batch in batches.epoch(2, 0) {
+            let batch = batch.expect("a batch");
+            let id = ProgramId(if batch.samples() == BATCH { 0 } else { 2 });
+            trainer.session().feed_batch(id, &batch).expect("valid");
             trainer.session().run(id).expect("it runs");
         }
         assert_same("through the host", &wanted, &sorted(&mut trainer));
@@ -272,8 +256,8 @@ fn refit_offloads_state_where_recomputation_saves_nothing() {
 
 fn step() -> TrainStep {
     let net = Net::new();
-    let step = TrainStep::trace(net.params(), |trace| {
-        let logits = net.logits(&trace.input("x", [BATCH, SIDE * SIDE]));
+    let step = TrainStep::trace(&net.params, |trace| {
+        let logits = net.forward(&trace.input("x", [BATCH, SIDE * SIDE]));
         logits.cross_entropy(&trace.labels("y", [BATCH], CLASSES as u32))
     });
     step.expect("valid")

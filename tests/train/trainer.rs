@@ -5,11 +5,13 @@ use std::sync::Arc;
 use crate::support;
 use crate::support::digits::digits;
 use wgrad::compile::PlanOptions;
-use wgrad::data::{Dataset, Loader, Table};
+use wgrad::data::{Batch, Dataset, Loader, Table};
 use wgrad::exec::Session;
+use wgrad::graph::{Params, Trace};
 use wgrad::models::Model;
+use wgrad::nn::{Linear, Module};
 use wgrad::optim::{AdamW, Optimizer, Schedule, Sgd};
-use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
+use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, Task, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
 fn options(lr: f32) -> TrainOptions {
@@ -32,7 +34,7 @@ impl Callback for Seen {
         Ok(())
     }
 
-    fn on_epoch(&mut self, epoch: &Epoch, _session: &mut Session) -> Result<()> {
+    fn on_epoch(&mut self, epoch: &Epoch, _trainer: &mut Trainer) -> Result<()> {
         self.losses.push(epoch.loss);
         Ok(())
     }
@@ -53,7 +55,8 @@ fn a_network_learns_real_digits() {
         let mut trainer = Trainer::new(device, &model, loader, &options(4e-3)).unwrap();
         let mut seen = Seen::default();
         let end = trainer.fit(6, Some(&test), &mut [&mut seen]).unwrap();
-        assert!(end.accuracy.unwrap() >= 0.95, "accuracy {:?}", end.accuracy);
+        let metric = end.metric.unwrap();
+        assert!(metric.name == "accuracy" && metric.value >= 0.95, "{metric:?}");
         assert!(seen.losses.windows(2).take(2).all(|pair| pair[1] < pair[0]), "losses {:?}", seen.losses);
         assert_eq!(seen.steps, 6 * count.div_ceil(32));
         assert!(seen.ended);
@@ -78,9 +81,9 @@ fn every_optimizer_learns_the_digits() {
             };
             let model = Model::named("digits", 0).unwrap();
             let mut trainer = Trainer::new(device, &model, loader, &options).unwrap();
-            let accuracy = trainer.fit(12, Some(&test), &mut []).unwrap().accuracy;
-            println!("{name} at {rate}: {:.4}", accuracy.unwrap());
-            assert!(accuracy >= Some(0.97), "{name}: {accuracy:?}");
+            let accuracy = trainer.fit(12, Some(&test), &mut []).unwrap().metric.unwrap().value;
+            println!("{name} at {rate}: {accuracy:.4}");
+            assert!(accuracy >= 0.97, "{name}: {accuracy:?}");
         }
     });
 }
@@ -111,30 +114,53 @@ fn diverging_run_is_an_error_and_keeps_its_checkpoint() {
     });
 }
 
+/// Ends the run at a step.
+struct StopAt(u64);
+
+impl Callback for StopAt {
+    fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
+        let step = progress.epoch * progress.steps as u64 + progress.step as u64;
+        if step == self.0 {
+            Err(Error::Data { what: "test".to_owned(), message: "stop".to_owned() })
+        } else {
+            Ok(())
+        }
+    }
+}
+
 #[test]
 fn training_resumes_from_a_checkpoint_bit_for_bit() {
     support::on_each(support::devices(), |device| {
         let path = std::env::temp_dir().join(format!("wgrad-resumes-{}.safetensors", std::process::id()));
         let model = Model::named("digits", 0).unwrap();
         let start = || {
-            let loader = Loader::new(Arc::new(digits()), 100).unwrap();
+            let loader = Loader::new(Arc::new(digits()), 100).unwrap().shuffled(4);
             Trainer::new(device, &model, loader, &options(1e-3)).unwrap()
         };
+        let names = ["fc1.weight", "fc3.bias", "fc2.weight.exp_avg_sq"];
+        let state = |trainer: &mut Trainer| names.map(|name| trainer.session().parameter(name).unwrap());
         let mut through = start();
-        through.fit(2, None, &mut []).unwrap();
+        assert_eq!(through.fit(3, None, &mut []).unwrap().epoch, 2);
+        let wanted = state(&mut through);
 
+        // Between epochs, in one process and through a file.
         let mut first = start();
         first.fit(1, None, &mut [&mut Checkpoint { path: path.clone(), every: 1 }]).unwrap();
         let mut second = start();
-        second.session().load(&path).unwrap();
-        second.fit(1, None, &mut []).unwrap();
-        for name in ["fc1.weight", "fc3.bias", "fc2.weight.exp_avg_sq"] {
-            assert_eq!(
-                through.session().parameter(name).unwrap(),
-                second.session().parameter(name).unwrap(),
-                "{name}"
-            );
+        second.load(&path).unwrap();
+        for trainer in [&mut first, &mut second] {
+            assert_eq!(trainer.fit(2, None, &mut []).unwrap().epoch, 2);
+            assert_eq!(state(trainer), wanted);
         }
+        // In the middle of an epoch.
+        let mut first = start();
+        first.fit(3, None, &mut [&mut StopAt(23)]).unwrap_err();
+        first.save(&path).unwrap();
+        let mut second = start();
+        second.load(&path).unwrap();
+        assert_eq!(second.session().steps(), 23);
+        assert_eq!(second.fit(2, None, &mut []).unwrap().epoch, 2);
+        assert_eq!(state(&mut second), wanted);
         std::fs::remove_file(&path).unwrap();
     });
 }
@@ -147,10 +173,62 @@ fn evaluation_rejects_mismatched_data() {
         let mut trainer = Trainer::new(device, &model, loader, &options(1e-3)).unwrap();
         let wide = Table::new(3, 10, vec![0.0; 6], vec![0, 1]).unwrap();
         let error = trainer.evaluate(&wide).unwrap_err().to_string();
-        assert_eq!(error, "evaluation data: 2 samples of 3 numbers, the network takes 64");
+        assert!(error.contains("input `x`") && error.contains("300"), "{error}");
         let none = Table::new(64, 10, vec![], vec![]).unwrap();
         assert!(matches!(trainer.evaluate(&none), Err(Error::Data { .. })));
         assert!(matches!(trainer.fit(0, None, &mut []), Err(Error::Option(_))));
+        let large = Batch::new(101).with("x", vec![0.0f32; 6464]);
+        assert!(trainer.predict("logits", &large).unwrap_err().to_string().contains("101 samples"));
+        assert!(matches!(trainer.predict("probabilities", &large), Err(Error::Unknown { .. })));
+    });
+}
+
+/// Points of a plane, with noise.
+struct Plane;
+
+impl Dataset for Plane {
+    fn len(&self) -> usize {
+        70
+    }
+
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        let x: Vec<f32> = samples.iter().flat_map(|&i| support::noise(i as u64, 2, -1.0, 1.0)).collect();
+        let y: Vec<f32> = x.chunks(2).map(|x| 0.5 * x[0] - 0.25 * x[1] + 0.1).collect();
+        Ok(Batch::new(samples.len()).with("x", x).with("y", y))
+    }
+}
+
+#[test]
+fn any_loss_is_trained_on_any_data() {
+    support::on_each(support::devices(), |device| {
+        let params = Params::new(3);
+        let net = Linear::new(&params.scope("fc"), 2, 1);
+        let predict = |trace: &Trace, n: usize| net.forward(&trace.input("x", [n, 2]));
+        let task = || {
+            let loss =
+                |trace: &Trace, n: usize| (predict(trace, n) - trace.input("y", [n, 1])).square().mean(&[]);
+            Task::new(&params, loss).program("prediction", predict)
+        };
+        let error = |prediction: &[f32], batch: &Batch| -> f64 {
+            assert_eq!(prediction.len(), batch.samples());
+            prediction.iter().zip(batch.f32("y")).map(|(a, b)| f64::from((a - b).abs())).sum()
+        };
+        let measured = task().metric("absolute error", "prediction", error);
+        let loader = || Loader::new(Arc::new(Plane), 16).unwrap().shuffled(1);
+        let mut trainer = Trainer::new(device, measured, loader(), &options(0.05)).unwrap();
+        let end = trainer.fit(20, Some(&Plane), &mut []).unwrap();
+        let metric = end.metric.unwrap();
+        assert!(metric.name == "absolute error" && metric.value < 0.02, "{metric:?}");
+        let weight = trainer.session().parameter("fc.weight").unwrap();
+        assert!((weight[0] - 0.5).abs() < 0.05 && (weight[1] + 0.25).abs() < 0.05, "{weight:?}");
+
+        let mut unmeasured = Trainer::new(device, task(), loader(), &options(0.05)).unwrap();
+        assert!(matches!(unmeasured.fit(1, Some(&Plane), &mut []), Err(Error::Option(_))));
+        let misnamed = task().metric("error", "predictions", |_, _| 0.0);
+        assert!(matches!(
+            Trainer::new(device, misnamed, loader(), &options(0.05)),
+            Err(Error::Unknown { .. })
+        ));
     });
 }
 

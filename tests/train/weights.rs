@@ -549,8 +549,8 @@ fn stochastically_rounded_weights_learn_the_digits() {
         };
         let mut trainer = Trainer::new(device, &model, loader, &options).expect("it opens");
         let epoch = trainer.fit(12, Some(&test), &mut []).expect("it learns");
-        println!("digits, weights {weights}, rate {lr}: {:?}, loss {:.4}", epoch.accuracy, epoch.loss);
-        epoch.accuracy.unwrap_or_default()
+        println!("digits, weights {weights}, rate {lr}: {:?}, loss {:.4}", epoch.metric, epoch.loss);
+        epoch.metric.map_or(0.0, |metric| metric.value)
     };
     on_each(devices(), |device| {
         let [f32, nearest, chance] =
