@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     for layer in LAYERS {
         let [n, c, o, side, k, stride] = layer;
         let window = Window::square(k).stride(stride).padding(k / 2);
-        let [out, _] = window.output([side; 2]).map_err(wgrad::Error::Option)?;
+        let [out, _] = window.output([side; 2]).map_err(|e| wgrad::Error::setting("window", e))?;
         let flops = (2 * n * c * o * k * k * out * out) as f64;
         let matmul = forward(&device, |t| {
             let a = t.input("a", [o, c * k * k]);

@@ -44,8 +44,9 @@ fn run() -> Result<()> {
     let optimizer = Optimizer::named(arguments.text("--optimizer").unwrap_or("adamw"))?;
     let optimizer = optimizer.with_learning_rate(arguments.number("--lr", 4e-3)?);
     let name = arguments.text("--precision").unwrap_or("f32");
-    let precision = Precision::named(name)
-        .ok_or_else(|| Error::Option(format!("--precision {name}: there are f32, f16 and bf16")))?;
+    let precision = Precision::named(name).ok_or_else(|| {
+        Error::setting("command line", format!("--precision {name}: there are f32, f16 and bf16"))
+    })?;
     let start = Instant::now();
     let device = arguments.device()?;
     println!("{device}");

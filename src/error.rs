@@ -120,9 +120,35 @@ pub enum Error {
         message: String,
     },
 
-    /// An invalid option, such as a batch of 0.
+    /// An option or argument with a value that it cannot have, such as a batch of 0.
+    #[error("{message}")]
+    Setting {
+        /// The option: `optimizer.lr`, `batch`, `loss_scale`, `--steps`.
+        name: String,
+        /// The value, what it may be, and what to do.
+        message: String,
+    },
+
+    /// An operation or feature that an adapter does not have.
+    #[error("{message}")]
+    Unsupported {
+        /// Name of the adapter or of the limits that were planned for.
+        adapter: String,
+        /// The operation with its sizes, what the adapter takes, and what to do.
+        message: String,
+    },
+
+    /// A tensor or step with more bytes or elements than can be counted.
     #[error("{0}")]
-    Option(String),
+    TooManyElements(String),
+
+    /// A plan that does not belong to a device, or to the other plans of a session.
+    #[error("{0}")]
+    PlanMismatch(String),
+
+    /// Something was asked for before it exists, such as the loss before the first step.
+    #[error("{0}")]
+    NotReady(String),
 
     /// The device refused to create a buffer.
     #[error(
@@ -206,6 +232,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Creates an [`Error::Setting`].
+    pub fn setting(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Setting { name: name.into(), message: message.into() }
+    }
+
+    /// Creates an [`Error::Unsupported`].
+    pub(crate) fn unsupported(adapter: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Unsupported { adapter: adapter.into(), message: message.into() }
+    }
+
     /// Whether the device ran out of memory, so that a smaller plan may succeed.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::SubmitOutOfMemory { .. })

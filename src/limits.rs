@@ -72,7 +72,40 @@ impl fmt::Display for Cooperative {
     }
 }
 
-/// Limits of a plan. Sizes are in bytes.
+/// Choices of kernels for a target: by preset or adapter, and by trials on it ([`Device::target`],
+/// [`exec::tune`](crate::exec::tune)). They change how fast a step is and, with cooperative matrices or
+/// another product, in which order it sums.
+///
+/// [`Device::target`]: crate::device::Device::target
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KernelChoices {
+    /// Whether `vec4<f32>` kernels, except matrix products, convolutions and attention, access memory in
+    /// 64-bit words, which is faster than 32-bit words on software adapters. Needs
+    /// [`SHADER_INT64`](https://docs.rs/wgpu/30/wgpu/struct.Features.html) and Vulkan.
+    pub long_words: bool,
+    /// Cooperative matrices that matrix products and convolutions may use. Only steps with [`Precision::F16`]
+    /// use them, because they round factors to `f16`. `None` in every preset, and for an adapter until trials
+    /// find them correct and faster on it: [`Device::target`](crate::device::Device::target).
+    pub cooperative: Option<Cooperative>,
+    /// Whether convolutions use cooperative matrices too; `false` if only matrix products are faster with
+    /// them.
+    pub cooperative_convolutions: bool,
+    /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
+    /// [`matmul::VARIANTS`](crate::kernels::matmul::VARIANTS),
+    /// [`cooperative::BLOCKS`](crate::kernels::cooperative::BLOCKS) or, for convolutions,
+    /// [`conv::VARIANTS`](crate::kernels::conv::VARIANTS), where equal names in two tables mean the same tiles. For
+    /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
+    pub product: Option<&'static str>,
+}
+
+impl Default for KernelChoices {
+    /// 32-bit words, no cooperative matrices, products by class and sizes.
+    fn default() -> Self {
+        Self { long_words: false, cooperative: None, cooperative_convolutions: true, product: None }
+    }
+}
+
+/// What a plan is made for: facts about an adapter, and the choices of kernels. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Name in reports: that of a preset or of the adapter.
@@ -95,23 +128,8 @@ pub struct Limits {
     pub min_subgroup: u32,
     /// Support for 16-bit floats.
     pub f16: F16,
-    /// Whether `vec4<f32>` kernels, except matrix products, convolutions and attention, access memory in
-    /// 64-bit words, which is faster than 32-bit words on software adapters. Needs
-    /// [`SHADER_INT64`](https://docs.rs/wgpu/30/wgpu/struct.Features.html) and Vulkan.
-    pub long_words: bool,
-    /// Cooperative matrices that matrix products and convolutions may use. Only steps with [`Precision::F16`]
-    /// use them, because they round factors to `f16`. `None` in every preset, and for an adapter until trials
-    /// find them correct and faster on it: [`exec::limits_for`](crate::exec::limits_for).
-    pub cooperative: Option<Cooperative>,
-    /// Whether convolutions use cooperative matrices too; `false` if only matrix products are faster with
-    /// them.
-    pub cooperative_convolutions: bool,
-    /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
-    /// [`matmul::VARIANTS`](crate::kernels::matmul::VARIANTS),
-    /// [`cooperative::BLOCKS`](crate::kernels::cooperative::BLOCKS) or, for convolutions,
-    /// [`conv::VARIANTS`](crate::kernels::conv::VARIANTS), where equal names in two tables mean the same tiles. For
-    /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
-    pub product: Option<&'static str>,
+    /// Choices among the kernels that these facts allow.
+    pub kernels: KernelChoices,
 }
 
 const TWO_GIB_LESS_ONE: u64 = (1 << 31) - 1;
@@ -139,10 +157,7 @@ impl Limits {
             max_workgroups: 65_535,
             min_subgroup: 0,
             f16: F16::Native,
-            long_words: false,
-            cooperative: None,
-            cooperative_convolutions: true,
-            product: None,
+            kernels: KernelChoices::default(),
         };
         let (mib_128, mib_256) = (128 << 20, 256 << 20);
         Some(match name {
@@ -160,7 +175,7 @@ impl Limits {
                 max_binding: mib_128,
                 max_storage_buffers: 32,
                 min_subgroup: 8,
-                long_words: true,
+                kernels: KernelChoices { long_words: true, ..KernelChoices::default() },
                 ..discrete
             },
             "swiftshader" => Self {
@@ -181,8 +196,17 @@ impl Limits {
 impl Limits {
     /// Returns the limits without features that would change results in this precision.
     pub(crate) fn within(&self, precision: Precision) -> Self {
-        let cooperative = self.cooperative.filter(|_| precision == Precision::F16);
-        Self { cooperative, ..self.clone() }
+        self.choosing(|kernels| {
+            kernels.cooperative = kernels.cooperative.filter(|_| precision == Precision::F16);
+        })
+    }
+
+    /// Returns the same limits with other choices of kernels.
+    #[must_use]
+    pub fn choosing(&self, change: impl FnOnce(&mut KernelChoices)) -> Self {
+        let mut limits = self.clone();
+        change(&mut limits.kernels);
+        limits
     }
 }
 

@@ -93,7 +93,10 @@ fn describe(arguments: &Arguments, text: &str) -> Result<Description> {
     if let Some(file) = arguments.text("--resume") {
         let sizes = ["--context", "--layers", "--heads", "--width"];
         if let Some(size) = sizes.into_iter().find(|size| arguments.text(size).is_some()) {
-            return Err(Error::Option(format!("{size} with --resume: {file} says how large the network is")));
+            return Err(Error::setting(
+                "command line",
+                format!("{size} with --resume: {file} says how large the network is"),
+            ));
         }
         return Description::read(file);
     }
@@ -157,7 +160,10 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     }
     let done = trainer.session().steps();
     if done >= total {
-        return Err(Error::Option(format!("--steps {steps}: {done} steps are made already; ask for more")));
+        return Err(Error::setting(
+            "command line",
+            format!("--steps {steps}: {done} steps are made already; ask for more"),
+        ));
     }
     let mut look = Look { start, writer, description: &description, save: arguments.text("--save") };
     let mut callbacks: [&mut dyn Callback; 3] = [&mut progress, &mut monitor, &mut look];

@@ -76,11 +76,17 @@ impl Writer {
         let Description { config, characters } = description;
         let mut ids = characters.encode("--prompt", &self.prompt)?.ids().to_vec();
         if ids.is_empty() {
-            return Err(Error::Option("an empty prompt: it must have a character at least".to_owned()));
+            return Err(Error::setting(
+                "command line",
+                "an empty prompt: it must have a character at least".to_owned(),
+            ));
         }
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             let temperature = self.temperature;
-            return Err(Error::Option(format!("--temperature {temperature}: it must be 0 or more")));
+            return Err(Error::setting(
+                "command line",
+                format!("--temperature {temperature}: it must be 0 or more"),
+            ));
         }
         let key = random::key(self.seed, "writer");
         for i in 0..self.length as u64 {

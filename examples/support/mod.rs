@@ -10,7 +10,6 @@ use wgrad::data::Table;
 use wgrad::device::Device;
 use wgrad::exec::ProgramId;
 use wgrad::progress::watch;
-use wgrad::report::Failure;
 use wgrad::train::{Epoch, Meter, Monitor, MonitorOptions, ProgressLine, Trainer};
 use wgrad::{Bytes, Error, Result, report};
 
@@ -50,14 +49,15 @@ impl Arguments {
             }
             let known = help.split([' ', '\n', '[', ']']).any(|other| other == word);
             if !word.starts_with("--") || !known {
-                return Err(Error::Option(format!("there is no option {word}\n\n{help}")));
+                return Err(Error::setting("command line", format!("there is no option {word}\n\n{help}")));
             }
             if FLAGS.contains(&word.as_str()) {
                 flags.push(word);
                 continue;
             }
-            let value =
-                words.next().ok_or_else(|| Error::Option(format!("{word} needs a value\n\n{help}")))?;
+            let value = words
+                .next()
+                .ok_or_else(|| Error::setting("command line", format!("{word} needs a value\n\n{help}")))?;
             pairs.push((word, value));
         }
         Ok(Some(Self { pairs, flags }))
@@ -76,7 +76,9 @@ impl Arguments {
     /// Returns the value of an option as a number.
     pub fn number<T: FromStr>(&self, option: &str, default: T) -> Result<T> {
         let Some(value) = self.text(option) else { return Ok(default) };
-        value.parse().map_err(|_| Error::Option(format!("{option} {value}: not a number that can be used")))
+        value.parse().map_err(|_| {
+            Error::setting("command line", format!("{option} {value}: not a number that can be used"))
+        })
     }
 
     /// Opens the adapter of `--adapter`, or the best one.

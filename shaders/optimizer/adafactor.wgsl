@@ -10,6 +10,7 @@ struct Params {
     eps: f32,
     d: f32,
     weight_decay: f32,
+    rate: f32, // factor of the step's learning rate
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
@@ -23,8 +24,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     // Behind a branch lavapipe would read these lane by lane.
     let is_skipped = scalars[7] != 0u;
-    let rate = bitcast<f32>(scalars[0]);
-    let rho = bitcast<f32>(scalars[2]);
+    let rate = p.rate * bitcast<f32>(scalars[0]);
+    let rho = p.rate * bitcast<f32>(scalars[2]);
     // As in PyTorch, a NaN somewhere leaves the other elements alone; what `max` makes of it is the driver's choice.
     let size = sqrt(w2[0] / p.n);
     let alpha = select(p.eps, size, size > p.eps) * rho;

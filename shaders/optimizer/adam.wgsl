@@ -12,6 +12,7 @@ struct Params {
     beta2: f32,
     eps: f32,
     weight_decay: f32,
+    rate: f32, // factor of the step's learning rate
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
@@ -26,7 +27,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let thread = thread_number(id, p.threads_x);
     // Behind a branch lavapipe would read these lane by lane.
     let is_skipped = scalars[7] != 0u;
-    let rate = bitcast<f32>(scalars[0]);
+    let rate = p.rate * bitcast<f32>(scalars[0]);
     let step = rate / bitcast<f32>(scalars[1]);
     let unscale = bitcast<f32>(scalars[6]);
     let root = 1.0 / bitcast<f32>(scalars[2]);

@@ -9,6 +9,7 @@ struct Params {
     beta2: f32,
     eps: f32,
     weight_decay: f32,
+    rate: f32, // factor of the step's learning rate
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
@@ -112,7 +113,7 @@ fn store(i: u32, after: Moments, largest: vec2<f32>) {
     let second = after.second;
     m[i] = word(signed_code(share_of(first, largest.x)));
     v[i] = word(level_of(min(share_of(second, largest.y), vec4(1.0)), 1u) - vec4(1u));
-    let rate = bitcast<f32>(scalars[0]);
+    let rate = p.rate * bitcast<f32>(scalars[0]);
     let bias1 = bitcast<f32>(scalars[1]);
     let sqrt_bias2 = bitcast<f32>(scalars[2]);
     let weight = weight_at(i) * (1.0 - rate * p.weight_decay);

@@ -25,6 +25,7 @@ struct Params {
     quads: u32,
     weight_decay: f32,
     momentum: f32,
+    rate: f32, // factor of the step's learning rate
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
@@ -36,7 +37,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     // Behind a branch lavapipe would read these lane by lane.
     let is_skipped = scalars[7] != 0u;
-    let rate = bitcast<f32>(scalars[0]);
+    let rate = p.rate * bitcast<f32>(scalars[0]);
     let unscale = bitcast<f32>(scalars[6]);
     if (i >= p.quads || is_skipped) {
         return;

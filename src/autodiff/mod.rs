@@ -23,7 +23,7 @@ pub struct Gradients {
 /// gradients.
 ///
 /// # Errors
-/// [`Error::Option`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
+/// [`Error::Setting`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
 pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> {
     differentiate_scaled(graph, loss, None, 1)
 }
@@ -42,9 +42,10 @@ pub fn differentiate_scaled(
     let shape = graph.value(loss).shape;
     if shape.numel() != 1 {
         let name = &graph.value(loss).name;
-        return Err(Error::Option(format!(
-            "the loss `{name}` has shape {shape}; a loss is one number, take a mean"
-        )));
+        return Err(Error::setting(
+            "loss",
+            format!("the loss `{name}` has shape {shape}; a loss is one number, take a mean"),
+        ));
     }
     let nodes = graph.nodes.clone();
     let wanted = depends_on_parameters(&graph);

@@ -7,7 +7,7 @@ use super::draws::{DRAWS, Draw};
 use crate::compile::TrainStep;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{IGNORE, Init, Params, RunningStats, Tensor, Trace};
+use crate::graph::{IGNORE, Init, ParamGroup, Params, RunningStats, Tensor, Trace};
 use crate::shape::Shape;
 
 /// Data of an input. Rows of later micro-batches follow those of the first.
@@ -151,7 +151,12 @@ impl<'a> Maker<'a> {
     pub(super) fn parameter(&mut self, shape: impl Into<Shape>, init: Init, trained: bool) -> Tensor {
         let name = format!("w{}", self.params.list().len());
         let add = if trained { Params::add } else { Params::add_buffer };
-        self.trace.param(&add(self.params, &name, shape.into(), init))
+        let param = add(self.params, &name, shape.into(), init);
+        if trained && self.dice.one_in(6) {
+            let group = ParamGroup { rate: 0.5, weight_decay: Some(0.1) };
+            self.params.set_group(&name, group).expect("the parameter is there");
+        }
+        self.trace.param(&param)
     }
 
     /// Adds running statistics of `channels` channels.

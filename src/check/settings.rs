@@ -84,7 +84,8 @@ impl Settings {
 /// discrete GPUs.
 fn limits(dice: &mut Dice, own: &Limits) -> Limits {
     if own.class.is_cpu() && dice.one_in(2) {
-        return Limits { class: AdapterClass::Discrete, long_words: false, ..own.clone() };
+        let limits = own.choosing(|kernels| kernels.long_words = false);
+        return Limits { class: AdapterClass::Discrete, ..limits };
     }
     own.clone()
 }

@@ -86,10 +86,13 @@ impl PlanOptions {
                 if power && (1..1 << 24).contains(&interval) {
                     return Ok(());
                 }
-                Err(Error::Option(format!(
-                    "loss scale {start}, doubled after {interval} steps: the scale must be a power of two from 2^-56 to 2^56, \
+                Err(Error::setting(
+                    "loss_scale",
+                    format!(
+                        "loss scale {start}, doubled after {interval} steps: the scale must be a power of two from 2^-56 to 2^56, \
                      the interval from 1 to 2^24 - 1"
-                )))
+                    ),
+                ))
             }
             None => Ok(()),
         }

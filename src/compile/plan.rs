@@ -51,7 +51,7 @@ pub(super) struct Settings {
 impl Plan {
     /// Plans a graph that was put together by hand, as it stands: nothing is differentiated and no update is added. With
     /// an `optimizer`, a run counts as a training step, and the first output is its loss, a scalar. With
-    /// `limits.cooperative`, matrix products and convolutions round their factors to `f16`.
+    /// `limits.kernels.cooperative`, matrix products and convolutions round their factors to `f16`.
     ///
     /// # Errors
     /// A tensor that no binding covers.

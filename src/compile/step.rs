@@ -115,12 +115,12 @@ impl TrainStep {
             Recompute::Auto if activations != Activations::Keep => {
                 let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
                                rule, or none";
-                return Err(Error::Option(message.to_owned()));
+                return Err(Error::setting("recompute", message));
             }
             Recompute::Auto => {
                 let Some(Bytes(budget)) = options.budget else {
                     let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
-                    return Err(Error::Option(message.to_owned()));
+                    return Err(Error::setting("recompute", message));
                 };
                 RecomputePlanner::new(bare.clone(), limits, &options.roofline, options.fuse)?
                     .cheapest(budget, effort, limits, &settings)?
@@ -207,7 +207,7 @@ impl TrainStep {
 /// The step repeated for each part of a batch, gradients summed.
 fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
     match times {
-        0 => Err(Error::Option("accumulate 0: a step has at least one part".to_owned())),
+        0 => Err(Error::setting("accumulate", "accumulate 0: a step has at least one part")),
         1 => Ok((trace, gradients)),
         _ => {
             let id = |gradient: &Tensor| gradient.id();

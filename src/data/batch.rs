@@ -100,10 +100,9 @@ impl Batch {
     /// Returns the batch with samples of zeros appended up to `samples`.
     #[must_use]
     pub(crate) fn padded(mut self, samples: usize) -> Self {
-        if self.samples > 0 {
-            for (_, values) in &mut self.inputs {
-                values.resize(values.len() / self.samples * samples);
-            }
+        for (_, values) in &mut self.inputs {
+            let each = values.len().checked_div(self.samples).unwrap_or(0);
+            values.resize(each * samples);
         }
         Self { samples, ..self }
     }

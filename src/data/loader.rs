@@ -30,13 +30,13 @@ impl Loader {
     /// Creates a loader of batches of `batch` samples, in the order of the data set.
     ///
     /// # Errors
-    /// [`Error::Data`] for an empty data set; [`Error::Option`] for a batch of 0.
+    /// [`Error::Data`] for an empty data set; [`Error::Setting`] for a batch of 0.
     pub fn new(data: Arc<dyn Dataset>, batch: usize) -> Result<Self> {
         if data.is_empty() {
             return Err(Error::Data { what: "data set".to_owned(), message: "it has no samples".to_owned() });
         }
         if batch == 0 {
-            return Err(Error::Option("a batch of 0: it must be at least 1".to_owned()));
+            return Err(Error::setting("batch", "a batch of 0: it must be at least 1".to_owned()));
         }
         Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep, most: usize::MAX })
     }
@@ -180,6 +180,6 @@ mod tests {
     #[test]
     fn empty_data_and_empty_batches_are_errors() {
         assert!(matches!(Loader::new(table(0), 4), Err(Error::Data { .. })));
-        assert!(matches!(Loader::new(table(1), 0), Err(Error::Option(_))));
+        assert!(matches!(Loader::new(table(1), 0), Err(Error::Setting { .. })));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, Limits};
+use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, KernelChoices, Limits};
 use crate::units::Bytes;
 
 /// Which adapter to open.
@@ -34,7 +34,7 @@ pub struct Adapter {
     /// Smallest and largest subgroup size; 0 if subgroup operations are missing.
     pub subgroups: (u32, u32),
     /// Cooperative matrices that it offers and that were not switched off. Plans use them only after they
-    /// proved correct and faster: [`exec::limits_for`](crate::exec::limits_for).
+    /// proved correct and faster: [`Device::target`](super::Device::target).
     pub cooperative: Option<Cooperative>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
@@ -98,10 +98,7 @@ impl Adapter {
             max_workgroups: limits.max_compute_workgroups_per_dimension,
             min_subgroup: subgroups.0,
             f16,
-            long_words,
-            cooperative: None,
-            cooperative_convolutions: true,
-            product: None,
+            kernels: KernelChoices { long_words, ..KernelChoices::default() },
         };
         let too_small = [
             (u64::from(own.max_storage_buffers), 8, "storage buffers per stage"),

@@ -31,7 +31,7 @@ const BLOCK: u64 = 4 << 20;
 pub fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
     let available = adapter.features();
     let mut required_features = wanted_features(available);
-    if Adapter::new(&adapter.get_info(), &adapter.limits(), available, true).limits.long_words {
+    if Adapter::new(&adapter.get_info(), &adapter.limits(), available, true).limits.kernels.long_words {
         required_features |= wgpu::Features::SHADER_INT64;
     }
     wgpu::DeviceDescriptor {

@@ -11,13 +11,13 @@ impl Session {
     /// [`Debug::poison`](super::Debug).
     ///
     /// # Errors
-    /// [`Error::Check`] with the tensor past whose end something was written; [`Error::Option`] if there are
+    /// [`Error::Check`] with the tensor past whose end something was written; [`Error::PlanMismatch`] if there are
     /// no guards.
     pub fn check_guards(&mut self, id: ProgramId) -> Result<()> {
         let plan = self.plan(id)?.clone();
         if plan.layout.guard_bytes == 0 || !self.is_poisoned() {
             let message = "guards need a plan with `guard: true` and a session with `poison: true`";
-            return Err(Error::Option(message.to_owned()));
+            return Err(Error::PlanMismatch(message.to_owned()));
         }
         for (storage, region) in plan.program.storages.iter().zip(&plan.layout.regions) {
             if storage.persistent {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// optimizer state.
 pub(super) fn state_plan(plans: &[&Plan], device: &Device) -> Result<usize> {
     let Some(first) = plans.first() else {
-        return Err(Error::Option("a session needs at least one plan".to_owned()));
+        return Err(Error::PlanMismatch("a session needs at least one plan".to_owned()));
     };
     for plan in plans {
         fits(plan, device)?;
@@ -35,7 +35,7 @@ pub(super) fn same_state(before: &Plan, after: &Plan) -> Result<()> {
     };
     match difference(&all(before), &all(after)) {
         None => Ok(()),
-        Some(name) => Err(Error::Option(format!(
+        Some(name) => Err(Error::PlanMismatch(format!(
             "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
         ))),
     }
@@ -64,7 +64,7 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
         [("a buffer", largest_arena, has.max_buffer), ("a binding", largest_binding, has.max_binding)];
     for (what, needs, most) in checks {
         if needs > most {
-            return Err(Error::Option(format!(
+            return Err(Error::PlanMismatch(format!(
                 "the plan for `{}` needs {what} of {needs} bytes, `{}` allows {most}; plan with `device.limits()`",
                 planned.name, has.name
             )));
@@ -72,30 +72,31 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     }
     let slots = plan.program.launches.iter().map(|(launch, _)| launch.memory.len()).max().unwrap_or(0);
     if slots > has.max_storage_buffers as usize || planned.max_workgroups > has.max_workgroups {
-        return Err(Error::Option(format!(
+        return Err(Error::PlanMismatch(format!(
             "the plan for `{}` binds up to {slots} buffers and {} workgroups along a dimension, `{}` allows {} and {}; \
              plan with `device.limits()`",
             planned.name, planned.max_workgroups, has.name, has.max_storage_buffers, has.max_workgroups
         )));
     }
     if planned.min_subgroup > has.min_subgroup {
-        return Err(Error::Option(format!(
+        return Err(Error::PlanMismatch(format!(
             "the plan for `{}` counts on subgroups of {}, `{}` has {}; plan with `device.limits()`",
             planned.name, planned.min_subgroup, has.name, has.min_subgroup
         )));
     }
-    if planned.long_words && !has.long_words {
-        return Err(Error::Option(format!(
+    if planned.kernels.long_words && !has.kernels.long_words {
+        return Err(Error::PlanMismatch(format!(
             "the plan for `{}` counts on words of 64 bits in shaders, `{}` has none; plan with `device.limits()`",
             planned.name, has.name
         )));
     }
     let offered = device.adapter().cooperative;
-    if let Some(cooperative) = planned.cooperative.filter(|_| planned.cooperative != offered) {
+    if let Some(cooperative) = planned.kernels.cooperative.filter(|_| planned.kernels.cooperative != offered)
+    {
         let offered = offered.map_or_else(|| "none".to_owned(), |offered| offered.to_string());
-        return Err(Error::Option(format!(
+        return Err(Error::PlanMismatch(format!(
             "the plan for `{}` counts on cooperative matrices of {cooperative}, `{}` has {offered}; plan with \
-             `exec::limits_for`",
+             `Device::target`",
             planned.name, has.name
         )));
     }
@@ -121,7 +122,7 @@ fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
     let missing = if some.is_empty() { None } else { difference(&all, &some) };
     match elsewhere.map(|(name, _)| name.to_owned()).or(missing) {
         None => Ok(()),
-        Some(name) => Err(Error::Option(format!(
+        Some(name) => Err(Error::PlanMismatch(format!(
             "the plans of a session must keep the same optimizer state in the same places, and `{name}` is not where another \
              plan has it; they must train the same parameters with the same optimizer, for the same limits"
         ))),
@@ -136,12 +137,12 @@ fn same_parameters(first: &Plan, other: &Plan) -> Result<()> {
     };
     if list(first) != list(other) {
         let message = "the plans of a session must be traced over the same parameters";
-        return Err(Error::Option(message.to_owned()));
+        return Err(Error::PlanMismatch(message.to_owned()));
     }
     let bits = |plan: &Plan, i| StateLayout::of(plan, StorageId(i as u32)).dtype;
     let held = |i: &usize| bits(first, *i) != bits(other, *i);
     match (0..first.graph().parameters.len()).find(held) {
-        Some(i) => Err(Error::Option(format!(
+        Some(i) => Err(Error::PlanMismatch(format!(
             "the plans of a session must hold weights alike; one holds `{}` as {}, another as {}: see \
              `PlanOptions::weights` and `Forward::plan_with`",
             first.graph().parameters[i].name(),

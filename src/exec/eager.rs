@@ -410,7 +410,7 @@ fn elements<'a>(
         (Some(block), Some(buffer)) => {
             Ok(Place { buffer, offset: block.offset + start, bytes: wanted.used_bytes })
         }
-        _ => Err(Error::Option(format!("`{}` is not in memory: run a step first", wanted.name))),
+        _ => Err(Error::NotReady(format!("`{}` is not in memory: run a step first", wanted.name))),
     }
 }
 

@@ -31,7 +31,7 @@ mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;
 
-pub use cooperative::{Race, Races, limits_for, race_cooperative, test_cooperative};
+pub use cooperative::{Race, Races, race_cooperative, test_cooperative};
 pub use eager::Eager;
 pub use feed::Element;
 pub use profile::{KernelSpan, KernelTotal, Profile};

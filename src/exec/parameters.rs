@@ -80,7 +80,7 @@ impl Session {
     pub(super) fn read_words(&mut self, place: Place) -> Result<Vec<u32>> {
         match &mut self.transfer {
             Some(transfer) => transfer.download(&self.ledger, place),
-            None => Err(Error::Option("a session without parameters cannot be read this way".to_owned())),
+            None => Err(Error::NotReady("a session without parameters cannot be read this way".to_owned())),
         }
     }
 

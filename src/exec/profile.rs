@@ -64,7 +64,7 @@ impl Session {
     /// the run in addition to the session's own.
     ///
     /// # Errors
-    /// As [`Session::run`]; [`Error::Option`](crate::Error::Option) on adapters without timestamp queries.
+    /// As [`Session::run`]; [`Error::Unsupported`](crate::Error::Unsupported) on adapters without timestamp queries.
     pub fn profile(&mut self, id: ProgramId) -> Result<Profile> {
         let plan = self.plan(id)?.clone();
         let times = self.run_timed(id)?;

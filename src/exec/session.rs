@@ -64,7 +64,7 @@ impl Session {
     /// Opens a session for one plan: creates its buffers and uploads the parameters' initial values.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Device`]; [`Error::Option`] if the plan was made for limits that the
+    /// [`Error::OutOfMemory`], [`Error::Device`]; [`Error::PlanMismatch`] if the plan was made for limits that the
     /// device does not have.
     pub fn new(device: &Device, plan: &Plan) -> Result<Self> {
         Self::with_plans(device, &[plan], Debug::default())
@@ -73,7 +73,7 @@ impl Session {
     /// Opens a session for several plans over the same parameters.
     ///
     /// # Errors
-    /// As [`Session::new`]; [`Error::Option`] if the plans do not share their parameters.
+    /// As [`Session::new`]; [`Error::PlanMismatch`] if the plans do not share their parameters.
     pub fn with_plans(device: &Device, plans: &[&Plan], debug: Debug) -> Result<Self> {
         let state_plan = Arc::new(plans[compatible::state_plan(plans, device)?].clone());
         let mut ledger = Ledger::new(device);
@@ -219,10 +219,10 @@ impl Session {
     /// it.
     ///
     /// # Errors
-    /// [`Error::LossNotFinite`]; [`Error::Option`] before the first step.
+    /// [`Error::LossNotFinite`]; [`Error::NotReady`] before the first step.
     pub fn loss(&mut self) -> Result<f32> {
         self.wait_for_losses()?;
-        self.last_loss.ok_or_else(|| Error::Option("no training step has been made yet".to_owned()))
+        self.last_loss.ok_or_else(|| Error::NotReady("no training step has been made yet".to_owned()))
     }
 
     /// Waits for the losses of all steps submitted so far.
@@ -273,7 +273,7 @@ impl Session {
     /// Returns the plan with this number.
     ///
     /// # Errors
-    /// [`Error::Option`] if there is none.
+    /// [`Error::NotReady`] if there is none.
     pub fn plan(&self, id: ProgramId) -> Result<&Plan> {
         self.known(id)?;
         Ok(&self.programs[id.0].plan)
@@ -341,7 +341,7 @@ impl Session {
         if id.0 < count {
             return Ok(());
         }
-        Err(Error::Option(match count {
+        Err(Error::NotReady(match count {
             0 => "the session has no plan since memory ran out; `Session::replan` gives it others".to_owned(),
             _ => format!("the session has {count} plans, there is no number {}", id.0),
         }))

@@ -21,16 +21,17 @@ pub(super) struct Timers {
 
 impl Timers {
     /// # Errors
-    /// [`Error::Option`] where the adapter cannot time passes, or there is nothing to time.
+    /// [`Error::Unsupported`] where the adapter cannot time passes, or there is nothing to time.
     pub(super) fn new(device: &Device, count: usize) -> Result<Self> {
         let Some(period) = device.timestamp_period() else {
             let name = &device.adapter().name;
-            return Err(Error::Option(format!(
-                "`{name}` has no timestamp queries, so kernels cannot be timed"
-            )));
+            return Err(Error::unsupported(
+                name,
+                format!("`{name}` has no timestamp queries, so kernels cannot be timed"),
+            ));
         };
         if count == 0 {
-            return Err(Error::Option("the plan has no dispatches to time".to_owned()));
+            return Err(Error::NotReady("the plan has no dispatches to time".to_owned()));
         }
         let set = |first: usize| {
             device.wgpu_device().create_query_set(&wgpu::QuerySetDescriptor {

@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn trial_convolution_uses_the_named_tiles() {
         for (product, kernel) in [(None, "conv_tiled64"), (Some("tiled128"), "conv_tiled128")] {
-            let limits = Limits { product, ..Limits::named("nvidia").expect("a preset") };
+            let limits =
+                Limits::named("nvidia").expect("a preset").choosing(|kernels| kernels.product = product);
             let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");
             let names: Vec<_> =
                 plan.program.launches.iter().map(|(launch, _)| &*launch.kernel.name).collect();

@@ -68,10 +68,10 @@ const FASTER: f64 = 0.95;
 /// # Errors
 /// Errors of compiling and running. Too little memory is not an error: workloads that do not fit are skipped.
 pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tuning) -> Result<Limits> {
-    let matrices = if limits.cooperative.is_some() { "_cooperative" } else { "" };
+    let matrices = if limits.kernels.cooperative.is_some() { "_cooperative" } else { "" };
     let note = format!("products_{}{matrices}", precision.name());
     if let Some(product) = device.note(&note).and_then(|text| product_of(&text, limits)) {
-        return Ok(Limits { product, ..limits.clone() });
+        return Ok(limits.choosing(|kernels| kernels.product = product));
     }
     let (start, mut deadline) = (Instant::now(), Deadline { time: tuning.time, longest: Duration::ZERO });
     let names = candidates(limits);
@@ -84,7 +84,7 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
         if !deadline.allows_another(start.elapsed()) {
             break;
         }
-        let times = times(device, &Limits { product: name, ..limits.clone() }, precision, tuning)?;
+        let times = times(device, &limits.choosing(|kernels| kernels.product = name), precision, tuning)?;
         deadline.longest = deadline.longest.max(begun.elapsed());
         tried += 1;
         task.done(tried);
@@ -106,7 +106,7 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
     if measured && tried == names.len() as u64 {
         device.set_note(&note, best.1.unwrap_or(BY_TABLE));
     }
-    Ok(Limits { product: best.1, ..limits.clone() })
+    Ok(limits.choosing(|kernels| kernels.product = best.1))
 }
 
 /// Time limit of tuning.

@@ -168,9 +168,9 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
         Op::Dropout { .. } => 8 * n,
-        Op::Update(Update::Sgd { .. }, _) => 4 * first.numel(),
-        Op::Update(Update::Momentum { .. }, _) => 6 * first.numel(),
-        Op::Update(..) => 16 * first.numel(),
+        Op::Update { rule: Update::Sgd { .. }, .. } => 4 * first.numel(),
+        Op::Update { rule: Update::Momentum { .. }, .. } => 6 * first.numel(),
+        Op::Update { .. } => 16 * first.numel(),
         Op::RunningStats { .. } => 8 * first.numel(),
         Op::Fused(chain) => linked(chain),
         // Operations that only move elements cost no arithmetic; all others count one operation per element.

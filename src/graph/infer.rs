@@ -159,8 +159,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update(update, _) => {
-            let states = match update {
+        Op::Update { rule, .. } => {
+            let states = match rule {
                 Update::Sgd { .. } => 0,
                 Update::Momentum { .. } | Update::Lion { .. } => 1,
                 Update::Adam { .. } | Update::Adafactor { .. } => 2,
@@ -205,7 +205,7 @@ fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Fused(_) | Op::Slice { .. } => true,
         // The weight.
-        Op::Update(..) => i == 0,
+        Op::Update { .. } => i == 0,
         _ => op.widens(i),
     }
 }

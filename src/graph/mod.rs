@@ -35,7 +35,7 @@ pub use op::{
     Kept, LossScale, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub(crate) use op::{can_fuse, only_reads, reads, sigmoid, special};
-pub use params::{Init, Param, Params};
+pub use params::{Init, Param, ParamGroup, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};
 pub use window::Window;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::error::TraceError;
+use crate::error::{Error, Result, TraceError};
 use crate::random;
 use crate::shape::Shape;
 
@@ -32,7 +32,23 @@ impl Init {
 #[derive(Clone, Debug)]
 pub struct Param(Arc<Registered>);
 
-#[derive(Debug)]
+/// How training updates the parameters of a group, where that differs from the optimizer's settings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ParamGroup {
+    /// Factor of the learning rate; for [`Adafactor`](crate::optim::Adafactor), of its relative step size.
+    pub rate: f32,
+    /// Replaces the optimizer's λ.
+    pub weight_decay: Option<f32>,
+}
+
+impl Default for ParamGroup {
+    /// The optimizer's settings.
+    fn default() -> Self {
+        Self { rate: 1.0, weight_decay: None }
+    }
+}
+
+#[derive(Clone, Debug)]
 struct Registered {
     registry: Arc<()>,
     index: usize,
@@ -41,6 +57,7 @@ struct Registered {
     init: Init,
     key: u64,
     trained: bool,
+    group: ParamGroup,
 }
 
 impl Param {
@@ -67,6 +84,11 @@ impl Param {
     /// Whether training updates it by a gradient; running statistics are not trained.
     pub fn trained(&self) -> bool {
         self.0.trained
+    }
+
+    /// Returns how training updates it.
+    pub fn group(&self) -> &ParamGroup {
+        &self.0.group
     }
 
     /// Returns the initial elements `range` (row-major). They depend only on the initialization, the seed and
@@ -159,10 +181,48 @@ impl Params {
         }
         let key = random::key(registry.seed, &name);
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
-        let registered = Registered { registry: identity, index, name, shape, init, key, trained };
+        let group = ParamGroup::default();
+        let registered = Registered { registry: identity, index, name, shape, init, key, trained, group };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param
+    }
+
+    /// Sets how the parameters whose path matches `pattern` are updated in steps that are traced from now on.
+    /// `*` stands for any characters; patterns are of whole paths, whatever the scope of this handle. A later
+    /// call replaces an earlier one. Returns the number of parameters in the group.
+    ///
+    /// ```
+    /// use wgrad::graph::{Init, ParamGroup, Params};
+    /// let params = Params::new(0);
+    /// params.scope("fc1").add("bias", [8], Init::Constant(0.0));
+    /// let no_decay = ParamGroup { weight_decay: Some(0.0), ..ParamGroup::default() };
+    /// assert_eq!(params.set_group("*.bias", no_decay)?, 1);
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for numbers that are negative or not finite; [`Error::Unknown`] if no trained
+    /// parameter matches.
+    pub fn set_group(&self, pattern: &str, group: ParamGroup) -> Result<usize> {
+        for (name, value) in [("rate", Some(group.rate)), ("weight_decay", group.weight_decay)] {
+            if let Some(value) = value.filter(|value| !(*value >= 0.0 && value.is_finite())) {
+                let message =
+                    format!("group `{pattern}`: {name} = {value}; it must be at least 0 and finite");
+                return Err(Error::setting(format!("group.{name}"), message));
+            }
+        }
+        let mut registry = self.lock();
+        let mut matched = 0;
+        for param in registry.list.iter_mut().filter(|p| p.trained() && matches(pattern, p.name())) {
+            param.0 = Arc::new(Registered { group, ..Registered::clone(&param.0) });
+            matched += 1;
+        }
+        if matched > 0 {
+            return Ok(matched);
+        }
+        let known = registry.list.iter().filter(|p| p.trained()).map(|p| p.name().to_owned()).collect();
+        Err(Error::Unknown { kind: "parameter like", name: pattern.to_owned(), known })
     }
 
     /// Returns every parameter, in the order of registration.
@@ -197,9 +257,51 @@ impl Params {
     }
 }
 
+/// Whether a name matches a pattern in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|name| {
+            (0..=name.len()).filter(|&i| name.is_char_boundary(i)).any(|i| matches(rest, &name[i..]))
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        for (pattern, name, wanted) in [
+            ("fc.bias", "fc.bias", true),
+            ("*.bias", "block3.fc.bias", true),
+            ("*.bias", "fc.bias2", false),
+            ("block*.norm*.weight", "block3.norm1.weight", true),
+            ("block*.norm*.weight", "block3.fc.weight", false),
+            ("*", "", true),
+            ("bias", "fc.bias", false),
+        ] {
+            assert_eq!(matches(pattern, name), wanted, "{pattern} and {name}");
+        }
+    }
+
+    #[test]
+    fn groups_that_match_nothing_or_have_invalid_numbers_are_errors() {
+        let params = Params::new(0);
+        params.add("w", [3], Init::Constant(0.0));
+        params.add_buffer("mean", [3], Init::Constant(0.0));
+        let group = ParamGroup { rate: 0.5, ..ParamGroup::default() };
+        assert_eq!(params.set_group("w", group).unwrap(), 1);
+        assert_eq!((params.list()[0].group(), params.list()[1].group().rate), (&group, 1.0));
+        assert!(matches!(params.set_group("mean", group), Err(Error::Unknown { .. })));
+        for rate in [-1.0, f32::NAN, f32::INFINITY] {
+            assert!(matches!(
+                params.set_group("w", ParamGroup { rate, ..group }),
+                Err(Error::Setting { .. })
+            ));
+        }
+    }
 
     #[test]
     fn initial_values_depend_only_on_seed_and_name() {

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::infer;
-use super::{Class, Graph, Indices, Node, Op, Param, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId};
+use super::{
+    Class, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
 use crate::shape::Shape;
@@ -226,6 +228,13 @@ impl Trace {
     /// Returns the name of a value of this trace.
     pub fn name_of(&self, id: ValueId) -> String {
         self.state.borrow().graph.value(id).name.clone()
+    }
+
+    /// Returns how a parameter is updated.
+    pub(crate) fn group_of(&self, parameter: &str) -> ParamGroup {
+        let state = self.state.borrow();
+        let param = state.graph.parameters.iter().find(|param| param.name() == parameter);
+        param.map_or_else(ParamGroup::default, |param| *param.group())
     }
 
     pub(super) fn next_dropout(&self) -> u32 {

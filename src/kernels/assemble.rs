@@ -1,22 +1,24 @@
-//! Puts WGSL together from the modules in `shaders/`. Two directives, each on a line of its own:
+//! Assembles WGSL from the modules in `shaders/`. There are two kinds of directives, each on a line of its
+//! own:
 //!
-//! - `#import NAME` inserts a module, once in a kernel; `#import generated` inserts the source that was written for the kernel, and
-//!   `#import elementwise/unary_table` the functions of [`Unary`](crate::graph::Unary).
-//! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: names or `!NAME`, joined by `||` or `&&` (no mix of both).
+//! - `#import NAME` inserts a module, once per kernel; `#import generated` inserts the generated source of
+//!   the kernel, and `#import elementwise/unary_table` the functions of [`Unary`](crate::graph::Unary).
+//! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: a condition is a list of `NAME` or `!NAME`, all
+//!   combined by `||` or all by `&&`.
 
 use std::borrow::Cow;
 
 use super::elementwise::unary_table;
 
-/// The module that is written from the table of functions of one element.
+/// The module that is generated from the table of unary functions.
 const UNARY_TABLE: &str = "elementwise/unary_table";
 
-/// The module that is written for a kernel.
+/// The module that is generated for a kernel.
 pub(crate) const GENERATED: &str = "generated";
 
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
-        /// Every module with its source, in the order of names.
+        /// Every module with its source, sorted by name.
         pub(crate) const MODULES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../shaders/", $name, ".wgsl")))),*];
     };
@@ -114,14 +116,14 @@ modules![
     "tile/tile64",
 ];
 
-/// The source of `module` with everything that it imports, for these conditions.
+/// Returns the source of `module` with everything that it imports, for these conditions.
 pub(crate) fn assemble(module: &'static str, defines: &[&str], generated: Option<&str>) -> String {
     let mut assembly = Assembly { defines, generated, imported: Vec::new(), source: String::new() };
     assembly.import(module);
     assembly.source
 }
 
-/// The modules that [`assemble`] inserts, in their order.
+/// Returns the modules that [`assemble`] inserts, in order of insertion.
 pub(crate) fn modules_of(
     module: &'static str,
     defines: &[&str],
@@ -139,14 +141,14 @@ struct Assembly<'a> {
     source: String,
 }
 
-/// One `#if`: whether the lines that follow are inserted, and whether a branch was.
+/// State of one `#if`: whether the following lines are inserted, and whether some branch has been taken.
 struct Branch {
     active: bool,
     taken: bool,
 }
 
 impl<'a> Assembly<'a> {
-    /// A name that is not a module stays in the source as a directive, which no WGSL compiler accepts.
+    /// Inserts a module. An unknown name stays in the source as a directive, which WGSL compilers reject.
     fn import(&mut self, name: &str) {
         let known = MODULES.iter().find(|(module, _)| *module == name);
         let (module, text): (&'static str, Cow<'a, str>) = match (name, self.generated, known) {

@@ -1,4 +1,4 @@
-//! Attention: three passes over tiles of scores, each cut into dispatches that lavapipe's loops can finish.
+//! Attention: three passes over tiles of scores, each split into dispatches within lavapipe's loop limit.
 
 use super::grid::{fold, per_thread};
 use super::{Kernel, Launch, Lowered, Operand, Site};
@@ -7,13 +7,13 @@ use crate::limits::{AdapterClass, Limits};
 
 static MEANS: Kernel = Kernel::new("attention_means", "attention/means", &[], &[1, 2, 3, 4], 64, &[&[]]);
 
-/// Kernels of attention and of its gradient: all have the bindings of their pass.
+/// Kernels of attention and of its gradient. Kernels of one pass have the same bindings.
 struct Passes {
-    /// Ends the names of kernels.
+    /// Suffix of kernel names.
     name: &'static str,
-    /// The module of results and of the gradient of queries.
+    /// Module of the forward pass and of the gradient of queries.
     rows: &'static str,
-    /// The module of the gradients of keys and values.
+    /// Module of the gradients of keys and values.
     columns: &'static str,
     defines: &'static [&'static str],
     workgroup: u32,
@@ -48,7 +48,8 @@ enum Pass {
 }
 
 impl Passes {
-    /// The kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their gradients.
+    /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
+    /// gradients.
     fn kernel(&self, pass: Pass, packed: bool, dropout: bool) -> Kernel {
         let (kernel, module) = match pass {
             Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, &[&[]]), self.rows),
@@ -83,14 +84,14 @@ pub(super) fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// How kernels of an adapter cut the work.
+/// How the kernels of an adapter divide the work.
 struct Family {
     passes: &'static Passes,
-    /// Own rows of a workgroup.
+    /// Rows that a workgroup computes: queries, in `Dkv` keys.
     own: u64,
-    /// Rows that it takes a turn.
+    /// Rows of the other side (keys, in `Dkv` queries) per iteration.
     others: u64,
-    /// Turns of a kernel's loops for each quad of a head.
+    /// Iterations of a kernel's inner loops per vec4 of a head.
     steps: u64,
 }
 
@@ -102,7 +103,7 @@ fn family(limits: &Limits) -> Family {
     }
 }
 
-/// Turns of loops that a thread may take: lavapipe ends them at 65,535.
+/// Maximum loop iterations of a thread in one dispatch: lavapipe ends loops after 65,535.
 const MAX_ITERATIONS: u64 = 60_000;
 
 /// One pass over the tiles of all heads.
@@ -120,7 +121,7 @@ impl<'a> Run<'a> {
         Self { site, attend, sizes, family: family(site.limits) }
     }
 
-    /// Queries, keys and values, then `more`, then the step scalars of a dropout.
+    /// Returns queries, keys and values, then `more`, then the step scalars for dropout.
     fn memory(&self, more: &[Operand]) -> Vec<Operand> {
         let mut memory: Vec<Operand> = (0..self.attend.operands()).map(Operand::Input).collect();
         memory.extend_from_slice(more);
@@ -130,8 +131,8 @@ impl<'a> Run<'a> {
         memory
     }
 
-    /// Dispatches of a pass that has `own` rows in each of `heads`, goes over `iterations` tiles of the others, and takes
-    /// `loops` loops over a head's quads in each.
+    /// Returns the dispatches of a pass over `own` rows in each of `heads`, with `iterations` tiles of the
+    /// other side and `loops` loops over the vec4s of a head in each.
     fn launches(
         &self,
         pass: Pass,

@@ -1,4 +1,5 @@
-//! Matrix products and convolutions by cooperative matrices: how much of the result a workgroup computes.
+//! Matrix products and convolutions by cooperative matrices: kernels, and the block of the result per
+//! workgroup.
 
 use super::kernel::Variants;
 use super::lower::flag;
@@ -7,7 +8,8 @@ use super::{Kernel, conv};
 use crate::dtype::DType;
 use crate::limits::{Cooperative, Limits};
 
-/// Subgroups of all sizes, blocks of all shapes, each transpose, lines of any length and of fours.
+/// All subgroup sizes, block shapes and transposes, with rows in memory of any length and of multiples of
+/// four.
 const PRODUCTS: Variants = &[
     &[("LANES", 32.0), ("FOURS_A", 1.0), ("FOURS_B", 1.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_B", 1.0), ("FOURS_A", 1.0)],
@@ -17,7 +19,8 @@ const PRODUCTS: Variants = &[
     &[("LANES", 16.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_A", 1.0)],
 ];
 
-/// The same without what only products are told, and with the function that a batch norm of the image is followed by.
+/// The same without the constants of matrix products. `NORMED` adds the activation after a batch norm of the
+/// image.
 const CONVOLUTIONS: Variants = &[
     &[("LANES", 32.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0)],
@@ -32,7 +35,7 @@ const NORMED: Variants = &[
     &[("LANES", 64.0), ("GROUPS_N", 2.0), ("ACTIVATION", 1.0)],
 ];
 
-/// Matrix products by matrices of 16 × 16.
+/// Matrix product with cooperative matrices of 16 × 16.
 static PRODUCT: Kernel = Kernel::new(
     "matmul_cooperative16",
     "cooperative/main",
@@ -42,7 +45,7 @@ static PRODUCT: Kernel = Kernel::new(
     PRODUCTS,
 );
 
-/// Sides of matrices that adapters have.
+/// Supported sides of cooperative matrices.
 const SIDES: [u32; 2] = [8, 16];
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -53,7 +56,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
     products.flatten().chain(tiled.iter().flat_map(of).flatten()).collect()
 }
 
-/// The kernel for products of operands of these types; `None` for those that `f16` cannot hold.
+/// Returns the kernel for products of these operand types; `None` for types whose values `f16` cannot hold.
 fn product(side: u32, types: [DType; 2]) -> Option<Kernel> {
     let kernel = if side == 8 {
         let kernel = PRODUCT.with("SIDE8");
@@ -66,7 +69,8 @@ fn product(side: u32, types: [DType; 2]) -> Option<Kernel> {
     types.iter().all(fits).then(|| super::matmul::reading(&kernel, types))
 }
 
-/// The convolution `tiled`, or gradient of a weight, by matrices of `side` × `side`; with `half` its image is in `f16`.
+/// Returns the kernel that computes `tiled`, a convolution or weight gradient, with matrices of `side` ×
+/// `side`; if `half`, its image is `f16`.
 fn cooperating(tiled: &Kernel, side: u32, half: bool) -> Kernel {
     let name = tiled.name.replacen("tiled64", &format!("cooperative{side}"), 1);
     let kernel = tiled.clone().in_module(name, "cooperative/main");
@@ -75,55 +79,57 @@ fn cooperating(tiled: &Kernel, side: u32, half: bool) -> Kernel {
     Kernel { workgroup: 256, variants: if kernel.is("NORMED") { NORMED } else { CONVOLUTIONS }, ..kernel }
 }
 
-/// Subgroups of a workgroup, two of them along M, with the matrices of sums that each holds.
+/// How a workgroup divides its block of the result: two subgroups along M and `groups_n` along N, each with
+/// `rows` × `columns` matrices of sums.
 #[derive(Clone, Copy)]
 pub struct Block {
-    /// Its name, for [`Limits::product`] and for reports.
+    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
     pub name: &'static str,
     groups_n: u32,
     rows: u32,
     columns: u32,
 }
 
-/// Every block, the preferred one for large results first, the one for small results last.
+/// Every block: the preferred one for large results first, the one for small results last.
 pub static BLOCKS: [Block; 3] = [
     Block { name: "cooperative", groups_n: 4, rows: 4, columns: 2 },
-    // As large, with half the subgroups: they read less of workgroup memory, and there are fewer to wait for each other's loads.
+    // The same size with half the subgroups: fewer reads of workgroup memory, and fewer subgroups that wait
+    // for each other's loads.
     Block { name: "cooperative_wide", groups_n: 2, rows: 4, columns: 4 },
     Block { name: "cooperative_small", groups_n: 2, rows: 2, columns: 2 },
 ];
 
-/// Large blocks that are enough to keep an adapter busy.
+/// Number of large blocks that keeps an adapter busy.
 const ENOUGH: u64 = 128;
 
 /// Threads that every adapter allows in a workgroup.
 const THREADS: u32 = 256;
 
 impl Block {
-    /// The block of this name.
+    /// Returns the block of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BLOCKS.iter().find(|block| block.name == name)
     }
 
-    /// Whether an adapter's matrices can be used in such blocks.
+    /// Whether this block is supported on an adapter.
     pub fn runs_on(&self, limits: &Limits) -> bool {
-        limits.cooperative.is_some_and(|matrices| self.of(matrices).is_some())
+        limits.kernels.cooperative.is_some_and(|matrices| self.of(matrices).is_some())
     }
 
-    /// The same with fewer subgroups if they have many lanes; `None` if a thread would bring more than eight fours of a tile
-    /// of 32 steps, or less than one.
+    /// Returns the block with fewer subgroups if they have many lanes; `None` if a thread would load more
+    /// than eight vec4s of an operand's tile of 32 steps, or less than one.
     fn of(self, Cooperative { side, lanes }: Cooperative) -> Option<Self> {
         let block = Self { groups_n: self.groups_n.min(THREADS / (2 * lanes)), ..self };
         let (threads, (m, n)) = (u64::from(2 * block.groups_n * lanes), block.tile(side));
         (block.groups_n > 0 && m.max(n) <= threads && threads <= 8 * m.min(n)).then_some(block)
     }
 
-    /// Rows and columns of the result.
+    /// Returns the rows and columns of the result that a workgroup computes.
     fn tile(&self, side: u32) -> (u64, u64) {
         (u64::from(2 * self.rows * side), u64::from(self.groups_n * self.columns * side))
     }
 
-    /// Elements of all blocks of a result.
+    /// Returns the elements of an m × n result padded to whole blocks.
     fn padded(&self, side: u32, Sizes { m, n, .. }: Sizes) -> u64 {
         let tile = self.tile(side);
         m.next_multiple_of(tile.0) * n.next_multiple_of(tile.1)
@@ -144,15 +150,16 @@ impl Block {
     }
 }
 
-/// How a product is computed.
+/// Kernel of a product, with its tile and constants.
 pub(super) struct Choice {
     pub(super) kernel: Kernel,
     pub(super) tile: (u64, u64),
     pub(super) constants: Vec<(&'static str, f64)>,
 }
 
-/// The kernel for a product; `None` without matrices, where the limits name another way, for operands that `f16` cannot hold,
-/// and for results that are lower or narrower than a matrix, which would be mostly zeros.
+/// Returns the kernel for a product. `None` if the adapter has no cooperative matrices, if the limits name
+/// another variant, if `f16` cannot hold an operand, if operand rows are not contiguous, and if the result
+/// has fewer rows or columns than a matrix, which would be mostly zeros.
 pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<Choice> {
     if case.apart {
         return None;
@@ -174,43 +181,44 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
     })
 }
 
-/// The kernel for a convolution of an image of this type, or for the gradient of its weight, that `tiled` would compute in
-/// tiles: one product of these sizes for each group. `None` as for products, where the inner dimension is shorter than a
-/// matrix, and where products alone proved faster.
+/// Returns the kernel that replaces `tiled`, a convolution or weight gradient with an image of this type;
+/// `sizes` are those of one product per group. `None` as for products, if the inner dimension is shorter than
+/// a matrix, and if only matrix products are faster with cooperative matrices.
 pub(super) fn convolution(tiled: &Kernel, image: DType, sizes: Sizes, limits: &Limits) -> Option<Choice> {
     let half = match image {
         DType::F32 => false,
         DType::F16 => true,
         DType::BF16 | DType::U32 => return None,
     };
-    // Networks have few channels where they have many pixels: an empty half of a block takes as long as a full one.
+    // Layers with many pixels have few channels, and the empty half of a block takes as long as a full one.
     let filled = |large: &Block, Cooperative { side, .. }| {
         let small = BLOCKS[BLOCKS.len() - 1];
         2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
     };
     let (matrices, block) = blocks(sizes, limits, filled)?;
-    (limits.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
+    (limits.kernels.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
         kernel: cooperating(tiled, matrices.side, half),
         tile: block.tile(matrices.side),
         constants: block.constants(matrices),
     })
 }
 
-/// The matrices, and the block for results of these sizes; `large` says whether large ones may be used.
+/// Returns the matrices, and the block for results of these sizes; `large` decides whether a large block may
+/// be used.
 fn blocks(
     sizes: Sizes,
     limits: &Limits,
     large: impl Fn(&Block, Cooperative) -> bool,
 ) -> Option<(Cooperative, Block)> {
-    let matrices = limits.cooperative?;
+    let matrices = limits.kernels.cooperative?;
     let side = matrices.side;
-    let otherwise = limits.product.is_some_and(|name| Block::named(name).is_none());
+    let otherwise = limits.kernels.product.is_some_and(|name| Block::named(name).is_none());
     if otherwise || sizes.m.min(sizes.n) < u64::from(side) {
         return None;
     }
     let enough = |block: &Block| block.blocks(side, sizes) >= ENOUGH && large(block, matrices);
     let by_size = || BLOCKS[0].of(matrices).filter(enough).or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
-    let named = limits.product.and_then(Block::named).and_then(|block| block.of(matrices));
+    let named = limits.kernels.product.and_then(Block::named).and_then(|block| block.of(matrices));
     Some((matrices, named.or_else(by_size)?))
 }
 
@@ -226,7 +234,7 @@ mod tests {
     #[test]
     fn blocks_are_chosen_by_size_unless_named() {
         let cooperative = Some(Cooperative { side: 16, lanes: 32 });
-        let limits = Limits { cooperative, ..Limits::default() };
+        let limits = Limits::default().choosing(|kernels| kernels.cooperative = cooperative);
         let of = |sizes| chosen(&limits, sizes, [DType::F16; 2]);
         assert_eq!(of([4096, 4096, 4096]), Some((128, 128)));
         assert_eq!(of([512, 512, 4096]), Some((64, 64)), "too few large blocks");
@@ -234,17 +242,17 @@ mod tests {
         assert_eq!(chosen(&limits, [4096; 3], [DType::F32, DType::BF16]), None);
         for block in &BLOCKS {
             assert!(block.runs_on(&limits) && !block.runs_on(&Limits::default()));
-            let named = Limits { product: Some(block.name), ..limits.clone() };
+            let named = limits.choosing(|kernels| kernels.product = Some(block.name));
             assert_eq!(chosen(&named, [64; 3], [DType::F32; 2]), Some(block.tile(16)));
         }
-        let other = Limits { product: Some("tiled64"), ..limits.clone() };
+        let other = limits.choosing(|kernels| kernels.product = Some("tiled64"));
         assert_eq!(chosen(&other, [4096; 3], [DType::F16; 2]), None);
     }
 
     #[test]
     fn convolutions_use_the_block_with_less_padding() {
         let cooperative = Some(Cooperative { side: 16, lanes: 32 });
-        let limits = Limits { cooperative, ..Limits::default() };
+        let limits = Limits::default().choosing(|kernels| kernels.cooperative = cooperative);
         let with = |limits: &Limits, image, [batch, m, n, k]: [u64; 4]| {
             let choice = convolution(
                 &conv::TILED64.kernels(conv::Pass::Image)[0],
@@ -274,11 +282,11 @@ mod tests {
         assert_eq!(with(&limits, DType::BF16, [1, 64, 4096, 576]), None);
         assert_eq!(with(&Limits::default(), DType::F32, [1, 64, 4096, 576]), None);
         for block in &BLOCKS {
-            let named = Limits { product: Some(block.name), ..limits.clone() };
+            let named = limits.choosing(|kernels| kernels.product = Some(block.name));
             assert_eq!(with(&named, DType::F32, [1, 16, 16, 16]).map(|(_, tile)| tile), Some(block.tile(16)));
         }
-        let named = Limits { product: Some("tiled64"), ..limits.clone() };
-        let slower = Limits { cooperative_convolutions: false, ..limits.clone() };
+        let named = limits.choosing(|kernels| kernels.product = Some("tiled64"));
+        let slower = limits.choosing(|kernels| kernels.cooperative_convolutions = false);
         for other in [named, slower] {
             assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);
         }

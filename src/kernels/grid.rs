@@ -1,20 +1,20 @@
-//! Folding work into grids: no dimension of a dispatch may exceed what the adapter allows.
+//! Grids of dispatches: no dimension may exceed the limit of the adapter.
 
 use super::{Kernel, Launch, Operand, Site};
 
-/// Elements in fours, the last four reaching into padding.
+/// Returns the number of vec4s for `n` elements; the last one may reach into padding.
 pub(super) fn quads(n: u64) -> u32 {
     n.div_ceil(4) as u32
 }
 
-/// A grid of at least `groups` workgroups, folded into x and y.
+/// Returns a grid of at least `groups` workgroups, split over x and y.
 pub(super) fn fold(groups: u64, max: u32) -> [u32; 3] {
     let rows = groups.div_ceil(u64::from(max)).max(1);
     let columns = groups.div_ceil(rows).max(1);
     [columns as u32, rows as u32, 1]
 }
 
-/// A launch with one thread for each of `threads` items; `params` follow the word `threads_x`.
+/// Returns a launch of at least `threads` threads; `params` follow the word `threads_x`.
 pub(super) fn per_thread(
     site: &Site,
     kernel: &Kernel,

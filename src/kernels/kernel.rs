@@ -1,4 +1,4 @@
-//! A kernel as a value: which WGSL module, with which conditions and generated code.
+//! A kernel as a value: a WGSL module with conditions and generated source.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,23 +10,24 @@ use crate::random::mix;
 /// Sets of `override` constants.
 pub(crate) type Variants = &'static [&'static [(&'static str, f64)]];
 
-/// A compute shader with one entry point `main`. Its source is put together from `shaders/` when it is asked for, by
-/// [`Kernel::source`]; two kernels with the same module, conditions and generated code are the same kernel, in every process.
+/// A compute shader with one entry point `main`. [`Kernel::source`] assembles its WGSL from `shaders/`.
+/// Kernels with equal module, conditions and generated source have the same WGSL and the same digest, in
+/// every process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     /// Name in reports and labels.
     pub name: Cow<'static, str>,
-    /// The file in `shaders/`, without its extension.
+    /// Path of the file in `shaders/`, without extension.
     pub(super) module: &'static str,
-    /// The names for which `#if` holds.
+    /// Names for which `#if` is true.
     pub(super) defines: Cow<'static, [&'static str]>,
-    /// The source of the module `generated`.
+    /// Source of the module `generated`.
     pub(super) generated: Option<Arc<str>>,
     /// Binding numbers of the storage buffers, all `read_write`. Binding 0 is the `Params` uniform.
     pub slots: Cow<'static, [u32]>,
-    /// Threads of one workgroup; where constants decide, the most of any variant.
+    /// Threads per workgroup; if `override` constants set it, the maximum over all variants.
     pub workgroup: u32,
-    /// Every set of constants the lowering uses, as examples that the shader tests compile.
+    /// Representative sets of the constants that the lowering uses; the shader tests compile each of them.
     pub variants: Variants,
 }
 
@@ -50,14 +51,15 @@ impl Kernel {
         }
     }
 
-    /// A kernel whose whole source is generated, with 64 threads in a workgroup. The source may have the directives of
-    /// `src/kernels/assemble.rs`.
+    /// Returns a kernel whose whole source is generated, with 64 threads per workgroup. The source may
+    /// contain the directives of `src/kernels/assemble.rs`.
     pub fn generated(name: &str, defines: Vec<&'static str>, source: String, slots: Vec<u32>) -> Self {
         let kernel = Self::new("", GENERATED, &[], &[], 64, &[&[]]);
         Self { defines: defines.into(), slots: slots.into(), ..kernel }.named_by_content(name, source)
     }
 
-    /// This product or convolution with `source` as its epilogue: the function `store` and what it needs.
+    /// Returns this product or convolution with the epilogue `source`: the function `store` and its
+    /// declarations.
     pub(crate) fn with_epilogue(
         &self,
         name: &str,
@@ -74,7 +76,7 @@ impl Kernel {
         Self { name: format!("{name}.{:04x}", kernel.digest() & 0xffff).into(), ..kernel }
     }
 
-    /// The same kernel with `#if define` true.
+    /// Returns this kernel with `#if define` true.
     pub(crate) fn with(&self, define: &'static str) -> Self {
         let mut kernel = self.clone();
         if !kernel.is(define) {
@@ -83,40 +85,41 @@ impl Kernel {
         kernel
     }
 
-    /// The same kernel under the name `NAME_suffix`.
+    /// Returns this kernel under the name `NAME_suffix`.
     pub(crate) fn suffixed(self, suffix: &str) -> Self {
         Self { name: format!("{}_{suffix}", self.name).into(), ..self }
     }
 
-    /// This kernel with four elements to a thread's step.
+    /// Returns this kernel with `vec4` accesses: four elements per step of a thread.
     pub(crate) fn in_vec4(&self) -> Self {
         self.with("VEC4").suffixed("vec4")
     }
 
-    /// This kernel with a workgroup of `threads` for each job, instead of a thread.
+    /// Returns this kernel with a workgroup of `threads` threads for each job, instead of one thread.
     pub(crate) fn in_workgroups(&self, threads: u32) -> Self {
         Self { workgroup: threads, ..self.with("WORKGROUP").suffixed("wg") }
     }
 
-    /// The same kernel with more storage buffers.
+    /// Returns this kernel with additional storage buffers.
     pub(crate) fn with_slots(mut self, slots: &[u32]) -> Self {
         self.slots.to_mut().extend_from_slice(slots);
         self
     }
 
-    /// The same code in another module of the same bindings and conditions.
+    /// Returns this kernel with another module, which must have the same bindings and conditions.
     pub(crate) fn in_module(self, name: String, module: &'static str) -> Self {
         Self { name: name.into(), module, ..self }
     }
 
-    /// This kernel with its result over its first operand: one binding, because two writable bindings must not overlap.
+    /// Returns this kernel with its result written over its first operand. Both share one binding, because
+    /// writable bindings must not overlap.
     pub(crate) fn in_place(&self) -> Self {
         let mut kernel = self.with("IN_PLACE").suffixed("in_place");
         kernel.slots.to_mut().retain(|slot| *slot != 1);
         kernel
     }
 
-    /// This kernel with words of 64 bits where it reads and writes memory in groups of four elements.
+    /// Returns this kernel with 64-bit memory words if it accesses memory as `vec4`; otherwise unchanged.
     pub fn in_long_words(&self) -> Self {
         if !self.is("VEC4") {
             return self.clone();
@@ -133,32 +136,33 @@ impl Kernel {
         self.defines.contains(&define)
     }
 
-    /// The complete WGSL source.
+    /// Returns the complete WGSL source.
     pub fn source(&self) -> String {
         assemble(self.module, &self.defines, self.generated.as_deref())
     }
 
-    /// The modules that the source is made of.
+    /// Returns the modules that the source is assembled from.
     pub fn modules(&self) -> Vec<&'static str> {
         super::assemble::modules_of(self.module, &self.defines, self.generated.as_deref())
     }
 
-    /// The source for a class of adapters. On CPU adapters the uniforms are copied to private variables first: lavapipe reloads
-    /// them per lane after a branch, in a loop in each iteration. Kernels with barriers are skipped: the copy breaks the
-    /// uniformity analysis. naga does not require uniform control flow for subgroup operations.
+    /// Returns the source for a class of adapters. On CPU adapters `main` first copies the uniforms to
+    /// private variables: after a branch lavapipe reloads uniforms per lane, and in a loop in each iteration.
+    /// Kernels with barriers are skipped, because the copy breaks the uniformity analysis. naga does not
+    /// require uniform control flow for subgroup operations.
     pub fn source_for(&self, class: AdapterClass) -> String {
         let source = self.source();
         if class.is_cpu() && !source.contains("Barrier();") { with_params_copied(&source) } else { source }
     }
 
-    /// What identifies the source, as text.
+    /// Returns a string that identifies the source: module, sorted conditions, generated source.
     pub(crate) fn key(&self) -> String {
         let mut defines = self.defines.to_vec();
         defines.sort_unstable();
         format!("{} {}\n{}", self.module, defines.join(" "), self.generated.as_deref().unwrap_or_default())
     }
 
-    /// A number that differs between kernels whose source differs, the same in every process.
+    /// Returns a 64-bit hash of [`Kernel::key`], the same in every process.
     pub(crate) fn digest(&self) -> u64 {
         let add = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(word);
         let key = self.key();

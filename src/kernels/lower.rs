@@ -1,4 +1,4 @@
-//! From an operation to the dispatches that compute it: the one step that planned and eager execution share.
+//! Lowers an operation to the dispatches that compute it.
 
 use super::elementwise::{self, fused, mask};
 use super::embedding::{self, rotary};
@@ -12,14 +12,14 @@ use crate::graph::{FusedElementwise, Op, Read, Source};
 use crate::limits::Limits;
 use crate::shape::Shape;
 
-/// Memory that a launch touches, as seen from its node.
+/// Memory of a launch, relative to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The node's input of this position.
+    /// The node's input at this position.
     Input(usize),
-    /// The node's output of this position.
+    /// The node's output at this position.
     Output(usize),
-    /// Scratch of this position in [`Lowered::workspace`].
+    /// The scratch buffer at this position of [`Lowered::workspace`].
     Workspace(usize),
 }
 
@@ -32,18 +32,18 @@ pub struct Site<'a> {
     pub inputs: &'a [(Shape, DType)],
     /// Shape and element type of each output.
     pub outputs: &'a [(Shape, DType)],
-    /// The input whose memory the first output takes over, one of [`in_place_inputs`].
+    /// The input whose memory the first output reuses, one of [`in_place_inputs`].
     pub in_place: Option<usize>,
-    /// What the adapter allows.
+    /// Limits of the adapter.
     pub limits: &'a Limits,
 }
 
-/// What a node becomes.
+/// Result of lowering a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowered {
     /// Dispatches, in order.
     pub launches: Vec<Launch<Operand>>,
-    /// Bytes of each scratch buffer; they live as long as the node runs.
+    /// Bytes of each scratch buffer; they are live while the node runs.
     pub workspace: Vec<u64>,
 }
 
@@ -53,12 +53,12 @@ impl From<Launch<Operand>> for Lowered {
     }
 }
 
-/// A condition as the value of a constant.
+/// Returns the value of an `override` constant for a condition.
 pub(super) fn flag(on: bool) -> f64 {
     f64::from(u8::from(on))
 }
 
-/// Inputs whose memory the first output may take over, the preferred one first.
+/// Returns the inputs whose memory the first output may reuse, the preferred one first.
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {
         Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad => vec![0],
@@ -81,7 +81,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
     }
 }
 
-/// Operands of a chain that are as long as its result, element for element.
+/// Returns the `f32` operands of a chain that are read element by element, without broadcasting.
 fn whole_operands(chain: &FusedElementwise, operands: &[(Shape, DType)]) -> Vec<usize> {
     let shapes: Vec<Shape> = operands.iter().map(|(shape, _)| *shape).collect();
     let reads = chain.reads(&shapes).unwrap_or_default();
@@ -89,22 +89,25 @@ fn whole_operands(chain: &FusedElementwise, operands: &[(Shape, DType)]) -> Vec<
     (0..reads.len()).filter(fits).collect()
 }
 
-/// The dispatches of one node. A view has none.
+/// Returns the dispatches of one node. A view has none.
 ///
 /// # Errors
-/// [`Error::Option`] if a tensor has more elements than kernels count (2³² − 1), or a sum is too long for a software adapter.
+/// [`Error::TooManyElements`] if a tensor has more elements than kernels can count (2³² − 1);
+/// [`Error::Unsupported`] if a sum is too long for a software adapter.
 pub fn lower(site: &Site) -> Result<Lowered> {
     for (shape, dtype) in site.inputs.iter().chain(site.outputs) {
         if shape.numel() > u64::from(u32::MAX) {
             let op = site.op.name();
-            return Err(Error::Option(format!("{op}: {dtype} {shape} has more than 2^32 - 1 elements")));
+            return Err(Error::TooManyElements(format!(
+                "{op}: {dtype} {shape} has more than 2^32 - 1 elements"
+            )));
         }
     }
     if site.outputs.iter().any(|(shape, _)| shape.numel() == 0) {
         return Ok(Lowered::default());
     }
     let mut lowered = by_op(site)?;
-    if site.limits.long_words {
+    if site.limits.kernels.long_words {
         for launch in &mut lowered.launches {
             launch.kernel = launch.kernel.in_long_words();
         }
@@ -136,7 +139,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Copy => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
-        Op::Update(update, stored) => optimizer::update(site, update, *stored).into(),
+        Op::Update { rule, rate, stored } => optimizer::update(site, rule, *rate, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite { held } => loss_scale::not_finite(site, *held),
@@ -173,8 +176,8 @@ impl Site<'_> {
         self.outputs[0].0
     }
 
-    /// Memory of a kernel whose first result may lie over one of its operands: with memory of its own the operand's
-    /// comes first.
+    /// Returns the memory of a kernel that may write its first result over `operand`, followed by `rest`. If
+    /// the result has its own memory, the operand precedes it.
     pub(super) fn placed(&self, operand: usize, rest: &[Operand]) -> Vec<Operand> {
         let mut memory = match self.in_place {
             Some(_) => vec![Operand::Output(0)],
@@ -184,7 +187,7 @@ impl Site<'_> {
         memory
     }
 
-    /// A kernel whose first result may lie over one of its operands, as it is called here.
+    /// Returns the form of `kernel` for this node: in place or with a separate result.
     pub(super) fn variant(&self, kernel: &Kernel) -> Kernel {
         if self.in_place.is_some() { kernel.in_place() } else { kernel.clone() }
     }

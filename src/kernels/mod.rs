@@ -1,5 +1,5 @@
-//! Kernels by family. Each family has its variants, the lowering of its operations to launches, and the code that it generates;
-//! `shaders/FAMILY/` has its WGSL.
+//! Kernels by family. Each family has its kernel variants, lowers its operations to launches and generates
+//! source code; `shaders/FAMILY/` has its WGSL.
 
 mod assemble;
 mod attention;
@@ -26,7 +26,7 @@ pub use lower::{Lowered, Operand, Site, in_place_inputs, lower};
 #[cfg(feature = "gpu")]
 pub(crate) use movement::fill_words;
 
-/// Every kernel whose source is not generated, for tests: each in every element type and way to be run.
+/// Returns every kernel without generated source, in all element types and forms, for tests.
 pub fn all() -> Vec<Kernel> {
     let families = [
         attention::kernels(),
@@ -45,12 +45,12 @@ pub fn all() -> Vec<Kernel> {
     families.concat()
 }
 
-/// Names of all modules in `shaders/`.
+/// Returns the names of all modules in `shaders/`.
 pub fn modules() -> impl Iterator<Item = &'static str> {
     assemble::MODULES.iter().map(|(name, _)| *name)
 }
 
-/// Each kernel, and the same over its first operand.
+/// Returns each kernel, followed by its in-place form.
 fn and_in_place(kernels: &[Kernel]) -> Vec<Kernel> {
     kernels.iter().flat_map(|kernel| [kernel.clone(), kernel.in_place()]).collect()
 }

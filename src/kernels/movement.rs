@@ -1,4 +1,4 @@
-//! Moving elements: every movement is one strided copy, with zeros first where something is padded.
+//! Data movement by strided copies; padding fills the result with zeros first.
 
 use super::elementwise::{dims_of, six};
 use super::grid::{fold, per_thread, quads};
@@ -40,9 +40,9 @@ fn whole(site: &Site, from: usize, from_strides: Vec<u64>, from_offset: u64) -> 
     )
 }
 
-/// The output as a copy of an input.
+/// Returns the copy of an input to the output.
 pub(super) fn copy(site: &Site, input: usize) -> Launch<Operand> {
-    // Bits, not numbers: what comes in pairs is copied by the word.
+    // 16-bit elements are copied in pairs, as 32-bit words.
     let dtype = site.inputs[input].1;
     let words = dtype.bytes(site.output().numel()) / 4;
     let dims = if dtype.is_half() { Shape::from([words as usize]) } else { site.output() };
@@ -65,7 +65,7 @@ pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
     let strides = shape.strides();
     let offset = start as u64 * strides[axis];
     if dtype.is_half() {
-        // Checked when traced: words that follow each other.
+        // Shape inference checked that the slice consists of contiguous whole words.
         let dims = Shape::from([(site.output().numel() / 2) as usize]);
         let [from_strides, to_strides] = [dims.strides(), dims.strides()];
         let (from, from_offset) = (Operand::Input(0), offset / 2);
@@ -74,7 +74,7 @@ pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
     whole(site, 0, strides, offset)
 }
 
-/// A part written into its place along `axis` of the output.
+/// Returns the copy of an input to position `start` along `axis` of the output.
 fn into_place(site: &Site, input: usize, axis: usize, start: usize) -> Launch<Operand> {
     let part = site.inputs[input].0;
     let strides = site.output().strides();
@@ -114,7 +114,7 @@ pub(super) fn fill(site: &Site, value: f32) -> Launch<Operand> {
     fill_words(u64::from(count), value.to_bits(), site.limits.max_workgroups).map(|()| Operand::Output(0))
 }
 
-/// Writes `word` to every word of `quads` groups of four.
+/// Writes `word` to every word of `quads` vec4s.
 pub(crate) fn fill_words(quads: u64, word: u32, max_workgroups: u32) -> Launch<()> {
     let grid = fold(quads.div_ceil(u64::from(FILL.workgroup)), max_workgroups);
     let params = vec![grid[0] * FILL.workgroup, quads as u32, word];

@@ -1,4 +1,4 @@
-//! Reductions over any axes, in passes: a long one is cut into parts, and the parts are reduced again.
+//! Reductions over any axes, in passes: a long one is split into parts, and the next pass reduces the parts.
 
 use super::elementwise::six;
 use super::grid::per_thread;
@@ -23,7 +23,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
 /// A dimension: its length and its stride, in elements.
 type Dim = (u64, u64);
 
-/// Kept and reduced dimensions, outermost first, neighbours of a kind joined.
+/// Kept and reduced dimensions, outermost first; adjacent dimensions of one kind are merged.
 #[derive(Clone, Debug, PartialEq)]
 struct Nest {
     keep: Vec<Dim>,
@@ -54,10 +54,11 @@ impl Nest {
     }
 }
 
-/// The most elements that one thread reduces: far below the 65,535 iterations at which lavapipe ends loops.
+/// Maximum elements that one thread reduces: far below the 65,535 iterations at which lavapipe ends loops.
 const MAX_LEN: u64 = 16_384;
 
-/// Enough parts to fill the adapter, but none so small that the second pass costs as much.
+/// Returns the number of parts: enough to fill the adapter, but not so many that the second pass costs as
+/// much.
 fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
@@ -78,7 +79,7 @@ pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
     passes.lowered
 }
 
-/// Sums `parts` tensors of `len` elements that lie one behind the other into the output.
+/// Sums `parts` consecutive tensors of `len` elements into the output.
 pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, lowered: &mut Lowered) {
     let mut passes = Passes { site, kind: Reduction::Sum, divide_by: 1, lowered: std::mem::take(lowered) };
     passes.run(Nest { keep: vec![(len, 1)], reduce: vec![(parts, len)] }, from);
@@ -97,7 +98,8 @@ impl Passes<'_> {
         let outputs = count(&nest.keep);
         let innermost = nest.reduce.last().map_or(1, |(len, _)| *len);
         if nest.reduce.len() > 2 || (nest.reduce.len() == 2 && innermost > MAX_LEN) {
-            // The kernel knows two reduced dimensions: reduce the innermost first and keep the others for now.
+            // The kernel supports two reduced dimensions: this pass reduces the innermost, the next one the
+            // others.
             let inner = nest.reduce.pop().into_iter().collect();
             let others = count(&nest.reduce);
             let keep = [nest.keep, nest.reduce].concat();
@@ -141,7 +143,7 @@ impl Passes<'_> {
         }
     }
 
-    /// Squares are taken once; after that they are summed.
+    /// Returns the kind of the passes after the first: squares are taken once and then summed.
     fn kind_of_sums(&self) -> Reduction {
         if self.kind == Reduction::SumSquares { Reduction::Sum } else { self.kind }
     }

@@ -63,7 +63,7 @@ impl Bert {
     /// those of Hugging Face, except `attention.self.qkv`, which holds queries, keys and values as one layer.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
+    /// [`Error::Setting`](crate::Error::Setting) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &BertConfig) -> Result<Self> {
         let params = params.scope("bert");
         let embeddings = params.scope("embeddings");

@@ -51,7 +51,7 @@ impl Gpt {
     /// Registers `transformer.wte.weight` and so on at the path of `params`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
+    /// [`Error::Setting`](crate::Error::Setting) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let params = params.scope("transformer");
         let wide = Init::Normal(STD);
@@ -132,7 +132,7 @@ impl GptBlock {
     /// Registers `ln_1.weight` and so on at the path of `params`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) if the number of heads does not divide the width.
+    /// [`Error::Setting`](crate::Error::Setting) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let GptConfig { heads, width, dropout, layers, .. } = *config;
         let attention = Attention { causal: true, scale: None, dropout };

@@ -68,7 +68,7 @@ impl Llama {
     /// layer, `attention.wqkv`.
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) if `heads` does not divide `width`, if `kv_heads` does not
+    /// [`Error::Setting`](crate::Error::Setting) if `heads` does not divide `width`, if `kv_heads` does not
     /// divide `heads`, or if the head size is odd.
     pub fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
         let tokens =

@@ -110,17 +110,18 @@ impl Model {
     /// Does what [`Model::named`] does, with other input sizes or numbers of classes.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the known names; [`Error::Option`] for an option that the model does not have,
+    /// [`Error::Unknown`] with the known names; [`Error::Setting`] for an option that the model does not have,
     /// or an option of 0.
     pub fn with_options(name: &str, seed: u64, options: &ModelOptions) -> Result<Self> {
         let ModelOptions { image, classes, seq } = *options;
         if classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
             let message = "0 classes, no tokens or an image without pixels: each must be at least 1";
-            return Err(Error::Option(message.to_owned()));
+            return Err(Error::setting("model", message));
         }
         let params = Params::new(seed);
         let sequence = sequence::named(name, &params, seq)?;
-        let takes = |what: &str, not: &str| Err(Error::Option(format!("`{name}` takes {what}, {not}")));
+        let takes =
+            |what: &str, not: &str| Err(Error::setting(name, format!("`{name}` takes {what}, {not}")));
         if let Some(sequence::Named { name, seq, vocabulary, labels, network }) = sequence {
             if image.is_some() || classes.is_some() {
                 return takes(
@@ -218,7 +219,7 @@ impl Model {
     /// Traces a training step for `batch` samples.
     ///
     /// # Errors
-    /// [`Error::Option`] for a batch of 0.
+    /// [`Error::Setting`] for a batch of 0.
     pub fn train_step(&self, batch: usize) -> Result<TrainStep> {
         at_least_one(batch)?;
         TrainStep::trace(&self.params, |trace| self.loss(trace, batch))
@@ -227,7 +228,7 @@ impl Model {
     /// Traces a forward pass for `batch` samples: input `x`, output `logits`.
     ///
     /// # Errors
-    /// [`Error::Option`] for a batch of 0.
+    /// [`Error::Setting`] for a batch of 0.
     pub fn forward(&self, batch: usize) -> Result<Forward> {
         at_least_one(batch)?;
         Forward::trace(&self.params, "logits", |trace| self.logits(&self.input(trace, batch)))
@@ -235,5 +236,5 @@ impl Model {
 }
 
 fn at_least_one(batch: usize) -> Result<()> {
-    if batch == 0 { Err(Error::Option("a batch of 0: it must be at least 1".to_owned())) } else { Ok(()) }
+    if batch == 0 { Err(Error::setting("batch", "a batch of 0: it must be at least 1")) } else { Ok(()) }
 }

@@ -18,21 +18,27 @@ pub(super) struct Heads {
 
 impl Heads {
     /// # Errors
-    /// [`Error::Option`] if `queries` does not divide the width or `pairs` does not divide `queries`, or if
+    /// [`Error::Setting`] if `queries` does not divide the width or `pairs` does not divide `queries`, or if
     /// rotary position embedding is used with heads of odd size.
     pub(super) fn check(&self, width: usize) -> Result<()> {
         let Self { queries, pairs, .. } = *self;
         if queries == 0 || pairs == 0 || !width.is_multiple_of(queries) || !queries.is_multiple_of(pairs) {
-            return Err(Error::Option(format!(
-                "{queries} heads and {pairs} heads of keys and values for a width of {width}: the first must divide the \
+            return Err(Error::setting(
+                "heads",
+                format!(
+                    "{queries} heads and {pairs} heads of keys and values for a width of {width}: the first must divide the \
                  width, the second the first"
-            )));
+                ),
+            ));
         }
         if self.rotary.is_some() && !(width / queries).is_multiple_of(2) {
-            return Err(Error::Option(format!(
-                "a rotary position embedding turns pairs, and {queries} heads of a width of {width} have {} elements each",
-                width / queries
-            )));
+            return Err(Error::setting(
+                "heads",
+                format!(
+                    "a rotary position embedding turns pairs, and {queries} heads of a width of {width} have {} elements each",
+                    width / queries
+                ),
+            ));
         }
         Ok(())
     }

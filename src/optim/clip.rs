@@ -19,9 +19,10 @@ pub enum Clip {
 impl Clip {
     pub(super) fn check(self) -> Result<()> {
         match self {
-            Self::Value(limit) | Self::Norm(limit) if limit.is_nan() || limit <= 0.0 => {
-                Err(Error::Option(format!("gradients cannot be clipped to {limit}; it must be above 0")))
-            }
+            Self::Value(limit) | Self::Norm(limit) if limit.is_nan() || limit <= 0.0 => Err(Error::setting(
+                "clip",
+                format!("gradients cannot be clipped to {limit}; it must be above 0"),
+            )),
             _ => Ok(()),
         }
     }

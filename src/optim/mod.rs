@@ -13,7 +13,9 @@ pub use schedule::Schedule;
 use crate::autodiff::Gradients;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Counting, LossScale, Op, Phase, StepScalars, Stored, Tensor, Trace, Update, ValueId};
+use crate::graph::{
+    Counting, LossScale, Op, ParamGroup, Phase, StepScalars, Stored, Tensor, Trace, Update, ValueId,
+};
 use crate::shape::Shape;
 
 /// Stochastic gradient descent, with momentum if it is not 0: `torch.optim.SGD`.
@@ -163,6 +165,20 @@ impl Optimizer {
         self
     }
 
+    /// Returns the same optimizer with another λ.
+    #[must_use]
+    pub fn with_weight_decay(mut self, decay: f32) -> Self {
+        match &mut self {
+            Self::Sgd(Sgd { weight_decay, .. })
+            | Self::Adam(Adam { weight_decay, .. })
+            | Self::AdamW(AdamW { weight_decay, .. })
+            | Self::Lion(Lion { weight_decay, .. })
+            | Self::Adafactor(Adafactor { weight_decay, .. })
+            | Self::Adam8bit(Adam8bit { weight_decay, .. }) => *weight_decay = decay,
+        }
+        self
+    }
+
     /// Returns optimizers with less state and the same learning rate, by name.
     pub fn lighter(&self) -> Vec<(&'static str, Self)> {
         let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
@@ -216,7 +232,7 @@ impl Optimizer {
     /// Appends clipping and one update for each parameter that has a gradient.
     ///
     /// # Errors
-    /// [`Error::Option`] if a setting is out of its range.
+    /// [`Error::Setting`] if a setting is out of its range.
     pub fn append(&self, trace: &Trace, gradients: Gradients, clip: Clip) -> Result<()> {
         self.check()?;
         clip.check()?;
@@ -233,7 +249,11 @@ impl Optimizer {
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
-                trace.layer(layer, || self.append_one(trace, &name, &weight, &gradient, &scalars));
+                let ParamGroup { rate, weight_decay } = trace.group_of(&name);
+                let optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
+                trace.layer(layer, || {
+                    optimizer.append_one(trace, (&name, rate), &weight, &gradient, &scalars)
+                });
             }
         });
         Ok(())
@@ -278,8 +298,15 @@ impl Optimizer {
         (pairs.into_iter().map(|(id, g)| (id, g.mul(&results[1]))).collect(), results[0].clone())
     }
 
-    fn append_one(&self, trace: &Trace, name: &str, weight: &Tensor, gradient: &Tensor, scalars: &Tensor) {
-        let op = Op::Update(self.update(weight.shape().numel()), Stored::Nearest);
+    fn append_one(
+        &self,
+        trace: &Trace,
+        (name, rate): (&str, f32),
+        weight: &Tensor,
+        gradient: &Tensor,
+        scalars: &Tensor,
+    ) {
+        let op = Op::Update { rule: self.update(weight.shape().numel()), rate, stored: Stored::Nearest };
         if let Self::Adafactor(adafactor) = self {
             let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
             trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());
@@ -373,7 +400,8 @@ impl Optimizer {
         match rules.into_iter().find(|(_, value, below)| !(*value >= 0.0 && value < below)) {
             Some((name, value, below)) => {
                 let most = if below == 1.0 { "below 1" } else { "finite" };
-                Err(Error::Option(format!("optimizer: {name} = {value}; it must be at least 0 and {most}")))
+                let message = format!("optimizer: {name} = {value}; it must be at least 0 and {most}");
+                Err(Error::setting(format!("optimizer.{name}"), message))
             }
             None => Ok(()),
         }

@@ -160,14 +160,14 @@ impl<'a> Twin<'a> {
     /// Returns the elements of an output.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the known outputs; [`Error::Option`] before the first run.
+    /// [`Error::Unknown`] with the known outputs; [`Error::NotReady`] before the first run.
     pub fn output(&self, name: &str) -> Result<&[f64]> {
         let outputs = &self.graph.outputs;
         let Some((_, id)) = outputs.iter().find(|(other, _)| other == name) else {
             let known = outputs.iter().map(|(name, _)| name.clone()).collect();
             return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
         };
-        self.value(*id).ok_or_else(|| Error::Option(format!("`{name}` was not computed yet")))
+        self.value(*id).ok_or_else(|| Error::NotReady(format!("`{name}` was not computed yet")))
     }
 
     /// Returns the elements of a parameter or of optimizer state.
@@ -185,10 +185,10 @@ impl<'a> Twin<'a> {
 
     fn compute(&mut self, node: &Node) -> Result<()> {
         match &node.op {
-            Op::Update(rule, stored) => {
+            Op::Update { rule, rate, stored } => {
                 let held = self.graph.value(node.inputs[0]).dtype;
                 return self.update(node, |memory| {
-                    update::update(rule, memory);
+                    update::update(rule, *rate, memory);
                     halves::store(held, *stored, memory);
                 });
             }
@@ -243,7 +243,7 @@ impl<'a> Twin<'a> {
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
             Op::NotFinite { held } => vec![vec![loss_scale::not_finite(x(0).data, *held)]],
-            Op::Update(..)
+            Op::Update { .. }
             | Op::RunningStats { .. }
             | Op::MovingAverage { .. }
             | Op::LossScale { .. }

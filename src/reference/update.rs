@@ -3,17 +3,18 @@
 use super::elementwise::largest;
 use crate::graph::Update;
 
-/// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state.
-pub(super) fn update(rule: &Update, memory: &mut [Vec<f64>]) {
+/// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state. `factor` multiplies the rate.
+pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
     // The step scalars are words. Words 0 to 2 and 6 hold the bits of an f32.
     let scalar = |i: usize| f64::from(f32::from_bits(memory[2][i] as u32));
-    let (rate, bias1, sqrt_bias2, unscale) = (scalar(0), scalar(1), scalar(2), scalar(6));
+    let factor = f64::from(factor);
+    let (rate, bias1, sqrt_bias2, unscale) = (factor * scalar(0), scalar(1), scalar(2), scalar(6));
     if memory[2][7] != 0.0 {
         return;
     }
     if let Update::Adafactor { eps, clip, weight_decay } = *rule {
         let rms = |sum: f64| (sum / memory[0].len() as f64).sqrt();
-        let alpha = f64::from(eps).max(rms(memory[4][0])) * sqrt_bias2;
+        let alpha = f64::from(eps).max(rms(memory[4][0])) * factor * sqrt_bias2;
         let limit = (rms(memory[3][0]) / f64::from(clip)).max(1.0);
         for i in 0..memory[0].len() {
             let kept = (1.0 - rate * f64::from(weight_decay)) * memory[0][i];

@@ -1,4 +1,4 @@
-//! The memory estimate: what a step will need, class by class, before anything runs.
+//! The memory estimate: the bytes that a step needs, by class, known before anything runs.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::graph::Class;
 use crate::json::Json;
 use crate::units::Bytes;
 
-/// The share of a card that should stay free, for the driver, the desktop and what else uses it.
+/// The share of a card's memory that should stay free for the driver, the desktop and other programs.
 pub const HEADROOM: f64 = 0.15;
 
-/// Tensors named as the largest at the peak.
+/// Number of largest tensors at the peak that are listed.
 const LARGEST: usize = 5;
 
-/// What a plan needs, as a table for people.
+/// The memory that a plan needs, printed as a table.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     classes: Vec<(Class, u64, String)>,
@@ -32,26 +32,26 @@ pub struct Estimate {
     headroom: f64,
 }
 
-/// The largest batch under a budget, and with the headroom kept free.
+/// The largest batch within a budget, and the largest one that keeps the headroom free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargestBatch {
     /// The budget.
     pub budget: Bytes,
-    /// Samples, if the step may take all of it: what [`max_batch`](crate::compile::max_batch()) finds.
+    /// Samples if the step may use the whole budget, as found by [`max_batch`](crate::compile::max_batch()).
     pub all: usize,
     /// Samples, if the headroom stays free.
     pub with_headroom: usize,
 }
 
 impl Plan {
-    /// What the plan needs, class by class.
+    /// Returns the estimate of the memory that the plan needs, by class.
     pub fn estimate(&self) -> Estimate {
         Estimate::of(self)
     }
 }
 
 impl Estimate {
-    /// The estimate of a plan.
+    /// Returns the estimate of a plan.
     pub fn of(plan: &Plan) -> Self {
         let all = tensors(plan);
         let at = plan.peak.position;
@@ -74,46 +74,48 @@ impl Estimate {
         }
     }
 
-    /// Adds what each way of saving memory bought.
+    /// Adds the bytes saved by each optimization.
     #[must_use]
     pub fn with_savings(self, savings: Savings) -> Self {
         Self { naive: savings.naive, savings: Some(savings), ..self }
     }
 
-    /// Adds what each of the step's `batch` samples takes of the step's memory.
+    /// Adds the share of the step's memory that each of its `batch` samples takes.
     #[must_use]
     pub fn with_batch(self, batch: usize) -> Self {
         Self { batch: Some(batch.max(1)), ..self }
     }
 
-    /// Adds the largest batch under a budget. [`Estimate::spared`] is the budget for its second number.
+    /// Adds the largest batch within a budget. [`Estimate::spared`] gives the budget for the batch with
+    /// headroom.
     #[must_use]
     pub fn with_largest_batch(self, largest: LargestBatch) -> Self {
         Self { largest_batch: Some(largest), ..self }
     }
 
-    /// What is left of a budget if the headroom stays free.
+    /// Returns the bytes of a budget that remain if the headroom stays free.
     pub fn spared(&self, budget: Bytes) -> Bytes {
         Bytes((budget.0 as f64 * (1.0 - self.headroom)) as u64)
     }
 
-    /// Says for another share of the card how large it has to be; [`HEADROOM`] without. Shares are taken as from 0 to 0.9.
+    /// Sets the share of the card that stays free; the default is [`HEADROOM`]. The share is clamped to 0 to
+    /// 0.9; a share that is not finite sets the default.
     #[must_use]
     pub fn with_headroom(self, share: f64) -> Self {
         Self { headroom: if share.is_finite() { share.clamp(0.0, 0.9) } else { HEADROOM }, ..self }
     }
 
-    /// Bytes of memory that a card should have, so that the headroom stays free.
+    /// Returns the bytes of memory that a card needs so that the headroom stays free.
     pub fn card_bytes(&self) -> u64 {
         (self.footprint.total() as f64 / (1.0 - self.headroom)).ceil() as u64
     }
 
-    /// Bytes within the step for each sample of the batch, if that is known.
+    /// Returns the bytes of the step's memory per sample of the batch, if the batch is known.
     pub fn per_sample_bytes(&self) -> Option<u64> {
         self.batch.map(|batch| self.footprint.step.div_ceil(batch as u64))
     }
 
-    /// All of it as data.
+    /// Returns the estimate as JSON.
     pub fn json(&self) -> Json {
         let class = |(class, bytes, note): &(Class, u64, String)| {
             Json::object([
@@ -160,7 +162,7 @@ impl LargestBatch {
     }
 }
 
-/// What a reader should know of a class's bytes.
+/// Returns a note on the bytes of a class.
 fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
     let of = || all.iter().filter(|t| t.class == class);
     match class {

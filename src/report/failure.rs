@@ -1,4 +1,4 @@
-//! What is known of something that failed, in two files.
+//! A failure report, written to two files.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::memory::Dump;
 
-/// An error, and what else was known when it came: written down so that it can be looked at later, by somebody else.
+/// An error and the state at the time it occurred, written to files for later analysis.
 ///
 /// ```
 /// use wgrad::prelude::*;
@@ -24,8 +24,8 @@ use crate::memory::Dump;
 /// # }
 /// ```
 ///
-/// [`Failure::with_device`], [`Failure::with_session`] and [`Failure::with_eager`] add what a device knows; a
-/// [`Monitor`](crate::train::Monitor) does all of it for a [`Trainer`](crate::train::Trainer).
+/// [`Failure::with_device`], [`Failure::with_session`] and [`Failure::with_eager`] add the state of a device.
+/// A [`Monitor`](crate::train::Monitor) writes a complete report for a [`Trainer`](crate::train::Trainer).
 #[derive(Clone, Debug)]
 pub struct Failure {
     entries: Vec<(String, Json)>,
@@ -33,13 +33,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What an error says.
+    /// Creates a report with the message of an error.
     pub fn of(error: &Error) -> Self {
         Self { entries: vec![("error".to_owned(), error.to_string().into())], snapshot: None }
     }
 
-    /// Whether an error is one that a report helps with: of memory, of a device, of a loss. Others are mistakes in what was
-    /// asked for, and say all there is to know.
+    /// Whether a report helps with an error: errors of memory, of a device or of a loss. Other errors are
+    /// mistakes in the request, and their message is complete.
     pub fn helps_with(error: &Error) -> bool {
         matches!(
             error,
@@ -55,32 +55,33 @@ impl Failure {
         )
     }
 
-    /// Adds a plan's estimate, and its step as the snapshot.
+    /// Adds a plan's memory estimate, and the plan's memory events as the snapshot.
     #[must_use]
     pub fn with_plan(self, plan: &Plan) -> Self {
         self.with("estimate", plan.estimate().json()).with_snapshot(&plan.dump())
     }
 
-    /// Adds a pool's pages, tensors and last events as the snapshot, in place of a plan's.
+    /// Sets the snapshot to a pool's pages, tensors and last events; replaces the snapshot of a plan.
     #[must_use]
     pub fn with_snapshot(self, dump: &Dump) -> Self {
         Self { snapshot: Some(dump.pickle()), ..self }
     }
 
-    /// Adds anything under a name.
+    /// Adds a named value.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<Json>) -> Self {
         self.entries.push((name.into(), value.into()));
         self
     }
 
-    /// All of it as data.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Json {
         Json::Object(self.entries.clone())
     }
 
-    /// Writes `wgrad-failure-….json` into a folder, which is created, and beside it the snapshot, if there is one, as
-    /// `.pickle` for <https://pytorch.org/memory_viz>. Returns the first.
+    /// Writes `wgrad-failure-….json` into a folder, which is created. The snapshot, if there is one, is
+    /// written next to it as `.pickle` for <https://pytorch.org/memory_viz>. Returns the path of the JSON
+    /// file.
     ///
     /// # Errors
     /// [`Error::Data`] with the path that cannot be written.

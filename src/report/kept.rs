@@ -1,4 +1,4 @@
-//! What the backward pass keeps of the forward pass, operation by operation.
+//! Tensors that the forward pass saves for the backward pass, by operation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::tensors::own_bytes;
 use crate::compile::Plan;
 use crate::graph::{Graph, Node, Op, Phase, ValueId};
 
-/// Results of one kind of operation that stay in memory until the backward pass has read them.
+/// Results of one kind of operation that are saved for the backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Name of the operation.
@@ -17,10 +17,11 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Forward results that wait for the backward pass, by operation, the most bytes first: those that are there at once where
-/// they are most, which is between the two passes, or between those of one part of the step where it has several. What is
-/// kept in 16 bits counts as that, under the operation that computed it. Inputs and parameters, which are there in any
-/// case, are not among them.
+/// Returns the forward results saved for the backward pass, by operation, in descending order of bytes.
+/// Counted are the results alive together at the position where their bytes are largest: between the two
+/// passes, or between the two passes of one part if the step has several parts. A result saved in 16 bits
+/// counts with its 16-bit size, under the operation that computed it. Inputs and parameters are resident in
+/// any case and are not counted.
 pub fn kept(plan: &Plan) -> Vec<Kept> {
     let graph = plan.graph();
     let root = plan.program.views.roots();
@@ -36,16 +37,16 @@ pub fn kept(plan: &Plan) -> Vec<Kept> {
     list
 }
 
-/// Bytes of all of them together.
+/// Returns the total bytes of the results that [`kept()`] returns.
 pub fn kept_bytes(plan: &Plan) -> u64 {
     kept(plan).iter().map(|kept| kept.bytes).sum()
 }
 
 /// A forward result that the backward pass reads, views of it included.
 pub(super) struct Waiting<'a> {
-    /// Computes it.
+    /// The node that computes it.
     pub(super) node: &'a Node,
-    /// Of its memory.
+    /// Bytes of its memory.
     pub(super) bytes: u64,
     /// Position at which it is computed.
     pub(super) from: usize,
@@ -53,7 +54,7 @@ pub(super) struct Waiting<'a> {
     pub(super) until: usize,
 }
 
-/// All of them, alive together or not.
+/// Returns all results saved for the backward pass, alive together or not.
 pub(super) fn waiting(plan: &Plan) -> Vec<Waiting<'_>> {
     let program = &plan.program;
     let root = program.views.roots();
@@ -73,7 +74,7 @@ pub(super) fn waiting(plan: &Plan) -> Vec<Waiting<'_>> {
     list
 }
 
-/// Those that wait together where their bytes are most.
+/// Returns the saved results alive at the position where their total bytes are largest.
 pub(super) fn most_waiting(plan: &Plan) -> Vec<Waiting<'_>> {
     let mut list = waiting(plan);
     let mut change = vec![0i128; plan.program.order.len() + 1];
@@ -92,7 +93,8 @@ pub(super) fn most_waiting(plan: &Plan) -> Vec<Waiting<'_>> {
     list
 }
 
-/// The name of a node's operation, or of the one whose result it only stores in another type.
+/// Returns the name of a node's operation. For a cast to a 16-bit type, returns the name of the operation
+/// that produced its operand.
 fn computed_by(graph: &Graph, node: &Node, root: &[ValueId]) -> &'static str {
     let packs = matches!(node.op, Op::Cast(dtype) if dtype.is_half());
     let from = packs.then(|| root[node.inputs[0].index()]);

@@ -1,4 +1,4 @@
-//! Plans and runs for people: tables and pictures. No device is needed.
+//! Human-readable reports of plans and runs: tables and pictures. No device is needed.
 
 mod estimate;
 mod failure;

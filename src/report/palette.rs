@@ -1,18 +1,19 @@
-//! Colours of classes: Okabe & Ito's palette, told apart by lightness, and by a pattern where lightness is near.
+//! Colours of classes: Okabe & Ito's palette. Classes differ in lightness, and in their pattern where the
+//! lightness is similar.
 
 use crate::graph::Class;
 
 /// How a class is drawn.
 pub(super) struct Look {
-    /// Fill.
+    /// Fill colour.
     pub(super) fill: &'static str,
-    /// Writing, and lines of the pattern, on that fill.
+    /// Colour of text and of pattern lines on that fill.
     pub(super) pen: &'static str,
-    /// Lines over the fill, as an SVG path in a tile of 8 × 8.
+    /// Pattern over the fill, as an SVG path in a tile of 8 × 8.
     pub(super) pattern: &'static str,
 }
 
-/// The look of a class.
+/// Returns the look of a class.
 pub(super) fn look(class: Class) -> Look {
     let (fill, pen, pattern) = match class {
         Class::Parameter => ("#0072b2", "#ffffff", ""),
@@ -25,5 +26,5 @@ pub(super) fn look(class: Class) -> Look {
     Look { fill, pen, pattern }
 }
 
-/// Laid over the fill of what is computed a second time.
+/// Pattern drawn over the fill of recomputed tensors.
 pub(super) const AGAIN: &str = "M-1 -1L9 9M-1 7L1 9M7 -1L9 1";

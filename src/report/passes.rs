@@ -5,7 +5,7 @@ use crate::compile::PassEffect;
 use crate::json::Json;
 use crate::units::Bytes;
 
-/// A table: each pass, when it runs, and what it changes in bytes and dispatches.
+/// Returns a table of the passes: when each runs, and by how much it changes bytes and dispatches.
 pub fn passes(effects: &[PassEffect]) -> String {
     let columns = ["runs with", "results"].map(|name| (name, true));
     let numbers = ["bytes", "less", "dispatches", "fewer"].map(|name| (name, false));
@@ -33,7 +33,7 @@ pub fn passes(effects: &[PassEffect]) -> String {
     table.lines()
 }
 
-/// The same as data.
+/// Returns the effects of the passes as JSON.
 pub fn passes_json(effects: &[PassEffect]) -> Json {
     let number = |number: Option<u64>| number.map_or(Json::Null, Json::from);
     let one = |effect: &PassEffect| {

@@ -1,4 +1,4 @@
-//! The picture of plans: address over time, each tensor a rectangle, as one deterministic SVG.
+//! Draws plans as one deterministic SVG: address over time, with each tensor as a rectangle.
 
 use std::fmt::{Arguments, Write};
 
@@ -11,30 +11,31 @@ use crate::units::Bytes;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 16.0;
-/// Where the large panel lies.
+/// Top and bottom of the large panel.
 const TOP: f64 = 92.0;
 const FLOOR: f64 = 430.0;
-/// Height of the large panel's bands, and of the row of small panels.
+/// Height of the large panel's bands and height of the row of small panels.
 const BANDS: f64 = 56.0;
 const SMALL: f64 = 150.0;
-/// Rectangles lower than this many pixels are drawn together, without a text of their own.
+/// Rectangles lower than this many pixels are drawn as one path, without a tooltip of their own.
 const TEXT_FROM: f64 = 0.8;
 
-/// A plan with the name it goes by beside others: `naive`, `planned`.
+/// A plan and the name that distinguishes it from other plans: `naive`, `planned`.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<'a> {
-    /// What sets it apart from the others.
+    /// The name.
     pub name: &'a str,
     /// The plan.
     pub plan: &'a Plan,
 }
 
-/// Draws plans. The last one is drawn large: time runs to the right, one operation a unit; addresses run upwards, arenas
-/// on top of each other, what lives from step to step at the bottom; hatched is memory that nothing uses. The dark line is
-/// the number of bytes alive, its highest point the lower bound. Where there are several plans, all of them stand below,
-/// side by side at one scale.
+/// Draws plans as an SVG. The last plan is drawn large. Time runs to the right, one unit per operation.
+/// Addresses run upwards; the arenas are stacked, with persistent memory at the bottom. Unused memory is
+/// hatched. The dark line is the number of bytes alive; its highest point is the lower bound. If there are
+/// several plans, all of them are drawn below, side by side at the same scale.
 ///
-/// Hovering over a rectangle tells what it is. Text only; no network, no scripts; light or dark as the reader likes.
+/// Hovering over a rectangle shows the tensor's details. The SVG uses neither network nor scripts, and
+/// follows the reader's light or dark theme.
 pub fn picture(panels: &[Panel<'_>], title: &str) -> String {
     let scenes: Vec<Scene<'_>> = panels.iter().map(|panel| Scene::of(panel.plan)).collect();
     let Some(main) = scenes.last() else { return String::new() };
@@ -59,7 +60,7 @@ pub fn picture(panels: &[Panel<'_>], title: &str) -> String {
     svg.out
 }
 
-/// A part of the drawing, and the times and addresses it shows.
+/// A panel of the drawing, with the times and addresses it shows.
 struct Frame {
     left: f64,
     right: f64,
@@ -85,7 +86,7 @@ struct Svg {
 }
 
 impl Svg {
-    /// A line of SVG. Writing to a string cannot fail.
+    /// Appends a line of SVG. Writing to a string cannot fail.
     fn line(&mut self, text: Arguments<'_>) {
         let _ = self.out.write_fmt(text);
         self.out.push('\n');
@@ -161,7 +162,7 @@ impl Svg {
         }
     }
 
-    /// All memory of the plan, as if nothing were in it: what blocks leave uncovered are holes.
+    /// Draws all memory of the plan as unused: the parts that blocks do not cover are holes.
     fn ground(&mut self, frame: &Frame) {
         let (x, y) = (frame.left, frame.y(frame.total));
         let (w, h) = (frame.right - x, frame.floor - y);
@@ -170,7 +171,7 @@ impl Svg {
         ));
     }
 
-    /// Rectangles, class by class; small ones of a class as one path.
+    /// Draws the rectangles by class; the small ones of a class are one path.
     fn blocks(&mut self, scene: &Scene<'_>, frame: &Frame, texts: bool) {
         for class in Class::ALL {
             let name = class.name();
@@ -197,7 +198,7 @@ impl Svg {
         }
     }
 
-    /// Names of blocks that have room for them.
+    /// Draws the names of blocks that are large enough.
     fn names(&mut self, scene: &Scene<'_>, frame: &Frame) {
         for block in &scene.blocks {
             let (x, y, w, h) = rectangle(block, frame);
@@ -240,7 +241,7 @@ impl Svg {
         self.line(format_args!("<path d=\"{path}\" class=\"halo\"/><path d=\"{path}\" class=\"live\"/>"));
     }
 
-    /// The fullest moment, and the least that any packing needs.
+    /// Draws the position of the peak and the lower bound of any packing.
     fn peak(&mut self, scene: &Scene<'_>, frame: &Frame) {
         let (peak, live) = (&scene.plan.peak, scene.peak_live());
         let (y, x) = (frame.y(live), (frame.x(peak.position) + frame.x(peak.position + 1)) / 2.0);
@@ -252,7 +253,7 @@ impl Svg {
         self.text((x - 4.0).min(right - wide).max(left), top - 4.0, "start", "ink", &told);
     }
 
-    /// Every plan at the scale of the largest.
+    /// Draws every plan at the scale of the largest.
     fn side_by_side(&mut self, panels: &[Panel<'_>], scenes: &[Scene<'_>]) {
         let most = scenes.iter().map(|scene| scene.total).max().unwrap_or(1);
         let gap = 24.0;
@@ -279,19 +280,19 @@ const STYLE: &str = ".paper{fill:#fff}.ink{fill:#000}.soft{fill:#444}.rule{strok
     .hatch{stroke:#3c3c3c}.edge{stroke:#161616}.even{fill:#444}.odd{fill:#303030}.dot{fill:#fff;stroke:#000}\
     .live{stroke:#fff}.halo{stroke:#000}.bound{stroke:#fff}}";
 
-/// Left, top, width and height.
+/// Returns left, top, width and height of a block.
 fn rectangle(block: &Block, frame: &Frame) -> (f64, f64, f64, f64) {
     let (x, y) = (frame.x(block.from), frame.y(block.address + block.tensor.bytes));
     (x, y, frame.x(block.until) - x, frame.y(block.address) - y)
 }
 
-/// The rectangle as a path.
+/// Returns the rectangle of a block as a path.
 fn outline(block: &Block, frame: &Frame) -> String {
     let (x, y, w, h) = rectangle(block, frame);
     format!("M{x:.1} {y:.1}h{w:.1}v{:.2}h-{w:.1}z", h.max(0.02))
 }
 
-/// What a reader wants to know of a tensor.
+/// Returns the tooltip of a tensor.
 fn tell(block: &Block) -> String {
     let t = &block.tensor;
     let layer = if t.layer.is_empty() { String::new() } else { format!(", layer {}", t.layer) };

@@ -1,4 +1,4 @@
-//! What every picture of a plan shows: rectangles, bands, and the bytes alive.
+//! The contents of every picture of a plan: rectangles, bands, and the bytes alive.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use super::tensors::{TensorReport, tensors};
 use crate::compile::Plan;
 use crate::graph::Phase;
 
-/// A plan as rectangles: time runs from 0 to `end`, one operation a unit; addresses from 0 to `total` bytes, the arenas
-/// on top of each other.
+/// A plan as rectangles. Time runs from 0 to `end`, one unit per operation. Addresses run from 0 to `total`
+/// bytes, with the arenas stacked.
 pub(super) struct Scene<'a> {
     pub(super) plan: &'a Plan,
     pub(super) end: usize,
@@ -27,7 +27,7 @@ pub(super) struct Block {
     pub(super) address: u64,
 }
 
-/// Operations that follow each other and have something in common.
+/// Consecutive operations of the same phase or layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Band {
     pub(super) name: String,
@@ -55,7 +55,7 @@ impl<'a> Scene<'a> {
         let blocks: Vec<Block> = tensors(plan).into_iter().map(block).collect();
         let live = live(&blocks, end);
         let nodes: Vec<_> = plan.program.order.iter().map(|&n| &plan.program.graph.nodes[n]).collect();
-        // Updates run wherever a gradient is ready: only those at the end make a part of their own.
+        // Updates run wherever a gradient is ready: only those at the end form a band of their own.
         let last = nodes.iter().rposition(|node| node.phase != Phase::Update).unwrap_or(0);
         let phases = bands(nodes.iter().enumerate().map(|(i, node)| match node.phase {
             Phase::Update if i < last => "",
@@ -69,7 +69,7 @@ impl<'a> Scene<'a> {
         Self { plan, end, total: total.max(1), blocks, live, phases, layers }
     }
 
-    /// Bytes alive at the fullest moment: no place for every tensor of this order of operations can need less.
+    /// Returns the bytes alive at the peak: a lower bound for every packing with this order of operations.
     pub(super) fn peak_live(&self) -> u64 {
         self.live.iter().copied().max().unwrap_or(0)
     }
@@ -88,10 +88,11 @@ fn live(blocks: &[Block], end: usize) -> Vec<u64> {
     change[..end].iter().scan(0, running).collect()
 }
 
-/// Layers that a picture has room to name.
+/// Number of layers that a picture has room to name.
 const ENOUGH: usize = 6;
 
-/// Where names begin and end, in parts of their paths: behind what all have in common, and where there are enough of them.
+/// Returns the range of path components to show as layer names: it starts after the prefix that all paths
+/// share, and ends where it distinguishes enough layers.
 fn depth<'s>(layers: impl Iterator<Item = &'s str>) -> (usize, usize) {
     let paths: BTreeSet<Vec<&str>> =
         layers.filter(|l| !l.is_empty()).map(|l| l.split('.').collect()).collect();
@@ -104,7 +105,7 @@ fn depth<'s>(layers: impl Iterator<Item = &'s str>) -> (usize, usize) {
     (common, end)
 }
 
-/// Parts `from..until` of a path, as far as it has them.
+/// Returns components `from..until` of a path, as far as it has them.
 fn part(layer: &str, (from, until): (usize, usize)) -> &str {
     let cut = |text: &str, parts: usize| text.match_indices('.').nth(parts).map_or(text.len(), |(at, _)| at);
     let end = cut(layer, until.saturating_sub(1));
@@ -112,7 +113,7 @@ fn part(layer: &str, (from, until): (usize, usize)) -> &str {
     &layer[start..end]
 }
 
-/// Runs of equal names; an operation without a name belongs to the run before it.
+/// Groups consecutive equal names into bands; an operation without a name belongs to the band before it.
 fn bands<'s>(names: impl Iterator<Item = &'s str>) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for (position, name) in names.enumerate() {

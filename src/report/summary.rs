@@ -1,4 +1,4 @@
-//! A plan layer by layer: what each computes, keeps and costs.
+//! Summarizes a plan layer by layer: output, parameters, saved bytes and cost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,21 +17,23 @@ use crate::units::{Bytes, Count};
 pub struct LayerSummary {
     /// Path of the layer; empty for operations outside of any.
     pub layer: String,
-    /// Shape of its last result in the forward pass; `None` if it has none there, or for operations outside of layers.
+    /// Shape of its last result in the forward pass; `None` if it has none there, or for operations outside
+    /// of layers.
     pub output: Option<Shape>,
     /// Number of elements in its parameters, trained or not.
     pub parameters: u64,
-    /// Bytes of its results that wait for the backward pass, where most bytes do so at once: see [`kept`](super::kept()).
+    /// Bytes of its results saved for the backward pass, at the position where these bytes are largest in
+    /// total: see [`kept`](super::kept()).
     pub kept: u64,
-    /// Bytes of its results that are computed a second time in the backward pass, instead of being kept.
+    /// Bytes of its results that are recomputed in the backward pass instead of being saved.
     pub recomputed: u64,
     /// Floating-point operations of its forward pass, by [`Graph::cost`](crate::graph::Graph::cost).
     pub forward_flops: u64,
-    /// The same of its backward pass and updates, with what is computed again.
+    /// Floating-point operations of its backward pass and updates, recomputation included.
     pub backward_flops: u64,
 }
 
-/// Every layer in the order in which the forward pass comes to it.
+/// Every layer in the order of the forward pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The layers.
@@ -39,12 +41,14 @@ pub struct Summary {
 }
 
 impl Plan {
-    /// Output shape, parameters, bytes kept and computed again, and operations of each layer.
+    /// Returns the output shape, parameters, saved bytes, recomputed bytes and floating-point operations of
+    /// each layer.
     pub fn summary(&self) -> Summary {
         Summary::of(self, usize::MAX)
     }
 
-    /// The same for the first `depth` parts of each path: 1 takes `layer1.0.conv1` and `layer1.1.conv2` as `layer1`.
+    /// Returns the summary with layers grouped by the first `depth` components of their paths: with 1,
+    /// `layer1.0.conv1` and `layer1.1.conv2` count as `layer1`.
     pub fn summary_to_depth(&self, depth: usize) -> Summary {
         Summary::of(self, depth)
     }
@@ -99,7 +103,7 @@ impl Summary {
         Self { layers: builder.rows }
     }
 
-    /// The sum of all layers.
+    /// Returns the sum of all layers.
     pub fn total(&self) -> LayerSummary {
         self.layers.iter().fold(LayerSummary { layer: "total".to_owned(), ..Default::default() }, |sum, l| {
             LayerSummary {
@@ -113,7 +117,7 @@ impl Summary {
         })
     }
 
-    /// All of it as data.
+    /// Returns the summary as JSON.
     pub fn json(&self) -> Json {
         let one = |l: &LayerSummary| {
             let dims = l.output.map(|shape| Json::list(shape.dims().iter().copied()));

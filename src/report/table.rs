@@ -1,8 +1,8 @@
-//! Text tables: columns as wide as their widest cell, text to the left, numbers to the right.
+//! Text tables: columns are as wide as their widest cell; text is left-aligned, numbers are right-aligned.
 
 use std::fmt::Write;
 
-/// Rows under a head. A column is text where its name says so.
+/// The rows, of which the first is the header, and for each column whether it holds text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     text: Vec<bool>,
@@ -10,7 +10,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table with these columns; true for text, which stands to the left.
+    /// Creates a table with these columns; true for text, which is left-aligned.
     pub(super) fn new(columns: &[(&str, bool)]) -> Self {
         let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         Self { text: columns.iter().map(|(_, text)| *text).collect(), rows: vec![head] }
@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// Lines that begin with two blanks and end without any.
+    /// Returns the rows as lines that begin with two spaces and have no trailing spaces.
     pub(super) fn lines(&self) -> String {
         let wide = |i: usize| self.rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.text.len()).map(wide).collect();

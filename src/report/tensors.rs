@@ -1,4 +1,4 @@
-//! Every tensor of a plan: what it is, when it lives, where it lies.
+//! Every tensor of a plan: its type, its lifetime and its place.
 
 use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::dtype::DType;
@@ -15,29 +15,30 @@ pub struct TensorReport {
     pub shape: Shape,
     /// Element type.
     pub dtype: DType,
-    /// What its memory is for.
+    /// Class of its memory.
     pub class: Class,
-    /// Path of the layer that computes it, or that a parameter belongs to; empty outside of any.
+    /// Path of the layer that computes it, or that the parameter belongs to; empty outside of layers.
     pub layer: String,
-    /// Name of the operation that computes it; empty for parameters, state, inputs and gradients that wait together.
+    /// Name of the operation that computes it; empty for parameters, state, inputs and accumulated gradients.
     pub op: &'static str,
-    /// Whether it is computed a second time in the backward pass, instead of being kept.
+    /// Whether it is recomputed in the backward pass instead of being saved.
     pub again: bool,
     /// Bytes of its region, padding included.
     pub bytes: u64,
     /// Position in the order of operations at which it is first written.
     pub first: usize,
-    /// Last position at which its region is its own: where it is last read, the end of the step for what stays, and the
-    /// operation before the one whose result takes the region over in place.
+    /// Last position at which it owns its region: where it is last read; for a persistent tensor, the end of
+    /// the step; for a tensor overwritten in place, the position before the operation that overwrites it.
     pub last: usize,
-    /// Where it lies.
+    /// Its place.
     pub region: Region,
 }
 
-/// Every tensor that takes part in a plan, views excepted, in the order of their birth; scratch comes last.
+/// Returns every tensor of a plan except views, sorted by their first positions; workspaces come last among
+/// those with the same position.
 ///
-/// Two tensors that follow each other in place have the same region: the second has it from its own operation on. So at
-/// every position the bytes of the tensors whose `first..=last` holds it are what is alive there.
+/// A tensor written in place over another has the same region and owns it from its own operation on. So the
+/// bytes alive at a position are the sum over all tensors whose `first..=last` contains it.
 pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     let program = &plan.program;
     let end = program.order.len();
@@ -54,7 +55,8 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             read[id.index()] = position;
         }
     }
-    // What is read through a view is read; what is joined is there from its first part on.
+    // A read of a view is a read of its root; the result of a concat is alive from the first of its operands
+    // on.
     for (id, _) in program.graph.ids() {
         let (root, _) = program.views.root(id);
         read[root.index()] = read[root.index()].max(read[id.index()]);
@@ -69,7 +71,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     for (id, value) in program.graph.ids().filter(|(id, _)| !program.views.is_view(*id)) {
         let Some((storage, memory)) = program.storage(id) else { continue };
         let made = maker[id.index()];
-        // What is made in parts is there from the first of them on.
+        // A tensor written in parts is alive from the first part on.
         let first = made.map_or(memory.first, |_| born[id.index()]);
         list.push(TensorReport {
             name: value.name.clone(),
@@ -107,7 +109,8 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
     list
 }
 
-/// All of its storage, unless it took over the memory of a part.
+/// Returns the bytes of the whole storage, or the value's own bytes if it lies inside the storage of another
+/// value.
 pub(super) fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
     match plan.program.offset_of[id.index()] {
         0 => memory.bytes,
@@ -120,7 +123,7 @@ fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {
     Region { arena, offset: offset + plan.program.offset_of[id.index()] }
 }
 
-/// The last position before another tenant moves in.
+/// Returns the last position before another value overwrites the storage in place.
 fn until(memory: &Storage, first: usize, read: usize) -> usize {
     let next = memory.tenants.iter().map(|(from, _)| *from).find(|&from| from > first);
     next.map_or(read, |next| read.min(next - 1))

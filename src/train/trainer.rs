@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 #[cfg(feature = "safetensors")]
 use crate::exec::SaveOptions;
-use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, limits_for, tune};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, tune};
 use crate::optim::Schedule;
 use crate::report::Failure;
 use crate::units::Bytes;
@@ -102,7 +102,7 @@ impl Trainer {
             position(&names, program)?;
         }
         let TrainOptions { plan, schedule, on_oom, tune: tuning } = *options;
-        let limits = limits_for(device, plan.precision);
+        let limits = device.target(plan.precision);
         let limits = &match tuning {
             Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
             None => limits,
@@ -153,7 +153,10 @@ impl Trainer {
     ) -> Result<Epoch> {
         let steps = self.loader.batches();
         if steps == 0 || epochs == 0 {
-            return Err(Error::Option(format!("{epochs} epochs of {steps} steps: both must be at least 1")));
+            return Err(Error::setting(
+                "epochs",
+                format!("{epochs} epochs of {steps} steps: both must be at least 1"),
+            ));
         }
         if test.is_some() {
             self.metric()?;
@@ -284,7 +287,7 @@ impl Trainer {
     /// Returns the task's metric: its mean over the samples of `data`.
     ///
     /// # Errors
-    /// [`Error::Option`] if the task has no metric; [`Error::Data`] for an empty data set, or for one whose
+    /// [`Error::NotReady`] if the task has no metric; [`Error::Data`] for an empty data set, or for one whose
     /// last batch is smaller if the forward pass does not return values for each sample; as [`Trainer::fit`].
     pub fn evaluate(&mut self, data: &dyn Dataset) -> Result<Metric> {
         let task::Metric { name, program, score } = self.metric()?;
@@ -342,7 +345,7 @@ impl Trainer {
 
     fn metric(&self) -> Result<task::Metric> {
         self.metric.clone().ok_or_else(|| {
-            Error::Option("evaluation without a metric: the task has none (`Task::metric`)".to_owned())
+            Error::NotReady("evaluation without a metric: the task has none (`Task::metric`)".to_owned())
         })
     }
 

@@ -14,7 +14,7 @@ use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::data::{LastBatch, Loader};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
-use wgrad::exec::{Eager, ProgramId, Races, Session, limits_for, race_cooperative, test_cooperative};
+use wgrad::exec::{Eager, ProgramId, Races, Session, race_cooperative, test_cooperative};
 use wgrad::graph::{Class, LossScale, Params, Window};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::memory::PoolOptions;
@@ -216,7 +216,8 @@ fn digits_reach_the_loss_of_f32() {
 #[test]
 fn products_use_cooperative_matrices_only_in_f16() {
     let step = network("mlp", BATCH);
-    let with = |side, lanes| Limits { cooperative: Some(Cooperative { side, lanes }), ..Limits::default() };
+    let with =
+        |side, lanes| Limits::default().choosing(|k| k.cooperative = Some(Cooperative { side, lanes }));
     for (side, lanes) in [(8, 8), (8, 32), (16, 16), (16, 32), (16, 64)] {
         let (with, without) = (with(side, lanes), Limits::default());
         for precision in Precision::ALL {
@@ -246,7 +247,7 @@ fn products_use_cooperative_matrices_only_in_f16() {
         }
     }
     for name in Limits::NAMES {
-        assert_eq!(Limits::named(name).expect("a preset").cooperative, None);
+        assert_eq!(Limits::named(name).expect("a preset").kernels.cooperative, None);
     }
 }
 
@@ -255,7 +256,7 @@ fn products_use_cooperative_matrices_only_in_f16() {
 fn convolutions_use_cooperative_matrices_only_in_f16() {
     let step = convolutional();
     for side in [8, 16] {
-        let limits = Limits { cooperative: Some(Cooperative { side, lanes: 32 }), ..Limits::default() };
+        let limits = Limits::default().choosing(|k| k.cooperative = Some(Cooperative { side, lanes: 32 }));
         for precision in Precision::ALL {
             let names = convolutions(&plan(&step, precision, &limits));
             let by_matrices = names.iter().filter(|name| name.contains("cooperative")).count();
@@ -273,7 +274,7 @@ fn convolutions_use_cooperative_matrices_only_in_f16() {
         assert_eq!(count("conv_weight_cooperative"), 0, "{names:?}");
         // The transposed convolution has four phases.
         assert_eq!(count("conv_cooperative"), 4 + 4, "{names:?}");
-        let limits = Limits { product: Some("tiled64"), ..limits };
+        let limits = limits.choosing(|k| k.product = Some("tiled64"));
         let names = kernels(&plan(&step, Precision::F16, &limits));
         assert!(!names.iter().any(|name| name.contains("cooperative")), "{names:?}");
     }
@@ -283,7 +284,7 @@ fn convolutions_use_cooperative_matrices_only_in_f16() {
 #[test]
 fn gradients_use_cooperative_matrices_only_with_a_loss_scale() {
     let step = network("mlp", BATCH);
-    let limits = Limits { cooperative: Some(Cooperative { side: 16, lanes: 32 }), ..Limits::default() };
+    let limits = Limits::default().choosing(|k| k.cooperative = Some(Cooperative { side: 16, lanes: 32 }));
     let of = |loss_scale, recompute| {
         let options = PlanOptions { loss_scale, recompute, ..options(Precision::F16) };
         let plan = step.plan(&options, &limits).expect("it can be planned");
@@ -309,12 +310,12 @@ fn plan_with_unsupported_cooperative_matrices_is_rejected() {
     let step = network("mlp", BATCH);
     on_each(devices(), |device| {
         let other = Cooperative { side: 16, lanes: 48 };
-        let limits = Limits { cooperative: Some(other), ..device.limits().clone() };
+        let limits = device.limits().choosing(|k| k.cooperative = Some(other));
         let plan = plan(&step, Precision::F16, &limits);
-        let Err(Error::Option(message)) = Session::new(device, &plan).map(drop) else {
+        let Err(Error::PlanMismatch(message)) = Session::new(device, &plan).map(drop) else {
             panic!("it was taken")
         };
-        assert!(message.contains("16 × 16") && message.contains("exec::limits_for"), "{message}");
+        assert!(message.contains("16 × 16") && message.contains("Device::target"), "{message}");
     });
 }
 
@@ -323,15 +324,15 @@ fn plan_with_unsupported_cooperative_matrices_is_rejected() {
 fn no_trial_runs_on_software_adapters_or_when_disabled() {
     on_each(devices(), |device| {
         let limits = device.limits();
-        assert_eq!(limits.cooperative, None);
-        assert_eq!(limits_for(device, Precision::F32), *limits);
+        assert_eq!(limits.kernels.cooperative, None);
+        assert_eq!(device.target(Precision::F32), *limits);
         if limits.class.is_cpu() {
-            assert_eq!(limits_for(device, Precision::F16), *limits);
+            assert_eq!(device.target(Precision::F16), *limits);
         }
         let select = Select::Named(device.adapter().name.clone());
         let off = DeviceOptions { select, cooperative: false, ..DeviceOptions::default() };
         let off = Device::open(&off).expect("it opens");
         assert_eq!(off.adapter().cooperative, None);
-        assert_eq!(limits_for(&off, Precision::F16), *off.limits());
+        assert_eq!(off.target(Precision::F16), *off.limits());
     });
 }

@@ -17,8 +17,7 @@ fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Variant)) {
         for row in &VARIANTS {
             let limits = Limits {
                 name: format!("{} with {}", device.limits().name, row.name),
-                product: Some(row.name),
-                ..device.limits().clone()
+                ..device.limits().choosing(|kernels| kernels.product = Some(row.name))
             };
             if row.runs_on(&limits) {
                 body(device, &limits, row);

@@ -11,7 +11,7 @@ use wgrad::Bytes;
 use wgrad::compile::PlanOptions;
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
-use wgrad::exec::{Tuning, limits_for, tune};
+use wgrad::exec::{Tuning, tune};
 use wgrad::models::Model;
 use wgrad::progress::watch;
 
@@ -109,12 +109,12 @@ fn plans_without_tuning_are_deterministic() {
         };
         let (one, other) = (fresh(device, None), fresh(device, None));
         for precision in Precision::ALL {
-            let limits = limits_for(&one, precision);
-            assert_eq!(limits.product, None);
-            assert_eq!(plan(precision, &limits), plan(precision, &limits_for(&other, precision)));
+            let limits = one.target(precision);
+            assert_eq!(limits.kernels.product, None);
+            assert_eq!(plan(precision, &limits), plan(precision, &other.target(precision)));
         }
         // The chosen row is part of the limits, so it changes the plan.
-        let named = wgrad::limits::Limits { product: Some("any32"), ..device.limits().clone() };
+        let named = device.limits().choosing(|kernels| kernels.product = Some("any32"));
         assert_ne!(plan(Precision::F32, &named), plan(Precision::F32, device.limits()));
         assert_eq!(plan(Precision::F32, &named), plan(Precision::F32, &named.clone()));
     });

@@ -4,7 +4,6 @@ use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
-use wgrad::limits::Limits;
 use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Schedule, Sgd};
 use wgrad::reference::Twin;
 
@@ -90,11 +89,11 @@ fn u64_update_kernels_are_bit_identical_to_u32() {
     on_each(devices(), |device| {
         let own = device.limits();
         // SwiftShader has no 64-bit words.
-        assert_eq!(own.long_words, own.name.contains("llvmpipe"), "{}", own.name);
-        if !own.long_words {
+        assert_eq!(own.kernels.long_words, own.name.contains("llvmpipe"), "{}", own.name);
+        if !own.kernels.long_words {
             return;
         }
-        let short = Limits { long_words: false, ..own.clone() };
+        let short = own.choosing(|kernels| kernels.long_words = false);
         // The last vector is large enough for 8-bit moments.
         let step = of_vectors([1, 7, 64, Adam8bit::SMALLEST as usize + 3].into_iter());
         let formats = [
@@ -110,7 +109,7 @@ fn u64_update_kernels_are_bit_identical_to_u32() {
                 let updates =
                     || all.iter().filter(|name| UPDATES.iter().any(|update| name.starts_with(update)));
                 assert!(updates().count() > 0, "{all:?}");
-                assert!(updates().all(|name| name.ends_with("_u64") == limits.long_words), "{all:?}");
+                assert!(updates().all(|name| name.ends_with("_u64") == limits.kernels.long_words), "{all:?}");
                 let mut session = Session::new(device, &plan).expect("it opens");
                 (0..3).for_each(|_| session.step().expect("it runs"));
                 let lasting = plan.program.storages.iter().filter(|storage| storage.persistent);

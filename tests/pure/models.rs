@@ -162,9 +162,9 @@ fn invalid_convolutions_and_options_are_errors() {
     let channels = traced(Window::square(1), 1, [1, 6, 4, 4], [8, 5, 1, 1]);
     assert!(channels.contains("has 6 channels") && channels.contains("takes 5"), "{channels}");
     let small = ModelOptions { image: Some([0, 3]), ..ModelOptions::default() };
-    assert!(matches!(Model::with_options("resnet18", 0, &small), Err(Error::Option(_))));
+    assert!(matches!(Model::with_options("resnet18", 0, &small), Err(Error::Setting { .. })));
     let image = ModelOptions { image: Some([8, 8]), ..ModelOptions::default() };
-    assert!(matches!(Model::with_options("mlp", 0, &image), Err(Error::Option(_))));
+    assert!(matches!(Model::with_options("mlp", 0, &image), Err(Error::Setting { .. })));
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn gradients_alive(plan: &Plan) -> (u64, u64) {
     let mut gradients = BTreeSet::new();
     let waits = |n: &usize| plan.graph().fused_updates.iter().any(|fused| fused.updates.contains(n));
     for (n, node) in graph.nodes.iter().enumerate() {
-        if matches!(node.op, Op::Update(..)) && !waits(&n) {
+        if matches!(node.op, Op::Update { .. }) && !waits(&n) {
             gradients.insert(node.inputs[1]);
         }
     }

@@ -375,17 +375,17 @@ fn u64_kernels_are_bit_identical_to_u32() {
     let single = PlanOptions { fuse: false, rebuild: false, bit_masks: true, ..whole };
     on_each(devices(), |device| {
         let own = device.limits();
-        if !own.long_words {
+        if !own.kernels.long_words {
             return;
         }
-        let short = Limits { long_words: false, ..own.clone() };
+        let short = own.choosing(|kernels| kernels.long_words = false);
         for name in ["mlp", "cnn", "resnet", "gpt"] {
             for options in [whole, single] {
                 let step = networks::network(name, networks::BATCH);
                 let [found, wanted] = [own, &short].map(|limits| {
                     let plan = step.plan(&options, limits).expect("planned");
                     let long = kernels(&plan).iter().filter(|name| name.contains("_u64")).count();
-                    assert_eq!(long > 3, limits.long_words, "{:?}", kernels(&plan));
+                    assert_eq!(long > 3, limits.kernels.long_words, "{:?}", kernels(&plan));
                     networks::run(device, &plan)
                 });
                 assert_eq!(wanted.len(), found.len());

@@ -359,7 +359,7 @@ fn feeds_of_wrong_name_type_length_or_range_are_errors() {
 #[test]
 fn sessions_reject_plans_for_larger_limits_or_other_parameters() {
     on_each(devices(), |device| {
-        assert!(matches!(Session::with_plans(device, &[], Debug::default()), Err(Error::Option(_))));
+        assert!(matches!(Session::with_plans(device, &[], Debug::default()), Err(Error::PlanMismatch(_))));
         let own = device.limits();
         let large = Limits { max_buffer: 1 << 50, max_binding: 1 << 50, ..Limits::default() };
         let params = Params::new(0);
@@ -374,8 +374,8 @@ fn sessions_reject_plans_for_larger_limits_or_other_parameters() {
         let subgroups =
             model.train_step(4).expect("valid").plan(&PlanOptions::default(), &wide).expect("planned");
         says(&failed(Session::new(device, &subgroups)), &["subgroups of 64", "`device.limits()`"]);
-        if !own.long_words {
-            let long = Limits { long_words: true, ..own.clone() };
+        if !own.kernels.long_words {
+            let long = own.choosing(|kernels| kernels.long_words = true);
             let step = model.train_step(4).expect("valid");
             let long = step.plan(&PlanOptions::default(), &long).expect("planned");
             says(&failed(Session::new(device, &long)), &["words of 64 bits", "`device.limits()`"]);

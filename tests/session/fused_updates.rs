@@ -27,7 +27,7 @@ fn named(optimizer: &str) -> PlanOptions {
 fn updates(plan: &Plan) -> usize {
     let program = &plan.program;
     let of = |position: usize| &program.graph.nodes[program.order[position]].op;
-    program.launches.iter().filter(|(_, position)| matches!(of(*position), Op::Update(..))).count()
+    program.launches.iter().filter(|(_, position)| matches!(of(*position), Op::Update { .. })).count()
 }
 
 fn fused_counts(plan: &Plan) -> Vec<usize> {
@@ -283,7 +283,7 @@ fn one_dispatch_updates_all_norms_and_biases() {
         let step = model.train_step(batch).expect("valid");
         for optimizer in ["momentum", "adamw"] {
             let one = step.plan(&named(optimizer), &limits).expect("planned");
-            let updated = one.graph().nodes.iter().filter(|node| matches!(node.op, Op::Update(..)));
+            let updated = one.graph().nodes.iter().filter(|node| matches!(node.op, Op::Update { .. }));
             let values: Vec<_> = updated.map(|node| one.graph().value(node.inputs[0])).collect();
             let vectors =
                 values.iter().filter(|v| v.class == Class::Parameter && v.shape.rank() == 1).count();

@@ -122,7 +122,8 @@ fn pipelines_are_distinguished_by_kernel_source() {
     });
     let step = step.expect("valid");
     on_each(devices(), |device| {
-        let limits = Limits { class: AdapterClass::Discrete, long_words: false, ..device.limits().clone() };
+        let limits = device.limits().choosing(|kernels| kernels.long_words = false);
+        let limits = Limits { class: AdapterClass::Discrete, ..limits };
         let plan = |(precision, fuse)| {
             let options = PlanOptions { precision, fuse, rebuild: false, ..PlanOptions::default() };
             step.plan(&options, &limits).expect("it fits")

@@ -62,7 +62,7 @@ fn generated_kernels() -> Vec<Kernel> {
         ("llama-tiny", Precision::F32, None),
     ] {
         let cooperative = side.map(|side| Cooperative { side, lanes: 32 });
-        let limits = Limits { cooperative, ..Limits::default() };
+        let limits = Limits::default().choosing(|kernels| kernels.cooperative = cooperative);
         for image in [32, 40] {
             let image = matches!(name, "resnet18" | "mobilenet-v2").then_some([image; 2]);
             let options = ModelOptions { image, ..ModelOptions::default() };

@@ -60,7 +60,7 @@ pub fn own_devices() -> Vec<Device> {
 pub fn cooperative() -> Vec<(&'static Device, Limits)> {
     let with = |device: &'static Device| {
         let cooperative = device.adapter().cooperative;
-        cooperative.map(|_| (device, Limits { cooperative, ..device.limits().clone() }))
+        cooperative.map(|_| (device, device.limits().choosing(|kernels| kernels.cooperative = cooperative)))
     };
     let all: Vec<_> = devices().iter().filter_map(with).collect();
     if all.is_empty() {
@@ -89,7 +89,10 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
         return vec![own];
     }
     let name = format!("{} as a GPU", own.name);
-    vec![own.clone(), Limits { name, class: AdapterClass::Discrete, long_words: false, ..own }]
+    vec![
+        own.clone(),
+        Limits { name, class: AdapterClass::Discrete, ..own.choosing(|kernels| kernels.long_words = false) },
+    ]
 }
 
 /// Returns every row of the table of convolutions that the device can run, with limits that name it: as a
@@ -99,7 +102,7 @@ pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Variant, Limits)> 
     let with = |row: &'static Variant| {
         let class = if row.name == "packed" { own.class } else { AdapterClass::Discrete };
         let name = format!("{} with {}", own.name, row.name);
-        (row, Limits { name, class, product: Some(row.name), ..own.clone() })
+        (row, Limits { name, class, ..own.choosing(|kernels| kernels.product = Some(row.name)) })
     };
     let (rows, others): (Vec<_>, Vec<_>) = VARIANTS.iter().partition(|row| row.runs_on(own));
     for row in others {

@@ -223,7 +223,7 @@ fn invalid_sequence_lengths_heads_and_ids_are_errors() {
     assert!(text.contains("25 tokens") && text.contains("24 rows") && text.contains("gpt2.rs"), "{text}");
     let error = Gpt::new(&Params::new(0), &GptConfig { heads: 5, ..CONFIG }).expect_err("32 / 5");
     assert!(
-        matches!(&error, Error::Option(text) if text.contains("5 heads") && text.contains("32")),
+        matches!(&error, Error::Setting { message, .. } if message.contains("5 heads") && message.contains("32")),
         "{error}"
     );
     on_each(devices(), |device| {

@@ -1,6 +1,7 @@
 //! Training: optimizers, precision, whole networks, reports about runs, and saved files.
 
 mod gpt2;
+mod groups;
 mod loss_scale;
 mod mixed;
 mod monitor;

@@ -176,7 +176,7 @@ fn evaluation_rejects_mismatched_data() {
         assert!(error.contains("input `x`") && error.contains("300"), "{error}");
         let none = Table::new(64, 10, vec![], vec![]).unwrap();
         assert!(matches!(trainer.evaluate(&none), Err(Error::Data { .. })));
-        assert!(matches!(trainer.fit(0, None, &mut []), Err(Error::Option(_))));
+        assert!(matches!(trainer.fit(0, None, &mut []), Err(Error::Setting { .. })));
         let large = Batch::new(101).with("x", vec![0.0f32; 6464]);
         assert!(trainer.predict("logits", &large).unwrap_err().to_string().contains("101 samples"));
         assert!(matches!(trainer.predict("probabilities", &large), Err(Error::Unknown { .. })));
@@ -223,7 +223,7 @@ fn any_loss_is_trained_on_any_data() {
         assert!((weight[0] - 0.5).abs() < 0.05 && (weight[1] + 0.25).abs() < 0.05, "{weight:?}");
 
         let mut unmeasured = Trainer::new(device, task(), loader(), &options(0.05)).unwrap();
-        assert!(matches!(unmeasured.fit(1, Some(&Plane), &mut []), Err(Error::Option(_))));
+        assert!(matches!(unmeasured.fit(1, Some(&Plane), &mut []), Err(Error::NotReady(_))));
         let misnamed = task().metric("error", "predictions", |_, _| 0.0);
         assert!(matches!(
             Trainer::new(device, misnamed, loader(), &options(0.05)),

@@ -119,7 +119,7 @@ fn unsupported_model_options_are_errors() {
     ];
     for (name, options, part) in wrong {
         match Model::with_options(name, 0, &options) {
-            Err(Error::Option(message)) => assert!(message.contains(part), "{name}: {message}"),
+            Err(Error::Setting { message, .. }) => assert!(message.contains(part), "{name}: {message}"),
             Err(other) => panic!("{name}: {other}"),
             Ok(_) => panic!("{name}: no error"),
         }
@@ -130,7 +130,7 @@ fn unsupported_model_options_are_errors() {
 fn heads_that_do_not_divide_are_errors() {
     let params = Params::new(0);
     let failed = |result: wgrad::Result<()>, part: &str| match result {
-        Err(Error::Option(message)) => assert!(message.contains(part), "{message}"),
+        Err(Error::Setting { message, .. }) => assert!(message.contains(part), "{message}"),
         other => panic!("{other:?}"),
     };
     let llama = |config: LlamaConfig| Llama::new(&params, &config).map(drop);

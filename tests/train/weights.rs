@@ -493,7 +493,7 @@ fn plans_of_a_session_must_agree_on_weight_storage() {
         let error =
             Session::with_plans(device, &[&train, &wide], Debug::default()).err().expect("they differ");
         assert!(
-            matches!(error, Error::Option(_)) && error.to_string().contains("Forward::plan_with"),
+            matches!(error, Error::PlanMismatch(_)) && error.to_string().contains("Forward::plan_with"),
             "{error}"
         );
         let half = forward.plan_with(NEAREST[1], device.limits()).expect("planned");

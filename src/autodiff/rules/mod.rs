@@ -108,6 +108,6 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::LossScale { .. }
         | Op::Fused(_)
         | Op::MatMul { then: Some(_), .. }
-        | Op::Update(..) => vec![None; site.inputs.len()],
+        | Op::Update { .. } => vec![None; site.inputs.len()],
     }
 }

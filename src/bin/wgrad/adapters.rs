@@ -1,4 +1,4 @@
-//! `wgrad adapters`
+//! `wgrad adapters`: lists the adapters.
 
 use serde_json::json;
 use wgrad::device::{Adapter, Device};

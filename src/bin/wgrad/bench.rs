@@ -1,4 +1,4 @@
-//! `wgrad bench`: a model trained on one synthetic batch, or one kernel.
+//! `wgrad bench`: measures a model trained on one synthetic batch, or one kernel.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,7 +22,7 @@ pub struct Options {
     fitting: crate::fitting::Options,
     #[command(flatten)]
     failures: crate::failures::Options,
-    /// Steps to time, after the first and two more.
+    /// Number of steps to time, after the first step and two warm-up steps.
     #[arg(long, default_value_t = 20)]
     steps: u32,
     /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
@@ -30,27 +30,28 @@ pub struct Options {
     optimizer: String,
     #[command(flatten)]
     device: crate::device::Options,
-    /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that fills the adapter.
+    /// Size of a kernel's operands, such as 1024 for matmul or 1024x1024 for softmax; by default one that
+    /// keeps the adapter busy.
     #[arg(long)]
     size: Option<String>,
-    /// How a kernel's operands are held: f32, f16 or bf16. Kernels that cannot read 16 bits run behind the casts that a plan
-    /// would put there.
+    /// Storage format of a kernel's operands: f32, f16 or bf16. Casts precede kernels that cannot read 16
+    /// bits, as in a plan.
     #[arg(long)]
     dtype: Option<String>,
-    /// The way to compute matrix products or convolutions, such as tiled64, instead of the one that suits the adapter and the
-    /// size.
+    /// Kernel variant for matrix products or convolutions, such as tiled64; by default chosen for the adapter
+    /// and the size.
     #[arg(long)]
     variant: Option<String>,
-    /// What to do when the device has too little memory: fail, or refit, which takes the next plan that fits.
+    /// What to do when the device runs out of memory: fail, or refit, which uses the next plan that fits.
     #[arg(long, default_value = "fail")]
     on_oom: String,
-    /// Give the session no more of the device than this, whatever it has: to see what --on-oom does.
+    /// Limit the session's device memory to this size, to test --on-oom.
     #[arg(long, value_name = "SIZE")]
     device_budget: Option<Bytes>,
-    /// Time each kernel of one more step by the device's clock, and print a table.
+    /// Time each kernel of one more step with device timestamps, and print a table.
     #[arg(long)]
     profile: bool,
-    /// Write that step as a trace for <https://ui.perfetto.dev>, with bytes alive as counters.
+    /// Write a trace of that step for <https://ui.perfetto.dev>, with bytes alive as counters.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print the session's memory statistics in PyTorch's layout.
@@ -61,7 +62,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Steps between the first and the timed ones.
+/// Number of steps between the first step and the timed ones.
 const WARM_UP: u32 = 2;
 
 pub fn run(options: &Options, start: Instant) -> Result<()> {
@@ -72,11 +73,14 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         return kernel::run(&kernel::Options { kind, size, dtype, variant, device, json });
     }
     let of_a_kernel = |option: &str, instead: &str| {
-        Err(Error::Option(format!(
-            "{option} belongs to a kernel ({}), not to `{}`{instead}",
-            kernel::Kind::names().join(", "),
-            options.network.model
-        )))
+        Err(Error::setting(
+            "command line",
+            format!(
+                "{option} belongs to a kernel ({}), not to `{}`{instead}",
+                kernel::Kind::names().join(", "),
+                options.network.model
+            ),
+        ))
     };
     if options.size.is_some() {
         return of_a_kernel("--size", "");
@@ -88,7 +92,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
         return of_a_kernel("--dtype", ", which takes --precision and --weights");
     }
     if options.steps == 0 {
-        return Err(Error::Option("--steps 0: it must be at least 1".to_owned()));
+        return Err(Error::setting("command line", "--steps 0: it must be at least 1".to_owned()));
     }
     let model = options.network.model()?;
     let step = options.fitting.step(&model, options.network.batch)?;
@@ -97,7 +101,9 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     let on_oom = match options.on_oom.as_str() {
         "fail" => OnOom::Fail,
         "refit" => OnOom::Refit,
-        other => return Err(Error::Option(format!("--on-oom {other}: expected fail or refit"))),
+        other => {
+            return Err(Error::setting("command line", format!("--on-oom {other}: expected fail or refit")));
+        }
     };
     let precision = options.network.precision()?;
     let limits = &options.device.limits(&device, precision)?;
@@ -127,7 +133,7 @@ pub fn run(options: &Options, start: Instant) -> Result<()> {
     print(options, &model, &session, refit.as_ref(), &measured)
 }
 
-/// What a run took, and its losses.
+/// The times and losses of a run.
 struct Measured {
     first_step_s: f64,
     ms_per_step: f64,
@@ -214,8 +220,8 @@ fn print(
             "rebuild": !options.fitting.no_rebuild,
             "bit_masks": options.fitting.bit_masks,
             "loss_scale": options.fitting.loss_scale,
-            "cooperative": plan.limits.cooperative.map(|matrices| matrices.side),
-            "product": plan.limits.product,
+            "cooperative": plan.limits.kernels.cooperative.map(|matrices| matrices.side),
+            "product": plan.limits.kernels.product,
             "accumulate": options.fitting.accumulate,
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,
@@ -268,7 +274,7 @@ fn print(
     Ok(())
 }
 
-/// Something to feed for an input: numbers in [0, 1), or indices that it allows.
+/// Synthetic data of an input: numbers in [0, 1), or valid indices.
 enum Synthetic {
     Numbers(Vec<f32>),
     Indices(Vec<u32>),

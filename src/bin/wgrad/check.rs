@@ -1,4 +1,4 @@
-//! `wgrad check`: whether an adapter computes what it should.
+//! `wgrad check`: checks whether an adapter computes correct results.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,22 +15,23 @@ use wgrad::{Error, Result};
 pub struct Options {
     #[command(flatten)]
     device: crate::device::Options,
-    /// Random networks, after every operation alone.
+    /// Number of random networks to check after the single operations.
     #[arg(long, default_value_t = 100)]
     graphs: u64,
-    /// Seed of the first network; with --graphs 1 that of a failure draws its network again.
+    /// Seed of the first network; a failure's seed with --graphs 1 reproduces its network.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Begin no network after so many seconds.
+    /// Start no network after this many seconds.
     #[arg(long)]
     seconds: Option<f64>,
-    /// One network in so many fuses its operations, whose kernels are compiled for it alone.
+    /// Fuse operations in one of this many networks; fused kernels are compiled for that network alone.
     #[arg(long, value_name = "N", default_value_t = 2)]
     fuse_one_in: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Check nothing: write the random networks to this file, one a line as JSON, for benches/check/against_pytorch.py.
+    /// Do not check; write the random networks to this file, one per line as JSON, for
+    /// benches/check/against_pytorch.py.
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 }
@@ -42,7 +43,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let time = options.seconds.map(Duration::try_from_secs_f64).transpose();
-    let time = time.map_err(|_| Error::Option("--seconds: expected a number of seconds".to_owned()))?;
+    let time = time
+        .map_err(|_| Error::setting("command line", "--seconds: expected a number of seconds".to_owned()))?;
     let device = options.device.open()?;
     let report =
         check::run(&device, &check::Options { graphs, seed, time, fuse_one_in: fuse_one_in.max(1) })?;
@@ -55,7 +57,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn export(path: &Path, seed: u64, graphs: u64) -> Result<()> {
-    let failed = |error: std::io::Error| Error::Option(format!("--export {}: {error}", path.display()));
+    let failed = |error: std::io::Error| {
+        Error::setting("command line", format!("--export {}: {error}", path.display()))
+    };
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);
     for seed in seed..seed + graphs {
         writeln!(file, "{}", check::export::network(seed)?).map_err(failed)?;
@@ -65,7 +69,7 @@ fn export(path: &Path, seed: u64, graphs: u64) -> Result<()> {
 
 fn print_json(report: &Report) {
     let failure = |failure: &Failure| {
-        // JSON has no infinity: a missing number has no size.
+        // JSON has no infinity: the error of a missing number is null.
         let error = failure.error.is_finite().then_some(failure.error);
         let Failure { seed, draw, option, what, .. } = failure;
         json!({ "seed": seed, "operation": draw, "option": option, "what": what, "error": error })

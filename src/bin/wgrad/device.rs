@@ -1,4 +1,4 @@
-//! Which adapter, opened how: what measurements have in common.
+//! Options that select and open the adapter; shared by all measurements.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,14 +17,16 @@ pub struct Options {
     /// Compile kernels with bounds checks and loop limits.
     #[arg(long)]
     checked: bool,
-    /// Keep compiled pipelines in this folder, by default the user's for caches, where the driver can.
+    /// Cache compiled pipelines in this folder, by default the user's cache folder, if the driver supports
+    /// it.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
     cache: Option<Option<PathBuf>>,
-    /// Whether products and convolutions in f16 precision use the adapter's cooperative matrices: auto, where they proved right
-    /// and faster; always, where they proved right; off.
+    /// Whether products and convolutions in f16 precision use the adapter's cooperative matrices: auto, if
+    /// tests find them correct and faster; always, if tests find them correct; off.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     cooperative: Cooperative,
-    /// Look for the fastest way to compute products and convolutions first, for so long; with --cache once for an adapter and driver.
+    /// First tune products and convolutions for up to this many seconds; with --cache, once per adapter and
+    /// driver.
     #[arg(long, value_name = "SECONDS")]
     tune: Option<f64>,
 }
@@ -44,16 +46,17 @@ impl Options {
         Device::open(&DeviceOptions { select, checked: self.checked, cache, cooperative })
     }
 
-    /// What plans for the device may count on.
+    /// Returns the limits to plan for.
     pub fn limits(&self, device: &Device, precision: Precision) -> Result<Limits> {
         let limits = match (self.cooperative, precision) {
             (Cooperative::Always, Precision::F16) => exec::test_cooperative(device)?,
-            _ => exec::limits_for(device, precision),
+            _ => device.target(precision),
         };
         let Some(seconds) = self.tune else { return Ok(limits) };
         let time = Duration::try_from_secs_f64(seconds);
-        let time =
-            time.map_err(|_| Error::Option(format!("--tune {seconds}: expected a number of seconds")))?;
+        let time = time.map_err(|_| {
+            Error::setting("command line", format!("--tune {seconds}: expected a number of seconds"))
+        })?;
         exec::tune(device, &limits, precision, &Tuning { time, ..Tuning::default() })
     }
 

@@ -1,4 +1,4 @@
-//! What the program does with a failure: what is known of it is written down, and the file named.
+//! Writes a report of a failure to a file and prints the file's path.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,15 @@ use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where a plan over its budget, a session that does not open or a run that fails is written down, with a snapshot for
-    /// <https://pytorch.org/memory_viz>; by default in the folder for temporary files.
+    /// Folder for reports of plans over their budget, sessions that do not open and runs that fail, with
+    /// snapshots for <https://pytorch.org/memory_viz>; by default the folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
     failures: Option<PathBuf>,
 }
 
 impl Options {
-    /// Passes a result on; of an error that a report helps with, writes down what `known` adds to it.
+    /// Returns the result unchanged. For an error that a report helps with, first writes a report, to which
+    /// `known` adds its data.
     pub fn note<T>(&self, result: Result<T>, known: impl FnOnce(Failure) -> Failure) -> Result<T> {
         result.inspect_err(|error: &Error| {
             if Failure::helps_with(error) {

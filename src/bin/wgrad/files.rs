@@ -1,4 +1,4 @@
-//! What `wgrad plan` writes into files, and its table of layers.
+//! The files that `wgrad plan` writes, and its table of layers.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,29 @@ use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Draw the plan, address over time, into this SVG file; beside it the same step with nothing saved.
+    /// Draw the plan, address over time, into this SVG file, next to the plan of the same step without any
+    /// savings.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a page with the same picture to point at, bytes by class, and all tensors into this HTML file.
+    /// Write an interactive page with the same picture, bytes by class, and all tensors into this HTML file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the step as a memory snapshot into this file, for <https://pytorch.org/memory_viz>.
+    /// Write a memory snapshot of the step into this file, for <https://pytorch.org/memory_viz>.
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
     /// Write the step's lifetimes and sizes into this CSV file, for `wgrad pack` and other planners.
     #[arg(long, value_name = "FILE")]
     export_problem: Option<PathBuf>,
-    /// Print a table of layers: output shape, parameters, bytes kept and computed again, operations.
+    /// Print a table of layers: output shape, parameters, saved bytes, recomputed bytes, FLOPs.
     #[arg(long)]
     summary: bool,
-    /// With --summary: layers are named by this many parts of their path, and what lies below is added up.
+    /// With --summary: group layers by this many components of their path.
     #[arg(long, value_name = "PARTS")]
     depth: Option<usize>,
 }
 
 impl Options {
-    /// Whether plans are to be drawn, and others for comparison are wanted.
+    /// Whether plans are drawn, which needs other plans for comparison.
     pub fn draws(&self) -> bool {
         self.svg.is_some() || self.html.is_some()
     }
@@ -46,7 +47,7 @@ impl Options {
         Ok(())
     }
 
-    /// Writes the other forms of a plan.
+    /// Writes the snapshot and the packing problem of a plan to their files.
     pub fn export(&self, plan: &Plan) -> Result<()> {
         if let Some(path) = &self.snapshot {
             write(path, &plan.dump().pickle())?;
@@ -59,7 +60,7 @@ impl Options {
         Ok(())
     }
 
-    /// Prints the table of layers instead of the estimate, if it was asked for.
+    /// Prints the table of layers if `--summary` is set; returns whether it is.
     pub fn summary(&self, plan: &Plan, json: bool) -> bool {
         if self.summary {
             let summary = self.depth.map_or_else(|| plan.summary(), |depth| plan.summary_to_depth(depth));

@@ -1,4 +1,4 @@
-//! Budgets and recomputation on the command line: what `plan` and `bench` have in common.
+//! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
 use wgrad::compile::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::{LossScale, Roofline};
@@ -9,23 +9,24 @@ use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The most the session may create on the device, such as 5GB or 600MiB.
+    /// Maximum bytes that the session may allocate on the device, such as 5GB or 600MiB.
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// Keep so many hundredths of the budget free.
+    /// Percentage of the budget to keep free.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     pub headroom: f64,
-    /// What the backward pass computes again: off, auto (with --budget), every:N (layers), sqrt, policy or named:PATH,PATH.
+    /// What the backward pass recomputes: off, auto (with --budget), every:N (layers), sqrt, policy or
+    /// named:PATH,PATH.
     #[arg(long, default_value = "off")]
     pub recompute: String,
-    /// Keep results of norms, activation functions, sums and joins for the backward pass instead of computing them again there,
-    /// unless --recompute says so.
+    /// Save results of norms, activation functions, sums and concatenations for the backward pass instead of
+    /// recomputing them there, unless --recompute selects them.
     #[arg(long)]
     pub no_rebuild: bool,
-    /// Keep a bit for each element where the backward pass only asks where a ReLU let gradients pass.
+    /// Save one bit per element where the backward pass only needs to know where a ReLU passes gradients.
     #[arg(long)]
     pub bit_masks: bool,
-    /// Parts that the batch is cut into; their gradients are summed.
+    /// Number of micro-batches that the batch is split into; their gradients are summed.
     #[arg(long, default_value_t = 1)]
     pub accumulate: u32,
     /// Scale all gradients so that their norm is at most this.
@@ -34,20 +35,24 @@ pub struct Options {
     /// Scale the loss's gradient and skip steps that overflow, as PyTorch's GradScaler does.
     #[arg(long)]
     pub loss_scale: bool,
-    /// What lies in the host's memory while the device does not need it: off, or a list of optimizer and one of activations,
-    /// activations:SIZE and activations:PATH+PATH.
+    /// What is offloaded to host memory while the device does not need it: off, or a comma-separated list of
+    /// optimizer and one of activations, activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
     pub offload: String,
-    /// The device on paper for modelled times: operations, bytes of its memory, and bytes to and from the host per second.
+    /// Roofline model of the device for modelled times, in rates per second: floating-point operations, bytes
+    /// of device memory, and bytes to and from the host.
     #[arg(long, value_name = "FLOPS,BYTES_PER_S[,HOST_BYTES_PER_S]")]
     pub roofline: Option<String>,
 }
 
 impl Options {
-    /// The budget less what is to stay free.
+    /// Returns the budget less the headroom.
     pub fn budget(&self) -> Result<Option<Bytes>> {
         if !(0.0..100.0).contains(&self.headroom) {
-            return Err(Error::Option(format!("--headroom {}: expected 0 to 99", self.headroom)));
+            return Err(Error::setting(
+                "command line",
+                format!("--headroom {}: expected 0 to 99", self.headroom),
+            ));
         }
         let share = 1.0 - self.headroom / 100.0;
         Ok(self.budget.map(|Bytes(budget)| Bytes((budget as f64 * share) as u64)))
@@ -65,11 +70,14 @@ impl Options {
         Ok(PlanOptions { clip, offload, roofline, rebuild, bit_masks, loss_scale, ..options })
     }
 
-    /// A step for a batch, traced for one of its parts.
+    /// Traces the step of one micro-batch of a batch.
     pub fn step(&self, model: &Model, batch: usize) -> Result<TrainStep> {
         let parts = self.accumulate as usize;
         if parts == 0 || !batch.is_multiple_of(parts) {
-            return Err(Error::Option(format!("--accumulate {parts}: it must divide the batch of {batch}")));
+            return Err(Error::setting(
+                "command line",
+                format!("--accumulate {parts}: it must divide the batch of {batch}"),
+            ));
         }
         model.train_step(batch / parts)
     }
@@ -77,9 +85,10 @@ impl Options {
 
 fn recompute(text: &str) -> Result<Recompute> {
     let wrong = || {
-        Error::Option(format!(
-            "--recompute {text}: expected off, auto, every:N, sqrt, policy or named:PATH,PATH"
-        ))
+        Error::setting(
+            "command line",
+            format!("--recompute {text}: expected off, auto, every:N, sqrt, policy or named:PATH,PATH"),
+        )
     };
     Ok(match text.split_once(':') {
         None => match text {
@@ -97,10 +106,13 @@ fn recompute(text: &str) -> Result<Recompute> {
 
 fn offload(text: &str) -> Result<Offload> {
     let wrong = || {
-        Error::Option(format!(
-            "--offload {text}: expected off, optimizer, activations, activations:SIZE or activations:PATH+PATH, or optimizer \
+        Error::setting(
+            "command line",
+            format!(
+                "--offload {text}: expected off, optimizer, activations, activations:SIZE or activations:PATH+PATH, or optimizer \
              and one of the others with a comma between"
-        ))
+            ),
+        )
     };
     let mut offload = Offload::OFF;
     if text == "off" {
@@ -126,7 +138,8 @@ fn offload(text: &str) -> Result<Offload> {
     Ok(offload)
 }
 
-/// Paths between separators. The program parses its arguments once: what is leaked is as long as they are.
+/// Splits paths at separators and leaks them. The program parses its arguments once, so the leak is no larger
+/// than the arguments.
 fn leaked(text: &str, separator: char) -> &'static [&'static str] {
     let paths: Vec<&'static str> =
         text.split(separator).map(|path| &*String::leak(path.to_owned())).collect();
@@ -135,7 +148,10 @@ fn leaked(text: &str, separator: char) -> &'static [&'static str] {
 
 fn roofline(text: &str) -> Result<Roofline> {
     let wrong = || {
-        Error::Option(format!("--roofline {text}: expected two or three rates, such as 9.3e12,732e9,12e9"))
+        Error::setting(
+            "command line",
+            format!("--roofline {text}: expected two or three rates, such as 9.3e12,732e9,12e9"),
+        )
     };
     let rate = |text: &str| text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
     let rates = text.split(',').map(rate).collect::<Option<Vec<f64>>>().ok_or_else(wrong)?;
@@ -148,7 +164,7 @@ fn roofline(text: &str) -> Result<Roofline> {
     }
 }
 
-/// Limits by name.
+/// Returns limits by name.
 pub fn limits(name: &str) -> Result<Limits> {
     Limits::named(name).ok_or_else(|| Error::Unknown {
         kind: "set of limits",

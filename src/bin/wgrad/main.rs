@@ -29,20 +29,22 @@ use wgrad::train::Meter;
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// No progress line.
+    /// Do not show a progress line.
     #[arg(long, global = true)]
     quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Lists adapters: what each allows, and why wgrad would or would not choose it.
+    /// Lists adapters: the limits of each, and why wgrad would or would not choose it.
     Adapters(adapters::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
-    /// Trains a model on synthetic input and measures; or measures one kernel: matmul, conv, softmax, layer-norm, attention, elementwise or adamw.
+    /// Measures the training of a model on synthetic input, or one kernel: matmul, conv, softmax, layer-norm,
+    /// attention, elementwise or adamw.
     Bench(bench::Options),
-    /// Checks an adapter: every operation and random networks, with random options, against arithmetic in f64.
+    /// Checks an adapter: compares every operation and random networks, with random options, with an f64
+    /// reference.
     Check(check::Options),
     /// Packs buffers with known lifetimes into as few bytes as possible.
     Pack(pack::PackArgs),
@@ -73,7 +75,7 @@ fn run(command: Command, start: std::time::Instant) -> Result<ExitCode, Box<dyn 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The library's JSON as a part of the program's.
+/// Converts the library's JSON to a `serde_json` value.
 fn data(json: &wgrad::json::Json) -> wgrad::Result<serde_json::Value> {
     serde_json::from_str(&json.to_string()).map_err(|e| wgrad::Error::Internal(e.to_string()))
 }

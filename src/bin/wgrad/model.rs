@@ -1,4 +1,4 @@
-//! Which model, for which inputs and classes: what `plan` and `bench` have in common.
+//! Options that select the model, its inputs and its classes; shared by `plan` and `bench`.
 
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::models::{Model, ModelOptions};
@@ -6,7 +6,7 @@ use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which model.
+    /// Name of the model.
     pub model: String,
     /// Samples per step.
     #[arg(long, default_value_t = 128)]
@@ -20,22 +20,23 @@ pub struct Options {
     /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
     #[arg(long)]
     pub seq: Option<usize>,
-    /// In how many bits activations wait for the backward pass: f32, f16 or bf16.
+    /// Format of activations saved for the backward pass: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]
     pub precision: String,
-    /// In how many bits matrices, tables and kernels live: f32, f16 or bf16.
+    /// Storage format of matrices, tables and convolution kernels: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]
     pub weights: String,
-    /// Round weights of 16 bits up or down by chance, so that small steps add up.
+    /// Round 16-bit weights stochastically, so that small steps accumulate.
     #[arg(long)]
     pub stochastic_rounding: bool,
-    /// Merge no operations: element-wise functions, norms that convolutions apply, updates of norms and biases run one by one.
+    /// Fuse no operations: element-wise functions, norms applied by convolutions, and updates of norms and
+    /// biases run one by one.
     #[arg(long, alias = "unfused")]
     pub no_fuse: bool,
 }
 
 impl Options {
-    /// The model and what a step of it takes, as text: `gpt2 · batch 8 · 1024 tokens`.
+    /// Returns the model and the size of its input as text: `gpt2 · batch 8 · 1024 tokens`.
     pub fn title(&self, model: &Model) -> String {
         let seq = model.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
         format!("{} · batch {}{seq}", model.name, self.batch)
@@ -53,7 +54,7 @@ impl Options {
         let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
         if self.stochastic_rounding && self.weights == "f32" {
             let message = "--stochastic-rounding is for weights in 16 bits: add --weights bf16 or f16";
-            return Err(Error::Option(message.to_owned()));
+            return Err(Error::setting("command line", message.to_owned()));
         }
         WeightStorage::named(&self.weights, rounding).ok_or_else(|| Error::Unknown {
             kind: "weight storage",
@@ -69,7 +70,8 @@ impl Options {
 }
 
 fn size(text: &str) -> Result<[usize; 2]> {
-    let wrong = || Error::Option(format!("--image {text}: expected a size such as 224 or 416x608"));
+    let wrong =
+        || Error::setting("command line", format!("--image {text}: expected a size such as 224 or 416x608"));
     let mut sides = text.split('x').map(str::parse::<usize>);
     let first = sides.next().and_then(std::result::Result::ok).ok_or_else(wrong)?;
     let second = sides.next().transpose().map_err(|_| wrong())?.unwrap_or(first);

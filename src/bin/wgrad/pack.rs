@@ -1,4 +1,4 @@
-//! `wgrad pack`: offsets for any list of buffers with lifetimes, for whoever compiles it.
+//! `wgrad pack`: computes offsets for any list of buffers with lifetimes, for use by other compilers.
 
 use std::error::Error;
 use std::fs::File;
@@ -18,13 +18,13 @@ use wgrad::{Bytes, progress};
 pub struct PackArgs {
     /// Problem in CSV: id,lower,upper,size and optionally alignment, arena, offset; alive on [lower, upper)
     file: PathBuf,
-    /// Bytes that suffice: stop as soon as they do, exit with 1 if they do not
+    /// Target size in bytes: stop as soon as it is reached, exit with 1 if it is not
     #[arg(long, value_name = "BYTES")]
     capacity: Option<u64>,
-    /// How much work is spent; the result depends on this alone
+    /// How much work is spent; the result depends only on this and the problem
     #[arg(long, value_enum, default_value_t = EffortName::Balanced)]
     effort: EffortName,
-    /// Return the best packing after this many seconds
+    /// Return the best packing found after this many seconds
     #[arg(long, value_name = "SECONDS")]
     time_limit: Option<f64>,
     /// Write the problem with a column of offsets to this file
@@ -52,10 +52,10 @@ impl From<EffortName> for Effort {
     }
 }
 
-/// Reads, packs, writes and reports.
+/// Reads the problem, packs it, writes the solution and prints a report.
 ///
 /// # Errors
-/// A file that cannot be read or written, a problem that makes no sense, or a capacity that was not reached.
+/// A file that cannot be read or written, an invalid problem, or a capacity that was not reached.
 pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     let name = args.file.display();
     let text = std::fs::read_to_string(&args.file).map_err(|error| format!("{name}: {error}"))?;
@@ -94,11 +94,11 @@ pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Packs, and meanwhile tells how long it takes.
+/// Solves the problem on another thread and shows the elapsed seconds as progress.
 fn patiently(problem: &Problem, options: &Options) -> Result<Packing, PackError> {
     let most = options.time_limit.map(|limit| limit.as_secs().max(1));
     let task = progress::task("packing: seconds", most);
-    // Dropped when the packing is done, whatever becomes of it.
+    // The sender is dropped when the solver ends, even by a panic.
     let (working, done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let packing = scope.spawn(move || {

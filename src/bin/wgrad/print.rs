@@ -1,26 +1,27 @@
-//! Standard output, for the whole program: a reader that has seen enough, such as `head`, is no error and ends nothing.
+//! Standard output of the whole program. A closed pipe, as with `head`, is not an error and does not end the
+//! program.
 
 use std::fmt::Arguments;
 use std::io::{Error, ErrorKind, Write};
 use std::sync::OnceLock;
 
-/// Why nothing more is printed.
+/// The first error, after which nothing more is printed.
 static CLOSED: OnceLock<Error> = OnceLock::new();
 
-/// Prints; after a failure nothing more, until [`end`] tells of it.
+/// Prints text. After an error, prints nothing more; [`end`] returns the error.
 pub fn print(text: Arguments<'_>) {
     if CLOSED.get().is_none()
         && let Err(error) = std::io::stdout().write_fmt(text)
     {
-        // Whoever came first has said it.
+        // Only the first error is stored.
         let _ = CLOSED.set(error);
     }
 }
 
-/// Writes what is still waiting.
+/// Flushes standard output.
 ///
 /// # Errors
-/// What kept the text from being written, such as a full disk, unless the reader went away.
+/// The first error of writing, such as a full disk, unless it is a broken pipe.
 pub fn end() -> Result<(), String> {
     if CLOSED.get().is_none()
         && let Err(error) = std::io::stdout().flush()
@@ -33,12 +34,12 @@ pub fn end() -> Result<(), String> {
     }
 }
 
-/// The standard library's panics where nobody reads.
+/// Shadows the standard library's macro, which panics on a broken pipe.
 macro_rules! print {
     ($($text:tt)*) => { $crate::print::print(format_args!($($text)*)) };
 }
 
-/// The standard library's panics where nobody reads.
+/// Shadows the standard library's macro, which panics on a broken pipe.
 macro_rules! println {
     () => { $crate::print::print(format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::print(format_args!("{}\n", format_args!($($text)*))) };

@@ -1,4 +1,4 @@
-//! `wgrad replay`: allocation traces through every strategy.
+//! `wgrad replay`: replays allocation traces with every allocation strategy.
 
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,24 @@ use wgrad::{Bytes, Error, Result, progress};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Lifetimes (CSV `id,lower,upper,size`), event logs of this library, or PyTorch memory snapshots (pickle).
+    /// Lifetimes (CSV `id,lower,upper,size`), event logs of this library, or PyTorch memory snapshots
+    /// (pickle).
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Strategies by name, with commas between them, or all. The offline planner knows the whole trace in advance: it is
-    /// the bound that the others chase.
+    /// Names of strategies, separated by commas, or all. The offline planner knows the whole trace in advance
+    /// and serves as the reference for the others.
     #[arg(long, default_value = "all")]
     strategy: String,
-    /// Bytes that a strategy may reserve; without it, as many as it needs.
+    /// Maximum bytes that a strategy may reserve; unlimited by default.
     #[arg(long)]
     capacity: Option<u64>,
-    /// Device whose events are replayed, in snapshots of several.
+    /// Index of the device to replay, for snapshots of several devices.
     #[arg(long, default_value_t = 0)]
     device: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draw address over time, one panel per strategy; takes one file.
+    /// Draw address over time into this SVG file, one panel per strategy; allows only one trace.
     #[arg(long)]
     svg: Option<PathBuf>,
 }
@@ -35,13 +36,13 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let chosen = choose(&options.strategy)?;
     if options.capacity == Some(0) {
-        return Err(Error::Option("--capacity 0: it must be at least 1 byte".to_owned()));
+        return Err(Error::setting("command line", "--capacity 0: it must be at least 1 byte".to_owned()));
     }
     if options.svg.is_some() && options.files.len() > 1 {
-        return Err(Error::Option(format!(
-            "--svg draws one trace, {} files were given",
-            options.files.len()
-        )));
+        return Err(Error::setting(
+            "command line",
+            format!("--svg draws one trace, {} files were given", options.files.len()),
+        ));
     }
     let mut reports = Vec::new();
     for path in &options.files {
@@ -85,10 +86,10 @@ fn choose(names: &str) -> Result<Vec<Contender>> {
     names.split(',').map(find).collect()
 }
 
-/// The trace in a file and, for a snapshot, the bytes that PyTorch had reserved at its end.
+/// Returns the trace in a file and, for a snapshot, the bytes that PyTorch had reserved at its end.
 fn read(path: &Path, device: usize) -> Result<(Trace, Option<u64>)> {
     let bytes = std::fs::read(path).map_err(|error| data(path, error))?;
-    // Binary pickles begin with their protocol; no text does.
+    // Binary pickles begin with the byte 0x80, which no UTF-8 text begins with.
     if bytes.first() == Some(&0x80) {
         let snapshot = Snapshot::read(&bytes).map_err(|error| data(path, error))?;
         let trace = snapshot.trace(device).map_err(|error| data(path, error))?;

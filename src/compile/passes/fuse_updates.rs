@@ -28,8 +28,8 @@ fn updates(graph: &Graph) -> Vec<usize> {
         types.filter(|(i, _)| *i != Update::SCALARS).all(|(_, dtype)| dtype == DType::F32)
     };
     let place = |node: &Node| match node.op {
-        Op::Update(Update::Adafactor { .. } | Update::Adam8bit { .. }, _) => None,
-        Op::Update(..) if wide(node) => small.get(graph.value(node.inputs[0]).name.as_str()),
+        Op::Update { rule: Update::Adafactor { .. } | Update::Adam8bit { .. }, .. } => None,
+        Op::Update { .. } if wide(node) => small.get(graph.value(node.inputs[0]).name.as_str()),
         _ => None,
     };
     let nodes = graph.nodes.iter().enumerate();

@@ -9,7 +9,7 @@ pub(crate) fn offload_optimizer_state(mut graph: Graph, smallest: u64) -> Graph 
     for node in &graph.nodes {
         for id in &node.inputs {
             uses[id.index()] += 1;
-            updates[id.index()] += u32::from(matches!(node.op, Op::Update(..)));
+            updates[id.index()] += u32::from(matches!(node.op, Op::Update { .. }));
         }
     }
     for (_, id) in &graph.outputs {

@@ -40,7 +40,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
             continue;
         }
         match &mut node.op {
-            Op::Update(_, stored) => {
+            Op::Update { stored, .. } => {
                 if let (Some(key), Rounding::Stochastic) = (keys.get(&node.inputs[0]), storage.rounding()) {
                     *stored = Stored::Stochastic(*key);
                 }

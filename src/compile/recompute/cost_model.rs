@@ -75,7 +75,7 @@ impl CostModel {
         let mut slots = Vec::with_capacity(graph.values.len());
         for value in &graph.values {
             let bytes = padded(value.bytes()).ok_or_else(|| {
-                Error::Option(format!("`{}` has more bytes than can be counted", value.name))
+                Error::TooManyElements(format!("`{}` has more bytes than can be counted", value.name))
             })?;
             let persistent = value.class.is_persistent();
             let bytes = if persistent { 0 } else { bytes };

@@ -138,7 +138,7 @@ impl Program {
     /// Gives every value of `graph` a storage, for operations in this order; [`Program::lower`] then makes the dispatches.
     ///
     /// # Errors
-    /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Option`] from lowering.
+    /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Unsupported`] from lowering.
     pub(in crate::compile) fn assign(
         graph: Graph,
         views: Views,
@@ -205,8 +205,9 @@ impl Program {
     /// The least that any packing of this order needs, with what lives from step to step.
     pub(in crate::compile) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
         let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
-        let bound =
-            bound.ok_or_else(|| Error::Option("the step has more bytes than can be counted".to_owned()))?;
+        let bound = bound.ok_or_else(|| {
+            Error::TooManyElements("the step has more bytes than can be counted".to_owned())
+        })?;
         Ok(self.persistent_bytes() + bound)
     }
 
@@ -271,7 +272,7 @@ impl Program {
         offloaded: bool,
     ) -> Result<StorageId> {
         let bytes = align_up(used_bytes.max(1), ALIGNMENT)
-            .ok_or_else(|| Error::Option(format!("`{name}` has more bytes than can be counted")))?;
+            .ok_or_else(|| Error::TooManyElements(format!("`{name}` has more bytes than can be counted")))?;
         let id = StorageId(self.storages.len() as u32);
         let persistent = class.is_persistent() && !offloaded;
         if !persistent {
@@ -477,8 +478,9 @@ impl Rounding {
     /// Without a loss scale small gradients would vanish in `f16`. What is computed again is an activation and rounded alike.
     fn of(graph: &Graph, limits: &Limits) -> Self {
         let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
-        let cooperative = limits.cooperative.filter(|_| scaled);
-        Self { limits: limits.clone(), gradients: Limits { cooperative, ..limits.clone() } }
+        let cooperative = limits.kernels.cooperative.filter(|_| scaled);
+        let gradients = limits.choosing(|kernels| kernels.cooperative = cooperative);
+        Self { limits: limits.clone(), gradients }
     }
 
     fn of_node(&self, graph: &Graph, node: &Node) -> &Limits {

@@ -58,7 +58,7 @@ const PASSES: [(&str, usize, [usize; 2]); 3] = [
 impl Case {
     fn shapes(&self) -> Result<[[usize; 4]; 3]> {
         let Self { image: [n, c, h, w], channels, groups, window, .. } = *self;
-        let [rows, columns] = window.output([h, w]).map_err(Error::Option)?;
+        let [rows, columns] = window.output([h, w]).map_err(|e| Error::setting("window", e))?;
         let [kh, kw] = window.kernel;
         Ok([[n, c, h, w], [channels, c / groups, kh, kw], [n, channels, rows, columns]])
     }
@@ -191,7 +191,9 @@ mod tests {
             let mut texts = std::collections::BTreeSet::new();
             for product in [None, Some(BLOCKS[0].name)] {
                 let cooperative = Some(Cooperative { side, lanes });
-                let limits = Limits { cooperative, product, ..Limits::default() };
+                let limits = Limits::default().choosing(|kernels| {
+                    (kernels.cooperative, kernels.product) = (cooperative, product);
+                });
                 let plan = Plan::of_graph(graph(&cases()).unwrap(), None, &limits).unwrap();
                 let names = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name.clone());
                 let convolutions: Vec<_> = names.filter(|name| name.starts_with("conv")).collect();

@@ -16,21 +16,25 @@ use crate::error::{Error, Result};
 use crate::kernels::cooperative::BLOCKS;
 use crate::limits::Limits;
 
-/// Returns the limits for plans on a device: the device's limits and, with [`Precision::F16`] on a GPU that
-/// offers them, cooperative matrices. Products use them if they passed [`test_cooperative`] and won the race
-/// of products; convolutions use them if they won the race of convolutions as well ([`race_cooperative`]).
-/// These trials compile dozens of kernels, which takes seconds (3.6 s on Mesa's software adapter). They run
-/// once for a device, or once for an adapter and driver if
-/// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. They do not run on software
-/// adapters, which have no hardware for cooperative matrices.
-pub fn limits_for(device: &Device, precision: Precision) -> Limits {
-    let limits = device.limits();
-    if precision != Precision::F16 || limits.class.is_cpu() {
-        return limits.clone();
+impl Device {
+    /// Returns what to plan for on this device: its limits and, with [`Precision::F16`] on a GPU that offers
+    /// them, cooperative matrices (tensor cores). Products use them if they passed [`test_cooperative`] and
+    /// won the race of products; convolutions use them if they won the race of convolutions as well
+    /// ([`race_cooperative`]). These trials compile dozens of kernels, which takes seconds (3.6 s on Mesa's
+    /// software adapter). They run once for a device, or once for an adapter and driver if
+    /// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. They do not run on
+    /// software adapters, which have no hardware for cooperative matrices.
+    pub fn target(&self, precision: Precision) -> Limits {
+        let limits = self.limits();
+        if precision != Precision::F16 || limits.class.is_cpu() {
+            return limits.clone();
+        }
+        let verdict = verdict(self);
+        let cooperative = self.adapter().cooperative.filter(|_| is_favourable(&verdict));
+        limits.choosing(|kernels| {
+            (kernels.cooperative, kernels.cooperative_convolutions) = (cooperative, verdict == WON);
+        })
     }
-    let verdict = verdict(device);
-    let cooperative = device.adapter().cooperative.filter(|_| is_favourable(&verdict));
-    Limits { cooperative, cooperative_convolutions: verdict == WON, ..limits.clone() }
 }
 
 /// Name of the note that holds the verdict, and the verdicts in favour.
@@ -77,11 +81,12 @@ fn untried(device: &Device) -> Result<Limits> {
     let cooperative = device.adapter().cooperative;
     if cooperative.is_none() {
         let name = &device.adapter().name;
-        return Err(Error::Option(format!(
-            "`{name}` offers no cooperative matrices, or they are switched off"
-        )));
+        return Err(Error::unsupported(
+            name,
+            format!("`{name}` offers no cooperative matrices, or they are switched off"),
+        ));
     }
-    Ok(Limits { cooperative, ..device.limits().clone() })
+    Ok(device.limits().choosing(|kernels| kernels.cooperative = cooperative))
 }
 
 /// Multiplies and convolves on the device, and compares each element with the sum in `f64`: 18 kinds of
@@ -93,13 +98,13 @@ fn untried(device: &Device) -> Result<Limits> {
 /// because tensor cores truncate where they should round.
 ///
 /// # Errors
-/// [`Error::Option`] if the device offers no cooperative matrices; [`Error::Internal`] with the first element
+/// [`Error::Setting`] if the device offers no cooperative matrices; [`Error::Internal`] with the first element
 /// that is wrong; errors of compiling and running.
 pub fn test_cooperative(device: &Device) -> Result<Limits> {
     let limits = untried(device)?;
     products::test(device, &limits)?;
     for product in [None, Some(BLOCKS[0].name)] {
-        convolutions::test(device, &Limits { product, ..limits.clone() })?;
+        convolutions::test(device, &limits.choosing(|kernels| kernels.product = product))?;
     }
     Ok(limits)
 }
@@ -145,7 +150,7 @@ impl std::fmt::Display for Race {
 /// of 32 channels of 16 × 16.
 ///
 /// # Errors
-/// [`Error::Option`] if the device offers no cooperative matrices; errors of running, such as too little
+/// [`Error::Setting`] if the device offers no cooperative matrices; errors of running, such as too little
 /// memory.
 pub fn race_cooperative(device: &Device) -> Result<Races> {
     let with = untried(device)?;

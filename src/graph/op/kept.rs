@@ -55,7 +55,7 @@ impl Op {
             | Self::Copy
             | Self::Fill { .. }
             | Self::Dropout { .. }
-            | Self::Update(..)
+            | Self::Update { .. }
             | Self::ToHost { .. }
             | Self::FromHost { .. }
             | Self::Attention(_)

@@ -151,7 +151,14 @@ pub enum Op {
     },
     /// Changes its inputs in place; no outputs. The parameter may be stored in 16 bits: it is widened to
     /// `f32`, and the new value is rounded.
-    Update(Update, Stored),
+    Update {
+        /// The rule.
+        rule: Update,
+        /// Factor of the step's learning rate: [`ParamGroup::rate`](super::ParamGroup).
+        rate: f32,
+        /// How the new weight is rounded.
+        stored: Stored,
+    },
     /// `x →`: offloads `x` to host memory, to a numbered slot. Only plans add it.
     ToHost {
         /// The slot.
@@ -355,17 +362,17 @@ named! {
         Op::Copy => "copy",
         Op::Fill { .. } => "fill",
         Op::Dropout { .. } => "dropout",
-        Op::Update(Update::Sgd { .. }, _) => "sgd",
-        Op::Update(Update::Momentum { .. }, _) => "momentum",
-        Op::Update(Update::Adam { decoupled: false, .. }, _) => "adam",
-        Op::Update(Update::Adam { decoupled: true, .. }, _) => "adamw",
+        Op::Update { rule: Update::Sgd { .. }, .. } => "sgd",
+        Op::Update { rule: Update::Momentum { .. }, .. } => "momentum",
+        Op::Update { rule: Update::Adam { decoupled: false, .. }, .. } => "adam",
+        Op::Update { rule: Update::Adam { decoupled: true, .. }, .. } => "adamw",
         Op::ToHost { .. } => "to_host",
         Op::FromHost { .. } => "from_host",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
-        Op::Update(Update::Lion { .. }, _) => "lion",
-        Op::Update(Update::Adafactor { .. }, _) => "adafactor",
-        Op::Update(Update::Adam8bit { .. }, _) => "adam8bit",
+        Op::Update { rule: Update::Lion { .. }, .. } => "lion",
+        Op::Update { rule: Update::Adafactor { .. }, .. } => "adafactor",
+        Op::Update { rule: Update::Adam8bit { .. }, .. } => "adam8bit",
         Op::MovingAverage { .. } => "moving_average",
         Op::LossScaleSeed { .. } => "loss_scale_seed",
         Op::NotFinite { .. } => "not_finite",
@@ -453,12 +460,11 @@ impl Op {
     /// Returns the positions of the inputs that the operation changes in place.
     pub fn mutates(&self) -> &'static [usize] {
         match self {
-            Self::Update(Update::Sgd { .. } | Update::Adafactor { .. }, _) | Self::MovingAverage { .. } => {
-                &[0]
-            }
-            Self::Update(Update::Momentum { .. } | Update::Lion { .. }, _) => &[0, 3],
-            Self::Update(Update::Adam8bit { .. }, _) => &[0, 3, 4, 5],
-            Self::Update(Update::Adam { .. }, _) => &[0, 3, 4],
+            Self::Update { rule: Update::Sgd { .. } | Update::Adafactor { .. }, .. }
+            | Self::MovingAverage { .. } => &[0],
+            Self::Update { rule: Update::Momentum { .. } | Update::Lion { .. }, .. } => &[0, 3],
+            Self::Update { rule: Update::Adam8bit { .. }, .. } => &[0, 3, 4, 5],
+            Self::Update { rule: Update::Adam { .. }, .. } => &[0, 3, 4],
             Self::LossScale { .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],
@@ -480,7 +486,7 @@ impl Op {
     /// Returns the number of results.
     pub fn results(&self) -> usize {
         match self {
-            Self::Update(..) | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
+            Self::Update { .. } | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
             | Self::Attention(_)

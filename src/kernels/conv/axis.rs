@@ -1,8 +1,9 @@
-//! How pixels of the source and of the result are related along one axis, and which taps of the window relate them.
+//! Index arithmetic of convolutions along one axis: which source pixels contribute to a result pixel, by
+//! which taps.
 
 use crate::graph::Window;
 
-/// Which way pixels are related: forward, or back from results to the image.
+/// Direction of a convolution: forward, or back from results to the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::kernels) enum Direction {
     Forward,
@@ -26,7 +27,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// The phases of axis `i`; those of a forward pass are one.
+    /// Returns the phases of axis `i`; a forward pass has one.
     pub(super) fn phases(
         direction: Direction,
         window: Window,
@@ -99,7 +100,7 @@ impl Axis {
 mod tests {
     use super::*;
 
-    /// Every pair of result and image row that a window relates, by definition.
+    /// Returns every triple of image row, result row and tap that a window relates, by definition.
     fn by_definition(window: Window, image: usize, result: usize) -> Vec<(usize, usize, usize)> {
         let (s, p, d) = (window.stride[0], window.padding[0], window.dilation[0]);
         let mut list = Vec::new();

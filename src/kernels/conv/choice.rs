@@ -1,4 +1,5 @@
-//! How a convolution is computed: by cooperative matrices where they are proved and of use, else by a row of the table.
+//! Selection of a convolution's kernel: cooperative matrices if the limits have them and the sizes suit them,
+//! else a variant of the table.
 
 use super::of_image;
 use super::variants::{Case, MAX_PARTS, Parts, Pass, TILED64, Tiling, Variant, choose};
@@ -6,23 +7,25 @@ use crate::kernels::matmul::Sizes;
 use crate::kernels::{Kernel, Site, cooperative};
 
 pub(super) struct Choice {
-    /// Reads images of the type that there is.
+    /// Kernel for the element type of the image.
     pub(super) kernel: Kernel,
-    /// Beside those that say what is read.
+    /// Constants, in addition to those of the source.
     pub(super) constants: Vec<(&'static str, f64)>,
     pub(super) tiling: Tiling,
     /// As in [`Variant`].
     pub(super) packed_at_once: Option<usize>,
 }
 
-/// Parts of a weight's gradient by cooperative matrices: half as many as in tiles of 64, whose sums take longer.
+/// Split of a weight gradient by cooperative matrices: half as many parts as with `TILED64`, whose sums take
+/// longer.
 const PARTS: Parts = Parts { wanted: 1 << 9, smallest: 256 };
 
 impl Choice {
-    /// Of a convolution for which `kernel` gives the kernel of each variant, or cooperative matrices in place of tiles of 64.
+    /// Selects for a convolution; `kernel` returns the kernel of a variant. Cooperative matrices replace
+    /// `TILED64`.
     pub(super) fn of(site: &Site, case: &Case, kernel: impl Fn(&Variant) -> Kernel) -> Self {
         let Case { pass, groups, m, columns: n, steps: k, .. } = *case;
-        // Parts are blocks of their own: large ones may fill an adapter where the gradient itself is small.
+        // Parts count as blocks: large blocks may fill an adapter even if the gradient is small.
         let parts = if pass == Pass::Weight { k.div_ceil(PARTS.smallest).min(MAX_PARTS) } else { 1 };
         let image = site.inputs[0].1;
         let sizes = Sizes { batch: groups * parts, m, n, k };

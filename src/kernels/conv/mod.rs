@@ -1,5 +1,6 @@
-//! Convolutions as matrix products over gathered operands: no column buffer exists. The image's gradient is the same
-//! kernel with other numbers, one launch for each phase of the stride.
+//! Convolutions as implicit matrix products: operands are gathered while they are read, without an im2col
+//! buffer. The gradient of the image uses the same kernel with other parameters, one launch per phase of the
+//! stride.
 
 mod axis;
 mod choice;
@@ -32,23 +33,23 @@ pub(super) fn kernels() -> Vec<Kernel> {
     packs.into_iter().chain(of(Pass::Image).chain(of(Pass::Weight)).flat_map(types)).collect()
 }
 
-/// A kernel that adds a bias to each channel, or none.
+/// Returns the kernel, with a bias for each channel if `biased`.
 fn with_bias(kernel: &Kernel, biased: bool) -> Kernel {
     if biased { kernel.with("BIAS").suffixed("bias").with_slots(&[4]) } else { kernel.clone() }
 }
 
-/// A kernel whose image goes through a batch norm and an activation when it is read.
+/// Returns the kernel that applies a batch norm and an activation to its image while reading it.
 fn normed(kernel: &Kernel) -> Kernel {
     let kernel = kernel.with("NORMED").suffixed("normed").with_slots(&[5, 6, 7, 8]);
     Kernel { variants: batch::ACTIVATIONS, ..kernel }
 }
 
-/// A kernel whose image is two tensors, concatenated along channels.
+/// Returns the kernel whose image is two tensors, concatenated along channels.
 fn of_two_sources(kernel: &Kernel) -> Kernel {
     kernel.with("TWO_SOURCES").suffixed("two_sources").with_slots(&[5])
 }
 
-/// A kernel that reads an image of this element type.
+/// Returns the kernel for an image of this element type.
 fn of_image(kernel: Kernel, image: DType) -> Kernel {
     match image {
         DType::F16 => kernel.with("IMAGE_F16").suffixed("f16"),
@@ -57,7 +58,7 @@ fn of_image(kernel: Kernel, image: DType) -> Kernel {
     }
 }
 
-/// What all launches of one convolution have in common.
+/// Sizes that all launches of one convolution share.
 struct Sizes {
     batch: usize,
     groups: usize,
@@ -70,20 +71,20 @@ struct Sizes {
     weight_c: usize,
 }
 
-/// What a batch norm that its reader applies has for each channel: the operands behind the first two.
+/// Per-channel operands of a batch norm that the convolution applies; they follow its first two operands.
 const TERMS: [Operand; 4] = [Operand::Input(2), Operand::Input(3), Operand::Input(4), Operand::Input(5)];
 
 fn activation_code(activation: Activation) -> Vec<(&'static str, f64)> {
     vec![("ACTIVATION", f64::from(batch::code(activation)))]
 }
 
-/// What a convolution reads beside its source and weight: by position, and the variant of its kernel.
+/// Operands of a convolution in addition to its source and weight, and the constants that depend on them.
 struct Operands {
     source: Source,
     bias: Option<Operand>,
     rest: Vec<Operand>,
     constants: Vec<(&'static str, f64)>,
-    /// Channels of the source, and of the first of two.
+    /// Channels of the whole source, and of its first tensor.
     channels: [usize; 2],
 }
 
@@ -115,11 +116,11 @@ impl Operands {
     }
 }
 
-/// Most iterations of the loops over taps and channels on CPU adapters: lavapipe ends all loops of a thread after 65,535 iterations together,
-/// without a word. The rest is for loops that store.
+/// Maximum iterations of the loops over taps and channels on CPU adapters: lavapipe ends all loops of a
+/// thread after 65,535 iterations in total, without an error. The rest is for loops that store results.
 const MAX_ITERATIONS: usize = 65_000;
 
-/// `src, w, terms?, bias?, second source?, operands of what follows? → dst`.
+/// `src, w, terms?, bias?, second source?, epilogue operands? → dst`.
 pub(super) fn conv(
     site: &Site,
     window: Window,
@@ -140,14 +141,14 @@ pub(super) fn conv(
     let rows = Axis::phases(direction, window, 0, src_h, dst_h);
     let columns = Axis::phases(direction, window, 1, src_w, dst_w);
     let mut lowered = Lowered::default();
-    // By the first phase, which no other exceeds.
+    // The first phase has the most pixels.
     let case = sizes.case(pixels(&sizes, [&rows[0], &columns[0]]));
     let biased = operands.bias.is_some();
     let way = Choice::of(site, &case, |variant| variant.image(biased, operands.source));
     let iterations = kc.div_ceil(way.packed_at_once.unwrap_or(1));
     let most = |axes: &[Axis]| axes.iter().map(|axis| axis.taps).max().unwrap_or(0);
     let [y, x] = [most(&rows), most(&columns)];
-    // The turn in which a loop ends counts, too.
+    // The final test of a loop counts as an iteration.
     if site.limits.class.is_cpu() && y * (2 + x * (2 + iterations)) > MAX_ITERATIONS {
         return Err(too_long(site, kc, [y, x]));
     }
@@ -168,28 +169,32 @@ pub(super) fn conv(
 fn too_long(site: &Site, channels: usize, [y, x]: [usize; 2]) -> Error {
     let (op, adapter) = (site.op.name(), &site.limits.name);
     let [source, weight] = [0, 1].map(|i| site.inputs[i].0);
-    Error::Option(format!(
-        "{op} of {source} by {weight}: a sum over {channels} channels of a group and {y}×{x} taps is too long for the software \
+    Error::unsupported(
+        adapter,
+        format!(
+            "{op} of {source} by {weight}: a sum over {channels} channels of a group and {y}×{x} taps is too long for the software \
          adapter `{adapter}`: its loops would turn more than {MAX_ITERATIONS} times, and lavapipe ends them soon after; convolve slices \
          of the channels and add the results, or in front of a gradient make fewer channels with each convolution and \
          join them, or take a smaller window"
-    ))
+        ),
+    )
 }
 
 impl Sizes {
-    /// What is computed, with so many pixels.
+    /// Returns the case with a result of `pixels` pixels.
     fn case(&self, pixels: usize) -> Case {
         let [groups, m, kc, columns] = [self.groups, self.m, self.kc, pixels].map(|n| n as u64);
         Case { pass: Pass::Image, groups, m, kc, columns, steps: kc * self.taps as u64 }
     }
 }
 
-/// Pixels of a phase in all images.
+/// Returns the pixels of a phase in all images.
 fn pixels(sizes: &Sizes, [y, x]: [&Axis; 2]) -> usize {
     sizes.batch * y.count * x.count
 }
 
-/// The weights in the order in which `conv_cpu` reads them, `at_once` channels of the source in a turn, in scratch.
+/// Returns the launch that packs weights into scratch, in the order in which `conv_cpu` reads them (`at_once`
+/// source channels per iteration), and the bytes of scratch.
 fn pack(site: &Site, sizes: &Sizes, at_once: usize, bias: Option<Operand>) -> (Launch<Operand>, u64) {
     let Sizes { groups, m, kc, taps, weight_m, weight_c, .. } = *sizes;
     let tiles_m = m.div_ceil(16);

@@ -1,4 +1,5 @@
-//! The table of kernels for convolutions and their gradients: what each needs of an adapter, and where it is preferred.
+//! The table of kernel variants for convolutions and their gradients: what each requires of the adapter, and
+//! where it is preferred.
 
 use super::{normed, of_two_sources, with_bias};
 use crate::graph::{Activation, Source};
@@ -11,10 +12,11 @@ use crate::limits::{AdapterClass, Limits};
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// A convolution, or the gradient of its image: rows are channels of the result, columns its pixels, steps pairs of a
-    /// channel of the source and a tap.
+    /// A convolution, or the gradient of its image: rows are result channels, columns result pixels, steps
+    /// pairs of a source channel and a tap.
     Image,
-    /// The gradient of its weight: rows are result channels, columns pairs of a source channel and a tap, steps result pixels.
+    /// The gradient of the weight: rows are result channels, columns pairs of a source channel and a tap,
+    /// steps result pixels.
     Weight,
 }
 
@@ -25,11 +27,12 @@ pub struct Case {
     pub pass: Pass,
     /// Groups of channels.
     pub groups: u64,
-    /// Variants: channels of the result in a group.
+    /// Rows: result channels of a group.
     pub m: u64,
-    /// Channels of the source in a group.
+    /// Source channels of a group.
     pub kc: u64,
-    /// Columns. Of a gradient with stride those of its first phase, which is the largest.
+    /// Columns. For the image gradient of a strided convolution, those of the first phase, which is the
+    /// largest.
     pub columns: u64,
     /// Steps of the inner dimension.
     pub steps: u64,
@@ -44,47 +47,48 @@ impl Case {
     }
 }
 
-/// How a result is cut among workgroups.
+/// How a result is divided among workgroups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
-    /// Variants and columns of a workgroup; 1 × 1: a thread for each element.
+    /// Rows and columns per workgroup; 1 × 1: one thread per element.
     pub(super) tile: (u64, u64),
     pub(super) parts: Parts,
 }
 
-/// How a weight's gradient, a long sum over all pixels, is cut into parts: workspace of one gradient each.
+/// How a weight gradient, a long sum over all pixels, is split into parts; each needs a workspace of one
+/// gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
-    /// Tiles that are work for an adapter.
+    /// Number of tiles that fills an adapter.
     pub(super) wanted: u64,
-    /// The fewest pixels that are worth a part.
+    /// Minimum pixels of a part.
     pub(super) smallest: u64,
 }
 
-/// Most pixels that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
+/// Maximum pixels that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
-/// Most parts, unless each would be too long: their sum is one pass.
+/// Maximum parts, unless parts would exceed `MAX_PART` pixels: one pass sums them.
 pub(super) const MAX_PARTS: u64 = 256;
 
-/// One way to compute convolutions. All ways read images in 16 and 32 bits, apply a batch norm or join two images while they
-/// read, add a bias, and take what follows the convolution.
+/// A kernel variant for convolutions. All variants read images of 16 and 32 bits, apply a batch norm or
+/// concatenate two images while reading, add a bias and support epilogues.
 pub struct Variant {
-    /// Its name, for [`Limits::product`] and for reports.
+    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
     pub name: &'static str,
-    /// Kernels without a bias and with one, for plain, normed and joined sources.
+    /// Kernel of a convolution or of its image gradient, for a plain source without bias.
     image: Kernel,
-    /// Kernels of the weight's gradient, for plain and normed sources.
+    /// Kernel of the weight gradient, for a plain source.
     weight: Kernel,
-    /// Variants and columns that a workgroup computes of an image, and of a weight's gradient; 1 × 1: a thread for each element.
+    /// Rows and columns per workgroup of an image, and of a weight gradient; 1 × 1: one thread per element.
     tiles: [(u64, u64); 2],
     parts: Parts,
-    /// Source channels that a turn of its loops takes, of weights that another kernel first brings in that order: `AT_ONCE` of
-    /// `conv_turn2.wgsl` or `conv_turn1.wgsl`. `None`: weights are read as they are.
+    /// Source channels per loop iteration, `AT_ONCE` of `shaders/conv/unroll.wgsl`, if the kernel `conv_pack`
+    /// reorders the weights first. `None`: weights are read as they are stored.
     pub(super) packed_at_once: Option<usize>,
-    /// Whether it computes groups of few channels.
+    /// Whether it supports groups of few channels.
     few: bool,
     needs: Needs,
-    /// Where it is preferred to the rows behind it, going by the workgroups that it would run.
+    /// Whether it is preferred to the variants after it, given the number of workgroups that it would run.
     preferred: fn(AdapterClass, &Case, u64) -> bool,
 }
 
@@ -101,7 +105,7 @@ pub(in crate::kernels) const TILED64: Variant = Variant {
     preferred: |class, _, _| !class.is_cpu(),
 };
 
-/// Lanes of a subgroup read weights, or gradients, and hand them round.
+/// Lanes of a subgroup read weights, or gradients, and share them by broadcast.
 const PACKED: Variant = Variant {
     name: "packed",
     image: Kernel::new("conv_cpu", "conv/cpu", &["STORE_LANES"], &[1, 2, 3], 8, &[&[]]),
@@ -114,7 +118,7 @@ const PACKED: Variant = Variant {
     preferred: |class, _, _| class.is_cpu(),
 };
 
-/// Every way there is. The first that suits a class, and can compute a convolution there, does.
+/// All variants. The first one that the class prefers and that can compute the convolution is selected.
 pub static VARIANTS: [Variant; 5] = [
     PACKED,
     // The same for smaller subgroups.
@@ -151,7 +155,7 @@ pub static VARIANTS: [Variant; 5] = [
         },
     },
     TILED64,
-    // Nothing shared.
+    // No shared loads.
     Variant {
         name: "direct",
         image: Kernel::new("conv_direct", "conv/direct", &[], &[1, 2, 3], 64, &[&[]]),
@@ -166,22 +170,22 @@ pub static VARIANTS: [Variant; 5] = [
 ];
 
 impl Variant {
-    /// The row of this name.
+    /// Returns the variant of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         VARIANTS.iter().find(|row| row.name == name)
     }
 
-    /// Whether an adapter can run it, whether its class prefers it or not.
+    /// Whether an adapter can run it, regardless of what its class prefers.
     pub fn runs_on(&self, limits: &Limits) -> bool {
         self.needs.met_by(limits)
     }
 
-    /// Whether it computes such a convolution, on an adapter that can run it.
+    /// Whether it can compute this convolution, on an adapter that can run it.
     pub fn computes(&self, case: &Case) -> bool {
         self.few || !case.has_few_channels()
     }
 
-    /// Every kernel that it runs, for images in 32 bits.
+    /// Returns all its kernels, for images of 32 bits.
     pub fn kernels(&self, pass: Pass) -> Vec<Kernel> {
         let sources = [Source::Tensor, Source::Normed(Activation::None), Source::Joined];
         match pass {
@@ -195,7 +199,7 @@ impl Variant {
         }
     }
 
-    /// The kernel of a convolution, or of the gradient of its image. Where weights are packed, the bias is packed with them.
+    /// Returns the kernel of a convolution or of its image gradient. If weights are packed, so is the bias.
     pub(super) fn image(&self, biased: bool, source: Source) -> Kernel {
         let kernel = with_bias(&self.image, biased && self.packed_at_once.is_none());
         match source {
@@ -205,7 +209,7 @@ impl Variant {
         }
     }
 
-    /// The kernel of a weight's gradient.
+    /// Returns the kernel of the weight gradient.
     pub(super) fn weight(&self, through_norm: bool) -> Kernel {
         if through_norm { normed(&self.weight) } else { self.weight.clone() }
     }
@@ -216,13 +220,13 @@ impl Variant {
 }
 
 impl Tiling {
-    /// Tiles along rows and columns.
+    /// Returns the number of tiles along rows and columns.
     fn tiles(&self, case: &Case) -> [u64; 2] {
         let (rows, columns) = self.tile;
         [case.m.div_ceil(rows), case.columns.div_ceil(columns)]
     }
 
-    /// Steps of a part of the sum, all of them but for weights: of equal length, the last one may be shorter.
+    /// Returns the steps of a part of the sum; the last part may be shorter. Only weight gradients are split.
     pub(super) fn part(&self, case: &Case) -> u64 {
         if case.pass == Pass::Image {
             return case.steps;
@@ -234,19 +238,19 @@ impl Tiling {
         case.steps.div_ceil(parts)
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub(super) fn parts(&self, case: &Case) -> u64 {
         case.steps.div_ceil(self.part(case).max(1)).max(1)
     }
 
-    /// Workgroups, or with 1 × 1 tiles threads.
+    /// Returns the number of workgroups, or with 1 × 1 tiles of threads.
     fn work(&self, case: &Case) -> u64 {
         let [rows, columns] = self.tiles(case);
         rows * columns * case.groups * self.parts(case)
     }
 
-    /// The grid of a launch, and the words that follow its width: threads along x where each element has one, else tiles
-    /// along rows; tiles along columns.
+    /// Returns the grid of a launch and the two words after the grid's width: tiles along rows (with 1 × 1
+    /// tiles, threads along x) and tiles along columns.
     pub(super) fn grid(&self, case: &Case, kernel: &Kernel, limits: &Limits) -> ([u32; 3], [u32; 2]) {
         let [rows, columns] = self.tiles(case).map(|n| n as u32);
         if self.tile != (1, 1) {
@@ -257,18 +261,19 @@ impl Tiling {
     }
 }
 
-/// The row that computes a convolution: the one that the limits name if it can, else the first that suits.
+/// Returns the variant for a convolution: the one that the limits name if it can compute it, else the first
+/// preferred one that can.
 pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
     let steps = case.steps.min(if case.pass == Pass::Weight { MAX_PART } else { u64::MAX });
     let can = |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(steps, limits);
-    let named = limits.product.and_then(Variant::named).filter(can);
+    let named = limits.kernels.product.and_then(Variant::named).filter(can);
     let preferred = || {
         VARIANTS
             .iter()
             .filter(can)
             .find(|row| (row.preferred)(limits.class, case, row.tiling(case.pass).work(case)))
     };
-    // The last row computes everything everywhere.
+    // The last variant computes every convolution on every adapter.
     named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
 }
 
@@ -330,7 +335,9 @@ mod tests {
 
     #[test]
     fn named_variant_is_used_where_it_can_run() {
-        let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
+        let limits = |name| {
+            Limits::named("lavapipe").expect("a preset").choosing(|kernels| kernels.product = Some(name))
+        };
         for case in [image(3, 3, 5), weight(3, 3, 5)] {
             for row in &VARIANTS {
                 assert_eq!(choose(&case, &limits(row.name)).name, row.name);

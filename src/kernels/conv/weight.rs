@@ -1,11 +1,11 @@
-//! The gradient of a convolution's weight: a long sum over all pixels, in parts.
+//! The gradient of a convolution's weight: a long sum over all pixels, split into parts.
 
 use super::choice::Choice;
 use super::{Case, Pass, TERMS, activation_code, image};
 use crate::graph::{Activation, Window};
 use crate::kernels::{Launch, Lowered, Operand, Site, reduce};
 
-/// `x, dy, terms? → dw`: parts of the long sum over all pixels, then their sum in order.
+/// `x, dy, terms? → dw`: partial sums over pixels, then the sum of the parts in order.
 pub(in crate::kernels) fn weight(
     site: &Site,
     window: Window,

@@ -1,4 +1,5 @@
-//! Chains of element functions: one kernel written for each, alone or behind a product or convolution; in fours throughout.
+//! Chains of elementwise functions: one generated kernel for each, alone or as the epilogue of a product or
+//! convolution, four elements at a time.
 
 use super::fused_wgsl::{Layout, Stores, Writer};
 use crate::dtype::DType;
@@ -7,18 +8,20 @@ use crate::kernels::grid::{per_thread, quads};
 use crate::kernels::{Kernel, Launch, Operand, Site};
 use crate::shape::Shape;
 
-/// A chain on its own.
+/// Returns the launch of a chain by itself.
 pub(in crate::kernels) fn fused(site: &Site, chain: &FusedElementwise) -> Launch<Operand> {
     let operands: Vec<_> = (0..site.inputs.len()).map(|k| (Operand::Input(k), site.inputs[k])).collect();
     alone(site, chain, &operands, site.in_place)
 }
 
-/// The same over the result of an operation, which is in its place already.
+/// Returns the launch of an epilogue by itself, over the result of its operation, which is already in the
+/// output.
 pub(in crate::kernels) fn over_result(site: &Site, chain: &FusedElementwise) -> Launch<Operand> {
     alone(site, chain, &behind_operands(site), Some(0))
 }
 
-/// A chain's operands behind an operation: its result, and what the node has beside the operation's own.
+/// Returns the operands of an epilogue: the operation's result, then the node's inputs after the operation's
+/// own.
 fn behind_operands(site: &Site) -> Vec<Given> {
     let own = site.op.main_inputs(site.inputs.len());
     let others = (own..site.inputs.len()).map(|i| (Operand::Input(i), site.inputs[i]));
@@ -53,8 +56,8 @@ fn alone(
     per_thread(site, &kernel, u64::from(count), memory, &words)
 }
 
-/// A launch that passes its results through what follows the operation before it stores them. `launch` is the operation's by
-/// itself; it stays as it is where nothing follows.
+/// Returns `launch`, the operation by itself, with the node's epilogue applied to its results before they are
+/// stored; unchanged if the node has no epilogue.
 pub(in crate::kernels) fn with_epilogue(site: &Site, mut launch: Launch<Operand>) -> Launch<Operand> {
     let Some(chain) = site.op.epilogue() else { return launch };
     let base = &launch.kernel;
@@ -99,8 +102,9 @@ pub(in crate::kernels) fn with_epilogue(site: &Site, mut launch: Launch<Operand>
     launch
 }
 
-/// The function that is all of a chain, and whether the chain is its gradient over its own result: the same memory. On CPU
-/// adapters a text of its own costs more, when it is compiled, than to read and compute both for each element.
+/// Returns the only function of a chain, and whether the chain is its gradient, written over the function's
+/// saved result. One kernel serves both: on CPU adapters compiling a second kernel costs more than reading
+/// and computing both for each element.
 fn both_ways(chain: &FusedElementwise, in_place: Option<usize>) -> Option<(Unary, bool)> {
     let [link] = chain.links() else { return None };
     match (&link.op, &link.args[..], in_place) {

@@ -1,4 +1,4 @@
-//! The text of a chain of element functions.
+//! Generated WGSL of a chain of elementwise functions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,12 +10,12 @@ use crate::kernels::Kernel;
 use crate::kernels::norm::batch;
 use crate::shape::Shape;
 
-/// How a product or a convolution hands over its results: arguments of the function `store` in `shaders/common/store.wgsl`.
+/// How a product or a convolution passes its results to the function `store` of `shaders/common/store.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stores {
-    /// Four neighbours at once.
+    /// Four neighbours as a vec4, with one index.
     Vec4,
-    /// Four, each with a place of its own.
+    /// Four elements, each with its own index.
     Lanes,
     /// One by one.
     One,
@@ -31,26 +31,26 @@ impl Stores {
     }
 }
 
-/// Where four elements lie that are computed together.
+/// Where the four elements lie that a thread computes together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Quad `i` of `y`; a thread for each.
+    /// vec4 `i` of `y`; one thread for each.
     Alone,
-    /// In `c`, behind what made it, as that stores it; operands from the binding on that is free.
+    /// In `c`, as an epilogue, at the indices that the kernel stores to; operands are bound from `slots` on.
     Behind { stores: Stores, slots: u32 },
 }
 
 impl Layout {
-    /// The binding of an operand.
+    /// Returns the binding of an operand.
     pub(super) fn slot(self, operand: usize) -> u32 {
         match self {
             Self::Alone => operand as u32 + 2,
-            // Operand 0 is what was computed.
+            // Operand 0 is the result of the operation.
             Self::Behind { slots, .. } => slots + operand as u32 - 1,
         }
     }
 
-    /// How it comes by its elements, if not by reading all of them.
+    /// Returns how an epilogue receives its elements; `None` for a chain by itself, which reads them.
     fn stores(self) -> Option<Stores> {
         match self {
             Self::Alone => None,
@@ -58,12 +58,12 @@ impl Layout {
         }
     }
 
-    /// What four neighbours are in memory.
+    /// Returns the type of four neighbours in memory.
     fn fours(self) -> &'static str {
         if self == Self::Alone { "InMemory" } else { "vec4<f32>" }
     }
 
-    /// Four neighbours, read.
+    /// Returns the expression that reads four neighbours.
     fn four(self, memory: &str, at: &str) -> String {
         let read = format!("{memory}[{at}]");
         if self == Self::Alone { format!("from_memory({read})") } else { read }
@@ -80,7 +80,7 @@ impl Layout {
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
-/// An expression for four elements: a vector, or one number that they share.
+/// An expression for four elements: a vector, or one number that all four share.
 #[derive(Clone)]
 struct Four {
     name: String,
@@ -93,7 +93,7 @@ impl Four {
     }
 }
 
-/// The text of one chain, and the words of its `Params` from `zero` on.
+/// Writer of the source of one chain, and of the words of its `Params` from `zero` on.
 pub(super) struct Writer {
     layout: Layout,
     bindings: String,
@@ -139,7 +139,8 @@ impl Writer {
         writer
     }
 
-    /// A function behind an operation, or its gradient over its own result: both in one text, told apart by a word.
+    /// Writes an epilogue that is a function or its gradient over its own result: one source, selected by a
+    /// word of the parameters.
     pub(super) fn both_ways(layout: Layout, f: Unary, back: bool) -> Self {
         let mut writer = Self::empty(layout);
         let product = writer.load(0, Read::Whole, DType::F32, false).vector();
@@ -165,17 +166,17 @@ impl Writer {
         }
     }
 
-    /// A module of `shaders/` that the source calls.
+    /// Imports a module of `shaders/`.
     pub(super) fn import(&mut self, module: &'static str) {
         self.imports.insert(module);
     }
 
-    /// A condition of the modules that it imports.
+    /// Sets a condition of the imported modules.
     pub(super) fn define(&mut self, name: &'static str) {
         self.defines.insert(name);
     }
 
-    /// What widens elements of 16 bits.
+    /// Imports the functions that widen 16-bit elements.
     fn import_half(&mut self, dtype: DType) {
         self.import("common/half");
         self.define(if dtype == DType::F16 { "F16" } else { "BF16" });
@@ -187,7 +188,7 @@ impl Writer {
         self.body.push('\n');
     }
 
-    /// A field of `Params`.
+    /// Adds a field to `Params` and returns its expression.
     fn field(&mut self, name: &str, kind: &str, word: u32) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(self.fields, "    {name}: {kind},");
@@ -214,7 +215,7 @@ impl Writer {
         let one = self.layout.stores() == Some(Stores::One);
         let mut shared = false;
         let value = match read {
-            // What was computed; no compiler joins it with what follows.
+            // `kept` stops compilers from combining the operation's arithmetic with the epilogue's.
             _ if k == 0 && self.layout != Layout::Alone => "kept(vec4(product))".to_owned(),
             Read::Words => {
                 self.bind(k, "scalars", "u32");
@@ -272,7 +273,8 @@ impl Writer {
         Four { name, shared }
     }
 
-    /// Where in a strip the four elements are; one place where they share it, or its quad.
+    /// Returns the indices of the four elements in a strip, or one index if they share an element or form a
+    /// vec4.
     fn place(&mut self, read: Read, inner: u64, len: u64) -> String {
         let known = self.strips.iter().position(|other| *other == read);
         let s = known.unwrap_or(self.strips.len());
@@ -294,7 +296,7 @@ impl Writer {
         name
     }
 
-    /// Names the result of link `j`. Between two links it is kept from the compiler that a product meets a sum.
+    /// Writes link `j`. `kept` between two links stops compilers from contracting a product and a sum.
     fn link(&mut self, j: usize, link: &FusedOp, args: &[Four], last: bool) -> Four {
         let vector = |i: usize| args[i].vector();
         let text = match &link.op {
@@ -312,7 +314,7 @@ impl Writer {
             }
             Op::Dropout { p, key } => self.dropout(j, dropout_words(*p, *key), &vector(0)),
             Op::BatchNorm(activation) => self.norm(batch::code(*activation), args),
-            // Nothing but how it is read.
+            // Broadcasts and casts only determine how the operand is read.
             _ => return args[0].clone(),
         };
         let name = format!("t{j}");
@@ -321,7 +323,7 @@ impl Writer {
         Four { name, shared: false }
     }
 
-    /// The two constants of a function of one element; no words for those it has not.
+    /// Returns the two constants of a unary function; constants that it does not have take no words.
     fn unary(&mut self, j: usize, f: Unary) -> String {
         self.import("elementwise/unary_functions");
         let (_, constants) = f.code();
@@ -332,7 +334,8 @@ impl Writer {
         constants.into_iter().enumerate().map(constant).collect::<Vec<_>>().join(", ")
     }
 
-    /// Four elements share a draw; those that do not lie in one quad draw each for themselves.
+    /// Writes dropout. The four elements of a vec4 share a random draw; elements with separate indices draw
+    /// one each.
     fn dropout(&mut self, j: usize, [key, threshold, scale]: [u32; 3], x: &str) -> String {
         self.import("common/random");
         self.define("DROPOUT");
@@ -351,7 +354,7 @@ impl Writer {
         }
     }
 
-    /// Terms are shared by elements of one channel, or each element has its own.
+    /// Writes a batch norm; its terms are shared by elements of one channel, or each element has its own.
     fn norm(&mut self, code: u32, args: &[Four]) -> String {
         self.import("common/elem");
         self.import("common/activation");

@@ -1,4 +1,4 @@
-//! Where gradients pass, as bits.
+//! Bit masks of the elements where gradients pass.
 
 use super::in_vec4;
 use crate::graph::Unary;
@@ -7,7 +7,7 @@ use crate::kernels::kernel::Variants;
 use crate::kernels::{Kernel, Launch, Operand, Site};
 use crate::limits::AdapterClass;
 
-/// ReLU, leaky ReLU, clamp.
+/// Codes of clamp, ReLU and leaky ReLU.
 const FUNCTIONS: Variants = &[&[("F", 8.0)], &[("F", 9.0)], &[("F", 10.0)]];
 
 pub(super) static MASK: Kernel = Kernel::new("mask", "elementwise/mask", &["VEC4"], &[1, 2], 64, FUNCTIONS);

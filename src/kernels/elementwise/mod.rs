@@ -1,4 +1,4 @@
-//! Functions of single elements: in fours where the layout allows, with general strides elsewhere.
+//! Elementwise functions: vec4 kernels where the layout allows, kernels with general strides elsewhere.
 
 pub(super) mod fused;
 mod fused_wgsl;
@@ -86,7 +86,7 @@ pub(super) fn unary_grad(site: &Site, f: Unary) -> Launch<Operand> {
     launch
 }
 
-/// Key, threshold and scale of `shaders/common/random.wgsl`.
+/// Returns key, threshold and scale of dropout in `shaders/common/random.wgsl`.
 fn dropout_words(p: f64, key: u32) -> [u32; 3] {
     // An element is dropped where its 32 random bits are below p · 2³².
     let threshold = (p * 4_294_967_296.0) as u32;
@@ -118,8 +118,8 @@ pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
     launch
 }
 
-/// The operand of the output's shape is `x`, which the result may lie over; the other is `b`, read in fours if it is
-/// as long, one number, or a row that repeats.
+/// Operand `x` has the output's shape, and the result may overwrite it. The other operand, `b`, is read as
+/// vec4s if it has the same number of elements, is one number, or is a row that repeats.
 pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
     let output = site.output();
     let shape = |i: usize| site.inputs[i].0;
@@ -153,7 +153,7 @@ pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
     launch
 }
 
-/// Whether `b`, read in fours again and again, is `b` broadcast to `output`.
+/// Whether `b`, read cyclically as vec4s, equals `b` broadcast to `output`.
 fn repeats(b: Shape, output: Shape) -> bool {
     if b.numel() == output.numel() {
         return true;
@@ -166,7 +166,8 @@ pub(super) fn dims_of(shape: Shape) -> Vec<u64> {
     shape.dims().iter().map(|&dim| dim as u64).collect()
 }
 
-/// The words of WGSL's `Six`: innermost last, missing dimensions in front, padded to eight words.
+/// Returns the words of WGSL's `Six`: innermost dimension last, `missing` for absent outer ones, padded to
+/// eight words.
 pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
     let mut words = [missing; 8];
     words[6..].fill(0);
@@ -176,7 +177,7 @@ pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
     words
 }
 
-/// WGSL of all functions of one element, from the table of [`Unary`].
+/// Returns the WGSL of all unary functions, from the table of [`Unary`].
 pub(super) fn unary_table() -> String {
     let mut source = String::new();
     let mut codes = [String::new(), String::new()];

@@ -1,5 +1,5 @@
-//! Embedding. Its gradient sorts the ids (a stable radix sort), and sums the rows of each id in their order: without
-//! atomics, and in time proportional to the number of ids.
+//! Embedding. Its gradient sorts the ids (a stable radix sort) and sums the rows of each id in their order,
+//! without atomics and in time proportional to the number of ids.
 
 pub(super) mod rotary;
 
@@ -24,12 +24,12 @@ pub(super) fn kernels() -> Vec<Kernel> {
     by_width.chain(sums).chain(sort).chain(rotary::kernels()).collect()
 }
 
-/// Sums are added to what the result holds already.
+/// Renames the kernel: it adds its sums to the values in the result.
 fn added_to_result(kernel: Kernel) -> Kernel {
     kernel.suffixed("in_place")
 }
 
-/// The kernel that reads a table of this element type.
+/// Returns the kernel for a table of this element type.
 fn of_table(dtype: DType) -> Kernel {
     match dtype {
         DType::F16 => EMBEDDING.with("F16").suffixed("f16"),
@@ -38,7 +38,7 @@ fn of_table(dtype: DType) -> Kernel {
     }
 }
 
-/// Kernel, and columns as it reads them.
+/// Returns the kernel for rows of `columns` elements, and the columns in its units, vec4s or elements.
 fn by_width(kernel: &Kernel, columns: u64) -> (Kernel, u64) {
     if columns.is_multiple_of(4) { (kernel.in_vec4(), columns / 4) } else { (kernel.clone(), columns) }
 }
@@ -51,7 +51,7 @@ pub(super) fn embedding(site: &Site) -> Launch<Operand> {
     per_thread(site, &kernel, n, memory, &[n as u32, columns as u32, table.dims()[0] as u32])
 }
 
-/// The most ids that one launch sums: one id may be all of them, and one thread sums them.
+/// Maximum ids of one launch: all of them may be equal, and one thread sums equal ids.
 const MAX_RUN: u64 = 32_768;
 
 pub(super) fn grad(site: &Site, rows: usize) -> Lowered {
@@ -74,14 +74,14 @@ pub(super) fn grad(site: &Site, rows: usize) -> Lowered {
     lowered
 }
 
-/// Ids and their places, sorted by ids; equal ids in the order of their places.
+/// Appends the dispatches of a stable sort; returns the memory of the sorted pairs of id and position.
 fn sort(site: &Site, rows: usize, lowered: &mut Lowered) -> Operand {
     let ids = site.inputs[0].0.numel();
     let bits = usize::BITS - (rows - 1).leading_zeros();
     let passes = bits.div_ceil(8).max(1);
     let digit_bits = bits.div_ceil(passes);
     let digits = 1u64 << digit_bits;
-    // A block is one thread's work; the scan takes a turn for each of at most 16,384 blocks.
+    // One thread processes a block; the scan takes one iteration for each of at most 16,384 blocks.
     let block = match site.limits.class {
         AdapterClass::Cpu => 256,
         AdapterClass::Integrated | AdapterClass::Discrete => 64,

@@ -1,4 +1,5 @@
-//! Rotary position embedding: cosines and sines once for each position, then the rotation of every batch and head.
+//! Rotary position embedding: one dispatch computes cosines and sines for each position, one rotates all
+//! batches and heads.
 
 use crate::kernels::grid::per_thread;
 use crate::kernels::{Kernel, Lowered, Operand, Site, and_in_place};
@@ -10,10 +11,10 @@ pub(super) fn kernels() -> Vec<Kernel> {
     [and_in_place(&[ROTARY.clone(), ROTARY.in_vec4()]), vec![ANGLES.clone()]].concat()
 }
 
-/// Positions that one thread computes angles for: the frequency is the same.
+/// Positions for which one thread computes angles, all of one frequency.
 const CHUNK: u64 = 64;
 
-/// Bits of a pair's number that the kernel of angles knows powers for.
+/// Bits of a pair's index for which the kernel of angles has powers in its parameters.
 const POWERS: u64 = 16;
 
 pub(in crate::kernels) fn rotary(site: &Site, heads: usize, base: f32, back: bool) -> Lowered {
@@ -27,7 +28,7 @@ pub(in crate::kernels) fn rotary(site: &Site, heads: usize, base: f32, back: boo
     let mut params = [jobs, half, positions as u64, CHUNK, bits].map(|n| n as u32).to_vec();
     params.extend([turn.to_bits(), 0]);
     for k in 0..POWERS {
-        // 2⁶⁴ times a number of at most 1; what does not fit saturates.
+        // 2⁶⁴ times a number of at most 1; 2⁶⁴ itself saturates.
         let power = f64::from(base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
         let fraction = (power * 2f64.powi(64)) as u64;
         params.extend([fraction as u32, (fraction >> 32) as u32]);

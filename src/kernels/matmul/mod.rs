@@ -1,4 +1,5 @@
-//! Matrix products: one dispatch, or on software adapters pieces of a long inner dimension and their sum.
+//! Matrix products: one dispatch, or on software adapters a split-K product: pieces of a long inner
+//! dimension, and their sum.
 
 mod variants;
 
@@ -24,11 +25,13 @@ pub(super) fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// The longest inner dimension of one dispatch on CPU adapters: lavapipe ends a thread's loops after 65,535 iterations, and the kernel
-/// for any strides takes two steps a turn. Others for these adapters take more, but one number is simpler to explain.
+/// Maximum inner dimension of one dispatch on CPU adapters: lavapipe ends a thread's loops after 65,535
+/// iterations, and the kernel `matmul_cpu_any` takes two steps per iteration. The other kernels for these
+/// adapters take four, but one limit is simpler to explain.
 const MAX_INNER: u64 = 130_000;
 
-/// Whether a result may be written over what is added to it: if no pieces of it are summed up first.
+/// Whether no adapter splits the inner dimension, so that the result may overwrite an operand of its
+/// epilogue.
 pub(super) fn in_one_go(a: Shape, ta: bool) -> bool {
     let (rows, columns) = rows_and_cols(a);
     (if ta { rows } else { columns }) <= MAX_INNER
@@ -58,7 +61,7 @@ pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
     Ok(fused::with_epilogue(site, product.launch(site, Operand::Output(0))).into())
 }
 
-/// A product as kernels see it; strides in elements.
+/// Parameters of a product for its kernel; strides in elements.
 struct Product {
     case: Case,
     a_batch: u64,
@@ -108,17 +111,20 @@ impl Product {
     }
 }
 
-/// A product with a long inner dimension: pieces of it as batches into scratch, then their sum. The pieces must be
-/// equal, so their number divides k.
+/// Lowers a product with a long inner dimension: products of pieces of it, as batches with results in
+/// scratch, then their sum. The pieces must be equal, so their number divides k.
 fn long(site: &Site, product: &Product) -> Result<Lowered> {
     let Sizes { batch, m, n, k } = product.case.sizes;
     let pieces = (k.div_ceil(MAX_INNER)..=4 * k.div_ceil(MAX_INNER)).find(|pieces| k.is_multiple_of(*pieces));
     let (Some(pieces), 1) = (pieces, batch) else {
-        return Err(Error::Option(format!(
-            "matmul: the inner dimension {k} is too long for the software adapter `{}`, which takes {MAX_INNER}, or a \
+        return Err(Error::unsupported(
+            &site.limits.name,
+            format!(
+                "matmul: the inner dimension {k} is too long for the software adapter `{}`, which takes {MAX_INNER}, or a \
              small multiple of a number up to that without batches; pad it with zeros",
-            site.limits.name
-        )));
+                site.limits.name
+            ),
+        ));
     };
     let piece = k / pieces;
     let parts = Product {

@@ -1,4 +1,5 @@
-//! The table of kernels for matrix products: what each needs of an adapter and of a product, and where it is preferred.
+//! The table of kernel variants for matrix products: what each requires of the adapter and the product, and
+//! where it is preferred.
 
 use crate::dtype::DType;
 use crate::kernels::Kernel;
@@ -84,7 +85,7 @@ static CPU8_TN: Kernel = Kernel::new(
     &[&[]],
 );
 
-/// A kernel that reads operands of these element types.
+/// Returns the kernel for operands of these element types.
 pub(in crate::kernels) fn reading(kernel: &Kernel, operands: [DType; 2]) -> Kernel {
     let defines = [["A_F16", "A_BF16"], ["B_F16", "B_BF16"]];
     let read = |kernel: Kernel, i: usize| match operands[i] {
@@ -100,12 +101,12 @@ pub(in crate::kernels) fn reading(kernel: &Kernel, operands: [DType; 2]) -> Kern
     }
 }
 
-/// Sizes of `C [batch, m, n] = op(A) op(B)`, k being the inner dimension.
+/// Sizes of `C [batch, m, n] = op(A) op(B)`; k is the inner dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// How many products.
+    /// Number of products.
     pub batch: u64,
-    /// Variants of `C`.
+    /// Rows of `C`.
     pub m: u64,
     /// Columns of `C`.
     pub n: u64,
@@ -113,7 +114,7 @@ pub struct Sizes {
     pub k: u64,
 }
 
-/// A product to be computed: sizes, and how its operands lie.
+/// A product to compute: its sizes and the layout of its operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its sizes.
@@ -122,12 +123,12 @@ pub struct Case {
     pub ta: bool,
     /// Transpose `B`.
     pub tb: bool,
-    /// Whether rows of operands lie further apart than they are long: parts of longer ones.
+    /// Whether rows of operands are pieces of longer rows, so that they are not contiguous in memory.
     pub apart: bool,
 }
 
 impl Case {
-    /// Whether the rows of both operands, as they lie in memory, and of the result are multiples of four long.
+    /// Whether the lengths of the result's rows and of both operands' rows in memory are multiples of four.
     fn in_vec4(&self) -> bool {
         let Sizes { m, n, k, .. } = self.sizes;
         let rows = [if self.ta { m } else { k }, if self.tb { k } else { n }, n];
@@ -135,42 +136,42 @@ impl Case {
     }
 }
 
-/// One way to compute products. All ways read operands in 16 and 32 bits, and take what follows the product.
+/// A kernel variant for products. All variants read operands of 16 and 32 bits and support epilogues.
 pub struct Variant {
-    /// Its name, for [`Limits::product`] and for reports.
+    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
     pub name: &'static str,
-    /// Kernels for `A B`, `A Bᵀ`, `Aᵀ B`, `Aᵀ Bᵀ`; `None` for those that it does not compute.
+    /// Kernels for `A B`, `A Bᵀ`, `Aᵀ B`, `Aᵀ Bᵀ`; `None` if not supported.
     kernels: [Option<&'static Kernel>; 4],
-    /// Variants and columns of the result that one workgroup computes.
+    /// Rows and columns of the result that one workgroup computes.
     pub(super) tile: (u64, u64),
     constants: &'static [(&'static str, f64)],
-    /// Whether its kernel is told what is transposed by constants.
+    /// Whether `override` constants of its kernel select what is transposed.
     transpose_by_constant: bool,
-    /// Whether it computes products alone whose rows in memory, and the result's, are multiples of four long.
+    /// Whether the lengths of rows in memory, and of the result's rows, must be multiples of four.
     needs_vec4: bool,
-    /// Whether it computes products alone whose rows in memory follow each other.
+    /// Whether rows in memory must be contiguous.
     contiguous_only: bool,
     needs: Needs,
-    /// Where it is preferred to the rows behind it.
+    /// Whether it is preferred to the variants after it.
     preferred: fn(AdapterClass, &Sizes) -> bool,
 }
 
-/// Narrower results leave most lanes of the kernels idle that share what they read.
+/// With fewer columns most lanes of the kernels that share their loads are idle.
 const NARROW: u64 = 24;
-/// Results with few rows waste most of a tile of 32.
+/// With at most this many rows most of a tile of 32 is wasted.
 const LOW: u64 = 8;
-/// Results that are smaller in one direction waste most of a tile of 64.
+/// With at most this many rows or columns most of a tile of 64 is wasted.
 const SMALL: u64 = 16;
-/// So many workgroups of 256 threads are work for all of a large card.
+/// Number of workgroups of 256 threads that fills a large GPU.
 pub(in crate::kernels) const FILLED: u64 = 96;
 
 const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
     [Some(kernel); 4]
 }
 
-/// Every way there is. The first that suits a class, and can compute a product there, does.
+/// All variants. The first one that the class prefers and that can compute the product is selected.
 pub static VARIANTS: [Variant; 7] = [
-    // Lanes of a subgroup read 32 rows of A and hand them round.
+    // Lanes of a subgroup read 32 rows of A and share them by broadcast.
     Variant {
         name: "cpu32",
         kernels: [Some(&CPU_NN), Some(&CPU_NT), Some(&CPU_TN), None],
@@ -206,7 +207,7 @@ pub static VARIANTS: [Variant; 7] = [
         needs: Needs::SHARING,
         preferred: |class, _| class.is_cpu(),
     },
-    // Nothing shared, few threads.
+    // No shared loads, few threads.
     Variant {
         name: "any8",
         kernels: all(&ANY),
@@ -245,7 +246,7 @@ pub static VARIANTS: [Variant; 7] = [
         needs: Needs::TILE64,
         preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
-    // Nothing shared.
+    // No shared loads.
     Variant {
         name: "any32",
         kernels: all(&ANY),
@@ -260,24 +261,24 @@ pub static VARIANTS: [Variant; 7] = [
 ];
 
 impl Variant {
-    /// The row of this name.
+    /// Returns the variant of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         VARIANTS.iter().find(|row| row.name == name)
     }
 
-    /// Whether an adapter can run it, whether its class prefers it or not.
+    /// Whether an adapter can run it, regardless of what its class prefers.
     pub fn runs_on(&self, limits: &Limits) -> bool {
         self.needs.met_by(limits)
     }
 
-    /// Whether it computes such a product, on an adapter that can run it.
+    /// Whether it can compute this product, on an adapter that can run it.
     pub fn computes(&self, case: &Case) -> bool {
         let fours = !self.needs_vec4 || case.in_vec4();
         let together = !self.contiguous_only || !case.apart;
         self.of(case).is_some() && fours && together
     }
 
-    /// Every kernel that it runs, for operands in 32 bits.
+    /// Returns all its kernels, for operands of 32 bits.
     pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> {
         self.kernels.into_iter().flatten()
     }
@@ -286,7 +287,7 @@ impl Variant {
         self.kernels[usize::from(case.ta) * 2 + usize::from(case.tb)]
     }
 
-    /// The kernel of a product that it computes.
+    /// Returns the kernel for a product that it can compute.
     pub(super) fn kernel(&self, case: &Case) -> &'static Kernel {
         self.of(case).expect("a row is chosen for what it computes")
     }
@@ -298,13 +299,14 @@ impl Variant {
     }
 }
 
-/// The row that computes a product: the one that the limits name if it can, else the first that suits.
+/// Returns the variant for a product: the one that the limits name if it can compute the product, else the
+/// first preferred one that can.
 pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
     let can =
         |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(case.sizes.k, limits);
-    let named = limits.product.and_then(Variant::named).filter(can);
+    let named = limits.kernels.product.and_then(Variant::named).filter(can);
     let preferred = || VARIANTS.iter().filter(can).find(|row| (row.preferred)(limits.class, &case.sizes));
-    // The last row computes everything everywhere.
+    // The last variant computes every product on every adapter.
     named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
 }
 
@@ -338,7 +340,9 @@ mod tests {
 
     #[test]
     fn named_row_is_used_where_it_can_run() {
-        let limits = |name| Limits { product: Some(name), ..Limits::named("lavapipe").expect("a preset") };
+        let limits = |name| {
+            Limits::named("lavapipe").expect("a preset").choosing(|kernels| kernels.product = Some(name))
+        };
         let case =
             |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };
         assert_eq!(choose(&case(64), &limits("tiled128")).name, "tiled128");

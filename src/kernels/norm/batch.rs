@@ -1,4 +1,4 @@
-//! Batch norm: statistics of channels, and the sums of its gradient.
+//! Batch norm: statistics of channels, normalization, gradient and running statistics.
 
 use crate::graph::Activation;
 use crate::kernels::conv::image;
@@ -7,7 +7,7 @@ use crate::kernels::kernel::Variants;
 use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, and_in_place};
 use crate::limits::AdapterClass;
 
-/// What a batch norm applies to its result; see [`code`].
+/// Activations that a batch norm applies to its result; see [`code`].
 pub(in crate::kernels) const ACTIVATIONS: Variants =
     &[&[("ACTIVATION", 0.0)], &[("ACTIVATION", 1.0)], &[("ACTIVATION", 2.0)]];
 
@@ -30,7 +30,7 @@ static GRAD: Kernel =
 static RUNNING_STATS: Kernel =
     Kernel::new("running_stats", "norm/running_stats", &[], &[1, 2, 3, 4], 64, &[&[]]);
 
-/// Threads of a workgroup that shares a part of a channel.
+/// Threads of a workgroup that processes one part of a channel.
 const GROUP: u32 = 128;
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -40,7 +40,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
     [sums.chain(others).collect(), and_in_place(&elements)].concat()
 }
 
-/// The number of `shaders/common/activation.wgsl`.
+/// Returns the code of an activation in `shaders/common/activation.wgsl`.
 pub(in crate::kernels) fn code(activation: Activation) -> u32 {
     match activation {
         Activation::None => 0,
@@ -49,10 +49,10 @@ pub(in crate::kernels) fn code(activation: Activation) -> u32 {
     }
 }
 
-/// Most elements that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
+/// Maximum elements that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
 const MAX_PART: u64 = 16_384;
 
-/// A channel's elements, cut into parts for the adapter.
+/// Split of each channel's elements into parts for the adapter.
 struct Channels {
     channels: u64,
     plane: u64,
@@ -92,7 +92,7 @@ impl Channels {
         Launch { kernel: kernel.clone(), constants: Vec::new(), memory, params, grid }
     }
 
-    /// Sums of parts by one kernel, put together by another.
+    /// Returns the launches of partial sums by `kernel`, and of their combination by `end`.
     fn sums(
         &self,
         site: &Site,
@@ -124,7 +124,7 @@ pub(in crate::kernels) fn stats(site: &Site, eps: f32) -> Lowered {
     Lowered { launches, workspace: vec![channels.scratch()] }
 }
 
-/// One thread for each element, or for four where no four lie in two channels.
+/// Returns the launch with one thread per element, or per vec4 if no vec4 spans two channels.
 fn elements(site: &Site, kernel: &Kernel, memory: Vec<Operand>, activation: Activation) -> Launch<Operand> {
     let [_, c, h, w] = image(site.inputs[0].0).map(|dim| dim as u64);
     let width = if h * w % 4 == 0 { 4 } else { 1 };

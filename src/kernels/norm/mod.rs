@@ -25,7 +25,7 @@ static LAYER_NORM_SUMS_END: Kernel =
 static RMS_NORM_SUMS_END: Kernel =
     Kernel::new("rms_norm_sums_end", "norm/row_norm_sums", &["END"], &[1, 2], 8, &[&[]]);
 
-/// Threads of a workgroup that shares a row.
+/// Threads of a workgroup that processes one row.
 const GROUP: u32 = 128;
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -37,7 +37,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
     [forward, and_in_place(&grad), sums, batch::kernels()].concat()
 }
 
-/// Rows of a launch, with columns in elements and in what the kernel reads at once.
+/// Rows and columns of a launch, in elements; `width` elements are read at once.
 struct Rows {
     rows: u64,
     columns: u64,
@@ -55,7 +55,8 @@ impl Rows {
         ((1.0 / self.columns as f64) as f32).to_bits()
     }
 
-    /// A thread for each row or, for GPUs and rows that take one thread too many iterations, a workgroup.
+    /// Returns the launch with one thread per row; on GPUs and for rows that exceed a thread's loop limit,
+    /// with one workgroup per row.
     fn launch(
         &self,
         site: &Site,
@@ -83,7 +84,8 @@ impl Rows {
     }
 }
 
-/// Elements of a row for each thread: its three loops over them, in blocks, stay below `MAX_LOOP_ITERATIONS`.
+/// Maximum elements of a row per thread: its three loops over them, in blocks, stay below
+/// `MAX_LOOP_ITERATIONS`.
 const MAX_ELEMENTS: u64 = 20_000;
 
 pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Result<Launch<Operand>> {
@@ -97,10 +99,10 @@ pub(super) fn norm(site: &Site, kind: RowNorm, eps: f32) -> Result<Launch<Operan
     rows.launch(site, kernel, memory, &[eps.to_bits(), rows.share()])
 }
 
-/// The most rows that one thread sums over.
+/// Maximum rows that one thread sums over.
 const MAX_PART: u64 = 16_384;
 
-/// Sums of columns first: the gradient of `x` may then lie over `dy`.
+/// Sums columns first, so that the gradient of `x` may overwrite `dy`.
 pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let rows = Rows::of(site);
     let [x, statistics, gamma, dy] = [0, 1, 2, 3].map(Operand::Input);

@@ -1,4 +1,4 @@
-//! Dynamic loss scaling: one thread decides; whether gradients are finite is counted in chunks.
+//! Dynamic loss scaling: one thread updates the scale; gradients that are not finite are counted in chunks.
 
 use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
@@ -26,7 +26,7 @@ pub(in crate::kernels) fn seed(site: &Site, start: f32) -> Launch<Operand> {
     one_thread(&SEED, memory, vec![start.to_bits()])
 }
 
-/// Elements that one thread looks at, unless there would be more chunks than the last thread may add up.
+/// Elements that one thread checks, unless there would be more chunks than the last thread may add up.
 const CHUNK: u64 = 1024;
 const MOST_CHUNKS: u64 = 32_768;
 
@@ -44,7 +44,7 @@ pub(in crate::kernels) fn not_finite(site: &Site, held: DType) -> Lowered {
 pub(in crate::kernels) fn judge(settings: LossScale, counting: Counting, early: bool) -> Launch<Operand> {
     let (kind, a, b) = match counting {
         Counting::Nothing => (0, 0.0, 0.0),
-        // β = 0 forgets everything in one step.
+        // ln 0 = -∞ becomes -1000: β = 0 still forgets everything in one step.
         Counting::Adam(beta1, beta2) => (1, f64::from(beta1).ln().max(-1e3), f64::from(beta2).ln().max(-1e3)),
         Counting::Adafactor(exponent) => (2, f64::from(exponent), 0.0),
     };

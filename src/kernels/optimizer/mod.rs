@@ -1,4 +1,5 @@
-//! Optimizer updates: one dispatch for each parameter, or for a segment of small ones, over elements in fours or in blocks.
+//! Optimizer updates: one dispatch per parameter, or per segment of small ones, over vec4s or over blocks of
+//! elements.
 
 pub(super) mod loss_scale;
 
@@ -10,7 +11,7 @@ use crate::dtype::DType;
 use crate::graph::{Stored, Update};
 use crate::limits::AdapterClass;
 
-/// An update, for weights in 32 bits, and the constants of the same for weights in 16 bits.
+/// The kernel of an update for weights of 32 bits, and the constants of its forms for weights of 16 bits.
 struct UpdateKernel {
     kernel: Kernel,
     half_variants: Variants,
@@ -52,7 +53,7 @@ static MOVING_AVERAGE: Kernel =
     Kernel::new("moving_average", "optimizer/moving_average", &["VEC4"], &[1, 2, 3, 4], 64, &[&[]]);
 
 impl UpdateKernel {
-    /// The kernel for weights of this element type.
+    /// Returns the kernel for weights of this element type.
     fn of(&self, weights: DType) -> Kernel {
         let half = |define, suffix| Kernel {
             variants: self.half_variants,
@@ -73,10 +74,10 @@ pub(super) fn kernels() -> Vec<Kernel> {
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
 }
 
-pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Operand> {
+pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: Stored) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
-    let (kernel, constants, settings) = match *update {
+    let (kernel, constants, mut settings) = match *update {
         Update::Sgd { weight_decay } => (&SGD, vec![], vec![weight_decay, 0.0]),
         Update::Momentum { momentum, weight_decay, nesterov } => {
             (&MOMENTUM, vec![("NESTEROV", flag(nesterov))], vec![weight_decay, momentum])
@@ -90,18 +91,19 @@ pub(super) fn update(site: &Site, update: &Update, stored: Stored) -> Launch<Ope
             (&ADAFACTOR, vec![], vec![n, eps, clip, weight_decay])
         }
         Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
-            return adam8(site, memory, &[beta1, beta2, eps, weight_decay], stored);
+            return adam8(site, memory, &[beta1, beta2, eps, weight_decay, rate], stored);
         }
     };
+    settings.push(rate);
     let threads = match update {
-        // A workgroup owns four times as many as it has threads.
+        // A workgroup processes four vec4s per thread.
         Update::Adam { .. } => count.div_ceil(4 * kernel.kernel.workgroup) * kernel.kernel.workgroup,
         _ => count,
     };
     launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, stored)
 }
 
-/// The kernel for how the weight is held, over so many fours by so many threads.
+/// Returns the launch over `quads` vec4s by `threads` threads, of the kernel for the weight's element type.
 fn launch(
     site: &Site,
     kernel: &UpdateKernel,
@@ -127,7 +129,7 @@ fn launch(
     launch
 }
 
-/// Fours in a block of 256 elements.
+/// Number of vec4s in a block of 256 elements.
 const BLOCK_QUADS: u32 = 64;
 
 fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) -> Launch<Operand> {

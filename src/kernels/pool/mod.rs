@@ -1,4 +1,4 @@
-//! Pooling, batch norm and resampling of images.
+//! Pooling and resampling of images.
 
 mod pieces;
 
@@ -30,7 +30,7 @@ pub(super) fn kernels() -> Vec<Kernel> {
     all.map(Kernel::clone).to_vec()
 }
 
-/// The words of `shaders/pool/max_pool.wgsl` after `threads_x`.
+/// Returns the words of `shaders/pool/max_pool.wgsl` after `threads_x`.
 fn window_words(total: u64, window: Window, image: [usize; 2], result: [usize; 2]) -> Vec<u32> {
     let Window { kernel, stride, padding, dilation } = window;
     let pairs = [kernel, stride, padding, dilation, image, result];
@@ -61,10 +61,10 @@ pub(super) fn max_pool_grad(site: &Site, window: Window) -> Launch<Operand> {
     per_thread(site, &MAX_POOL_GRAD, total, memory, &params)
 }
 
-/// The words of `shaders/pool/avg_pool.wgsl`, and the kernels of that name.
+/// Lowers average pooling, or its gradient if `back`, to the kernels of `shaders/pool/avg_pool.wgsl`.
 ///
 /// # Errors
-/// [`Error::Option`] for bins whose bounds do not fit the kernels' integers.
+/// [`Error::TooManyElements`] for bins with bounds that do not fit the kernels' integers.
 pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Result<Lowered> {
     let (constants, window) = match over {
         Averaging::Adaptive(_) => (vec![("ADAPTIVE", 1.0)], Window::square(1)),
@@ -82,13 +82,13 @@ pub(super) fn avg_pool(site: &Site, over: Averaging, back: bool) -> Result<Lower
     Ok(pieces.lower(site, kernel, &words, constants))
 }
 
-/// Kernels relate the pixels of two axes by products of 32 bits.
+/// Checks the axes: kernels relate pixels of image and result by 32-bit products.
 fn check_axes(site: &Site, image: [usize; 2], result: [usize; 2]) -> Result<()> {
     const MOST: u64 = 1 << 30;
     for (h, r) in image.into_iter().zip(result) {
         if (h as u64 + 1).saturating_mul(r as u64 + 1) > MOST {
             let op = site.op.name();
-            return Err(Error::Option(format!(
+            return Err(Error::TooManyElements(format!(
                 "{op}: an axis of {h} pixels and one of {r}: their product is {}, at most {MOST} fit the kernels' integers; cut \
                  the image into slices along it",
                 h as u64 * r as u64
@@ -98,7 +98,7 @@ fn check_axes(site: &Site, image: [usize; 2], result: [usize; 2]) -> Result<()> 
     Ok(())
 }
 
-/// The words of `shaders/pool/resample.wgsl` after `threads_x`.
+/// Returns the words of `shaders/pool/resample.wgsl` after `threads_x`.
 fn resample_words(
     site: &Site,
     mode: Resample,

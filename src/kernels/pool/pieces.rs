@@ -1,23 +1,24 @@
-//! Sums over rectangles of any size: cut into pieces of which each is one thread's work, and the pieces summed by `reduce`.
+//! Sums over rectangles of any size: one thread sums a piece of a rectangle, and `reduce` sums the pieces.
 
 use crate::graph::{Averaging, Resample, Window};
 use crate::kernels::grid::per_thread;
 use crate::kernels::{Kernel, Lowered, Operand, Site, reduce};
 
-/// Rows and columns of a piece at most: its thread's loops end far below `MAX_LOOP_ITERATIONS`, and no sum has more terms than 64.
+/// Maximum rows and columns of a piece: its thread's loops stay far below `MAX_LOOP_ITERATIONS`, and no sum
+/// has more than 64 terms.
 const LARGEST: [u64; 2] = [64, 256];
 
-/// How the rectangles that the elements of a result are sums over are cut.
+/// How the rectangle that each element of a result sums is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pieces {
-    /// Pieces along rows and along columns.
+    /// Number of pieces along rows and along columns.
     counts: [u64; 2],
-    /// Rows and columns of each; the last along an axis may have fewer, or none.
+    /// Rows and columns of a piece; the last one along an axis may have fewer, or none.
     size: [u64; 2],
 }
 
 impl Pieces {
-    /// For rectangles of at most so many rows and columns.
+    /// Returns the pieces for rectangles of at most `most` rows and columns.
     pub(super) fn of(most: [u64; 2]) -> Self {
         let axis = |i: usize| {
             let most = most[i].max(1);
@@ -28,13 +29,14 @@ impl Pieces {
         Self { counts: [rows, columns], size: [height, width] }
     }
 
-    /// The four words of a kernel's `pieces` and `piece`.
+    /// Returns the four words of a kernel's `pieces` and `piece`.
     pub(super) fn words(&self) -> [u32; 4] {
         let ([rows, columns], [height, width]) = (self.counts, self.size);
         [rows, columns, height, width].map(|n| n as u32)
     }
 
-    /// One thread of `kernel` for each piece of each element of the result, then the sums of the pieces.
+    /// Lowers to one thread of `kernel` for each piece of each result element, then to the sums of the
+    /// pieces.
     pub(super) fn lower(
         &self,
         site: &Site,
@@ -55,7 +57,8 @@ impl Pieces {
     }
 }
 
-/// The most elements of an axis of `image` under a window or in a bin, of `result` along it; `axis` is 0 for rows.
+/// Returns the maximum elements of a window or bin along an axis of `image` elements with `result` windows or
+/// bins; `axis` is 0 for rows.
 pub(super) fn longest_bin(over: Averaging, axis: usize, image: u64, result: u64) -> u64 {
     match over {
         Averaging::Window { window, .. } => (window.kernel[axis] as u64).min(image),
@@ -63,7 +66,7 @@ pub(super) fn longest_bin(over: Averaging, axis: usize, image: u64, result: u64)
     }
 }
 
-/// The most windows or bins of an axis that one element lies in.
+/// Returns the maximum windows or bins along an axis that contain one element.
 pub(super) fn most_bins(over: Averaging, axis: usize, image: u64, result: u64) -> u64 {
     match over {
         Averaging::Window { window: Window { kernel, stride, .. }, .. } => {
@@ -73,7 +76,7 @@ pub(super) fn most_bins(over: Averaging, axis: usize, image: u64, result: u64) -
     }
 }
 
-/// Scale, shift and unit with which result pixels read an image axis, in integers.
+/// Returns the integers scale, shift and unit by which result pixels read an image axis.
 pub(super) fn between(mode: Resample, image: usize, result: usize) -> [i64; 3] {
     let (h, r) = (image as i64, result as i64);
     match mode {
@@ -84,7 +87,8 @@ pub(super) fn between(mode: Resample, image: usize, result: usize) -> [i64; 3] {
     }
 }
 
-/// The most result pixels of an axis that `readers` of `shaders/pool/resample.wgsl` returns for a pixel of the image.
+/// Returns the maximum result pixels of an axis that `readers` of `shaders/pool/resample.wgsl` returns for
+/// one image pixel.
 pub(super) fn most_readers(mode: Resample, image: usize, result: usize) -> u64 {
     let [scale, _, unit] = between(mode, image, result);
     let most = if scale == 0 { result as i64 } else { 2 * unit / scale + 3 };

@@ -1,4 +1,4 @@
-//! The gradient of cross-entropy, and how many labels count.
+//! The kernels and the gradient of cross-entropy, and the share of labels that count.
 
 use crate::kernels::grid::per_thread;
 use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, and_in_place};
@@ -22,7 +22,8 @@ pub(in crate::kernels) fn grad(site: &Site) -> Launch<Operand> {
     let (logits, rows) = (site.inputs[0].0, site.inputs[1].0.numel());
     let memory = site.placed(0, &[Operand::Input(1), Operand::Input(2), Operand::Input(3)]);
     let quads = logits.numel().div_ceil(4);
-    // Threads of GPUs lie beside each other; on a CPU one thread keeps what a row's elements share.
+    // Consecutive vec4s per thread: on GPUs one, for coalesced access; on a CPU many, because a thread reuses
+    // the values that the elements of a row share.
     let run = match site.limits.class {
         AdapterClass::Cpu => 256,
         AdapterClass::Integrated | AdapterClass::Discrete => 1,
@@ -34,11 +35,11 @@ pub(in crate::kernels) fn grad(site: &Site) -> Launch<Operand> {
 
 pub(in crate::kernels) fn label_share(site: &Site) -> Lowered {
     let labels = site.inputs[0].0.numel();
-    // A thread of a GPU waits long for each label.
+    // On GPUs a thread waits long for each label, so that chunks are smaller.
     let least = if site.limits.class.is_cpu() { 4096 } else { 128 };
     let chunk = labels.isqrt().max(least);
     let launch = |from, to, n: u64, chunk: u64, counts: bool| {
-        // Of no labels one thread makes a share, too.
+        // With no labels one thread still writes the share.
         let threads = n.div_ceil(chunk).max(1);
         let params = [n, chunk, threads, u64::from(counts)].map(|n| n as u32);
         per_thread(site, &LABEL_SHARE, threads, vec![from, to], &params)

@@ -1,4 +1,4 @@
-//! Softmax, its gradient and cross-entropy: kernels that work on whole rows.
+//! Softmax, its gradient and cross-entropy: kernels over whole rows.
 
 pub(super) mod cross_entropy;
 
@@ -24,13 +24,13 @@ pub(super) fn kernels() -> Vec<Kernel> {
     [and_in_place(&softmax), cross_entropy::kernels()].concat()
 }
 
-/// Ways to run a row operation.
+/// Forms of a row operation.
 struct Forms {
-    /// A thread for each row.
+    /// One thread per row.
     thread: Kernel,
-    /// A workgroup for each row.
+    /// One workgroup per row.
     group: Kernel,
-    /// How many loops over the row a thread of a workgroup runs.
+    /// Number of loops over the row in the workgroup form.
     loops: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn softmax_grad(site: &Site, log: bool) -> Result<Launch<Operand>> {
     Ok(launch)
 }
 
-/// Per-row losses, and the log-sum-exp that the gradient reads.
+/// Returns the launch for per-row losses and the log-sum-exp that the gradient reads.
 pub(super) fn cross_entropy(site: &Site) -> Result<Launch<Operand>> {
     let (thread, group) = (&cross_entropy::CROSS_ENTROPY, cross_entropy::CROSS_ENTROPY_WG.clone());
     let forms = Forms { thread: thread.clone(), group, loops: 2 };
@@ -63,10 +63,11 @@ pub(super) fn cross_entropy(site: &Site) -> Result<Launch<Operand>> {
     rows(site, forms, site.inputs[0].0, memory)
 }
 
-/// Longer rows take a thread more iterations than lavapipe gives it: a workgroup shares them.
+/// Maximum columns of the thread form: longer rows exceed lavapipe's loop limit and use the workgroup form.
 const MAX_COLUMNS: u64 = 100_000;
 
-/// Iterations of a workgroup's kernel apart from its loops over the row: each loop's last test, and sums over the workgroup.
+/// Iterations of a thread in the workgroup form outside of its loops over the row: the final test of each
+/// loop, and reductions over the workgroup.
 const OTHER_ITERATIONS: u64 = 64;
 
 fn rows(site: &Site, forms: Forms, shape: Shape, memory: Vec<Operand>) -> Result<Launch<Operand>> {
@@ -83,15 +84,19 @@ fn rows(site: &Site, forms: Forms, shape: Shape, memory: Vec<Operand>) -> Result
     Ok(Launch { kernel: forms.group, constants: Vec::new(), memory, params, grid })
 }
 
-/// Refuses rows of which a workgroup of a software adapter cannot finish its loops.
+/// Rejects rows that a workgroup of a software adapter cannot process within the loop limit: more than `most`
+/// columns.
 pub(super) fn check_length(site: &Site, columns: u64, most: u64) -> Result<()> {
     if !site.limits.class.is_cpu() || columns <= most {
         return Ok(());
     }
     let (op, adapter) = (site.op.name(), &site.limits.name);
-    Err(Error::Option(format!(
-        "{op}: rows of {columns} elements are too long for the software adapter `{adapter}`, which takes {most}: loops end \
+    Err(Error::unsupported(
+        adapter,
+        format!(
+            "{op}: rows of {columns} elements are too long for the software adapter `{adapter}`, which takes {most}: loops end \
          there after {MAX_LOOP_ITERATIONS} iterations; compute it from `max`, `sum` and `mean`, which are cut into parts, or \
          on a GPU"
-    )))
+        ),
+    ))
 }

@@ -1,20 +1,21 @@
-//! The lower bound: no packing is lower than what is alive at one instant.
+//! The lower bound: no packing is lower than the bytes alive at any instant.
 
 use std::collections::BTreeMap;
 
 use super::problem::Item;
 
-/// A height in bytes that no packing of `items` into one line of memory can be below, or `None` if it does not fit 64 bits.
+/// Returns a lower bound in bytes for the height of any packing of `items` into one line of memory, or `None`
+/// if it does not fit 64 bits.
 ///
-/// At every instant the items alive lie above one another. Every offset is a multiple of the greatest common divisor `g`
-/// of the alignments, so each of them but the topmost takes its size rounded up to `g`. An item that is fixed
-/// reaches at least its own end.
+/// At every instant the items alive are stacked without overlap. Every offset is a multiple of the greatest
+/// common divisor `g` of the alignments, so each of these items but the topmost takes its size rounded up to
+/// `g`. The height is also at least the end of every fixed item.
 pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64> {
     lower_bound_in_chunks(items, 1)
 }
 
-/// The same for the heights of `chunks` lines together, over which the items may be dealt out as one likes: the topmost item
-/// of each line takes no more than its size.
+/// Returns the lower bound for the sum of the heights of `chunks` lines, among which the items may be
+/// distributed freely: the topmost item of each line takes only its unrounded size.
 pub(super) fn lower_bound_in_chunks<'a>(
     items: impl IntoIterator<Item = &'a Item>,
     chunks: usize,
@@ -29,7 +30,7 @@ pub(super) fn lower_bound_in_chunks<'a>(
     bound_of(items.into_iter().map(load), chunks)
 }
 
-/// What the bound looks at.
+/// The fields of an item that the bound depends on.
 pub(super) struct Load {
     pub lower: u64,
     pub upper: u64,
@@ -38,7 +39,7 @@ pub(super) struct Load {
     pub fixed: Option<u64>,
 }
 
-/// [`lower_bound_in_chunks`] of anything.
+/// Computes [`lower_bound_in_chunks`] for any source of items.
 pub(super) fn bound_of(items: impl IntoIterator<Item = Load>, chunks: usize) -> Option<u64> {
     let items: Vec<Load> = items.into_iter().filter(|item| item.size > 0).collect();
     let unit = common_alignment(items.iter().map(|item| item.alignment));

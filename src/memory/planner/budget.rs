@@ -1,9 +1,10 @@
-//! How much search is left. Work is counted, not timed, so that a result does not depend on the machine; a wall-clock limit
-//! is the caller's own choice.
+//! The remaining search budget. Work is counted, not timed, so that a result does not depend on the machine;
+//! a wall-clock limit is optional.
 
 use std::time::{Duration, Instant};
 
-/// One unit is roughly one memory access of the search, a nanosecond or so.
+/// Units of work between two reads of the clock. One unit is roughly one memory access of the search, about a
+/// nanosecond.
 const WORK_PER_CLOCK_READ: u64 = 200_000;
 
 /// Work that may still be spent.
@@ -15,24 +16,25 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// `work` units, cut short `limit` from now.
+    /// Creates a budget of `work` units that also ends when `limit` has passed from now.
     pub(super) fn new(work: u64, limit: Option<Duration>) -> Self {
-        // A limit beyond what the clock can express is no limit.
+        // A limit beyond what the clock can represent is the same as none.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         Self { left: work, deadline, until_clock_read: 0 }
     }
 
-    /// A part of this budget, with the same deadline; what the part spends is not taken from the whole.
+    /// Returns a budget of at most `work` units with the same deadline. Work spent from it is not deducted
+    /// from this budget.
     pub(super) fn part(&self, work: u64) -> Self {
         Self { left: work.min(self.left), deadline: self.deadline, until_clock_read: 0 }
     }
 
-    /// Work without end, with the same deadline: for what is worth nothing unless it is finished.
+    /// Returns an unlimited budget with the same deadline, for work that is useless unless it is finished.
     pub(super) fn without_end(&self) -> Self {
         Self { left: u64::MAX, ..self.clone() }
     }
 
-    /// Takes `work` units; false once the budget or the time is used up.
+    /// Spends `work` units; returns false once the budget or the time is used up.
     pub(super) fn spend(&mut self, work: u64) -> bool {
         if self.left < work {
             self.left = 0;
@@ -57,7 +59,7 @@ impl Budget {
         self.left >= work && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
-    /// Units left.
+    /// Returns the units left.
     pub(super) fn left(&self) -> u64 {
         self.left
     }

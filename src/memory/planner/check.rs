@@ -1,12 +1,12 @@
-//! Turns a user's mistake into a typed error before any work is done.
+//! Checks a problem for user errors before any work is done.
 
 use super::error::PackError;
 use super::problem::{Item, Problem};
 
-/// Highest number of arenas that items may name.
+/// Number of arenas that items may name.
 pub(super) const NAMED_ARENAS: u32 = 1 << 16;
 
-/// Checks every item against the rules that hold whatever the packing.
+/// Checks every item against the rules that do not depend on the packing.
 pub(super) fn check(problem: &Problem) -> Result<(), PackError> {
     for (index, item) in problem.items.iter().enumerate() {
         let name = || item.name.clone();
@@ -49,7 +49,8 @@ fn check_fixed(problem: &Problem, index: usize, item: &Item) -> Result<(), PackE
     Err(PackError::BadFixedPlace { index, name, arena, offset, why })
 }
 
-/// Fixed items are few or laid out in a row: sorted by address, only runs that share bytes are compared.
+/// Checks that fixed items that are alive together do not share bytes. Fixed items are few or mostly disjoint
+/// in address: after sorting by address, only items that share bytes are compared.
 fn check_fixed_pairs(problem: &Problem) -> Result<(), PackError> {
     let mut fixed: Vec<(u32, u64, u64, usize)> = Vec::new();
     for (index, item) in problem.items.iter().enumerate().filter(|(_, item)| item.size > 0) {

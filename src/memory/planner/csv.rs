@@ -1,6 +1,6 @@
-//! Problems and solutions as CSV, in the format of MiniMalloc (google/minimalloc): `id,lower,upper,size`, and optionally
-//! `alignment`, `arena` and `offset`. An item with an offset is fixed there, so a solution is read back as a problem
-//! in which everything stays.
+//! Problems and solutions as CSV, in the format of MiniMalloc (google/minimalloc): `id,lower,upper,size`, and
+//! optionally `alignment`, `arena` and `offset`. An item with an offset is fixed there, so a solution is read
+//! back as a problem in which all items are fixed.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::problem::{Item, Placement, Problem, Solution};
 
 const COLUMNS: &str = "id, lower, upper, size, alignment, arena, offset";
 
-/// What a column holds. Several names are in use for the first three.
+/// What a column holds. The first three have several accepted names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Column {
     Id,
@@ -27,12 +27,12 @@ fn csv_error(line: usize, message: impl Into<String>) -> PackError {
     PackError::Csv { line, message: message.into() }
 }
 
-/// Reads a problem. The first line names the columns, in any order; lifetimes are half-open, but a column called `end`
-/// holds the last instant alive, as in MiniMalloc. Lines that are blank are passed over.
+/// Reads a problem. The first line names the columns, in any order; lifetimes are half-open, but a column
+/// called `end` holds the last instant alive, as in MiniMalloc. Blank lines are skipped.
 ///
 /// # Errors
-/// [`PackError::Csv`] with the line number for a missing or unknown column, a wrong number of fields or a number that
-/// is none. What the numbers mean is checked by [`solve`](super::solve).
+/// [`PackError::Csv`] with the line number for a missing or unknown column, a wrong number of fields, or a
+/// field that is not a number. The values of the numbers are checked by [`solve`](super::solve).
 pub fn read_problem(text: &str) -> Result<Problem, PackError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
@@ -125,7 +125,7 @@ fn item_of(line: usize, columns: &[Column], fields: Vec<String>) -> Result<Item,
     Ok(item)
 }
 
-/// Fields of one record; a field in double quotes may hold commas, and quotes written twice.
+/// Returns the fields of one record; a field in double quotes may contain commas, and quotes written twice.
 fn split(line: usize, record: &str) -> Result<Vec<String>, PackError> {
     if !record.contains('"') {
         return Ok(record.split(',').map(str::to_owned).collect());
@@ -171,8 +171,8 @@ pub fn write_problem(problem: &Problem, mut out: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the problem with a column for where each item lies (MiniMalloc's `offset`, preceded by `arena` if there are
-/// several).
+/// Writes the problem with a column for the place of each item: MiniMalloc's `offset`, preceded by `arena` if
+/// there are several arenas.
 ///
 /// # Errors
 /// Those of the writer.
@@ -197,7 +197,7 @@ fn write_item(item: &Item, out: &mut impl Write) -> io::Result<()> {
     let plain = !item.name.contains([',', '"', '\n', '\r']) && item.name.trim() == item.name;
     let name = match plain {
         true => item.name.clone(),
-        // Records are lines here, so a line break in a name becomes a space.
+        // A record is one line in this format, so a line break in a name becomes a space.
         false => format!("\"{}\"", item.name.replace('"', "\"\"").replace(['\n', '\r'], " ")),
     };
     write!(out, "{name},{},{},{},{}", item.lower, item.upper, item.size, item.alignment)

@@ -1,5 +1,6 @@
-//! More bytes than one buffer holds: one line is packed and cut where nothing that is alive at the fullest instant crosses,
-//! with a wall at each cut that the other items have to keep clear of.
+//! Cuts a packing that exceeds one buffer. The items are packed into one line, which is cut at offsets that
+//! no item alive at the fullest instant crosses. At each cut stands a wall that the other items must not
+//! cross either.
 
 use std::cmp::Reverse;
 
@@ -7,8 +8,9 @@ use super::greedy::Layout;
 use super::instance::Instance;
 use super::order::live_bytes;
 
-/// The line with a wall at each cut, and the walls' offsets. `None` if an item is fixed or longer than `limit`, or if
-/// alignments differ: what is aligned in the line need not be aligned in its chunk.
+/// Returns the line with a wall at each cut, and the offsets of the walls. Returns `None` if an item is fixed
+/// or longer than `limit`, or if alignments differ: an offset that is aligned in the line need not be aligned
+/// in its chunk.
 pub(super) fn raise_walls(instance: &Instance, line: &Layout, limit: u64) -> Option<(Instance, Vec<u64>)> {
     let apart = |&alignment: &u64| !instance.unit.is_multiple_of(alignment);
     if instance.fixed.iter().any(Option::is_some) || instance.alignment.iter().any(apart) {
@@ -27,7 +29,7 @@ pub(super) fn raise_walls(instance: &Instance, line: &Layout, limit: u64) -> Opt
             if reached == from {
                 return None;
             }
-            // Every wall lifts what is above it.
+            // Each wall below shifts this one up by one unit.
             walls.push(reached + instance.unit * walls.len() as u64);
             from = reached;
         }
@@ -36,7 +38,8 @@ pub(super) fn raise_walls(instance: &Instance, line: &Layout, limit: u64) -> Opt
     Some((instance.with_walls(&walls), walls))
 }
 
-/// The layout of the walled line as one chunk for each part between two walls. `None` if one is higher than `limit`.
+/// Splits the layout of the walled line into chunks at the walls. Returns `None` if a chunk is higher than
+/// `limit`.
 pub(super) fn along_walls(instance: &Instance, line: &Layout, walls: &[u64], limit: u64) -> Option<Layout> {
     let mut cut = Layout { chunk: Vec::new(), offset: Vec::new(), heights: vec![0; walls.len() + 1] };
     for i in 0..instance.len() {

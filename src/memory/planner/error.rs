@@ -43,7 +43,8 @@ pub enum PackError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A fixed place cannot be kept: it is not aligned, or it leaves its arena, or is in another arena than the item's.
+    /// A fixed place is impossible: it is not aligned, it ends outside its arena, or it names another arena
+    /// than the item.
     #[error("item {index} ({name}) is fixed at offset {offset} of arena {arena}, where it cannot be: {why}")]
     BadFixedPlace {
         /// Position in the problem.
@@ -75,7 +76,7 @@ pub enum PackError {
         /// Number of items.
         items: usize,
     },
-    /// More arenas than can be numbered, or a preferred arena beyond any sensible count.
+    /// An item names an arena at or above the largest supported number of arenas.
     #[error(
         "item {index} ({name}) asks for arena {arena}; arenas are numbered from 0 and at most {limit} are kept"
     )]
@@ -86,10 +87,10 @@ pub enum PackError {
         name: String,
         /// The arena asked for.
         arena: u32,
-        /// Number of arenas that are kept.
+        /// Number of arenas that are supported.
         limit: u32,
     },
-    /// A line of a CSV file makes no sense.
+    /// A line of a CSV file is invalid.
     #[error("line {line}: {message}")]
     Csv {
         /// Line of the file, from 1.

@@ -1,45 +1,47 @@
-//! The ground that has grown over each slice of time, and who waits where to be placed on it.
+//! The height already packed in each slice of time (the floor), and the items that wait at each slice to be
+//! placed.
 //!
-//! A segment tree over the slices. An item that waits is known by its rank alone. Placing a wide item lifts all slices under
-//! it at once, whoever waits there: nothing is done for each slice or for each item that waits.
+//! A segment tree over the slices. A waiting item is represented by its rank alone. Placing a wide item
+//! raises the floors of all its slices at once: no work is done for each slice or for each waiting item.
 
-/// No one waits.
+/// No item waits.
 pub(super) const NO_ONE: u32 = u32::MAX;
 
-/// What a node knows of its span.
+/// A node of the segment tree: a summary of its span of slices.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     /// The highest floor.
     highest: u64,
-    /// The lowest floor of a slice where someone waits; `u64::MAX` if no one does.
+    /// The lowest floor of a slice where an item waits; `u64::MAX` if none does.
     lowest: u64,
-    /// First rank of those who wait at a floor of `lowest`.
+    /// Lowest rank of the items that wait at a floor of `lowest`.
     next: u32,
-    /// First rank of all who wait.
+    /// Lowest rank of all items that wait.
     first: u32,
-    /// Whether the whole span has one floor. Then everything stored below is out of date, save `first`.
+    /// Whether the whole span has the same floor. The fields of the descendants are then stale, except
+    /// `first`.
     flat: bool,
 }
 
 impl Node {
     const EMPTY: Self = Self { highest: 0, lowest: u64::MAX, next: NO_ONE, first: NO_ONE, flat: false };
 
-    /// Gives the whole span the floor `height`.
+    /// Sets the floor of the whole span to `height`.
     fn flatten(&mut self, height: u64) {
         self.highest = height;
         self.flat = true;
         self.settle();
     }
 
-    /// Brings a flat node up to date with `first`.
+    /// Updates a flat node after a change of `first`.
     fn settle(&mut self) {
         self.lowest = if self.first == NO_ONE { u64::MAX } else { self.highest };
         self.next = self.first;
     }
 }
 
-/// A floor per slice: raised over a range, maximum over a range, and the first who waits at the lowest, all in logarithmic
-/// time.
+/// A floor per slice. Raising a range, the maximum over a range, and the first item that waits at the lowest
+/// floor take logarithmic time.
 #[derive(Clone, Debug)]
 pub(super) struct Floors {
     leaves: usize,
@@ -47,7 +49,7 @@ pub(super) struct Floors {
 }
 
 impl Floors {
-    /// Floors of 0. `first` is the first rank of those who wait at each slice.
+    /// Creates floors of 0. `first` is the lowest rank of the items that wait at each slice, or `NO_ONE`.
     pub(super) fn new(first: &[u32]) -> Self {
         let leaves = first.len().next_power_of_two();
         let mut floors = Self { leaves, nodes: vec![Node::EMPTY; 2 * leaves] };
@@ -63,13 +65,14 @@ impl Floors {
         floors
     }
 
-    /// The lowest floor of a slice where someone waits, and the first rank of those who wait at it.
+    /// Returns the lowest floor of a slice where an item waits, and the lowest rank of the items that wait at
+    /// it.
     pub(super) fn lowest(&self) -> Option<(u64, u32)> {
         let root = &self.nodes[1];
         (root.first != NO_ONE).then_some((root.lowest, root.next))
     }
 
-    /// Notes who is now the first to wait at `slice`.
+    /// Sets the lowest rank of the items that wait at `slice`; `NO_ONE` if none does.
     pub(super) fn await_at(&mut self, slice: u32, first: u32) {
         let mut at = self.leaves + slice as usize;
         self.nodes[at].first = first;
@@ -91,7 +94,7 @@ impl Floors {
         }
     }
 
-    /// Gives the slices `[first, last)` the floor `height`.
+    /// Sets the floor of the slices `[first, last)` to `height`.
     pub(super) fn raise(&mut self, first: u32, last: u32, height: u64) {
         self.raise_within(1, (0, self.leaves), (first as usize, last as usize), height);
     }
@@ -119,7 +122,7 @@ impl Floors {
         (node.lowest, node.next) = lower(&left, &right);
     }
 
-    /// The highest floor over `[first, last)` and a slice that has it.
+    /// Returns the highest floor over `[first, last)` and a slice that has it.
     pub(super) fn highest(&self, first: u32, last: u32) -> (u64, u32) {
         let (floor, slice) = self.highest_within(1, (0, self.leaves), (first as usize, last as usize));
         (floor, slice as u32)
@@ -157,7 +160,7 @@ impl Floors {
     }
 }
 
-/// The lower of two nodes' lowest floors, and who is first there.
+/// Returns the lower of the lowest floors of two nodes, and the lowest rank that waits there.
 fn lower(left: &Node, right: &Node) -> (u64, u32) {
     match left.lowest.cmp(&right.lowest) {
         std::cmp::Ordering::Less => (left.lowest, left.next),

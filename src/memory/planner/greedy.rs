@@ -1,4 +1,5 @@
-//! Greedy packing: items one by one in a given order, each into a gap between those already placed.
+//! Greedy packing: places items one by one in a given order, each into a gap between the items already
+//! placed.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use super::occupancy::Occupancy;
 pub enum Fit {
     /// The lowest that holds it.
     First,
-    /// The smallest that holds it; above everything if there is none.
+    /// The smallest that holds it; above all items if no gap holds it.
     Best,
 }
 
@@ -23,7 +24,8 @@ impl fmt::Display for Fit {
     }
 }
 
-/// Places of all items of an instance: chunk 0 is its own arena, the others follow when a limit is reached.
+/// Places of all items of an instance. Chunk 0 is the arena itself; further chunks are added when a limit is
+/// reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Chunk of each item.
@@ -35,14 +37,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Heights of all chunks together, saturating.
+    /// Returns the sum of the heights of all chunks, saturating.
     pub(super) fn height(&self) -> u64 {
         self.heights.iter().fold(0, |sum, height| sum.saturating_add(*height))
     }
 }
 
-/// Packs all items of `instance` in `order`; `limit` is the largest height of a chunk. `None` if an offset does not fit
-/// 64 bits or an item no chunk. Fixed items lie where they must, before all others.
+/// Packs all items of `instance` in `order`; `limit` is the largest height of a chunk. Fixed items are placed
+/// first, at their offsets. Returns `None` if an offset does not fit 64 bits or an item does not fit any
+/// chunk.
 pub(super) fn pack(instance: &Instance, order: &[u32], fit: Fit, limit: Option<u64>) -> Option<Layout> {
     let height = limit.unwrap_or(u64::MAX);
     let n = instance.len();
@@ -64,7 +67,7 @@ pub(super) fn pack(instance: &Instance, order: &[u32], fit: Fit, limit: Option<u
             if let Some(offset) = chunks[chunk].room(0, request) {
                 break offset;
             }
-            // An item that found no room in a chunk of its own will never find any.
+            // An item that does not fit an empty chunk does not fit any.
             if limit.is_none() || layout.heights[chunk] == 0 {
                 return None;
             }

@@ -1,14 +1,14 @@
 //! Local search over orders: squeaky-wheel optimization (Joslin & Clements, JAIR 10, 1999).
 //!
-//! Whatever ended too high in one packing is taken earlier in the next. Each round is a whole skyline packing,
-//! so that one round may move many items.
+//! An item that ended too high in one packing is placed earlier in the next. Each round is a whole skyline
+//! packing, so one round may move many items.
 
 use super::budget::Budget;
 use super::greedy::Layout;
 use super::instance::Instance;
 use super::skyline;
 
-/// How far an item that ended too high moves up.
+/// How far an item that ended too high moves forward in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blame {
     /// Before all others.
@@ -17,8 +17,8 @@ pub(super) enum Blame {
     Halfway,
 }
 
-/// The lowest layout found in `rounds` skyline packings that start from `order`; ends early at height `enough`.
-/// `None` if the budget did not last for one.
+/// Returns the lowest layout found in `rounds` skyline packings that start from `order`; ends early at height
+/// `enough`. Returns `None` if the budget did not suffice for one packing.
 pub(super) fn improve(
     instance: &Instance,
     mut order: Vec<u32>,
@@ -53,7 +53,7 @@ fn blamed(instance: &Instance, order: &[u32], layout: &Layout, enough: u64, blam
         };
         wanted.push((place, item));
     }
-    // Stable: equals stay in their order.
+    // A stable sort: items with equal keys keep their order.
     wanted.sort_by_key(|(place, _)| *place);
     wanted.into_iter().map(|(_, item)| item).collect()
 }

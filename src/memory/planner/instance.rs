@@ -1,14 +1,16 @@
-//! One line of memory to pack, with time reduced to what matters.
+//! The problem of packing one line of memory, with time compressed to slices.
 //!
-//! Lifetimes are intervals, so items that are pairwise alive together are all alive at one instant (Helly). Time is cut into
-//! *slices*, one per maximal set of items alive together; two items may not share bytes exactly when they share a slice.
+//! Lifetimes are intervals, so items that are pairwise alive together are all alive at one instant (Helly).
+//! Time is cut into *slices*, one per maximal set of items alive together. Two items conflict exactly when
+//! they share a slice.
 
 use super::bound::{Load, bound_of, common_alignment};
 use super::greedy::Fit;
 use super::occupancy::{Occupancy, Request};
 use super::problem::Item;
 
-/// Items of one arena by position, with lifetimes as half-open ranges of slices. Items of size 0 take part like any other.
+/// Items of one arena by position, with lifetimes as half-open ranges of slices. Items of size 0 are
+/// included.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Instance {
     /// First slice of each item.
@@ -23,7 +25,8 @@ pub(super) struct Instance {
     pub alignment: Vec<u64>,
     /// Offset of each item that must not move.
     pub fixed: Vec<Option<u64>>,
-    /// Items of one number are alike in all but their size: what one of them has no room for in its time, none has.
+    /// Items with the same number have the same lifetime and alignment and differ at most in size: a slice
+    /// that keeps one of them from lying lower keeps all of them.
     pub kin: Vec<u32>,
     /// Number of slices.
     pub slices: usize,
@@ -33,7 +36,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// The instance of `items`, in their order.
+    /// Creates the instance of `items`, in their order.
     pub(super) fn new(items: &[&Item]) -> Self {
         let lifetimes: Vec<(u64, u64)> = items.iter().map(|item| (item.lower, item.upper)).collect();
         let (first, last, slices) = slices_of(&lifetimes);
@@ -54,7 +57,7 @@ impl Instance {
         instance
     }
 
-    /// The items at `members` on their own, in that order.
+    /// Returns an instance of only the items at `members`, in that order.
     pub(super) fn subset(&self, members: &[usize]) -> Self {
         let lifetimes: Vec<(u64, u64)> =
             members.iter().map(|&i| (u64::from(self.first[i]), u64::from(self.last[i]))).collect();
@@ -76,7 +79,8 @@ impl Instance {
         instance
     }
 
-    /// The same items and, behind them, one that never moves at each of `walls`, one unit high and always there.
+    /// Returns the same items followed by one fixed item at each of `walls`, one unit high and alive in all
+    /// slices.
     pub(super) fn with_walls(&self, walls: &[u64]) -> Self {
         let mut walled = self.clone();
         for &wall in walls {
@@ -102,7 +106,7 @@ impl Instance {
         self.obstacles = self.fixed.iter().any(Option::is_some).then_some(obstacles);
     }
 
-    /// Beside an obstacle, sizes decide where there is room, so that no two items are alike.
+    /// With obstacles, the size decides where an item fits, so that every item is its own kin.
     fn find_kin(&mut self) {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         self.kin = order.clone();
@@ -123,7 +127,7 @@ impl Instance {
         self.size.len()
     }
 
-    /// Slices that item `i` is alive in.
+    /// Returns the slices that item `i` is alive in.
     pub(super) fn span(&self, i: usize) -> std::ops::Range<usize> {
         self.first[i] as usize..self.last[i] as usize
     }
@@ -133,8 +137,8 @@ impl Instance {
         self.first[a] < self.last[b] && self.first[b] < self.last[a]
     }
 
-    /// The lowest offset at or above `from` at which item `i` is aligned and clear of every fixed item.
-    /// Saturates at `u64::MAX`, which no item ends below.
+    /// Returns the lowest offset at or above `from` at which item `i` is aligned and clear of every fixed
+    /// item. Saturates at `u64::MAX`, where no item fits.
     pub(super) fn lift(&self, i: usize, from: u64) -> u64 {
         match &self.obstacles {
             None => from.checked_next_multiple_of(self.alignment[i]),
@@ -143,18 +147,20 @@ impl Instance {
         .unwrap_or(u64::MAX)
     }
 
-    /// The room that item `i` asks for.
+    /// Returns the request for room for item `i`.
     pub(super) fn request(&self, i: usize, fit: Fit, limit: u64) -> Request {
         let (first, last) = (self.first[i], self.last[i]);
         Request { first, last, size: self.size[i], alignment: self.alignment[i], fit, limit }
     }
 
-    /// Item `i`'s size rounded up so that whatever lies on it is at a multiple of the unit.
+    /// Returns the size of item `i` rounded up to the unit, so that an item on top of it is at a multiple of
+    /// the unit.
     pub(super) fn padded(&self, i: usize) -> u64 {
         self.size[i].saturating_add((self.unit - self.size[i] % self.unit) % self.unit)
     }
 
-    /// A height in bytes that no packing of this line is below; `None` if it does not fit 64 bits.
+    /// Returns a lower bound in bytes for the height of a packing of this line; `None` if it does not fit 64
+    /// bits.
     pub(super) fn bound(&self) -> Option<u64> {
         let load = |i: usize| Load {
             lower: self.first[i].into(),
@@ -166,12 +172,13 @@ impl Instance {
         bound_of((0..self.len()).map(load), 1)
     }
 
-    /// Positions of the items that may be placed freely.
+    /// Returns the positions of the items that are not fixed.
     pub(super) fn movable(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.len()).filter(|&i| self.fixed[i].is_none())
     }
 
-    /// Whether no sum of sizes and alignments can come near the end of 64 bits, so that plain arithmetic is safe.
+    /// Whether the sum of all sizes, alignments and fixed offsets is below 2^62, so that unchecked arithmetic
+    /// is safe.
     pub(super) fn is_modest(&self) -> bool {
         let most = |i: usize| {
             u128::from(self.size[i]) + u128::from(self.alignment[i]) + u128::from(self.fixed[i].unwrap_or(0))
@@ -180,7 +187,8 @@ impl Instance {
     }
 }
 
-/// Ranges of maximal slices for half-open lifetimes, and their number. A slice closes at the first end after a start.
+/// Returns the range of slices of each half-open lifetime, and the number of slices. A slice closes at the
+/// first end after a start.
 fn slices_of(lifetimes: &[(u64, u64)]) -> (Vec<u32>, Vec<u32>, usize) {
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * lifetimes.len());
     for (index, &(lower, upper)) in lifetimes.iter().enumerate() {

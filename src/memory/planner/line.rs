@@ -1,4 +1,4 @@
-//! Packs one line of memory: cheap methods first, until the bound is met or the budget is spent.
+//! Packs one line of memory: tries cheap methods first, until the bound is met or the budget is spent.
 
 use super::budget::Budget;
 use super::exact::{self, Outcome};
@@ -14,18 +14,19 @@ use super::skyline;
 const GREEDY: [Order; 6] =
     [Order::Size, Order::Breadth, Order::Area, Order::Conflicts, Order::Lifetime, Order::Time];
 
-/// Orders for packing from the ground up, those that win most often first.
+/// Orders for skyline packing, those that win most often first.
 const GROUND_UP: [Order; 5] =
     [Order::BandReach, Order::BandArea, Order::BandLifetime, Order::Area, Order::BreadthLifetime];
 
-/// The same for large problems, where each counts: those that miss the bound by least first.
+/// Orders for skyline packing of large problems, where each packing is expensive: those that miss the bound
+/// by the least come first.
 const AT_LARGE: [Order; 5] =
     [Order::BandArea, Order::BandReach, Order::BandNest, Order::BandLifetime, Order::BreadthLifetime];
 
 /// Units of work for a large problem, so that the largest graphs take well below a second.
 const LARGE_WORK: u64 = 500_000_000;
 
-/// What is asked of one line.
+/// The goal and the limits of packing one line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Goal {
     /// No packing is lower than this many bytes.
@@ -54,7 +55,7 @@ struct Line<'a> {
     best: Option<(Layout, Method)>,
 }
 
-/// Packs `instance`; `None` if nothing fits 64 bits or the limit.
+/// Packs `instance`; returns `None` if no packing fits 64 bits and the limit.
 pub(super) fn pack(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
     let mut line = Line { instance, goal, budget, best: None };
     if line.one_chunk_may_do() && instance.len() > exact::MOST_ITEMS {
@@ -100,7 +101,7 @@ impl Line<'_> {
     }
 
     fn greedy(&mut self, orders: &[Order], fit: Fit) {
-        // Best fit looks at every gap, first fit at those below its place.
+        // Best fit inspects every gap, first fit only those up to its place.
         let per_item = if fit == Fit::Best { 500 } else { 120 };
         let cost = self.instance.len() as u64 * u64::from(self.instance.slices.ilog2() + 1) * per_item;
         for &order in orders {
@@ -113,8 +114,9 @@ impl Line<'_> {
         }
     }
 
-    /// All that is done where exact search does not apply. One packing from the ground up is made whatever it costs: nothing
-    /// else is as cheap at this size. Further orders follow, and local search from those that came out lowest.
+    /// Packs an instance too large for exact search. One skyline packing is made regardless of its cost,
+    /// because no other method is as cheap at this size. Further orders follow, then local search, from the
+    /// order with the lowest result on.
     fn at_large(&mut self) {
         let work = if self.goal.effort == Effort::Exact { u64::MAX } else { LARGE_WORK };
         let mut part = self.budget.part(work);
@@ -122,7 +124,7 @@ impl Line<'_> {
         let mut dearest = 0;
         let mut heights: Vec<(u64, Order)> = Vec::new();
         for order in AT_LARGE {
-            // What is begun is finished, so the last one may take somewhat more than is left.
+            // A packing that has started is finished, so the last one may exceed the budget somewhat.
             if self.done() || !part.allows(dearest / 4 * 3) {
                 break;
             }
@@ -136,7 +138,8 @@ impl Line<'_> {
             dearest = dearest.max(spent);
             heights.push((layout.height(), order));
             self.offer(Some(layout), Method::Skyline(order));
-            // Where few large items make up the height, greedy packing by size wins. It takes two or three times as long.
+            // When a few large items make up the height, greedy packing by size wins. It takes two to three
+            // times as long as a skyline packing.
             if heights.len() == 3 && !self.done() && part.allows(dearest) {
                 part.spend(5 * dearest / 2);
                 let by_size = Order::Size.of(self.instance);
@@ -168,13 +171,14 @@ impl Line<'_> {
         }
     }
 
-    /// What a skyline packing typically costs: items are looked at several times before they are placed.
+    /// Returns the typical cost of a skyline packing: items are tried several times before they are placed.
     fn ground_up_cost(&self) -> u64 {
         let looks = (self.instance.len() as u64).min(8);
         self.instance.len() as u64 * looks * skyline::look_cost(self.instance)
     }
 
-    /// A first, short exact search: most problems that greedy packing misses are solved in a few thousand nodes.
+    /// Runs a first, short exact search: most problems that greedy packing does not solve take a few thousand
+    /// nodes.
     fn try_at_once(&mut self) {
         let share = if self.goal.effort == Effort::Fast { 2 } else { 12 };
         let mut part = self.budget.part(self.budget.left() / share);
@@ -206,7 +210,7 @@ impl Line<'_> {
         }
     }
 
-    /// Exact search; returns the bound that is proved afterwards.
+    /// Runs exact search; returns the lower bound that is proved afterwards.
     fn search(&mut self) -> u64 {
         let Goal { bound, enough, effort, .. } = self.goal;
         let Some((best, _)) = &self.best else { return bound };

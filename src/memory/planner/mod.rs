@@ -1,6 +1,8 @@
-//! The offset planner: a [`Problem`] of sizes and lifetimes in, a validated [`Packing`] with a certificate out.
+//! The offset planner: takes a [`Problem`] of sizes and lifetimes and returns a validated [`Packing`] with a
+//! certificate.
 //!
-//! Pure and deterministic: no device, no clock unless a time limit is given, ordered containers only.
+//! It is pure and deterministic: it uses no device, no clock unless a time limit is given, and only ordered
+//! containers.
 //!
 //! ```
 //! use wgrad::memory::planner::{Item, Options, Problem, solve};

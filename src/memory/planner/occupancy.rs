@@ -1,8 +1,8 @@
-//! Which bytes are taken at which time: finds room for an item without looking at every item placed before it.
+//! Which bytes are in use at which time. Finds room for an item without visiting every item placed before it.
 //!
-//! A segment tree over the slices of time. A node keeps two sets of byte ranges: those of items that cover its
-//! whole span, and those of items that touch its span anywhere. Ranges that touch are kept as one *run*, so that in a dense
-//! packing the sets stay tiny however many items they stand for.
+//! A segment tree over the slices of time. A node stores two sets of byte ranges: those of items that cover
+//! its whole span, and those of items that overlap its span anywhere. Adjacent ranges are merged into one
+//! *run*, so that in a dense packing the sets stay small regardless of the number of items.
 
 use super::greedy::Fit;
 
@@ -40,20 +40,20 @@ impl Runs {
     }
 }
 
-/// What is to be placed, and where it may end.
+/// An item to place, and where it may end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     /// First slice.
     pub first: u32,
     /// One past the last slice.
     pub last: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The offset is a multiple of this.
     pub alignment: u64,
     /// Which gap is taken.
     pub fit: Fit,
-    /// Its end is at or below this.
+    /// Largest offset at which the item may end.
     pub limit: u64,
 }
 
@@ -63,19 +63,19 @@ pub(super) struct Occupancy {
     leaves: usize,
     /// By node: bytes of items that cover its span.
     covering: Vec<Runs>,
-    /// By node: bytes of items that touch its span.
+    /// By node: bytes of items that overlap its span.
     touching: Vec<Runs>,
 }
 
 impl Occupancy {
-    /// Nothing in use over `slices` slices.
+    /// Creates an empty occupancy over `slices` slices.
     pub(super) fn new(slices: usize) -> Self {
         let leaves = slices.next_power_of_two();
         let nodes = vec![Runs::default(); 2 * leaves];
         Self { leaves, covering: nodes.clone(), touching: nodes }
     }
 
-    /// Takes `[start, end)` over the slices `[first, last)`.
+    /// Marks the bytes `[start, end)` as used in the slices `[first, last)`.
     pub(super) fn take(&mut self, first: u32, last: u32, start: u64, end: u64) {
         for side in [first as usize, last as usize - 1] {
             let mut node = self.leaves + side;
@@ -90,7 +90,8 @@ impl Occupancy {
         }
     }
 
-    /// The offset at or above `from` that has room for what is asked; `None` if there is none within the limit.
+    /// Returns an offset at or above `from` that has room for the request; `None` if there is none within the
+    /// limit.
     pub(super) fn room(&self, from: u64, request: Request) -> Option<u64> {
         let Request { first, last, size, alignment, fit, limit } = request;
         let mut sets: Vec<&Runs> = spans(self.leaves, first, last).map(|node| &self.touching[node]).collect();
@@ -129,7 +130,7 @@ impl Occupancy {
     }
 }
 
-/// The lowest aligned offset at or above `from` that is in no run; `None` beyond 64 bits.
+/// Returns the lowest aligned offset at or above `from` that is not inside any run; `None` beyond 64 bits.
 fn free_from(sets: &[&Runs], from: u64, alignment: u64) -> Option<u64> {
     let mut offset = from.checked_next_multiple_of(alignment)?;
     let (mut index, mut settled) = (0, 0);
@@ -146,7 +147,7 @@ fn free_from(sets: &[&Runs], from: u64, alignment: u64) -> Option<u64> {
     Some(offset)
 }
 
-/// The nodes whose spans make up `[first, last)`.
+/// Returns the nodes that together span exactly `[first, last)`.
 fn spans(leaves: usize, first: u32, last: u32) -> impl Iterator<Item = usize> {
     let (mut left, mut right) = (leaves + first as usize, leaves + last as usize);
     let mut pending: Option<usize> = None;

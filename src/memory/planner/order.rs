@@ -1,11 +1,11 @@
-//! Orders in which packing takes the items.
+//! Orders in which items are packed.
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use super::instance::Instance;
 
-/// What packing looks at first; ties go to the larger, then the longer-lived, then the earlier item.
+/// The sort key of the packing order. Ties go to the larger, then the longer-lived, then the earlier item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// Largest size first.
@@ -14,26 +14,29 @@ pub enum Order {
     Area,
     /// Longest lifetime first.
     Lifetime,
-    /// Alive in most slices first: long as counted in what happens meanwhile.
+    /// Alive in most slices first: the lifetime is counted in slices rather than in the caller's time.
     Slices,
-    /// Items alive at the fullest instant first ("greedy by breadth", Pisarchyk & Lee 2020, arXiv 2001.03288).
+    /// Items alive at the fullest instant first ("greedy by breadth", Pisarchyk & Lee 2020, arXiv
+    /// 2001.03288).
     Breadth,
-    /// Of the items alive at equally full instants, the largest area first ("TAW" of MiniMalloc).
+    /// By breadth; among items with equally full instants, the largest area first ("TAW" of MiniMalloc).
     BreadthArea,
-    /// Of the items alive at equally full instants, the longest first ("TWA" of MiniMalloc).
+    /// By breadth; among items with equally full instants, the longest first ("TWA" of MiniMalloc).
     BreadthLifetime,
-    /// Like `BreadthArea`, with instants equally full if they are so to a twentieth of the peak.
+    /// Like `BreadthArea`, but instants in the same band, 1/20 of the peak wide, count as equally full.
     BandArea,
-    /// Like `BreadthLifetime`, with instants equally full if they are so to a twentieth of the peak.
+    /// Like `BreadthLifetime`, but instants in the same band, 1/20 of the peak wide, count as equally full.
     BandLifetime,
-    /// Within bands as above, what reaches farthest to both sides of the fullest instant first: nested lifetimes, as those
-    /// of a forward and a backward pass are, then lie inside one another.
+    /// By the same bands; within a band, the item that reaches farthest to both sides of the fullest instant
+    /// first. Nested lifetimes, like those of a forward and a backward pass, are then packed inside one
+    /// another.
     BandReach,
-    /// Like `BandReach`, with each item's own fullest instant: what lives around another peak is nested around that one.
+    /// Like `BandReach`, but with each item's own fullest instant: items that live around another peak are
+    /// nested around that peak.
     BandNest,
     /// Items alive together with the most others first (as in TVM's unified static memory planner).
     Conflicts,
-    /// As they come to life.
+    /// Earliest start of the lifetime first.
     Time,
 }
 
@@ -58,7 +61,7 @@ impl fmt::Display for Order {
 }
 
 impl Order {
-    /// Positions of all items, first to pack first.
+    /// Returns the positions of all items in packing order.
     pub(super) fn of(self, instance: &Instance) -> Vec<u32> {
         let all = 0..instance.len();
         let width = |i: usize| u128::from(instance.last[i] - instance.first[i]);
@@ -97,7 +100,7 @@ impl Order {
     }
 }
 
-/// The inverse of an order: the position of each item in it.
+/// Returns the inverse of an order: the position of each item in it.
 pub(super) fn ranks(order: &[u32]) -> Vec<u32> {
     let mut rank = vec![0; order.len()];
     for (position, &item) in order.iter().enumerate() {
@@ -106,7 +109,7 @@ pub(super) fn ranks(order: &[u32]) -> Vec<u32> {
     rank
 }
 
-/// Bytes alive in each slice.
+/// Returns the bytes alive in each slice.
 pub(super) fn live_bytes(instance: &Instance) -> Vec<u128> {
     let mut change = vec![0i128; instance.slices + 1];
     for i in 0..instance.len() {
@@ -121,14 +124,15 @@ pub(super) fn live_bytes(instance: &Instance) -> Vec<u128> {
     change[..instance.slices].iter().map(running).collect()
 }
 
-/// All slices, the fullest first.
+/// Returns all slices, the fullest first.
 fn by_load(live: &[u128]) -> Vec<usize> {
     let mut slices: Vec<usize> = (0..live.len()).collect();
     slices.sort_unstable_by_key(|&slice| (Reverse(live[slice]), slice));
     slices
 }
 
-/// For each item, the bytes alive in the fullest of its slices and that slice's rank: higher is fuller.
+/// Returns for each item the bytes alive in the fullest of its slices and the rank of that slice: higher is
+/// fuller.
 fn fullest_slice(instance: &Instance) -> Vec<(u128, u128)> {
     let live = live_bytes(instance);
     let by_load = by_load(&live);
@@ -144,13 +148,14 @@ fn fullest_slice(instance: &Instance) -> Vec<(u128, u128)> {
     (0..instance.len()).map(of_item).collect()
 }
 
-/// The bytes alive in the fullest slice of each item, in twentieths of the peak.
+/// Returns the bytes alive in the fullest slice of each item, in units of 1/20 of the peak.
 fn bands(fullest: &[(u128, u128)]) -> impl Iterator<Item = u128> + '_ {
     let peak = fullest.iter().map(|(live, _)| *live).max().unwrap_or(0).max(1);
     fullest.iter().map(move |(live, _)| live * 20 / peak)
 }
 
-/// Twice the slices from the fullest slice to the nearer end of each item alive in it; the whole lifetime of the others.
+/// Returns, for each item alive in the fullest slice, twice the number of slices from there to its nearer
+/// end; for the other items, the lifetime in slices.
 fn reach(instance: &Instance) -> Vec<u128> {
     let live = live_bytes(instance);
     let peak = (0..instance.slices).max_by_key(|&slice| (live[slice], Reverse(slice))).unwrap_or(0);
@@ -165,7 +170,7 @@ fn reach(instance: &Instance) -> Vec<u128> {
     (0..instance.len()).map(of_item).collect()
 }
 
-/// Twice the slices from each item's own fullest slice to its nearer end.
+/// Returns for each item twice the number of slices from its own fullest slice to its nearer end.
 fn nest(instance: &Instance, fullest: &[(u128, u128)]) -> Vec<u128> {
     let mut by_rank: Vec<usize> = vec![0; instance.slices + 1];
     for (position, slice) in by_load(&live_bytes(instance)).into_iter().enumerate() {
@@ -178,7 +183,8 @@ fn nest(instance: &Instance, fullest: &[(u128, u128)]) -> Vec<u128> {
     fullest.iter().enumerate().map(of_item).collect()
 }
 
-/// Number of items that each item is alive together with: all, less those that end before it and those that start after.
+/// Returns for each item the number of items alive together with it (itself included): all, less those that
+/// end before it starts and those that start after it ends.
 fn conflicts(instance: &Instance) -> Vec<u128> {
     let (mut started, mut ended) = (vec![0u128; instance.slices + 1], vec![0u128; instance.slices + 1]);
     for i in 0..instance.len() {

@@ -1,4 +1,4 @@
-//! What a caller may ask of the planner and what it answers.
+//! The planner's options and results.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use super::order::Order;
 use super::problem::Solution;
 use super::validate::Violation;
 
-/// How much work is spent. Budgets are counted in steps, so a result depends on the effort alone, not on the machine.
+/// How much work is spent. Budgets are counted in units of work, so a result depends on the effort alone, not
+/// on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
     /// Greedy orders and a short search: milliseconds.
@@ -16,41 +17,43 @@ pub enum Effort {
     /// A longer search: up to about a second for a hard problem.
     #[default]
     Balanced,
-    /// Search until proved or the (large) budget is spent.
+    /// Search until the packing is proved optimal or the (large) budget is spent.
     Exact,
 }
 
-/// What is asked of [`solve`](super::solve).
+/// Options of [`solve`](super::solve).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// How much work is spent.
     pub effort: Effort,
-    /// Bytes that suffice: the search ends as soon as all arenas together are no higher. Not reaching it is no error:
-    /// compare [`Certificate::height`].
+    /// A total height in bytes that suffices: the search ends as soon as the sum of all arenas is at most
+    /// this. Not reaching it is not an error: compare [`Certificate::height`].
     pub capacity: Option<u64>,
-    /// Wall-clock time after which the best packing so far is returned. With a limit, results may differ between runs.
+    /// Wall-clock time after which the best packing so far is returned. With a time limit, results may differ
+    /// between runs.
     pub time_limit: Option<Duration>,
 }
 
 /// How the packing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// There was nothing to place.
+    /// The problem has no items.
     Empty,
     /// Greedy packing in one order.
     Greedy(Order, Fit),
-    /// Packing from the ground up, ties in one order.
+    /// Skyline packing, with ties broken by one order.
     Skyline(Order),
     /// Local search that started from one order.
     LocalSearch(Order),
     /// Exact search.
     Exact,
-    /// Items dealt out to buffers of limited size, each packed on its own.
+    /// Items divided among buffers of limited size.
     Split,
 }
 
 impl Method {
-    /// Later methods are tried when earlier ones do not meet the bound.
+    /// Returns the rank of the method by cost: costlier methods are tried when cheaper ones do not meet the
+    /// bound.
     pub(super) fn cost(self) -> u8 {
         match self {
             Method::Empty => 0,
@@ -76,12 +79,12 @@ impl fmt::Display for Method {
     }
 }
 
-/// How good a packing is, and how that is known.
+/// The quality of a packing and its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Heights of all arenas together, in bytes.
+    /// Sum of the heights of all arenas in bytes.
     pub height: u64,
-    /// No packing into as many arenas that keeps them apart is lower, in bytes.
+    /// Proved lower bound in bytes for every packing into the same number of separate arenas.
     pub lower_bound: u64,
     /// `height - lower_bound`, in bytes.
     pub gap: u64,
@@ -92,7 +95,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Of a packing of `height` bytes and a proof that none is below `lower_bound`: they cannot contradict each other.
+    /// Creates the certificate of a packing of `height` bytes with the proved bound `lower_bound`. A height
+    /// below the bound is a [`Violation`].
     pub(super) fn new(height: u64, lower_bound: u64, method: Method) -> Result<Self, Violation> {
         let Some(gap) = height.checked_sub(lower_bound) else {
             return Err(Violation::BelowBound { height, lower_bound });
@@ -101,11 +105,11 @@ impl Certificate {
     }
 }
 
-/// A validated solution and what is known about it.
+/// A validated solution and its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// A place for every item.
     pub solution: Solution,
-    /// How good it is.
+    /// The quality of the solution.
     pub certificate: Certificate,
 }

@@ -1,23 +1,24 @@
-//! From a good packing to the best: exact search at falling capacities.
+//! Improves a good packing to the best one, by exact search at decreasing capacities.
 
 use super::budget::Budget;
 use super::exact::{self, Outcome};
 use super::greedy::Layout;
 use super::instance::Instance;
 
-/// What the search could establish.
+/// The result of the search.
 #[derive(Clone, Debug)]
 pub(super) struct Refined {
-    /// A layout lower than the one known before, if one was found.
+    /// A layout lower than the best known one, if one was found.
     pub layout: Option<Layout>,
-    /// No layout is lower than this many bytes.
+    /// Proved lower bound in bytes.
     pub proved: u64,
 }
 
 /// Searches between `bound` (proved) and `height` (known to be reachable); ends at `enough`.
 ///
-/// The first attempt is at `enough`, with half of the budget. What is then left goes to bisection: a capacity that cannot be
-/// decided in a share of the budget counts as out of reach until, with `thorough`, the shares grow and all is tried again.
+/// The first attempt is at `enough`, with half of the budget. The rest is spent on bisection: a capacity that
+/// cannot be decided in its share of the budget counts as unreachable. With `thorough`, all undecided
+/// capacities are retried with larger shares.
 pub(super) fn refine(
     instance: &Instance,
     bound: u64,
@@ -50,7 +51,8 @@ pub(super) fn refine(
         }
         share = share.min(budget.left() / 4).max(1);
         if assumed + step >= reached {
-            // Every capacity below was tried: again from the proved bound, with what is left, or that is all.
+            // Every capacity below was tried: restart from the proved bound with the remaining budget, or
+            // stop.
             if !thorough || budget.left() == 0 {
                 break;
             }

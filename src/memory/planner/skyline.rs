@@ -1,8 +1,9 @@
-//! Packing from the ground up: always the item that can lie lowest, ties by rank.
+//! Skyline packing, from offset 0 upwards: always places the item that can lie lowest; ties are broken by
+//! rank.
 //!
-//! Every packing can be pushed down until each item lies on the ground or on another one, and then be built in
-//! the order of offsets; so some ranking leads to an optimum. This is the greedy dive of MiniMalloc's search
-//! (Moffitt, ASPLOS 2023, doi 10.1145/3623278.3624752).
+//! Every packing can be pushed down until each item lies at offset 0 or on another item, and can then be
+//! built in the order of offsets. So some ranking leads to an optimum. This is the greedy dive of
+//! MiniMalloc's search (Moffitt, ASPLOS 2023, doi 10.1145/3623278.3624752).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,8 +13,9 @@ use super::floors::{Floors, NO_ONE};
 use super::greedy::Layout;
 use super::instance::Instance;
 
-/// Packs all items of a modest `instance` into one chunk, the first in `order` first at equal offsets. `None` if the
-/// budget ends.
+/// Packs all items of `instance` into one chunk; among items that can lie equally low, the first in `order`
+/// is placed first. The instance must be modest (`Instance::is_modest`). Returns `None` if the budget runs
+/// out.
 pub(super) fn pack(instance: &Instance, order: &[u32], budget: &mut Budget) -> Option<Layout> {
     let n = instance.len();
     let mut layout = Layout { chunk: vec![0; n], offset: vec![0; n], heights: vec![0] };
@@ -55,26 +57,27 @@ pub(super) fn pack(instance: &Instance, order: &[u32], budget: &mut Budget) -> O
     Some(layout)
 }
 
-/// An item to look at, and the slice it waits at, if it does.
+/// An item to try, and the slice that it waits at, or `NOWHERE`.
 #[derive(Clone, Copy)]
 struct Look {
     rank: u32,
     slice: u32,
 }
 
-/// Unplaced items, by where they may go next.
+/// Unplaced items, by the lowest offset where they may lie next.
 ///
-/// Each waits at a slice that holds it up. Of those at the lowest floor the first in rank is looked at: either it can be
-/// placed, or it goes to wait at a higher place. Of items alike only the first waits, for all.
+/// Each item waits at a slice of its lifetime whose floor keeps it from lying lower. Of the items that wait
+/// at the lowest floor, the first in rank is tried: either it can be placed, or it moves to a slice with a
+/// higher floor. Of items of the same kin only the first is queued.
 struct Queue {
     floors: Floors,
-    /// By slice: ranks of those who wait there.
+    /// By slice: ranks of the items that wait there.
     waiting: Vec<BinaryHeap<Reverse<u32>>>,
     /// By rank: the slice where it waits, or `NOWHERE`.
     place: Vec<u32>,
-    /// By rank: the next of the items alike, or `NO_ONE`.
+    /// By rank: the next item of the same kin, or `NO_ONE`.
     follower: Vec<u32>,
-    /// Items with an offset of their own to wait for: offset, rank.
+    /// Items that wait for an offset rather than at a slice: offset, rank.
     timed: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -105,7 +108,7 @@ impl Queue {
         Self { floors: Floors::new(&first), waiting, place, follower, timed: BinaryHeap::new() }
     }
 
-    /// The level at which an item may lie next, and the first item to look at there.
+    /// Returns the lowest offset at which an item may lie next, and the first item to try there.
     fn next(&self) -> Option<(u64, Look)> {
         let waits = self.floors.lowest();
         let timed = self.timed.peek().map(|Reverse(timed)| *timed);
@@ -116,18 +119,18 @@ impl Queue {
         Some((level, Look { rank, slice: self.place[rank as usize] }))
     }
 
-    /// Takes an item from where it waits.
+    /// Removes an item from the place where it waits.
     fn leave(&mut self, look: Look) {
         if look.slice == NOWHERE {
             self.timed.pop();
             return;
         }
-        // It was looked at, so it is the first there.
+        // `next` returned it, so it is the first in this heap.
         self.waiting[look.slice as usize].pop();
         self.note(look.slice);
     }
 
-    /// Takes an item that was placed from where it waits; the next one like it takes its turn.
+    /// Removes an item that was placed, and queues the next item of the same kin.
     fn follow(&mut self, look: Look, slice: u32) {
         let next = self.follower[look.rank as usize];
         if next == NO_ONE {
@@ -141,14 +144,14 @@ impl Queue {
         }
     }
 
-    /// Lets an item wait at `slice`.
+    /// Queues an item at `slice`.
     fn wait(&mut self, rank: u32, slice: u32) {
         self.place[rank as usize] = slice;
         self.waiting[slice as usize].push(Reverse(rank));
         self.note(slice);
     }
 
-    /// Lets an item wait for `offset`.
+    /// Queues an item until the lowest level reaches `offset`.
     fn wait_for(&mut self, rank: u32, offset: u64) {
         self.place[rank as usize] = NOWHERE;
         self.timed.push(Reverse((offset, rank)));
@@ -163,7 +166,7 @@ impl Queue {
 /// Units of work per item for sorting the items and setting up.
 const SETUP_COST: u64 = 500;
 
-/// Units of work for looking at one item once: more where the floors fit no cache.
+/// Units of work for trying one item once: more when the floors do not fit in a cache.
 pub(super) fn look_cost(instance: &Instance) -> u64 {
     130 + (instance.slices as u64 / 128).min(400)
 }
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn work_grows_with_the_items_not_with_their_lifetimes() {
-        // Training steps one after the other over weights that stay: activations inside one another, short workspaces.
+        // Successive training steps with persistent weights, nested activations and short-lived workspaces.
         let (steps, layers) = (40, 100);
         let mut items = Vec::new();
         for step in 0..steps {

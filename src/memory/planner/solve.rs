@@ -1,4 +1,4 @@
-//! From a problem to a validated packing, one arena after the other.
+//! Solves a problem arena by arena and validates the packing.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::problem::{Item, Placement, Problem, Solution};
 use super::split;
 use super::validate::validate;
 
-/// Packs every item of `problem`, proves the result valid and says how good it is.
+/// Packs every item of `problem`, validates the result and returns it with a certificate of its quality.
 ///
 /// # Errors
-/// A [`PackError`] that names the item that cannot be packed, or `Overflow` if offsets leave 64 bits.
+/// A [`PackError`] that names the item that cannot be packed, or `Overflow` if offsets exceed 64 bits.
 pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError> {
     check(problem)?;
     let overflow = || PackError::Overflow { items: problem.items.len() };
@@ -34,12 +34,12 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
     for (&arena, members) in &members_of {
         let items: Vec<&Item> = members.iter().map(|&i| &problem.items[i]).collect();
         let least = lower_bound(items.iter().copied()).ok_or_else(overflow)?;
-        // With several arenas, no one of them can know how much of the capacity it may use.
+        // With several arenas, the share of the capacity that one arena may use is not known.
         let spare = options.capacity.filter(|_| members_of.len() == 1).unwrap_or(0);
         let (limit, effort) = (problem.max_arena, options.effort);
         let goal = Goal { bound: least, enough: least.max(spare), limit, effort };
         let found = pack_arena(&Instance::new(&items), goal, &mut budget).ok_or_else(overflow)?;
-        // The limit has cut the line: what was proved of one line need not hold of several.
+        // The limit split the line: the bound proved for one line need not hold for several.
         let proved = match found.layout.heights.len() {
             0 | 1 => found.proved,
             chunks => lower_bound_in_chunks(items.iter().copied(), chunks).ok_or_else(overflow)?,
@@ -56,16 +56,16 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
 /// Units of work, about a nanosecond each.
 fn work(effort: Effort, items: usize) -> u64 {
     match effort {
-        // Enough for two or three packings, most often.
+        // Usually enough for two or three packings.
         Effort::Fast => 50_000_000.max(8000 * items.saturating_sub(4000) as u64),
         Effort::Balanced => 1_200_000_000,
         Effort::Exact => 60_000_000_000,
     }
 }
 
-/// Packs what belongs to one arena into as many chunks as the limit makes necessary: in one line cut along walls, in one
-/// line that goes on in the next chunk where one is full, or dealt out to chunks; the first that meets the goal, or the
-/// lowest.
+/// Packs the items of one arena into as many chunks as the limit requires. Three methods are tried in order:
+/// one line cut along walls; one line that continues in the next chunk when a chunk is full; items
+/// distributed among chunks. Returns the first result that meets the goal, or else the lowest.
 fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
     let Some(limit) = goal.limit.filter(|&limit| instance.is_modest() && goal.bound > limit) else {
         return line::pack(instance, goal, budget);
@@ -87,13 +87,14 @@ fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Fo
 /// Units of work for a line with walls.
 const WALLED_WORK: u64 = 250_000_000;
 
-/// Packs one line without a limit, and once more with walls along which it is cut into chunks.
+/// Packs one line without a limit, then packs it with walls along which it is cut into chunks.
 fn pack_cut(instance: &Instance, limit: u64, goal: Goal, budget: &mut Budget) -> Option<Layout> {
     let line = line::pack(instance, Goal { limit: None, ..goal }, budget)?;
     let (walled, walls) = cut::raise_walls(instance, &line.layout, limit)?;
     let bound = walled.bound()?;
-    // The walls go again, so a line that is higher by no more than them is as good as one at the bound. What then remains is
-    // gaps below the walls, which search seldom closes: a few ten-thousandths are let be.
+    // The walls are removed afterwards, so a line that exceeds the bound by at most their size is as good as
+    // one at the bound. The rest of the excess is gaps below the walls, which search rarely closes: except
+    // with `Effort::Exact`, 1/4000 of the bound is accepted.
     let walls_bytes = instance.unit.saturating_mul(walls.len() as u64);
     let let_be = if goal.effort == Effort::Exact { 0 } else { goal.bound / 4000 };
     let enough = bound.max(goal.bound.saturating_add(walls_bytes).saturating_add(let_be));
@@ -102,7 +103,8 @@ fn pack_cut(instance: &Instance, limit: u64, goal: Goal, budget: &mut Budget) ->
     cut::along_walls(instance, &found.layout, &walls, limit)
 }
 
-/// Deals the items out to chunks and packs each chunk on its own. `None` if one of them does not stay within the limit.
+/// Distributes the items among chunks and packs each chunk separately. Returns `None` if a chunk exceeds the
+/// limit.
 fn pack_dealt(instance: &Instance, limit: u64, effort: Effort, budget: &mut Budget) -> Option<Layout> {
     let chunk_of = split::deal(instance, limit)?;
     let chunks = chunk_of.iter().max().map_or(0, |&last| last as usize + 1);

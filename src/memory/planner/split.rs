@@ -1,5 +1,5 @@
-//! More bytes than one buffer holds: deals the items out to several, so that the fullest instant fills each of them and
-//! the heights add up to the bound wherever that can be had.
+//! Distributes items that exceed one buffer among several buffers. The fullest instant should fill each of
+//! them, so that their heights add up to the bound where possible.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,8 @@ use super::greedy::Layout;
 use super::instance::Instance;
 use super::order::live_bytes;
 
-/// Chunk of each item, or `None` if an item fits none. Chunk 0 holds the fixed items.
+/// Returns the chunk of each item, or `None` if an item does not fit any chunk. Chunk 0 holds the fixed
+/// items.
 pub(super) fn deal(instance: &Instance, limit: u64) -> Option<Vec<u32>> {
     let live = live_bytes(instance);
     let peak = (0..instance.slices).max_by_key(|&slice| (live[slice], Reverse(slice)))?;
@@ -18,7 +19,8 @@ pub(super) fn deal(instance: &Instance, limit: u64) -> Option<Vec<u32>> {
     }
     let mut order: Vec<usize> = instance.movable().collect();
     let width = |i: usize| instance.last[i] - instance.first[i];
-    // What is alive at the peak decides the heights; the longest-lived lie together, so that their buffer is evenly full.
+    // The items alive at the peak decide the heights. The longest-lived ones go together, which fills their
+    // buffer evenly over time.
     order.sort_by_key(|&i| {
         let area = u128::from(instance.padded(i)) * u128::from(width(i));
         (
@@ -45,8 +47,9 @@ struct Chunks<'a> {
 }
 
 impl Chunks<'_> {
-    /// The latest chunk that need not grow, else the one that grows least. An item that is there at the peak makes the
-    /// chunks grow, so it goes to the latest with room: what lives shorter then meets in the last one.
+    /// Returns the last chunk that need not grow, else the one that grows least. An item alive at the peak
+    /// makes chunks grow in any case, so it goes to the last chunk with room: shorter-lived items then share
+    /// the last chunk.
     fn choose(&self, i: usize, at_peak: bool) -> Option<usize> {
         let size = self.instance.padded(i);
         let mut least: Option<(u64, usize)> = None;
@@ -83,7 +86,8 @@ impl Chunks<'_> {
     }
 }
 
-/// Puts the layouts of the chunks, each of one chunk itself, together; `members` are the items of each.
+/// Combines the layouts of the chunks into one layout. Each part holds its items' positions and a layout with
+/// a single chunk.
 pub(super) fn join(items: usize, parts: &[(Vec<usize>, Layout)]) -> Layout {
     let mut whole = Layout { chunk: vec![0; items], offset: vec![0; items], heights: Vec::new() };
     for (chunk, (members, part)) in parts.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! Says whether a packing is right, and if not, which rule is broken by whom. Shares nothing with the solver but the types,
-//! so that a mistake there cannot hide here.
+//! Checks whether a packing is valid, and if not, which rule is broken by which item. Shares only types with
+//! the solver, so that a mistake in the solver cannot hide here.
 
 use std::collections::BTreeMap;
 
 use super::problem::{Item, Problem, Solution};
 
-/// The first broken rule that was found; items are positions in the problem.
+/// The first broken rule that was found; items are given by their positions in the problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Not one placement per item.
+    /// The number of placements differs from the number of items.
     #[error("{items} items but {placements} placements")]
     Count {
         /// Number of items.
@@ -36,7 +36,7 @@ pub enum Violation {
         /// The height of that arena in bytes, if there is such an arena.
         height: Option<u64>,
     },
-    /// The item is larger than one binding reaches.
+    /// The item is larger than one binding may be.
     #[error("item {item} has {size} bytes, more than one binding's {limit}")]
     LargerThanBinding {
         /// The item.
@@ -62,7 +62,7 @@ pub enum Violation {
         /// The item.
         item: usize,
     },
-    /// Items of different arenas were put in one.
+    /// Items of different arenas were put in the same arena.
     #[error("items {first} and {second} belong to different arenas and were both put in arena {arena}")]
     MixedArenas {
         /// An item.
@@ -80,7 +80,7 @@ pub enum Violation {
         /// The other.
         second: usize,
     },
-    /// The packing is lower than what was proved to be the lowest height.
+    /// The packing is lower than the proved lower bound.
     #[error("the packing takes {height} bytes, less than the {lower_bound} that were proved to be the least")]
     BelowBound {
         /// Heights of all arenas together in bytes.
@@ -90,8 +90,8 @@ pub enum Violation {
     },
 }
 
-/// Checks every rule: one place per item, alignment, limits, fixed places, arenas kept apart, and no two items that are
-/// alive together in the same bytes. O(n log n).
+/// Checks every rule: one placement per item, alignment, limits, fixed places, separate arenas, and that no
+/// two items that are alive together share bytes. Takes O(n log n) time.
 ///
 /// # Errors
 /// The first [`Violation`] found.
@@ -129,7 +129,8 @@ pub fn validate(problem: &Problem, solution: &Solution) -> Result<(), Violation>
     no_overlap(problem, solution)
 }
 
-/// Walks through time with the bytes in use: at every start, only the neighbours in address order can collide.
+/// Sweeps over time with the set of byte ranges in use: at every start, only the neighbours in address order
+/// can overlap.
 fn no_overlap(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * problem.items.len());
     let occupies = |item: &Item| item.size > 0 && item.lower < item.upper;

@@ -1,5 +1,5 @@
 "use strict";
-// The plans of this page, and the figures that follow from their rectangles.
+// The plans of this page, and the numbers computed from their rectangles.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 function bytes(n) {

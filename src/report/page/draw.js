@@ -1,4 +1,4 @@
-// Canvases: each tensor a rectangle, and bytes alive stacked by class.
+// Draws the canvases: each tensor as a rectangle, and bytes alive stacked by class.
 const LEFT = 76, RIGHT = 12, TOP = 40, BOTTOM = 52;
 
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }

@@ -1,4 +1,4 @@
-// Tabs, hovering, and the table.
+// Tabs, tooltips, and the table.
 const COLUMNS = [
   ["name", b => b.name, 1], ["shape", b => b.shape, 1], ["type", b => b.dtype, 1],
   ["class", b => data.classes[b.class].name, 1], ["layer", b => b.layer, 1], ["bytes", b => b.bytes, 0],

@@ -1,4 +1,5 @@
-//! Plans as one page: pictures to point at, and every tensor in a table. Needs no network; a browser opens the file.
+//! Renders plans as one interactive HTML page: pictures, and a table of every tensor. The page needs no
+//! network; a browser opens the file.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,12 @@ use crate::json::Json;
 
 const SCRIPTS: [&str; 3] = [include_str!("data.js"), include_str!("draw.js"), include_str!("main.js")];
 
-/// The page of some plans; the last one is shown first. Every number on it is computed by the page from the tensors'
-/// rectangles, so that it is a second opinion on the plan.
+/// Returns an HTML page of some plans; the last one is shown first. The page computes every number from the
+/// rectangles of the tensors, which makes it an independent check of the plan.
 ///
-/// Tabs: address over time; bytes alive by class over time; all tensors, those first that hold most bytes for most
-/// operations. Text of a tensor on hovering. Light or dark as the reader likes.
+/// The tabs are: address over time; bytes alive by class over time; a table of all tensors, sorted by bytes ×
+/// lifetime in descending order. Hovering over a tensor shows its details. The page follows the reader's
+/// light or dark theme.
 pub fn page(panels: &[Panel<'_>], title: &str) -> String {
     let mut words = Words::default();
     let plans: Vec<Json> =
@@ -43,7 +45,8 @@ pub fn page(panels: &[Panel<'_>], title: &str) -> String {
     )
 }
 
-/// Puts texts in the places of a template, in one pass: what was put in is not looked at again.
+/// Substitutes texts for the placeholders of a template in one pass: substituted text is not scanned for
+/// placeholders.
 fn fill(template: &str, texts: &[(&str, &str)]) -> String {
     let mut out = String::new();
     let mut parts = template.split("{{");
@@ -60,7 +63,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Texts that occur often, by number.
+/// A string table: each distinct string is stored once and referenced by its number.
 #[derive(Default)]
 struct Words {
     list: Vec<String>,
@@ -116,7 +119,7 @@ fn plan(name: &str, scene: &Scene<'_>, words: &mut Words) -> Json {
     ])
 }
 
-/// A name that begins with its layer is cut there.
+/// Returns a block as data. The layer's path is stripped from the start of the tensor's name.
 fn block(block: &Block, arenas: &[(String, u64, u64)], words: &mut Words) -> Json {
     let t = &block.tensor;
     let rest = t.name.strip_prefix(&t.layer).filter(|rest| !t.layer.is_empty() && rest.starts_with('.'));

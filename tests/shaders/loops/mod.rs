@@ -65,14 +65,16 @@ impl Seen {
                     }
                 }
             }
-            Err(Error::Option(why)) => self.refused.push(format!("{name}: {why}")),
+            Err(Error::Unsupported { message: why, .. } | Error::TooManyElements(why)) => {
+                self.refused.push(format!("{name}: {why}"))
+            }
             Err(e) => self.wrong.push(format!("{name}: {e}")),
         }
     }
 
     fn cases(&mut self, cases: &[Case], adapters: &[Limits]) {
         for limits in adapters {
-            let all = limits.product.is_none();
+            let all = limits.kernels.product.is_none();
             for Case { name, graph, .. } in cases.iter().filter(|case| all || case.product) {
                 graph.nodes.iter().for_each(|node| self.node(name, graph, node, limits));
             }

@@ -33,16 +33,17 @@ pub fn adapters(software: bool) -> Vec<Limits> {
     for preset in list.clone() {
         list.extend(ways.iter().map(|way| Limits {
             name: format!("{} by {way}", preset.name),
-            product: Some(way),
-            ..preset.clone()
+            ..preset.choosing(|kernels| kernels.product = Some(way))
         }));
         // Other software adapters have no subgroups.
         let name = format!("{} without subgroups", preset.name);
-        list.push(Limits { name, min_subgroup: 0, long_words: false, ..preset });
+        let short = preset.choosing(|kernels| kernels.long_words = false);
+        list.push(Limits { name, min_subgroup: 0, ..short });
     }
     for side in [8, 16].into_iter().filter(|_| !software) {
         let cooperative = Some(Cooperative { side, lanes: 32 });
-        list.push(Limits { name: format!("cooperative {side}"), cooperative, ..named("discrete") });
+        let limits = named("discrete").choosing(|kernels| kernels.cooperative = cooperative);
+        list.push(Limits { name: format!("cooperative {side}"), ..limits });
     }
     list
 }

@@ -1,4 +1,4 @@
-//! The adapter's own copies, as a measure of its memory.
+//! Measures the memory bandwidth of the adapter by buffer copies.
 
 use wgrad::Result;
 use wgrad::device::Device;
@@ -6,7 +6,7 @@ use wgrad::limits::AdapterClass;
 
 use super::timing::time;
 
-/// Bytes read and written in a second when one buffer is copied to another.
+/// Returns the bytes read and written per second when one buffer is copied to another.
 pub fn bandwidth(device: &Device) -> Result<f64> {
     let bytes: u64 = match device.limits().class {
         AdapterClass::Cpu => 32 << 20,

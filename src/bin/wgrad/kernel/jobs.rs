@@ -1,4 +1,4 @@
-//! Operations that can be measured alone: a plan each, with the work it does.
+//! Operations that can be measured alone: each has a plan and counts of its operations and bytes.
 
 use wgrad::autodiff::Gradients;
 use wgrad::compile::{Forward, Plan};
@@ -9,18 +9,19 @@ use wgrad::optim::{Clip, Optimizer};
 use wgrad::shape::Shape;
 use wgrad::{Error, Result};
 
-/// An operation by name.
+/// An operation to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `[m, k] · [k, n]`
     Matmul,
-    /// A convolution forward: samples, channels, result channels, side, kernel, stride; padded by half the kernel.
+    /// Forward convolution: samples, channels, result channels, side, kernel, stride; padded by half the
+    /// kernel.
     Conv,
     /// Softmax of `[rows, columns]`
     Softmax,
     /// Layer norm of `[rows, columns]`, with weight and bias
     LayerNorm,
-    /// Causal self-attention forward: batch, length, heads, size of a head
+    /// Forward causal self-attention: batch, length, heads, size of a head
     Attention,
     /// `a + b`
     Elementwise,
@@ -51,7 +52,7 @@ impl Kind {
         Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// What the numbers of a size mean.
+    /// Returns the names of the numbers of a size.
     fn meaning(self) -> &'static [&'static str] {
         match self {
             Self::Matmul => &["m", "n", "k"],
@@ -79,12 +80,17 @@ impl Kind {
         }
     }
 
-    /// Reads a size: all its numbers, or one for all of them.
+    /// Parses a size. For `matmul`, a single number stands for all three; with no text, the default size is
+    /// used.
     pub fn size(self, text: Option<&str>, large: bool) -> Result<Vec<usize>> {
         let Some(text) = text else { return Ok(self.default_size(large).to_vec()) };
         let meaning = self.meaning();
-        let wrong =
-            || Error::Option(format!("--size {text}: expected {}, each at least 1", meaning.join("x")));
+        let wrong = || {
+            Error::setting(
+                "command line",
+                format!("--size {text}: expected {}, each at least 1", meaning.join("x")),
+            )
+        };
         let numbers: Vec<usize> =
             text.split('x').map(str::parse).collect::<std::result::Result<_, _>>().map_err(|_| wrong())?;
         match numbers[..] {
@@ -96,7 +102,7 @@ impl Kind {
     }
 }
 
-/// Operands in `f16` lose nothing by cooperative matrices.
+/// Returns the precision to plan for: with `f16` operands, cooperative matrices lose no precision.
 pub fn precision(dtype: WeightStorage) -> Precision {
     match dtype {
         WeightStorage::F16(_) => Precision::F16,
@@ -111,12 +117,13 @@ pub struct Job {
     pub flops: f64,
     /// Bytes of operands and results, each counted once.
     pub bytes: f64,
-    /// The parameter that the operation changes, if it returns nothing.
+    /// The parameter that the operation updates, if it has no output.
     pub trained: Option<String>,
 }
 
 impl Job {
-    /// Operands are held as `dtype` says: a kernel that cannot read that runs behind casts, as in any plan.
+    /// Plans an operation with operands stored as `dtype`. As in any plan, casts precede a kernel that cannot
+    /// read it.
     pub fn new(kind: Kind, size: &[usize], dtype: WeightStorage, limits: &Limits) -> Result<Self> {
         let forward = |model: &dyn Fn(&Operands) -> Tensor| {
             let params = Params::new(0);
@@ -126,7 +133,7 @@ impl Job {
             Ok::<Plan, Error>(plan)
         };
         let count = |numbers: &[usize]| numbers.iter().map(|&n| n as f64).product::<f64>();
-        // Bytes of operands that are held as asked for, and of everything else.
+        // Bytes of operands stored as `dtype`, and of all other tensors, which are f32.
         let narrow = dtype.storage().unwrap_or(DType::F32).size() as f64;
         let bytes = |operands: f64, others: f64| narrow * operands + 4.0 * others;
         match (kind, size) {
@@ -137,7 +144,7 @@ impl Job {
             }
             (Kind::Conv, &[n, c, o, side, k, stride]) => {
                 let window = Window::square(k).stride(stride).padding(k / 2);
-                let [out, _] = window.output([side; 2]).map_err(Error::Option)?;
+                let [out, _] = window.output([side; 2]).map_err(|e| Error::setting("window", e))?;
                 let plan = forward(&|t| {
                     t.operand("x", [n, c, side, side]).conv2d(&t.operand("w", [o, c, k, k]), None, window, 1)
                 })?;
@@ -157,7 +164,8 @@ impl Job {
                     t.operand("x", [rows, columns]).layer_norm(&weight, &bias, 1e-5)
                 })?;
                 let n = count(size);
-                // Two sums, a difference, two products, a sum. Written with the result: two statistics of each row.
+                // Two sums, a difference, two products, a sum. The two statistics of each row are written
+                // with the result.
                 let (row, column) = (rows as f64, columns as f64);
                 let bytes = bytes(n, n + 2.0 * (row + column));
                 Ok(Self { plan, flops: 7.0 * n, bytes, trained: None })
@@ -165,14 +173,14 @@ impl Job {
             (Kind::Attention, &[b, s, h, d]) => {
                 let options = Attention { causal: true, ..Attention::default() };
                 let plan = forward(&|t| t.operand("qkv", [b, s, 3 * h, d]).self_attention(h, h, &options))?;
-                // Scores and sums of values, 2 d each, for the pairs that the mask lets see each other.
+                // Scores and sums of values, 2 d each, for the pairs that the mask allows.
                 let pairs = count(&[b, h, s]) * (s + 1) as f64 / 2.0;
                 let one = count(&[b, s, h, d]);
                 let bytes = bytes(3.0 * one, one + count(&[b, s, h]));
                 Ok(Self { plan, flops: 4.0 * pairs * d as f64, bytes, trained: None })
             }
             (Kind::Elementwise, &[n]) => {
-                // Vectors would be held in 32 bits.
+                // Two dimensions, because vectors are stored in 32 bits.
                 let plan = forward(&|t| t.operand("a", [1, n]).add(&t.operand("b", [1, n])))?;
                 let n = n as f64;
                 Ok(Self { plan, flops: n, bytes: bytes(2.0 * n, n), trained: None })
@@ -188,43 +196,46 @@ impl Job {
         }
     }
 
-    /// The kernels it runs, in order.
+    /// Returns the names of the kernels that it runs, in order.
     pub fn variant(&self) -> String {
         let names: Vec<&str> = self.plan.program.launches.iter().map(|(l, _)| &*l.kernel.name).collect();
         names.join(" + ")
     }
 }
 
-/// Operands are parameters: they stay where they are, whereas inputs are copied in before each run.
+/// Operands are parameters, which are persistent; inputs would be copied to the device before each run.
 struct Operands<'a> {
     params: &'a Params,
     trace: &'a Trace,
 }
 
 impl Operands<'_> {
-    /// Elements in [-0.5, 0.5).
+    /// Adds an operand with elements in [-0.5, 0.5).
     fn operand(&self, name: &str, shape: impl Into<Shape>) -> Tensor {
         self.trace.param(&self.params.add(name, shape, Init::fan_in(4)))
     }
 }
 
-/// Refuses to measure something else than what was asked for: plans hold small operands in 32 bits.
+/// Returns an error if an operand is not stored as `dtype`: plans store small operands in 32 bits.
 fn held(plan: &Plan, dtype: WeightStorage) -> Result<()> {
     let Some(dtype) = dtype.storage() else { return Ok(()) };
     let operand = |value: &&Value| value.class == Class::Parameter && value.shape.rank() >= 2;
     match plan.graph().values.iter().filter(operand).find(|value| value.dtype != dtype) {
         None => Ok(()),
-        Some(value) => Err(Error::Option(format!(
-            "--dtype {dtype}: operand `{}` {} has {} elements, and plans hold fewer than {} in f32; take a larger --size",
-            value.name,
-            value.shape,
-            value.shape.numel(),
-            WeightStorage::SMALLEST
-        ))),
+        Some(value) => Err(Error::setting(
+            "command line",
+            format!(
+                "--dtype {dtype}: operand `{}` {} has {} elements, and plans hold fewer than {} in f32; take a larger --size",
+                value.name,
+                value.shape,
+                value.shape.numel(),
+                WeightStorage::SMALLEST
+            ),
+        )),
     }
 }
 
-/// The update of a parameter of `n` elements, held as `dtype`, by a gradient that is there.
+/// Plans the update of a parameter of `n` elements, stored as `dtype`, by an existing gradient.
 fn update(optimizer: Optimizer, n: usize, dtype: WeightStorage, limits: &Limits) -> Result<Plan> {
     let params = Params::new(0);
     let mut graph = Trace::record(&params, Mode::Train, "loss", |trace| {

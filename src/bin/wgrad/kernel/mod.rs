@@ -1,4 +1,5 @@
-//! `wgrad bench KERNEL`: one operation, against the adapter's own copy bandwidth and the `f64` twin.
+//! `wgrad bench KERNEL`: measures one operation, compared with the adapter's copy bandwidth and the `f64`
+//! reference.
 
 mod copy;
 mod jobs;
@@ -19,29 +20,33 @@ use jobs::Job;
 pub use jobs::Kind;
 use timing::{Spent, time};
 
-/// What is measured, and where.
+/// The operation to measure and the device to measure it on.
 pub struct Options<'a> {
-    /// Which operation.
+    /// The operation.
     pub kind: Kind,
     /// Its size, such as `1024` or `8x64x64x28x3x1`; the operation's own by default.
     pub size: Option<&'a str>,
-    /// How operands are held.
+    /// Storage format of the operands.
     pub dtype: WeightStorage,
-    /// A row of the table of products, or of convolutions, by name.
+    /// Name of a matmul or convolution variant; chosen automatically if `None`.
     pub variant: Option<&'a str>,
-    /// Which adapter, opened how.
+    /// Options of the device.
     pub device: &'a crate::device::Options,
     /// Print JSON.
     pub json: bool,
 }
 
-/// How operands are held, by name.
+/// Returns a storage format by name.
 pub fn storage(name: &str) -> Result<WeightStorage> {
-    WeightStorage::named(name, Rounding::Nearest)
-        .ok_or_else(|| Error::Option(format!("--dtype {name}: expected {}", WeightStorage::NAMES.join(", "))))
+    WeightStorage::named(name, Rounding::Nearest).ok_or_else(|| {
+        Error::setting(
+            "command line",
+            format!("--dtype {name}: expected {}", WeightStorage::NAMES.join(", ")),
+        )
+    })
 }
 
-/// The twin computes about this many operations in a second or two.
+/// Number of floating-point operations that the reference computes in one to two seconds.
 const AFFORDABLE: f64 = 3e9;
 
 pub fn run(options: &Options) -> Result<()> {
@@ -59,11 +64,11 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The adapter's limits, with the variant that was asked for.
+/// Returns the adapter's limits with the requested variant.
 fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     let Some(name) = options.variant else { return Ok(own.clone()) };
     let blocks = BLOCKS.iter().map(|block| (block.name, block.runs_on(own)));
-    // Every way, and whether the adapter can run it.
+    // Every variant, and whether the adapter can run it.
     let ways: Vec<(&'static str, bool)> = match options.kind {
         Kind::Matmul => {
             matmul::VARIANTS.iter().map(|way| (way.name, way.runs_on(own))).chain(blocks).collect()
@@ -71,9 +76,9 @@ fn limits(options: &Options, own: &Limits) -> Result<Limits> {
         Kind::Conv => conv::VARIANTS.iter().map(|way| (way.name, way.runs_on(own))).chain(blocks).collect(),
         _ => Vec::new(),
     };
-    let wrong = |what: String| Err(Error::Option(format!("--variant {name}: {what}")));
+    let wrong = |what: String| Err(Error::setting("command line", format!("--variant {name}: {what}")));
     match ways.iter().find(|(way, _)| *way == name) {
-        Some((way, true)) => Ok(Limits { product: Some(way), ..own.clone() }),
+        Some((way, true)) => Ok(own.choosing(|kernels| kernels.product = Some(way))),
         Some(_) if Block::named(name).is_some() => wrong(format!(
             "`{}` has no cooperative matrices, or they did not win: --dtype f16 --cooperative always takes them",
             own.name
@@ -92,7 +97,7 @@ fn limits(options: &Options, own: &Limits) -> Result<Limits> {
 
 struct Measured {
     spent: Spent,
-    /// Bytes read and written in a second by the adapter's own copies.
+    /// Bytes read and written per second by buffer copies.
     copy: f64,
     max_error: Option<f64>,
 }
@@ -143,7 +148,7 @@ fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured
     }
 }
 
-/// The largest difference from the twin, as a part of the twin's largest element.
+/// Returns the largest difference from the reference, as a fraction of the reference's largest element.
 fn worst(session: &mut Session, job: &Job) -> Result<f64> {
     let mut twin = Twin::new(job.plan.graph());
     if let Some(optimizer) = job.plan.optimizer {

@@ -1,4 +1,4 @@
-//! How long something takes on a device, by the wall and in CPU time.
+//! Measures wall-clock time and CPU time of work on a device.
 
 use std::time::Instant;
 
@@ -10,17 +10,18 @@ use crate::cpu_time::cpu_seconds;
 /// Seconds of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// By the clock on the wall.
+    /// Wall-clock time.
     pub wall: f64,
-    /// Of all threads of this process together; `None` where the system does not tell.
+    /// CPU time of all threads of this process; `None` if the system does not report it.
     pub cpu: Option<f64>,
 }
 
-/// Rounds of which the best counts, and how long one takes at least.
+/// Number of rounds, of which the best counts, and minimum duration of a round in seconds.
 const ROUNDS: u32 = 5;
 const ROUND_SECONDS: f64 = 0.1;
 
-/// The best of several rounds, each of as many runs as fill a tenth of a second.
+/// Returns the time per run in the best of `ROUNDS` rounds. A round has enough runs to take
+/// `ROUND_SECONDS`, but at most 2000.
 pub fn time(device: &Device, mut run: impl FnMut() -> Result<()>) -> Result<Spent> {
     let mut round = |runs: u32| -> Result<Spent> {
         let (wall, cpu) = (Instant::now(), cpu_seconds());

@@ -1,4 +1,4 @@
-//! A plan as JSON.
+//! Formats a plan as JSON.
 
 use serde_json::{Map, Value, json};
 use wgrad::compile::Lever;

@@ -1,4 +1,4 @@
-//! `wgrad plan`
+//! `wgrad plan`: plans a training step and prints its memory.
 
 mod json;
 mod text;
@@ -22,13 +22,14 @@ pub struct Options {
     /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
+    /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
     #[arg(long, default_value = "discrete")]
     limits: String,
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
     #[arg(long, requires = "budget")]
     fit: bool,
-    /// Print a table of the compiler's passes: when each runs, and what it changes in bytes and dispatches.
+    /// Print a table of the compiler's passes: when each runs, and by how much it changes bytes and
+    /// dispatches.
     #[arg(long, conflicts_with = "summary")]
     passes: bool,
     #[command(flatten)]
@@ -38,17 +39,17 @@ pub struct Options {
     json: bool,
 }
 
-/// What there is to say about a plan.
+/// A plan and the data that is printed about it.
 struct Answer {
     model: Model,
-    /// Model, batch and what was asked for.
+    /// Model, batch and the options that are not the default.
     title: String,
     plan: Plan,
     savings: Savings,
-    /// What `--fit` changed.
+    /// Changes made by `--fit`.
     changes: Vec<String>,
     fitting: Option<Fitting>,
-    /// What `--passes` asks for.
+    /// The table of `--passes`.
     passes: Option<Vec<PassEffect>>,
 }
 
@@ -62,18 +63,19 @@ impl Answer {
     }
 }
 
-/// How a plan stands to its budget.
+/// A plan's memory compared with its budget.
 struct Fitting {
     budget: Bytes,
     fits: bool,
-    /// What else would save memory; empty if it fits.
+    /// Options that would save memory; empty if the plan fits.
     levers: Vec<Lever>,
-    /// The cheapest combination that fits, if this plan does not and another does: what is changed, bytes, time.
+    /// The cheapest combination that fits, if this plan does not fit and another does: changes, total bytes,
+    /// extra time as a fraction.
     cheapest: Option<(String, u64, f64)>,
     largest: report::LargestBatch,
 }
 
-/// The exit status is that of a failure if a budget was given and the plan does not fit it.
+/// Runs the command. The exit status is a failure if a budget is set and the plan exceeds it.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let answer = answer(options)?;
     options.files.export(&answer.plan)?;
@@ -175,7 +177,7 @@ fn title(options: &Options, model: &Model) -> Result<String> {
     Ok(title)
 }
 
-/// Pictures of the plan beside one that saves nothing and one that neither recomputes nor rounds.
+/// Draws the plan next to the naive plan and next to a plan without recomputation and 16-bit storage.
 fn draw(options: &Options, title: &str, step: &TrainStep, settings: &PlanOptions, plan: &Plan) -> Result<()> {
     if !options.files.draws() {
         return Ok(());

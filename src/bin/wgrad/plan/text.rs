@@ -1,4 +1,4 @@
-//! A plan for people.
+//! Prints a plan as text.
 
 use wgrad::{Bytes, report};
 

@@ -1,14 +1,16 @@
-//! Bounds: whether what is left can still fit below the capacity.
+//! Bounds: whether the unplaced items can still fit below the capacity.
 
 use super::search::Part;
 use super::state::State;
 
 impl State<'_> {
-    /// Computes the ground of every slice of `part`, and checks that each slice can still hold what it has to.
+    /// Computes the ground of every slice of `part`, and checks that each slice can still hold its unplaced
+    /// items.
     ///
-    /// The unplaced items of a slice lie above one another, so it is a machine that runs them one at a time: an item's least
-    /// offset is its release time, its size the time it takes, the capacity the deadline. For every release time r,
-    /// r + (sizes of the items not released before r) is a lower bound for the end (Jackson 1955).
+    /// The unplaced items of a slice must not overlap, so the slice is a machine that runs them one at a
+    /// time: an item's least offset is its release time, its size is its processing time, and the capacity is
+    /// the deadline. For every release time r, r + (sizes of the items not released before r) is a lower
+    /// bound for the end (Jackson 1955).
     pub(super) fn has_room(&mut self, part: Part) -> bool {
         let slices = part.first..part.last;
         let deadline = self.capacity + self.padding;

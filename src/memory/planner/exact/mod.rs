@@ -1,11 +1,15 @@
 //! Exact search: is there a packing no higher than a given capacity?
 //!
-//! The frame is that of MiniMalloc (Moffitt, ASPLOS 2023, doi 10.1145/3623278.3624752): build packings from the ground
-//! up, prune by what each slice of time still has to hold, split into independent parts wherever no unplaced item crosses.
-//! Different here: a decision is "which item lies at this point of this slice, or none", taken at any local low of the
-//! skyline rather than the lowest place of all, so that the search stays where it is tight; the slice is chosen by how often it
-//! failed (Boussemart et al., ECAI 2004); every slice is checked as a machine with release times (Jackson 1955); and
-//! orders and choices take turns under growing node limits, which tames the heavy tail of such searches (Gomes et al. 2000).
+//! The framework is that of MiniMalloc (Moffitt, ASPLOS 2023, doi 10.1145/3623278.3624752): build packings
+//! from offset 0 upwards, prune by the bytes that each slice of time still has to hold, and split into
+//! independent parts wherever no unplaced item crosses. The differences are:
+//!
+//! - A decision is "which item lies at this point of this slice, or none". It is taken at any local minimum
+//!   of the skyline rather than at the lowest place of all, so that the search stays where space is tight.
+//! - The slice is chosen by how often it failed (Boussemart et al., ECAI 2004).
+//! - Every slice is checked as a machine with release times (Jackson 1955).
+//! - Orders and choices alternate under growing node limits, which reduces the heavy tail of the running
+//!   times of such searches (Gomes et al. 2000).
 
 mod bounds;
 mod search;
@@ -18,24 +22,24 @@ use super::order::{Order, ranks};
 use search::Choice;
 use state::State;
 
-/// Largest number of items that are searched: memory and time per node grow with it.
+/// Largest number of items for exact search: memory and time per node grow with it.
 pub(super) const MOST_ITEMS: usize = 2500;
 
-/// The search is recursive, twice per item.
+/// The search recurses twice per item.
 const STACK_BYTES: usize = 64 << 20;
 
 /// Answer to "does it fit this capacity?".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It does, like this.
+    /// It fits, with this layout.
     Found(Layout),
-    /// It does not: proved.
+    /// Proved not to fit.
     Impossible,
     /// The budget ended first.
     Unknown,
 }
 
-/// What takes turns: an order in which candidates are tried, and how the next slice is chosen.
+/// The strategies that alternate: an order in which candidates are tried, and how the next slice is chosen.
 const PORTFOLIO: [(Order, Choice); 10] = [
     (Order::Lifetime, Choice::LeastSlack),
     (Order::Slices, Choice::MostFailures),
@@ -49,7 +53,7 @@ const PORTFOLIO: [(Order, Choice); 10] = [
     (Order::Size, Choice::LeastSlack),
 ];
 
-/// Whether `instance` is of a kind and size that can be searched.
+/// Whether `instance` is small enough for exact search.
 pub(super) fn applies(instance: &Instance) -> bool {
     instance.len() <= MOST_ITEMS && instance.is_modest()
 }
@@ -64,7 +68,7 @@ pub(super) fn fits(instance: &Instance, capacity: u64, budget: &mut Budget) -> O
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
         let run = worker.spawn_scoped(scope, || take_turns(instance, capacity, budget));
-        // Where no thread can be had there is no search either.
+        // If no thread can be spawned, there is no search.
         run.ok().and_then(|handle| handle.join().ok()).unwrap_or(Outcome::Unknown)
     })
 }
@@ -93,7 +97,7 @@ fn take_turns(instance: &Instance, capacity: u64, budget: &mut Budget) -> Outcom
 struct Draws(u64);
 
 impl Draws {
-    /// The order of `rank` with each item moved by up to a fifth of its rank.
+    /// Returns `rank` perturbed: each rank is raised by up to a fifth before sorting.
     fn shake(&mut self, rank: &[u32]) -> Vec<u32> {
         let mut order: Vec<u32> = (0..rank.len() as u32).collect();
         order.sort_by_cached_key(|&item| {
@@ -105,7 +109,7 @@ impl Draws {
     }
 }
 
-/// A greatest common divisor of all heights that a packing pushed to the ground can have.
+/// Returns a common divisor of all heights that a packing pushed down to offset 0 can have.
 pub(super) fn height_step(instance: &Instance) -> u64 {
     let sizes = instance.size.iter().copied();
     let alignments = instance.alignment.iter().copied().filter(|&alignment| alignment > 1);

@@ -1,9 +1,9 @@
-//! The search itself: depth first, one decision per node, independent parts one after the other.
+//! The search: depth first, one decision per node; independent parts are solved one after the other.
 
 use super::super::budget::Budget;
 use super::state::State;
 
-/// How the slice of the next decision is chosen among the local lows of the skyline.
+/// How the slice of the next decision is chosen among the local minima of the skyline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Most failures per candidate.
@@ -12,8 +12,8 @@ pub(super) enum Choice {
     LeastSlack,
 }
 
-/// Unplaced items that reach each other through common slices: `parts[begin..end]`, sorted by first slice, over the slices
-/// `[first, last)`.
+/// A connected set of unplaced items, linked by common slices: `parts[begin..end]`, sorted by first slice,
+/// over the slices `[first, last)`.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub begin: usize,
@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub last: usize,
 }
 
-/// A turn ended before the answer was known.
+/// The search ran out of nodes or budget before the answer was known.
 struct Cut;
 
 struct Turn<'a> {
@@ -33,8 +33,9 @@ struct Turn<'a> {
 }
 
 impl State<'_> {
-    /// Searches from the beginning; candidates of lower rank are tried first. `Some(true)` leaves the packing in place,
-    /// `Some(false)` proves that there is none, `None` if `nodes` or the budget ended first.
+    /// Searches from the initial state; candidates of lower rank are tried first. Returns `Some(true)` with
+    /// the packing in `self`, `Some(false)` if it is proved that there is none, `None` if `nodes` or the
+    /// budget ran out first.
     pub(super) fn search(
         &mut self,
         rank: &[u32],
@@ -58,8 +59,8 @@ impl State<'_> {
         self.search_parts(Part { begin: 0, end, first: 0, last: 0 }, &mut turn).ok()
     }
 
-    /// Splits what is unplaced of `whole` where no item crosses, and solves part by part: the one with most failures first,
-    /// because one part that cannot be solved settles all.
+    /// Splits the unplaced items of `whole` where no item crosses, and solves part by part. The part with the
+    /// most failures comes first, because one unsolvable part makes the whole unsolvable.
     fn search_parts(&mut self, whole: Part, turn: &mut Turn) -> Result<bool, Cut> {
         let base = self.parts.len();
         let mut parts: Vec<Part> = Vec::new();
@@ -94,7 +95,8 @@ impl State<'_> {
         Ok(solved)
     }
 
-    /// Decides which item lies at one point of the skyline, or none, until the part is packed or cannot be.
+    /// Decides which item, if any, lies at one point of the skyline, until the part is packed or proved
+    /// unsolvable.
     fn search_part(&mut self, part: Part, turn: &mut Turn) -> Result<bool, Cut> {
         let (start, base) = (self.mark(), self.candidates.len());
         loop {
@@ -155,10 +157,11 @@ impl State<'_> {
         of(a) == of(b)
     }
 
-    /// Decides that none of the candidates lies at `floor` in `slice`: each then lies on an item that is unplaced now, or on
-    /// a fixed one. False if that cannot be.
+    /// Decides that none of the candidates lies at `floor` in `slice`: each of them then lies on an item that
+    /// is not placed yet, or on a fixed one. Returns false if that is impossible.
     ///
-    /// The candidates are all alive together, so they are settled in the order of the lowest place that others leave them.
+    /// The candidates are all alive together, so their least offsets are raised in the order of the lowest
+    /// place that the other items leave them.
     fn leave_empty(&mut self, slice: usize, floor: u64, base: usize, end: usize) -> bool {
         let mut raised: Vec<(u64, u32)> = Vec::with_capacity(end - base);
         for &item in &self.candidates[base..end] {
@@ -181,7 +184,8 @@ impl State<'_> {
         true
     }
 
-    /// The lowest top above `floor` of a fixed item that is alive together with item `i`; `u64::MAX` if there is none.
+    /// Returns the lowest top above `floor` of a fixed item that is alive together with item `i`; `u64::MAX`
+    /// if there is none.
     fn lowest_fixed_top(&self, i: usize, floor: u64) -> u64 {
         let tops = self.instance.fixed.iter().enumerate().filter_map(|(other, offset)| {
             let top = (*offset)? + self.instance.size[other];
@@ -190,8 +194,9 @@ impl State<'_> {
         tops.min().unwrap_or(u64::MAX)
     }
 
-    /// The slice to decide next. Only a local low will do, a run of slices on one ground between higher ones:
-    /// nothing unplaced can get below an item that lies there, so its place is final.
+    /// Returns the slice to decide next. It must be in a local minimum: consecutive slices with the same
+    /// ground between slices with higher ground. No unplaced item can get below an item that lies there, so
+    /// its place is final.
     fn choose_slice(&mut self, part: Part, choice: Choice) -> usize {
         let count = &mut self.scratch;
         count[part.first..part.last].fill(0);

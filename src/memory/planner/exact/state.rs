@@ -1,4 +1,4 @@
-//! What is placed so far, what that leaves to the others, and how to take it back.
+//! The state of the search: the placed items, the least offsets of the others, and a trail to undo both.
 
 use super::super::greedy::Layout;
 use super::super::instance::Instance;
@@ -9,18 +9,18 @@ pub(super) struct State<'a> {
     pub capacity: u64,
     /// Sizes rounded up to the unit of the offsets.
     pub padded: Vec<u64>,
-    /// Most that such rounding adds to one item: the topmost need not be rounded.
+    /// The most that this rounding adds to one item: the topmost item need not be rounded.
     pub padding: u64,
     /// Items alive together with each item.
     pub neighbours: Vec<Vec<u32>>,
-    /// Offset of each placed item; of the others, an offset that they cannot lie below.
+    /// Offset of each placed item; for an unplaced item, a lower bound of its offset.
     pub least: Vec<u64>,
     pub placed: Vec<bool>,
     /// Padded bytes per slice that are not placed yet.
     pub rest: Vec<u64>,
-    /// How often each slice failed, plus one. Kept from turn to turn: it is what restarts learn.
+    /// How often each slice failed, plus one. It is kept between searches: this is what restarts learn.
     pub failures: Vec<u64>,
-    /// By slice: the least offset among unplaced items; valid for the part of the search in hand.
+    /// By slice: the least offset among unplaced items; valid for the part being searched.
     pub ground: Vec<u64>,
     /// By slice: scratch for the bounds and for counting candidates.
     pub scratch: Vec<u64>,
@@ -28,13 +28,13 @@ pub(super) struct State<'a> {
     pub by_release: Vec<(u64, u32)>,
     /// Unplaced items of the parts being searched, innermost part last.
     pub parts: Vec<u32>,
-    /// Candidates of the decisions being taken, innermost last.
+    /// Candidates of the open decisions, innermost last.
     pub candidates: Vec<u32>,
     changes: Vec<(u32, u64)>,
     placements: Vec<u32>,
 }
 
-/// A point to go back to.
+/// A point of the trail to return to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     changes: usize,
@@ -42,7 +42,7 @@ pub(super) struct Mark {
 }
 
 impl<'a> State<'a> {
-    /// Nothing placed but the fixed items.
+    /// Creates a state in which only the fixed items are placed.
     pub(super) fn new(instance: &'a Instance, capacity: u64) -> Self {
         let n = instance.len();
         let movable: Vec<usize> = instance.movable().filter(|&i| instance.size[i] > 0).collect();
@@ -54,7 +54,7 @@ impl<'a> State<'a> {
             neighbours[i] = others.map(|&j| j as u32).collect();
             rest[instance.span(i)].iter_mut().for_each(|bytes| *bytes += padded[i]);
         }
-        // Items of size 0 are where they are from the start: at the lowest place, in nobody's way.
+        // Items of size 0 conflict with no item: they lie at the lowest place from the start.
         let least = (0..n).map(|i| instance.fixed[i].unwrap_or_else(|| instance.lift(i, 0))).collect();
         Self {
             padding: (0..n).map(|i| padded[i] - instance.size[i]).max().unwrap_or(0),
@@ -76,7 +76,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Everything where it lies now.
+    /// Returns the current layout.
     pub(super) fn layout(&self) -> Layout {
         let offset: Vec<u64> =
             (0..self.least.len())
@@ -92,12 +92,12 @@ impl<'a> State<'a> {
         Layout { chunk: vec![0; offset.len()], offset, heights: vec![height.unwrap_or(0)] }
     }
 
-    /// Here and now.
+    /// Returns the current point of the trail.
     pub(super) fn mark(&self) -> Mark {
         Mark { changes: self.changes.len(), placements: self.placements.len() }
     }
 
-    /// Takes back everything since `mark`.
+    /// Undoes all changes since `mark`.
     pub(super) fn undo(&mut self, mark: Mark) {
         for (item, least) in self.changes.drain(mark.changes..).rev() {
             self.least[item as usize] = least;
@@ -109,14 +109,15 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes back everything.
+    /// Undoes all changes.
     pub(super) fn reset(&mut self) {
         self.undo(Mark { changes: 0, placements: 0 });
         self.parts.clear();
         self.candidates.clear();
     }
 
-    /// Raises the least offset of an unplaced item to the first allowed one from `from`; false if it then cannot fit.
+    /// Raises the least offset of an unplaced item to the first allowed one at or above `from`; returns false
+    /// if the item then does not fit the capacity.
     pub(super) fn raise(&mut self, item: u32, from: u64) -> bool {
         let i = item as usize;
         self.changes.push((item, self.least[i]));
@@ -124,7 +125,8 @@ impl<'a> State<'a> {
         self.least[i].saturating_add(self.instance.size[i]) <= self.capacity
     }
 
-    /// Places `item` at its least offset; false if that leaves one of its neighbours no place.
+    /// Places `item` at its least offset; returns false if one of its neighbours then does not fit the
+    /// capacity.
     pub(super) fn place(&mut self, item: u32) -> bool {
         let i = item as usize;
         self.placed[i] = true;

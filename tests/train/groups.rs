@@ -1,0 +1,103 @@
+//! Parameter groups: other learning rates and weight decays for some parameters.
+
+use std::collections::BTreeMap;
+
+use crate::support::close::assert_same_bits;
+use crate::support::{devices, noise, on_each};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
+use wgrad::dtype::{Rounding, WeightStorage};
+use wgrad::exec::Session;
+use wgrad::graph::{LossScale, ParamGroup, Params};
+use wgrad::nn::{LayerNorm, Linear, Module};
+use wgrad::optim::{AdamW, Optimizer};
+use wgrad::reference::Twin;
+
+const BATCH: usize = 8;
+
+/// A step of two large weights, and of biases and norms that one dispatch updates.
+fn step(groups: &[(&str, ParamGroup)]) -> TrainStep {
+    let params = Params::new(1);
+    let fc1 = Linear::new(&params.scope("fc1"), 64, 80);
+    let norm = LayerNorm::new(&params.scope("norm"), 80);
+    let fc2 = Linear::new(&params.scope("fc2"), 80, 64);
+    for (pattern, group) in groups {
+        params.set_group(pattern, *group).expect("there are such parameters");
+    }
+    TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [BATCH, 64]);
+        (fc2.forward(&x.apply(&fc1).gelu().apply(&norm)) - x).square().mean(&[])
+    })
+    .expect("valid")
+}
+
+/// Returns all parameters after two steps.
+fn train(device: &wgrad::device::Device, plan: &Plan) -> BTreeMap<String, Vec<f32>> {
+    let mut session = Session::new(device, plan).expect("it opens");
+    for step in 0..2 {
+        session.feed("x", &noise(step, BATCH * 64, -1.0, 1.0)).expect("valid");
+        session.step().expect("it runs");
+    }
+    let names = plan.graph().parameters.iter().map(|param| param.name().to_owned());
+    names.map(|name| (name.clone(), session.parameter(&name).expect("there"))).collect()
+}
+
+#[test]
+fn a_group_trains_like_an_optimizer_with_its_settings() {
+    let group = ParamGroup { rate: 0.5, weight_decay: Some(0.25) };
+    on_each(devices(), |device| {
+        for name in Optimizer::NAMES {
+            let optimizer = Optimizer::named(name).expect("known").with_learning_rate(0.01);
+            let options = |optimizer| PlanOptions { optimizer, ..PlanOptions::default() };
+            let plan = |groups: &[(&str, ParamGroup)], optimizer| {
+                step(groups).plan(&options(optimizer), device.limits()).expect("planned")
+            };
+            let grouped = train(device, &plan(&[("fc2.*", group), ("norm.*", group)], optimizer));
+            let whole = train(device, &plan(&[("*", group)], optimizer));
+            let without = train(device, &plan(&[], optimizer));
+            // The first layer's gradients depend on the others' weights, but not in the first step.
+            let moved = |name: &str| without[name] != grouped[name];
+            assert!(moved("fc2.weight") && moved("fc2.bias") && moved("norm.weight"), "{name}");
+            // A rate of 0.5 is exact. Adafactor's rate is relative and limited by the step.
+            if name != "adafactor" {
+                let other =
+                    train(device, &plan(&[], optimizer.with_learning_rate(0.005).with_weight_decay(0.25)));
+                for (param, wanted) in &other {
+                    assert_same_bits(&format!("{name}: {param}"), wanted, &whole[param]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn updates_of_groups_match_the_twin_and_are_fused_within_their_group() {
+    let none = ParamGroup { weight_decay: Some(0.0), ..ParamGroup::default() };
+    let slow = ParamGroup { rate: 0.1, weight_decay: None };
+    on_each(devices(), |device| {
+        let half = WeightStorage::Bf16(Rounding::Nearest);
+        for (weights, loss_scale) in
+            [(WeightStorage::F32, None), (WeightStorage::F32, Some(LossScale::default())), (half, None)]
+        {
+            let optimizer: Optimizer = AdamW { lr: 0.01, weight_decay: 0.3, ..AdamW::default() }.into();
+            let options = PlanOptions { optimizer, weights, loss_scale, ..PlanOptions::default() };
+            let step = step(&[("*.bias", none), ("norm.*", none), ("fc1.weight", slow)]);
+            let plan = step.plan(&options, device.limits()).expect("planned");
+            let fused: usize = plan.graph().fused_updates.iter().map(|fused| fused.updates.len()).sum();
+            assert!(weights != WeightStorage::F32 || fused == 4, "{fused} updates are fused");
+            let found = train(device, &plan);
+            let mut twin = Twin::new(plan.graph());
+            for i in 0..2 {
+                twin.set_f32("x", &noise(i, BATCH * 64, -1.0, 1.0)).expect("valid");
+                twin.set_step(&optimizer.scalars(i, 0.01, plan.seed));
+                twin.run().expect("it runs");
+            }
+            for (name, found) in &found {
+                let wanted = twin.parameter(name).expect("there");
+                // Adam's steps are quotients, whose sign may differ where the gradient is a rounding error.
+                let far = |(a, b): &(&f32, &f64)| (f64::from(**a) - **b).abs() > 2e-4 + 0.008 * b.abs();
+                let far = found.iter().zip(wanted).filter(far).count();
+                assert!(far <= wanted.len() / 100, "{name}: {far} of {} differ", wanted.len());
+            }
+        }
+    });
+}
