@@ -47,6 +47,13 @@ test_without_gpu() {
     cargo clippy --no-default-features --lib --tests -- -D warnings && cargo test --no-default-features --lib
 }
 
+# The pages as docs.rs shows them, and those of the internals.
+# shellcheck disable=SC2329
+make_documents() {
+    local -x RUSTDOCFLAGS="-D warnings"
+    cargo doc "${built[@]}" --no-deps && cargo doc --release --no-deps
+}
+
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
@@ -83,7 +90,7 @@ fi
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
 stage pure test_without_gpu
-stage doc env RUSTDOCFLAGS="-D warnings" cargo doc "${built[@]}" --no-deps
+stage doc make_documents
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
 stage test run_tests "$@"

@@ -18,16 +18,24 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `gpu` | yes | [`device`], [`exec`], [`check`], [`train`]: everything that needs wgpu |
+//! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
 //! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
 //! | `cli` | no | the `wgrad` program |
+//! | `internals` | no | graphs, kernels and layouts as this crate's tests see them: no promise of stability |
 //!
 //! Features do not change numerical results.
 
 #![warn(missing_docs, unreachable_pub)]
+// Without `internals` some modules are private, and what only tests use in them is dead.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
+#[cfg(not(feature = "internals"))]
+mod autodiff;
+#[cfg(feature = "internals")]
 pub mod autodiff;
-#[cfg(any(feature = "gpu", test))]
+#[cfg(all(any(feature = "gpu", test), not(feature = "internals")))]
+mod check;
+#[cfg(all(any(feature = "gpu", test), feature = "internals"))]
 pub mod check;
 pub mod compile;
 pub mod data;
@@ -38,7 +46,13 @@ pub mod error;
 #[cfg(feature = "gpu")]
 pub mod exec;
 pub mod graph;
+#[cfg(not(feature = "internals"))]
+mod json;
+#[cfg(feature = "internals")]
 pub mod json;
+#[cfg(not(feature = "internals"))]
+mod kernels;
+#[cfg(feature = "internals")]
 pub mod kernels;
 pub mod limits;
 pub mod memory;
@@ -47,7 +61,13 @@ pub mod nn;
 pub mod optim;
 
 pub mod progress;
+#[cfg(not(feature = "internals"))]
+mod random;
+#[cfg(feature = "internals")]
 pub mod random;
+#[cfg(not(feature = "internals"))]
+mod reference;
+#[cfg(feature = "internals")]
 pub mod reference;
 pub mod report;
 pub mod shape;
@@ -61,6 +81,7 @@ pub use units::Bytes;
 /// Common imports: `use wgrad::prelude::*`.
 pub mod prelude {
     pub use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
+    pub use crate::data::{Batch, Dataset, Loader, Table};
     #[cfg(feature = "gpu")]
     pub use crate::device::{Device, DeviceOptions, Select};
     pub use crate::dtype::{DType, Precision};
@@ -68,7 +89,7 @@ pub mod prelude {
     pub use crate::exec::{LoadOptions, Rename, SaveOptions};
     #[cfg(feature = "gpu")]
     pub use crate::exec::{ProgramId, Session};
-    pub use crate::graph::{IGNORE, Init, Param, Params, Tensor, Trace};
+    pub use crate::graph::{IGNORE, Init, Param, ParamGroup, Params, Tensor, Trace};
     pub use crate::limits::Limits;
     pub use crate::nn::{
         BatchNorm2d, Conv2d, Dropout, Embedding, LayerNorm, Linear, Module, RmsNorm, Sequential,
@@ -76,6 +97,13 @@ pub mod prelude {
     pub use crate::optim::{Adam, AdamW, Clip, Optimizer, Schedule, Sgd};
     pub use crate::report::Estimate;
     #[cfg(feature = "gpu")]
-    pub use crate::train::{TrainOptions, Trainer};
+    pub use crate::train::{Task, TrainOptions, Trainer};
     pub use crate::{Bytes, Error, Result};
+}
+
+/// The code of the documents compiles.
+#[cfg(all(doctest, feature = "gpu", feature = "safetensors"))]
+mod pages {
+    #[doc = include_str!("../docs/training.md")]
+    struct Training;
 }

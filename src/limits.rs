@@ -91,9 +91,9 @@ pub struct KernelChoices {
     /// them.
     pub cooperative_convolutions: bool,
     /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
-    /// [`matmul::VARIANTS`](crate::kernels::matmul::VARIANTS),
-    /// [`cooperative::BLOCKS`](crate::kernels::cooperative::BLOCKS) or, for convolutions,
-    /// [`conv::VARIANTS`](crate::kernels::conv::VARIANTS), where equal names in two tables mean the same tiles. For
+    /// `matmul::VARIANTS`,
+    /// `cooperative::BLOCKS` or, for convolutions,
+    /// `conv::VARIANTS`, where equal names in two tables mean the same tiles. For
     /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
     pub product: Option<&'static str>,
 }

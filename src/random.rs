@@ -31,7 +31,7 @@ pub fn normal(key: u64, index: u64) -> f32 {
 }
 
 /// Returns a permutation of `0..n` by Fisher and Yates, determined by `key`.
-pub fn permutation(key: u64, n: usize) -> Vec<usize> {
+pub(crate) fn permutation(key: u64, n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {
         let j = ((u128::from(bits(key, i as u64)) * (i as u128 + 1)) >> 64) as usize;

@@ -69,7 +69,7 @@ impl Shape {
     }
 
     /// Returns the strides to read `self` as if it had shape `target`: 0 where it is broadcast.
-    pub fn broadcast_strides(&self, target: &Self) -> Vec<u64> {
+    pub(crate) fn broadcast_strides(&self, target: &Self) -> Vec<u64> {
         let own = self.strides();
         let missing = target.rank - self.rank;
         (0..target.rank)

@@ -135,7 +135,7 @@ impl fmt::Display for Count {
 }
 
 /// Returns the smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must not be 0.
-pub const fn align_up(n: u64, align: u64) -> Option<u64> {
+pub(crate) const fn align_up(n: u64, align: u64) -> Option<u64> {
     n.checked_next_multiple_of(align)
 }
 

@@ -33,7 +33,7 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
 ///
 /// # Errors
 /// Those of [`differentiate`].
-pub fn differentiate_scaled(
+pub(crate) fn differentiate_scaled(
     graph: Graph,
     loss: ValueId,
     scale: Option<LossScale>,

@@ -5,7 +5,7 @@ use crate::memory::{Action, Dump, DumpBlock, DumpSegment, Label};
 
 impl Plan {
     /// The step as a snapshot for <https://pytorch.org/memory_viz>: every arena a segment, every tensor allocated where it
-    /// is first written and freed after its last use, and what is alive after the step. [`Dump::pickle`] is the file.
+    /// is first written and freed after its last use, and what is alive after the step. `Dump::pickle` is the file.
     pub fn dump(&self) -> Dump {
         let arenas: Vec<(Arena, u64)> = self.layout.arenas().collect();
         let page = |arena: Arena| arenas.iter().position(|(other, _)| *other == arena).unwrap_or(0) as u32;

@@ -14,18 +14,31 @@ mod schedule;
 mod step;
 mod storage;
 
+#[cfg(not(feature = "internals"))]
+pub(crate) use analysis::Views;
+#[cfg(feature = "internals")]
 pub use analysis::Views;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use options::PlanOptions;
+#[cfg(not(feature = "internals"))]
+pub(crate) use pass_effect::PassEffect;
+#[cfg(feature = "internals")]
 pub use pass_effect::PassEffect;
 pub use peak::Peak;
 pub use plan::Plan;
 use plan::Settings;
 pub use recompute::{Recompute, Work};
 pub use step::{Forward, Savings, TrainStep};
+pub use storage::{Activations, Footprint, Offload};
+#[cfg(not(feature = "internals"))]
+pub(crate) use storage::{
+    Arena, LOSS_RING, Layout, OFFLOAD_SLOTS, PARAMS_SLOT, Program, Region, STAGING_SLOTS, Span, Storage,
+    StorageId, TRANSFER_BYTES, Transfer,
+};
+#[cfg(feature = "internals")]
 pub use storage::{
-    Activations, Arena, Footprint, LOSS_RING, Layout, OFFLOAD_SLOTS, Offload, PARAMS_SLOT, Program, Region,
-    STAGING_SLOTS, Span, Storage, StorageId, TRANSFER_BYTES, Transfer,
+    Arena, LOSS_RING, Layout, OFFLOAD_SLOTS, PARAMS_SLOT, Program, Region, STAGING_SLOTS, Span, Storage,
+    StorageId, TRANSFER_BYTES, Transfer,
 };
 #[cfg(feature = "gpu")]
 pub(crate) use storage::{host_bytes, offload_piece, readback_slots, transfer_bytes};

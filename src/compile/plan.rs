@@ -196,7 +196,7 @@ impl Plan {
         alive.iter().take(count).map(text).collect::<Vec<_>>().join(", ")
     }
 
-    /// Bytes of each class alive at the peak, in the order of [`Class::ALL`].
+    /// Bytes of each class alive at the peak, in the order of `Class::ALL`.
     pub fn class_bytes(&self) -> [(Class, u64); 6] {
         Class::ALL.map(|class| (class, self.peak.classes.get(&class).copied().unwrap_or(0)))
     }

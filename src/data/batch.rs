@@ -99,7 +99,7 @@ impl Batch {
 
     /// Returns the batch with samples of zeros appended up to `samples`.
     #[must_use]
-    pub(crate) fn padded(mut self, samples: usize) -> Self {
+    pub fn padded(mut self, samples: usize) -> Self {
         for (_, values) in &mut self.inputs {
             let each = values.len().checked_div(self.samples).unwrap_or(0);
             values.resize(each * samples);

@@ -37,7 +37,7 @@ impl Device {
 
 impl Mapping {
     /// Whether [`Mapping::wait`] would return at once.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) != PENDING
     }
 

@@ -24,8 +24,10 @@ pub use budget::Buffer;
 pub use cache::cache_folder;
 pub use descriptor::descriptor;
 pub use driver::DriverMemory;
-pub use mapping::Mapping;
-pub use pipelines::PipelineSource;
+#[cfg(not(feature = "internals"))]
+pub(crate) use {mapping::Mapping, pipelines::PipelineSource};
+#[cfg(feature = "internals")]
+pub use {mapping::Mapping, pipelines::PipelineSource};
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;

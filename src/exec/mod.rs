@@ -31,6 +31,9 @@ mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;
 
+#[cfg(not(feature = "internals"))]
+pub(crate) use cooperative::{Race, Races, race_cooperative, test_cooperative};
+#[cfg(feature = "internals")]
 pub use cooperative::{Race, Races, race_cooperative, test_cooperative};
 pub use eager::Eager;
 pub use feed::Element;

@@ -158,7 +158,7 @@ impl Session {
 
     /// Returns the bytes that the device's budget leaves for this session, its own included; `None` without a
     /// budget.
-    pub fn within_reach(&self) -> Option<u64> {
+    pub(crate) fn within_reach(&self) -> Option<u64> {
         let others = self.device().used_bytes().saturating_sub(self.device_bytes());
         self.device().budget().map(|budget| budget.0.saturating_sub(others))
     }

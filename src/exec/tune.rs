@@ -58,7 +58,7 @@ const ON_GPUS: &[Work] = &[
 /// smaller gains are noise.
 const FASTER: f64 = 0.95;
 
-/// Returns `limits` with the fastest way to compute matrix products in `precision` as [`Limits::product`];
+/// Returns `limits` with the fastest way to compute matrix products in `precision` as [`KernelChoices::product`](crate::limits::KernelChoices::product);
 /// convolutions use the same tiles. Plans made for the same choice are identical. The result is [`None`], the
 /// tables' choice, unless a candidate takes less than 95 % of the time of that choice, as the geometric mean
 /// over a few products and, on GPUs, a convolution. If every candidate was tried, the result is saved for the

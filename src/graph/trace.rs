@@ -203,13 +203,13 @@ impl Trace {
     }
 
     /// Does what [`Trace::state`] does, for another element type.
-    pub fn state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
+    pub(crate) fn state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
         let id = self.persistent(name, shape, dtype, Class::Optimizer);
         self.tensor(id)
     }
 
     /// Returns the input that the session feeds before each step; see [`StepScalars`](super::StepScalars).
-    pub fn step_scalars(&self) -> Tensor {
+    pub(crate) fn step_scalars(&self) -> Tensor {
         let known =
             self.state.borrow().graph.inputs().find(|(_, v)| v.name == STEP_SCALARS).map(|(id, _)| id);
         match known {

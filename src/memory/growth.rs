@@ -27,7 +27,7 @@ const OWN_SEGMENT_FROM: u64 = 10 * MIB;
 
 impl Growth {
     /// Bytes of the next page, for a block of `block` bytes, with `reserved` bytes in pages already.
-    pub fn page_bytes(self, block: u64, reserved: u64) -> u64 {
+    pub(crate) fn page_bytes(self, block: u64, reserved: u64) -> u64 {
         let wanted = match self {
             Self::Fixed(bytes) => bytes,
             Self::Doubling(first) => reserved.max(first),

@@ -33,16 +33,41 @@ mod traces;
 
 pub use backing::{Backing, Offsets};
 pub use error::{AllocError, OutOfMemory};
+#[cfg(not(feature = "internals"))]
+pub(crate) use event::{Action, AllocEvent, EventLog};
+#[cfg(feature = "internals")]
 pub use event::{Action, AllocEvent, EventLog};
 pub use growth::Growth;
 pub use options::PoolOptions;
 pub use pool::Pool;
-pub use relocate::Move;
-pub use request::{Block, LiveBlock, PageInfo, Request};
-pub use stats::{MemoryStats, Stat, Tally};
-pub use strategies::{
-    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Kind, Mark, SizeClasses, Span, Strategy,
-    Whole,
+pub use request::{Block, Request};
+#[cfg(not(feature = "internals"))]
+pub(crate) use stats::Tally;
+#[cfg(feature = "internals")]
+pub use stats::Tally;
+pub use stats::{MemoryStats, Stat};
+#[cfg(not(feature = "internals"))]
+pub(crate) use strategies::{
+    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Mark, SizeClasses, Span, Whole,
 };
+#[cfg(feature = "internals")]
+pub use strategies::{
+    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Mark, SizeClasses, Span, Whole,
+};
+pub use strategies::{Kind, Strategy};
 pub use summary::memory_summary;
-pub use traces::{Dump, DumpBlock, DumpSegment, Label, PickleError, picture, replay, snapshot, trace};
+pub use traces::trace;
+#[cfg(not(feature = "internals"))]
+pub(crate) use traces::{Dump, DumpBlock, DumpSegment, Label, PickleError, picture, replay, snapshot};
+#[cfg(feature = "internals")]
+pub use traces::{Dump, DumpBlock, DumpSegment, Label, PickleError, picture, replay, snapshot};
+#[cfg(not(feature = "internals"))]
+pub(crate) use {
+    relocate::Move,
+    request::{LiveBlock, PageInfo},
+};
+#[cfg(feature = "internals")]
+pub use {
+    relocate::Move,
+    request::{LiveBlock, PageInfo},
+};

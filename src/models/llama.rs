@@ -42,7 +42,7 @@ impl LlamaConfig {
         eps: 1e-5,
     };
     /// Tokens in a sequence of `stories15M`. There is no position table, so any length works.
-    pub const TINY_CONTEXT: usize = 256;
+    pub(crate) const TINY_CONTEXT: usize = 256;
 }
 
 /// A Llama model with output weights tied to the token embeddings.

@@ -260,7 +260,7 @@ impl Optimizer {
     }
 
     /// Returns the names of the state of each large parameter, as in PyTorch's state dictionaries.
-    pub fn state_names(&self) -> Vec<&'static str> {
+    pub(crate) fn state_names(&self) -> Vec<&'static str> {
         match self {
             Self::Adafactor(_) => vec!["row_var", "col_var"],
             _ => {

@@ -200,7 +200,7 @@ impl<'a> Monitor<'a> {
 
     /// Reports the bytes in use now. Raises an alert when they exceed the share of the budget, and another
     /// only after they were below it.
-    pub fn in_use(&mut self, used: u64) {
+    pub(crate) fn in_use(&mut self, used: u64) {
         let Some(Bytes(budget)) = self.options.budget else { return };
         let near = used as f64 > self.options.share * budget as f64;
         if near && !self.near {
@@ -210,7 +210,7 @@ impl<'a> Monitor<'a> {
     }
 
     /// Reports the milliseconds of a step.
-    pub fn step_time(&mut self, step: u64, ms: f64) {
+    pub(crate) fn step_time(&mut self, step: u64, ms: f64) {
         if let Some(usual_ms) = self.clock.note(ms) {
             let ms = median(self.clock.last.iter().copied());
             self.raise(Alert::Slow { step, ms, usual_ms });

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::compile::TrainStep;
 use crate::data::Batch;
+use crate::error::Result;
 use crate::graph::{Params, Tensor, Trace};
 use crate::models::Model;
 
@@ -18,7 +20,7 @@ pub(super) type Score = Arc<dyn Fn(&[f32], &Batch) -> f64 + Send + Sync>;
 /// use wgrad::train::Task;
 ///
 /// let params = Params::new(0);
-/// let net = Sequential::new().push(Linear::new(&params.scope("fc"), 3, 1));
+/// let net = Linear::new(&params.scope("fc"), 3, 1);
 /// let task = Task::new(&params, |trace, samples| {
 ///     let (x, y) = (trace.input("x", [samples, 3]), trace.input("y", [samples, 1]));
 ///     (net.forward(&x) - y).square().mean(&[])
@@ -88,6 +90,15 @@ impl<'a> Task<'a> {
     ) -> Self {
         let metric = Metric { name, program: program.to_owned(), score: Arc::new(score) };
         Self { metric: Some(metric), ..self }
+    }
+
+    /// Traces a training step for a number of samples: what [`Trainer::new`](super::Trainer::new) plans, to
+    /// plan before a device is opened.
+    ///
+    /// # Errors
+    /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
+    pub fn train_step(&self, samples: usize) -> Result<TrainStep> {
+        TrainStep::trace(self.params, |trace| (self.loss)(trace, samples))
     }
 
     fn accuracy(self, classes: usize) -> Self {

@@ -54,7 +54,7 @@ impl Views {
     }
 
     /// Whether the value has no memory of its own.
-    pub fn is_view(&self, id: ValueId) -> bool {
+    pub(crate) fn is_view(&self, id: ValueId) -> bool {
         self.inside.get(id.index()).is_some_and(Option::is_some)
     }
 

@@ -218,7 +218,7 @@ impl Program {
     }
 
     /// Path of the layer that a storage's first value belongs to; empty outside of any.
-    pub fn layer_of(&self, storage: usize) -> &str {
+    pub(crate) fn layer_of(&self, storage: usize) -> &str {
         let of = &self.storages[storage];
         let class = of.class_at(of.first);
         let fused =

@@ -18,9 +18,9 @@ use crate::limits::Limits;
 
 impl Device {
     /// Returns what to plan for on this device: its limits and, with [`Precision::F16`] on a GPU that offers
-    /// them, cooperative matrices (tensor cores). Products use them if they passed [`test_cooperative`] and
+    /// them, cooperative matrices (tensor cores). Products use them if they passed `test_cooperative` and
     /// won the race of products; convolutions use them if they won the race of convolutions as well
-    /// ([`race_cooperative`]). These trials compile dozens of kernels, which takes seconds (3.6 s on Mesa's
+    /// (`race_cooperative`). These trials compile dozens of kernels, which takes seconds (3.6 s on Mesa's
     /// software adapter). They run once for a device, or once for an adapter and driver if
     /// [`DeviceOptions::cache`](crate::device::DeviceOptions::cache) names a folder. They do not run on
     /// software adapters, which have no hardware for cooperative matrices.

@@ -453,7 +453,7 @@ impl Op {
     }
 
     /// Returns how many of `operands` are the operation's own; those after them belong to the epilogue.
-    pub fn main_inputs(&self, operands: usize) -> usize {
+    pub(crate) fn main_inputs(&self, operands: usize) -> usize {
         operands.saturating_sub(self.epilogue().map_or(0, |chain| chain.operands() - 1))
     }
 

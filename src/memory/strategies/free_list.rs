@@ -48,7 +48,7 @@ impl FreeList {
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
-    pub fn with_min_split(granule: u64, fit: Fit, min_split: u64) -> Result<Self, AllocError> {
+    pub(crate) fn with_min_split(granule: u64, fit: Fit, min_split: u64) -> Result<Self, AllocError> {
         Self::with_index(granule, min_split, Holes { fit, set: BTreeSet::new(), cursor: (0, 0) })
     }
 }

@@ -101,19 +101,19 @@ pub trait Strategy: std::fmt::Debug {
 /// The strategies by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// [`Bump`]: a stack; frees only from the top.
+    /// `Bump`: a stack; frees only from the top.
     Bump,
-    /// [`FreeList`]: address-ordered, coalescing.
+    /// `FreeList`: address-ordered, coalescing.
     FreeList(Fit),
-    /// [`Bins`]: constant time, holes in bins by size.
+    /// `Bins`: constant time, holes in bins by size.
     Bins,
-    /// [`Buddy`]: powers of two.
+    /// `Buddy`: powers of two.
     Buddy,
-    /// [`SizeClasses`]: slabs of equal slots for small blocks, best fit for the rest.
+    /// `SizeClasses`: slabs of equal slots for small blocks, best fit for the rest.
     SizeClasses,
-    /// [`Caching`]: PyTorch's rules.
+    /// `Caching`: PyTorch's rules.
     Caching,
-    /// [`Whole`]: one block per page.
+    /// `Whole`: one block per page.
     Whole,
 }
 

@@ -1,0 +1,232 @@
+//! Graphs: values, nodes, and what is known of them.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::op::Op;
+use super::params::Param;
+use crate::dtype::DType;
+use crate::shape::Shape;
+
+/// Index of a value in [`Graph::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub(super) u32);
+
+impl ValueId {
+    /// Returns the position in [`Graph::values`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the ids of a graph with `count` values, in order.
+    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
+        (0..count as u32).map(Self)
+    }
+}
+
+/// What a value's memory is for, in the categories of memory papers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Trained weights.
+    Parameter,
+    /// Derivatives, of weights and of activations.
+    Gradient,
+    /// Optimizer state such as momentum; lives as long as the weights.
+    Optimizer,
+    /// Results of the forward pass.
+    Activation,
+    /// Scratch of one operation.
+    Workspace,
+    /// Data that the host feeds.
+    Input,
+}
+
+impl Class {
+    /// Every class, in the order of reports.
+    pub const ALL: [Self; 6] =
+        [Self::Parameter, Self::Gradient, Self::Optimizer, Self::Activation, Self::Workspace, Self::Input];
+
+    /// Returns the plural, lower-case name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameters",
+            Self::Gradient => "gradients",
+            Self::Optimizer => "optimizer",
+            Self::Activation => "activations",
+            Self::Workspace => "workspace",
+            Self::Input => "inputs",
+        }
+    }
+
+    /// Returns the layer of a value of this class that no operation computes: `fc1` for `fc1.weight` and for
+    /// `fc1.weight.exp_avg`.
+    pub fn owner(self, name: &str) -> &str {
+        let path = match self {
+            Self::Parameter => name.rsplit_once('.'),
+            Self::Optimizer => name.rsplit_once('.').and_then(|(param, _)| param.rsplit_once('.')),
+            _ => None,
+        };
+        path.map_or("", |(layer, _)| layer)
+    }
+
+    /// Whether values of this class persist across steps.
+    pub const fn is_persistent(self) -> bool {
+        matches!(self, Self::Parameter | Self::Optimizer)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which part of the step a node belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// From inputs to loss.
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// From gradients to parameters.
+    Update,
+}
+
+impl Phase {
+    /// Returns the lower-case name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// A tensor of the graph.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Name, unique in the graph. For a parameter it is the safetensors key.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// What its memory is for.
+    pub class: Class,
+    /// For an input of indices: the allowed range.
+    pub indices: Option<Indices>,
+    /// Recomputed in the backward pass instead of being saved by the forward pass.
+    pub again: bool,
+    /// Offloaded optimizer state: in host memory between steps, on the device only during its update.
+    pub offloaded: bool,
+}
+
+/// Range of indices that an input may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indices {
+    /// Class indices below this, or [`IGNORE`].
+    Labels(u32),
+    /// Row numbers below this.
+    Ids(u32),
+}
+
+impl Value {
+    /// Returns the bytes of the elements, rounded up to whole 32-bit words, without further padding.
+    pub fn bytes(&self) -> u64 {
+        self.dtype.bytes(self.shape.numel())
+    }
+}
+
+/// One operation with its operands.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Operands, in the order [`Op`] lists them.
+    pub inputs: Vec<ValueId>,
+    /// Results, in the order [`Op`] lists them.
+    pub outputs: Vec<ValueId>,
+    /// Path of the layer; empty outside of all layers.
+    pub layer: Arc<str>,
+    /// Part of the step.
+    pub phase: Phase,
+    /// Source location in the model's code.
+    pub at: &'static Location<'static>,
+}
+
+/// A step: values, and nodes in an order that respects their dependencies.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// All tensors.
+    pub values: Vec<Value>,
+    /// All operations, each after those it depends on.
+    pub nodes: Vec<Node>,
+    /// Values that the host may read after the step, with the names it reads them by.
+    pub outputs: Vec<(String, ValueId)>,
+    /// Parameters in the order of their registration, used by this graph or not.
+    pub parameters: Vec<Param>,
+    /// Groups of updates, each run as one dispatch.
+    pub fused_updates: Vec<FusedUpdate>,
+}
+
+/// Updates of small parameters that run as one dispatch, once the gradient of the last one is computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FusedUpdate {
+    /// Positions of the updates in [`Graph::nodes`], in the memory order of their parameters.
+    pub updates: Vec<usize>,
+    /// The value that holds the gradients of all these parameters.
+    pub gradients: ValueId,
+}
+
+/// Name of the input with the scalars that change every step: see [`StepScalars`].
+pub const STEP_SCALARS: &str = "step scalars";
+
+/// Name of the state of dynamic loss scaling, four numbers: scale (0 before the first step), consecutive
+/// steps without overflow, skipped steps, unused.
+pub const LOSS_SCALE: &str = "loss_scale";
+
+/// The input that the session itself feeds before each step, as eight `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct StepScalars {
+    /// η, the learning rate of this step.
+    pub learning_rate: f32,
+    /// Adam's `1 - β₁ᵗ`; Adafactor's share of the newest gradient in its averages.
+    pub bias1: f32,
+    /// Adam's `√(1 - β₂ᵗ)`; Adafactor's relative step size ρₜ.
+    pub sqrt_bias2: f32,
+    /// Steps made before this one.
+    pub step: u32,
+    /// The seed's low half.
+    pub seed_low: u32,
+    /// The seed's high half.
+    pub seed_high: u32,
+    /// Factor applied to gradients before they are used: 1, or the inverse of the loss scale.
+    pub unscale: f32,
+    /// Not 0 if the step overflowed; updates then change nothing.
+    pub skip: u32,
+}
+
+impl Graph {
+    /// Returns the value with this id.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// Returns the values that the host feeds, in the order of declaration.
+    pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.ids().filter(|(_, value)| value.class == Class::Input)
+    }
+
+    /// Returns the largest key of a random draw; 0 if there is none.
+    pub(crate) fn draw_keys(&self) -> u32 {
+        self.nodes.iter().filter_map(|node| node.op.clone().draw_key().copied()).max().unwrap_or(0)
+    }
+
+    /// Returns every value with its id.
+    pub fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        ValueId::all(self.values.len()).zip(&self.values)
+    }
+}
