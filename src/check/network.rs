@@ -153,7 +153,8 @@ impl<'a> Maker<'a> {
         let add = if trained { Params::add } else { Params::add_buffer };
         let param = add(self.params, &name, shape.into(), init);
         if trained && self.dice.one_in(6) {
-            let group = ParamGroup { rate: 0.5, weight_decay: Some(0.1) };
+            // Without a decay of its own: gradients are read from a plan without decay.
+            let group = ParamGroup { rate: 0.5, ..ParamGroup::default() };
             self.params.set_group(&name, group).expect("the parameter is there");
         }
         self.trace.param(&param)

@@ -1,11 +1,12 @@
-//! Where a pool's pages come from: the one place at which real buffers enter.
+//! The source of a pool's pages. A pool obtains GPU buffers only through it.
 
 use std::fmt::Display;
 
-/// Creates the pages of a [`Pool`](super::Pool). The pool keeps each page and drops it when it releases it, so that a
-/// page number without a buffer, or a buffer without a page number, cannot exist.
+/// Creates the pages of a [`Pool`](super::Pool). The pool owns each page and drops it when it releases the
+/// page number, so every page number has a buffer and every buffer has a page number.
 ///
-/// Any `FnMut(u64) -> Result<Page, impl Display>` is a backing: with wgpu, a closure that creates a buffer.
+/// Any `FnMut(u64) -> Result<Page, impl Display>` is a backing. For wgpu it is a closure that creates a
+/// buffer.
 pub trait Backing {
     /// A page, for example a GPU buffer.
     type Page;
@@ -13,7 +14,7 @@ pub trait Backing {
     /// Creates a page of `bytes`.
     ///
     /// # Errors
-    /// What the device said. The pool then releases its idle pages and tries once more.
+    /// The message of the device. The pool then releases its idle pages and tries once more.
     fn create(&mut self, bytes: u64) -> Result<Self::Page, String>;
 }
 
@@ -29,7 +30,7 @@ where
     }
 }
 
-/// No buffers, only numbers: for simulations and tests.
+/// A backing without buffers, for simulations and tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offsets;
 

@@ -1,8 +1,9 @@
-//! What can go wrong when memory is handed out: each variant says what happened, the numbers, and a way out.
+//! Errors of memory allocation. Each variant reports what happened, the numbers, and a remedy.
 
 use crate::units::Bytes;
 
-/// An allocation, a release, a page or an option that was refused. Nothing changed in the allocator that refused.
+/// An allocation, a free, a page or an option that was refused. The live blocks and their memory are
+/// unchanged; a pool that runs out of memory may have released idle pages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
@@ -12,9 +13,9 @@ pub enum AllocError {
          add a page or free something"
     )]
     NoSpace {
-        /// Bytes wanted, padded to the granule.
+        /// Bytes requested, padded to the granule.
         size: Bytes,
-        /// Alignment wanted, in bytes.
+        /// Alignment requested, in bytes.
         align: u64,
         /// Free bytes, all holes together.
         free: Bytes,
@@ -27,13 +28,14 @@ pub enum AllocError {
         /// The refused value, in bytes.
         align: u64,
     },
-    /// The handle was made by this allocator but its block is not allocated any more: freed twice, or reset away.
+    /// The handle was created by this allocator, but its block is no longer allocated: it was freed already,
+    /// or dropped by a reset.
     #[error("block {slot} is not allocated (freed twice, or dropped by a reset); free each block once")]
     NotAllocated {
         /// Slot of the handle.
         slot: u32,
     },
-    /// The handle was made by another allocator.
+    /// The handle was created by another allocator.
     #[error("block {slot} belongs to another allocator; free it where it was allocated")]
     ForeignHandle {
         /// Slot of the handle.
@@ -51,13 +53,13 @@ pub enum AllocError {
         /// The page asked for.
         page: u32,
     },
-    /// A page cannot be removed while blocks live in it.
+    /// A page cannot be removed while it contains live blocks.
     #[error("page {page} still holds live blocks; free or relocate them first")]
     PageInUse {
         /// The page asked for.
         page: u32,
     },
-    /// A page that holds not even one granule, or so large that offsets or totals would overflow.
+    /// A page smaller than one granule, or so large that offsets or totals would overflow.
     #[error("a page of {bytes} bytes is not usable with a granule of {granule} bytes")]
     BadPage {
         /// Bytes of the refused page.
@@ -65,7 +67,7 @@ pub enum AllocError {
         /// Granule of the strategy, in bytes.
         granule: u64,
     },
-    /// A request that no page may ever hold.
+    /// A request larger than any page that the pool may create.
     #[error(
         "`{name}` ({class}) asks for {asked}, more than the largest page, {max_page}; split it, shrink the batch, \
          or choose an adapter with larger buffers"
@@ -80,22 +82,22 @@ pub enum AllocError {
         /// Largest page that the pool may create.
         max_page: Bytes,
     },
-    /// A request that does not fit under the pool's cap, or that the device refused.
+    /// A request that does not fit under the pool's cap, or for which the device refused a page.
     #[error(transparent)]
     OutOfMemory(#[from] Box<OutOfMemory>),
-    /// An option with an impossible value.
+    /// An option with an invalid value.
     #[error("pool option `{option}` = {value}: {why}")]
     BadOption {
         /// Name of the option.
         option: &'static str,
         /// The refused value.
         value: u64,
-        /// What would be possible.
+        /// Which values are valid.
         why: &'static str,
     },
 }
 
-/// The numbers behind [`AllocError::OutOfMemory`].
+/// Details of [`AllocError::OutOfMemory`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` ({class}) did not fit: it asks for {asked}, {allocated} are in use in {reserved} reserved \
@@ -116,7 +118,7 @@ pub struct OutOfMemory {
     pub largest_free: Bytes,
     /// Cap of the pool; `None` if it has none.
     pub cap: Option<Bytes>,
-    /// What the device said, if it was the device that refused.
+    /// Message of the device, if the device refused the page.
     pub device: Option<String>,
     /// Name and bytes of the largest live block.
     pub largest_live: Option<(String, Bytes)>,

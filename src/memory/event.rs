@@ -1,12 +1,12 @@
-//! What happened in a pool, in order.
+//! Event log of a pool.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What happened.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// A block was handed out.
+    /// A block was allocated.
     Alloc,
     /// The memory of a block became available.
     Free,
@@ -14,7 +14,7 @@ pub enum Action {
     PageAlloc,
     /// A page was released.
     PageFree,
-    /// A request failed for lack of memory; `size` is what it asked for, padded.
+    /// A request failed for lack of memory; `size` is the requested size, padded.
     Oom,
 }
 
@@ -22,7 +22,7 @@ impl Action {
     /// All actions.
     pub const ALL: [Self; 5] = [Self::Alloc, Self::Free, Self::PageAlloc, Self::PageFree, Self::Oom];
 
-    /// Its name in files.
+    /// Returns the name of the action in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -33,7 +33,7 @@ impl Action {
         }
     }
 
-    /// The action of that name.
+    /// Returns the action with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
@@ -42,11 +42,11 @@ impl Action {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocEvent {
-    /// Number of the event, from 0, in one pool.
+    /// Sequence number of the event in its pool, from 0.
     pub t: u64,
     /// What happened.
     pub action: Action,
-    /// Page in which it happened; for `Oom` 0.
+    /// Page number; 0 for `Oom`.
     pub page: u32,
     /// First byte within the page.
     pub offset: u64,
@@ -69,17 +69,18 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Keeps the last `limit` events; 0 keeps none and counts none.
+    /// Creates a log that keeps the last `limit` events; with 0 it neither keeps nor counts events.
     pub fn new(limit: usize) -> Self {
         Self { events: VecDeque::new(), limit, next: 0 }
     }
 
-    /// The events that are kept, oldest first.
+    /// Iterates over the events in the log, oldest first.
     pub fn events(&self) -> impl ExactSizeIterator<Item = &AllocEvent> {
         self.events.iter()
     }
 
-    /// How many events were dropped because of the limit. Only a log that dropped none can be replayed.
+    /// Returns how many events were dropped because of the limit. Only a log without dropped events can be
+    /// replayed.
     pub fn dropped(&self) -> u64 {
         self.next - self.events.len() as u64
     }

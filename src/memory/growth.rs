@@ -1,21 +1,21 @@
-//! How large the next page is.
+//! Size of the next page.
 
 use crate::units::align_up;
 
 const MIB: u64 = 1 << 20;
 
-/// How large a page a pool creates when a block fits in none that it has. A page is never smaller than the block, nor
-/// larger than the largest page that the pool may create.
+/// Rule for the size of a new page, which a pool creates when a block fits in no existing page. A page is
+/// never smaller than the block, nor larger than the largest page that the pool may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// Always this many bytes.
     Fixed(u64),
-    /// This many bytes first, then as many as there are already.
+    /// This many bytes first; every later page is as large as all existing pages together.
     Doubling(u64),
-    /// Exactly the block.
+    /// Exactly the bytes of the block.
     Exact,
-    /// As PyTorch's caching allocator: 2 MiB for blocks up to 1 MiB, 20 MiB for blocks below 10 MiB, and the block
-    /// rounded up to 2 MiB from there on.
+    /// Segment sizes of PyTorch's caching allocator: 2 MiB for blocks up to 1 MiB, 20 MiB for blocks below 10
+    /// MiB, and for larger blocks the block rounded up to a multiple of 2 MiB.
     Segments,
 }
 
@@ -26,7 +26,8 @@ const LARGE_SEGMENT: u64 = 20 * MIB;
 const OWN_SEGMENT_FROM: u64 = 10 * MIB;
 
 impl Growth {
-    /// Bytes of the next page, for a block of `block` bytes, with `reserved` bytes in pages already.
+    /// Returns the bytes of the next page, for a block of `block` bytes, with `reserved` bytes in existing
+    /// pages.
     pub(crate) fn page_bytes(self, block: u64, reserved: u64) -> u64 {
         let wanted = match self {
             Self::Fixed(bytes) => bytes,

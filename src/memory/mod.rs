@@ -1,21 +1,23 @@
-//! Memory as numbers: strategies that place blocks in pages, and pools that own the pages. No GPU is touched here.
+//! Memory management on offsets and sizes: strategies that place blocks in pages, and pools that own the
+//! pages. This module does not access the GPU, except through a pool's [`Backing`].
 //!
-//! A **page** is one contiguous range, in practice one GPU buffer; a **block** is a part of a page that was handed
-//! out. A [`Strategy`] decides where in the existing pages a block goes; a [`Pool`] decides when pages come and go.
-//! Offsets and sizes are `u64` bytes; every choice is deterministic.
+//! A **page** is one contiguous range, in practice one GPU buffer; a **block** is an allocated part of a
+//! page. A [`Strategy`] decides where in the existing pages a block is placed; a [`Pool`] decides when pages
+//! are created and released. Offsets and sizes are `u64` bytes; every choice is deterministic.
 //!
-//! # Words, as PyTorch uses them
+//! # Terms, as PyTorch uses them
 //!
-//! | word | bytes of |
+//! | term | bytes of |
 //! |---|---|
-//! | **requested** | what callers asked for, before padding |
-//! | **allocated** | blocks handed out and not given back, padding included |
-//! | **active** | allocated blocks, and blocks given back that the device may still be using |
-//! | **reserved** | all pages, whether or not anything lives in them |
-//! | **inactive split** | holes in pages in which something is active: reserved, unused, and not releasable |
-//! | **peak** | the largest value that a number had since the pool was made or its peaks were reset |
+//! | **requested** | the sizes that callers request, before padding |
+//! | **allocated** | live blocks (allocated and not yet freed), padding included |
+//! | **active** | live blocks, and freed blocks that the device may still use |
+//! | **reserved** | all pages, whether or not they contain blocks |
+//! | **inactive split** | holes in pages with active blocks: reserved, unused, and not releasable |
+//! | **peak** | the largest value since the pool was created or its peaks were reset |
 //!
-//! Always requested ≤ allocated ≤ active ≤ reserved, and active + inactive split + idle pages = reserved.
+//! These relations always hold: requested ≤ allocated ≤ active ≤ reserved, and active + inactive split + idle
+//! pages = reserved.
 
 mod backing;
 mod error;

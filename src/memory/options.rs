@@ -1,25 +1,28 @@
-//! How a pool behaves.
+//! Options of a pool.
 
 use super::{Growth, Kind};
 
-/// How a pool behaves. `PoolOptions::default()` is the pool of the eager executor: bins, doubling from 4 MiB.
+/// Options of a pool. `PoolOptions::default()` is the pool of the eager executor: bins, with pages that
+/// double from 4 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
     /// Which strategy places blocks.
     pub strategy: Kind,
-    /// Smallest unit in bytes, a power of two: offsets and sizes are multiples of it. 256 suits storage bindings.
+    /// Smallest unit in bytes, a power of two: offsets and sizes are multiples of it. 256 satisfies the
+    /// alignment of storage bindings.
     pub granule: u64,
     /// How large new pages are.
     pub growth: Growth,
-    /// Largest page in bytes: the device's largest buffer, or largest binding where blocks must be bound whole.
+    /// Largest page in bytes: the device's largest buffer, or its largest binding if each block must fit in
+    /// one binding.
     pub max_page: u64,
-    /// Bytes of pages made at once, before the first request; 0 makes none.
+    /// Bytes of pages created with the pool, before the first request; 0 creates none.
     pub prealloc: u64,
-    /// Most bytes of all pages together; `None`: no limit but the device.
+    /// Maximum bytes of all pages together; `None` if only the device limits them.
     pub cap: Option<u64>,
-    /// Release a page as soon as nothing lives in it, instead of keeping it for later.
+    /// Whether a page is released as soon as it has no blocks, instead of being reused later.
     pub release_idle: bool,
-    /// How many events to keep; 0 keeps none.
+    /// Number of recent events to keep; 0 keeps none.
     pub events: usize,
 }
 
@@ -39,12 +42,12 @@ impl Default for PoolOptions {
 }
 
 impl PoolOptions {
-    /// A buffer of its own for every tensor, gone when the tensor is.
+    /// Returns options that give every tensor its own buffer, released when the tensor is freed.
     pub fn one_buffer_per_tensor() -> Self {
         Self { strategy: Kind::Whole, growth: Growth::Exact, release_idle: true, ..Self::default() }
     }
 
-    /// The rules of PyTorch's caching allocator with its defaults; segments of any size.
+    /// Returns options that follow PyTorch's caching allocator with its defaults, with segments of any size.
     pub fn pytorch() -> Self {
         let max_page = u64::MAX / 2;
         Self { strategy: Kind::Caching, granule: 512, growth: Growth::Segments, max_page, ..Self::default() }

@@ -1,7 +1,8 @@
-//! A pool: a [`Strategy`] over pages that come from a [`Backing`], with growth, a cap, statistics and an event log.
+//! A pool: a [`Strategy`] over pages that come from a [`Backing`], with growth, a cap, statistics and an
+//! event log.
 //!
-//! The backing is a parameter, and the pool owns what it creates, because then the executor has nothing to keep in
-//! step: a [`Block`] names a page, and [`Pool::page`] is its buffer.
+//! The pool owns the pages that its backing creates, so the executor does not need a second table of buffers:
+//! a [`Block`] names a page, and [`Pool::page`] returns the buffer of that page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ struct Live {
     class: Arc<str>,
 }
 
-/// Serves blocks from pages that `B` creates, and keeps the pages: [`page`](Self::page) is the buffer of a block.
+/// Allocates blocks from pages that `B` creates, and owns these pages: [`page`](Self::page) returns the
+/// buffer of a block.
 ///
 /// ```
 /// use wgrad::memory::{Offsets, Pool, PoolOptions, Request};
@@ -44,22 +46,23 @@ pub struct Pool<B: Backing> {
     backing: B,
     strategy: Box<dyn Strategy + Send>,
     pages: BTreeMap<u32, Page<B::Page>>,
-    /// Page numbers below the largest that are free: numbers stay small however often pages come and go.
+    /// Unused page numbers below the largest one. New pages reuse them, so that page numbers stay small.
     vacant: BTreeSet<u32>,
     live: Slots<Live>,
     deferred: Vec<Live>,
     labels: BTreeSet<Arc<str>>,
     stats: MemoryStats,
-    /// Bytes of pages in which something is active.
+    /// Bytes of pages with at least one active block.
     busy: u64,
     log: EventLog,
 }
 
 impl<B: Backing> Pool<B> {
-    /// A pool, with its preallocated pages.
+    /// Creates a pool and its preallocated pages.
     ///
     /// # Errors
-    /// [`AllocError::BadOption`], [`AllocError::BadAlignment`]; [`AllocError::OutOfMemory`] if the preallocation fails.
+    /// [`AllocError::BadOption`], [`AllocError::BadAlignment`]; [`AllocError::OutOfMemory`] if the
+    /// preallocation fails.
     pub fn new(options: PoolOptions, backing: B) -> Result<Self, AllocError> {
         let strategy = options.strategy.build(options.granule)?;
         if options.max_page < options.granule {
@@ -88,7 +91,7 @@ impl<B: Backing> Pool<B> {
         Ok(pool)
     }
 
-    /// Hands out a block, creating a page if it fits in none.
+    /// Allocates a block. Creates a page if the block fits in no existing page.
     ///
     /// # Errors
     /// [`AllocError::TooLarge`], [`AllocError::OutOfMemory`], [`AllocError::BadAlignment`].
@@ -100,7 +103,7 @@ impl<B: Backing> Pool<B> {
         Ok(self.hand_out(allocation, request))
     }
 
-    /// As [`alloc`](Self::alloc), but `None` where a page would have to be created.
+    /// As [`alloc`](Self::alloc), but returns `None` instead of creating a page.
     pub(super) fn alloc_in_place(&mut self, request: Request<'_>) -> Result<Option<Block>, AllocError> {
         match self.strategy.alloc(request.bytes, request.align) {
             Err(AllocError::NoSpace { .. }) => Ok(None),
@@ -118,7 +121,8 @@ impl<B: Backing> Pool<B> {
         block(allocation, id)
     }
 
-    /// Takes a block back at once. Right where work that uses it was submitted before work that will use it next.
+    /// Frees a block immediately. This is correct if work that uses the block is submitted before any work
+    /// that reuses its memory.
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
@@ -128,7 +132,8 @@ impl<B: Backing> Pool<B> {
         self.release(live)
     }
 
-    /// Takes a block back whose memory may still be read: it stays active until [`collect`](Self::collect).
+    /// Frees a block whose memory may still be in use by the device: it stays active until
+    /// [`collect`](Self::collect).
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
@@ -139,27 +144,27 @@ impl<B: Backing> Pool<B> {
         Ok(())
     }
 
-    /// Makes the memory of all blocks given to [`free_later`](Self::free_later) available.
+    /// Makes the memory of all blocks passed to [`free_later`](Self::free_later) available.
     ///
     /// # Errors
-    /// None in a pool whose strategy is sound; an error is passed on rather than hidden.
+    /// None if the strategy is correct; errors of the strategy are propagated.
     pub fn collect(&mut self) -> Result<(), AllocError> {
         std::mem::take(&mut self.deferred).into_iter().try_for_each(|live| self.release(live))
     }
 
-    /// Releases every page in which nothing is active (PyTorch's `empty_cache`) and says how many bytes that were.
+    /// Releases every page without active blocks (PyTorch's `empty_cache`) and returns the bytes released.
     pub fn trim(&mut self) -> u64 {
         let idle: Vec<u32> =
             self.pages.iter().filter(|(_, page)| page.blocks == 0).map(|(&n, _)| n).collect();
         idle.into_iter().map(|page| self.drop_page(page)).sum()
     }
 
-    /// What the backing made for `page`: the buffer in which its blocks lie.
+    /// Returns what the backing created for `page`: the buffer that holds its blocks.
     pub fn page(&self, page: u32) -> Option<&B::Page> {
         self.pages.get(&page).map(|page| &page.backing)
     }
 
-    /// The pages, by number.
+    /// Iterates over the pages in order of their numbers.
     pub fn pages(&self) -> impl Iterator<Item = PageInfo> {
         self.pages.iter().map(|(&number, page)| PageInfo {
             page: number,
@@ -168,7 +173,7 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// The live blocks with their labels.
+    /// Iterates over the live blocks with their labels.
     pub fn live(&self) -> impl Iterator<Item = LiveBlock> {
         self.live.iter().map(|(id, live)| LiveBlock {
             block: block(live.allocation, id),
@@ -179,22 +184,23 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// Statistics.
+    /// Returns the statistics.
     pub fn stats(&self) -> &MemoryStats {
         &self.stats
     }
 
-    /// Starts the peaks of the statistics again from the present values.
+    /// Resets the peaks of the statistics to the current values.
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
     }
 
-    /// The event log.
+    /// Returns the event log.
     pub fn log(&self) -> &EventLog {
         &self.log
     }
 
-    /// Pages, live blocks and the events that the log kept, as a snapshot that PyTorch's memory viewer opens.
+    /// Returns the pages, the live blocks and the events in the log as a snapshot that PyTorch's memory
+    /// viewer opens.
     pub fn dump(&self) -> Dump {
         let segment = |page: PageInfo| DumpSegment { page: page.page, size: page.bytes, live: Vec::new() };
         let mut segments: Vec<DumpSegment> = self.pages().map(segment).collect();
@@ -211,12 +217,12 @@ impl<B: Backing> Pool<B> {
         dump
     }
 
-    /// The strategy, for reports about holes.
+    /// Returns the strategy, for reports about holes.
     pub fn strategy(&self) -> &dyn Strategy {
         self.strategy.as_ref()
     }
 
-    /// The options it was made with.
+    /// Returns the options that the pool was created with.
     pub fn options(&self) -> &PoolOptions {
         &self.options
     }
@@ -243,8 +249,8 @@ impl<B: Backing> Pool<B> {
         self.strategy.alloc(request.bytes, request.align)
     }
 
-    /// Adds a page of `wanted` bytes or, where cap or device refuse that, of `least`. If `may_trim`, idle pages go
-    /// before the request fails.
+    /// Adds a page of `wanted` bytes or, if the cap or the device refuses that, of `least` bytes. If
+    /// `may_trim`, releases idle pages and tries once more before the request fails.
     fn grow(
         &mut self,
         (wanted, least): (u64, u64),
@@ -283,7 +289,7 @@ impl<B: Backing> Pool<B> {
         Ok(())
     }
 
-    /// Drops an idle page and returns its bytes; 0 if the strategy still needs it.
+    /// Drops an idle page and returns its bytes, or 0 if the strategy refuses to remove the page.
     fn drop_page(&mut self, number: u32) -> u64 {
         if self.strategy.remove_page(number).is_err() {
             return 0;
@@ -309,14 +315,14 @@ impl<B: Backing> Pool<B> {
         self.stats.inactive_split.set(self.busy - self.stats.active.current);
     }
 
-    /// The caller has given the block up; its memory may still be in use.
+    /// Updates the statistics when the caller frees a block. The memory of the block may still be in use.
     fn leave(&mut self, live: &Live) {
         self.stats.allocated.sub(live.allocation.span.size);
         self.stats.requested.sub(live.requested);
         self.stats.allocations.sub(1);
     }
 
-    /// The memory of a block that was given up can be handed out again.
+    /// Returns the memory of a freed block to the strategy.
     fn release(&mut self, live: Live) -> Result<(), AllocError> {
         let span = self.strategy.free(live.allocation.handle)?;
         self.note(Action::Free, &live);
@@ -353,7 +359,7 @@ impl<B: Backing> Pool<B> {
         }))
     }
 
-    /// The shared copy of a label: names come back every step, and then cost no heap memory.
+    /// Returns the shared copy of a label. The same names recur every step and then need no heap allocation.
     fn label(&mut self, text: &str) -> Arc<str> {
         if let Some(label) = self.labels.get(text) {
             return label.clone();

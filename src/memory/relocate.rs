@@ -2,25 +2,27 @@
 
 use super::{AllocError, Backing, Block, Pool, Request};
 
-/// One copy: `size` bytes from a block to another, always in different pages, so that a GPU can do it with one
-/// buffer-to-buffer copy and no scratch memory.
+/// One copy of a block's bytes to another block. The two blocks are always in different pages, so a GPU can
+/// do it with one buffer-to-buffer copy and no scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Where the data is.
+    /// Source of the copy.
     pub from: Block,
-    /// Where it goes; allocated already, under the same name.
+    /// Destination, which is already allocated under the same name.
     pub to: Block,
 }
 
 impl<B: Backing> Pool<B> {
-    /// Plans a compaction: empties whole pages into the holes of others, those with the fewest live bytes first, as long
-    /// as a page can be emptied completely, copying at most `budget` bytes. No page is created.
+    /// Plans a compaction: moves the blocks of whole pages into holes of other pages, starting with the pages
+    /// that have the fewest live bytes. A page is moved only if it can be emptied completely. At most
+    /// `budget` bytes are copied, and no page is created.
     ///
-    /// The destinations are allocated when this returns. The caller copies each move's data, uses `to` in place of
-    /// `from` from then on, frees every `from`, and may then [`trim`](Pool::trim) the pages that became idle.
+    /// The destinations are allocated when this returns. The caller copies each move's data, uses `to`
+    /// instead of `from` afterwards, frees every `from`, and may then [`trim`](Pool::trim) the pages that
+    /// became idle.
     ///
     /// # Errors
-    /// None in a pool whose strategy is sound; an error is passed on rather than hidden.
+    /// None if the strategy is correct; errors of the strategy are propagated.
     pub fn relocate(&mut self, budget: u64) -> Result<Vec<Move>, AllocError> {
         let mut pages: Vec<(u64, u32)> = Vec::new();
         for info in self.pages() {
@@ -53,7 +55,8 @@ impl<B: Backing> Pool<B> {
         Ok(moves)
     }
 
-    /// Destinations outside `emptied` for every block of `page`; `None`, and nothing changed, if one has none.
+    /// Allocates a destination outside `emptied` for every block of `page`. If one block does not fit, frees
+    /// the destinations and returns `None`.
     fn evacuate(&mut self, page: u32, emptied: &[u32]) -> Result<Option<Vec<Move>>, AllocError> {
         let mut blocks: Vec<_> = self.live().filter(|live| live.block.page == page).collect();
         blocks.sort_by_key(|live| std::cmp::Reverse(live.block.size));
@@ -61,7 +64,8 @@ impl<B: Backing> Pool<B> {
         'blocks: for live in &blocks {
             let request =
                 Request { bytes: live.requested, align: live.align, name: &live.name, class: &live.class };
-            // A strategy offers holes in its own order; those in pages that are to go are set aside until the end.
+            // The strategy chooses the hole. A hole in a page that is being emptied is kept allocated until
+            // the end, so that the strategy offers another one.
             while let Some(to) = self.alloc_in_place(request)? {
                 if emptied.contains(&to.page) {
                     blockers.push(to);
@@ -86,7 +90,8 @@ mod tests {
 
     const KIB: u64 = 1024;
 
-    /// Pages of 16 KiB full of 4 KiB blocks, of which only those numbered in `kept` stay.
+    /// Returns a pool of 16 KiB pages filled with 4 KiB blocks, of which only those with an index in `kept`
+    /// are live.
     fn pool(strategy: Kind, kept: &[usize]) -> (Pool<Offsets>, Vec<Block>) {
         let options = PoolOptions { strategy, growth: Growth::Fixed(16 * KIB), ..PoolOptions::default() };
         let mut pool = Pool::new(options, Offsets).expect("valid options");

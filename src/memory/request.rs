@@ -1,15 +1,16 @@
-//! What goes into a pool and what comes out: requests, blocks, pages.
+//! Requests to a pool, and the blocks and pages of a pool.
 
 use std::sync::Arc;
 
 use super::Handle;
 
-/// What a caller asks for.
+/// A request for a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Bytes, before padding; 0 is allowed and takes one granule.
+    /// Bytes, before padding; 0 is allowed and occupies one granule.
     pub bytes: u64,
-    /// Alignment of the offset in bytes, a power of two; the granule is always respected.
+    /// Alignment of the offset in bytes, a power of two. An alignment below the granule is raised to the
+    /// granule.
     pub align: u64,
     /// Name of the tensor, for errors, events and reports.
     pub name: &'a str,
@@ -18,13 +19,13 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// `bytes` for tensor `name` of `class`, aligned to the granule.
+    /// Returns a request of `bytes` for tensor `name` of class `class`, aligned to the granule.
     pub fn new(bytes: u64, name: &'a str, class: &'a str) -> Self {
         Self { bytes, align: 1, name, class }
     }
 }
 
-/// A block of a pool: where it lies, and the id with which it is given back.
+/// A block of a pool: its location, and the id that frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Number of its page; see [`Pool::page`](super::Pool::page).
@@ -33,7 +34,7 @@ pub struct Block {
     pub offset: u64,
     /// Bytes, padded.
     pub size: u64,
-    /// Good for one free.
+    /// Handle of the block; valid for one free.
     pub id: Handle,
 }
 
@@ -55,7 +56,7 @@ pub struct LiveBlock {
 /// A page of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageInfo {
-    /// Its number, which a later page may have again after this one was released.
+    /// Its number. A later page may reuse it after this page is released.
     pub page: u32,
     /// Its bytes.
     pub bytes: u64,

@@ -1,13 +1,13 @@
-//! What a pool knows about itself, under PyTorch's names.
+//! Statistics of a pool, under PyTorch's names.
 
 use std::collections::BTreeMap;
 
-/// One number over time, as in PyTorch's `memory_stats`.
+/// A counter over time, as in PyTorch's `memory_stats`: current value, peak and totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// Current value.
     pub current: u64,
-    /// Most ever, or since [`MemoryStats::reset_peaks`].
+    /// Highest value since creation or since the last [`MemoryStats::reset_peaks`].
     pub peak: u64,
     /// Sum of all increases.
     pub allocated: u64,
@@ -16,76 +16,78 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Grows by `n`.
+    /// Increases the value by `n`.
     pub fn add(&mut self, n: u64) {
         self.current += n;
         self.peak = self.peak.max(self.current);
         self.allocated += n;
     }
 
-    /// Shrinks by `n`, which must not be more than there is.
+    /// Decreases the value by `n`, which must be at most the current value.
     pub fn sub(&mut self, n: u64) {
         self.current -= n;
         self.freed += n;
     }
 
-    /// Moves to a value that is derived from others.
+    /// Sets the value to `n` and counts the difference as an increase or a decrease. Used for values derived
+    /// from other counters.
     pub fn set(&mut self, n: u64) {
         if n >= self.current { self.add(n - self.current) } else { self.sub(self.current - n) }
     }
 }
 
-/// The same number for each of several labels, such as classes or layers.
+/// One [`Stat`] per label, such as a class or a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<String, Stat>);
 
 impl Tally {
-    /// The number of a label, which starts from 0.
+    /// Returns the counter of `label`, which is created at 0 if it is missing.
     pub fn of(&mut self, label: &str) -> &mut Stat {
         self.0.entry(label.to_owned()).or_default()
     }
 
-    /// Labels and numbers, by label.
+    /// Iterates over labels and counters in label order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Stat)> {
         self.0.iter().map(|(label, stat)| (label.as_str(), stat))
     }
 
-    /// The number of a label, if it ever had one.
+    /// Returns the counter of `label`, or `None` if the label has none.
     pub fn get(&self, label: &str) -> Option<&Stat> {
         self.0.get(label)
     }
 
-    /// Starts the peaks again from the present values.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         self.0.values_mut().for_each(|stat| stat.peak = stat.current);
     }
 }
 
-/// Statistics of a pool; the words are defined in [`memory`](super). Bytes, unless a field says that it counts.
+/// Statistics of a pool. The module [`memory`](super) defines the terms. Values are bytes unless a field is
+/// documented as a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes of live blocks, padded.
     pub allocated: Stat,
     /// Bytes of all pages.
     pub reserved: Stat,
-    /// Bytes of live blocks and of blocks whose return is deferred.
+    /// Bytes of live blocks and of blocks whose free is deferred.
     pub active: Stat,
-    /// Bytes that callers asked for, of live blocks.
+    /// Requested bytes of live blocks.
     pub requested: Stat,
-    /// Bytes of holes in pages in which something is active.
+    /// Bytes of holes in pages with at least one active block.
     pub inactive_split: Stat,
     /// Count of live blocks.
     pub allocations: Stat,
     /// Count of pages; `allocated` is the number of native allocations ever made.
     pub segments: Stat,
-    /// Times that idle pages were released to make room for a new one.
+    /// Number of times that idle pages were released to make room for a new page.
     pub num_alloc_retries: u64,
-    /// Requests that failed for lack of memory.
+    /// Number of requests that failed for lack of memory.
     pub num_ooms: u64,
 }
 
 impl MemoryStats {
-    /// Starts the peaks again from the present values.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         let Self { allocated, reserved, active, requested, inactive_split, allocations, segments, .. } = self;
         for stat in [allocated, reserved, active, requested, inactive_split, allocations, segments] {
@@ -93,7 +95,8 @@ impl MemoryStats {
         }
     }
 
-    /// Share of the reserved bytes in which nothing is allocated, 0 to 1 (GMLake's definition); 0 if nothing is reserved.
+    /// Returns the share of the reserved bytes that is not allocated, 0 to 1 (GMLake's definition); 0 if
+    /// nothing is reserved.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved.current == 0 {
             return 0.0;

@@ -7,7 +7,8 @@ use crate::units::Bytes;
 
 const WIDTH: usize = 79;
 
-/// The statistics of `owner` as text: a row for each number, then bytes by class and by layer, and a last line of notes.
+/// Formats the statistics of `owner` as text: one row per number, then one section per tally in `parts`
+/// (bytes by class and by layer), and the notes last.
 pub fn memory_summary(
     owner: &str,
     stats: &MemoryStats,
@@ -72,7 +73,8 @@ fn centred(out: &mut String, text: &str) {
     let _ = writeln!(out, "|{text:^width$}|", width = WIDTH - 2);
 }
 
-/// Long labels lose their beginning: the end of a layer's path tells more.
+/// Writes one row. A long label is truncated at its start, because the end of a layer's path is more
+/// specific.
 fn line(out: &mut String, label: &str, cells: &[String; 4]) {
     let skip = label.chars().count().saturating_sub(23);
     let label = if skip > 0 {

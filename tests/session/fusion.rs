@@ -40,6 +40,10 @@ fn fused_and_unfused_steps_give_the_same_bits() {
                 if options.precision != Precision::F32 && matches!(name, "cnn" | "resnet") {
                     continue;
                 }
+                // What is recomputed and accumulated does not depend on the class of the kernels.
+                if limits != device.limits() && matches!(what, "every layer again" | "in parts") {
+                    continue;
+                }
                 let step = network(name, BATCH / options.accumulate as usize);
                 let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, limits).expect("planned");
                 let (single, fused) = (plan(false), plan(true));

@@ -227,7 +227,7 @@ fn programs_of_a_session_with_activation_offload_are_bit_identical() {
 fn activation_offload_is_listed_as_a_lever() {
     let limits = Limits::named("nvidia").expect("known");
     let model = Model::with_options(
-        "resnet50",
+        "resnet18",
         0,
         &ModelOptions { image: Some([64, 64]), ..ModelOptions::default() },
     );

@@ -7,7 +7,7 @@ use crate::support::{devices, on_each};
 use wgrad::compile::{self, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::Params;
 use wgrad::limits::Limits;
-use wgrad::models::{Mlp, Model, ModelOptions};
+use wgrad::models::{Mlp, Model, ModelOptions, ResNet};
 use wgrad::nn::Module;
 use wgrad::optim::{AdamW, Clip, Sgd};
 use wgrad::{Bytes, Error};
@@ -77,13 +77,23 @@ fn small(name: &str) -> Model {
     Model::with_options(name, 0, &options).expect("known")
 }
 
+/// A residual network of two blocks: searches over its plans take a tenth of those over resnet18's.
+fn residual(batch: usize) -> wgrad::Result<TrainStep> {
+    let params = Params::new(0);
+    let net = ResNet::small(&params, 3, &[(16, 1), (32, 1)], 10);
+    TrainStep::trace(&params, |trace| {
+        net.forward(&trace.input("x", [batch, 3, 32, 32])).cross_entropy(&trace.labels("y", [batch], 10))
+    })
+}
+
 #[test]
 fn more_budget_never_takes_more_time_and_less_never_more_bytes() {
     let limits = Limits::default();
     let mut lowered = 0;
-    for name in Model::NAMES {
+    // Searches over a long step take seconds: of the networks of a kind, one is enough.
+    let twins = ["resnet50", "vgg16", "gpt2", "gpt2-medium"];
+    for name in Model::NAMES.into_iter().filter(|name| !twins.contains(name)) {
         let step = small(name).train_step(64).expect("valid");
-        // Planning a long step takes a second or two.
         let parts = if step.graph().nodes.len() < 200 { 3 } else { 1 };
         let options =
             PlanOptions { optimizer: optimizer(), recompute: Recompute::Auto, ..PlanOptions::default() };
@@ -115,12 +125,12 @@ fn more_budget_never_takes_more_time_and_less_never_more_bytes() {
         }
     }
     // In small networks the gradient of the largest weight determines the peak.
-    assert!(lowered >= 9, "only {lowered} networks could be lowered");
+    assert!(lowered >= 6, "only {lowered} networks could be lowered");
 }
 
 #[test]
 fn error_of_an_impossible_budget_gives_the_minimum() {
-    let step = small("resnet18").train_step(64).expect("valid");
+    let step = residual(64).expect("valid");
     let limits = Limits::default();
     let options = PlanOptions { recompute: Recompute::Auto, ..PlanOptions::default() };
     let error = step.plan(&options, &limits).expect_err("no budget");
@@ -193,17 +203,15 @@ fn parts_of_a_batch_share_activation_memory() {
 #[test]
 fn max_batch_fits_and_the_next_does_not() {
     let limits = Limits::default();
-    let model = small("resnet18");
-    let whole = model.train_step(48).expect("valid").plan(&PlanOptions::default(), &limits);
+    let whole = residual(48).expect("valid").plan(&PlanOptions::default(), &limits);
     let budget = Bytes(whole.expect("planned").footprint().total());
     let mut last = 0;
     for recompute in [Recompute::Off, Recompute::Auto] {
         let options = PlanOptions { recompute, ..PlanOptions::default() };
-        let most =
-            compile::max_batch(|batch| model.train_step(batch), &options, budget, &limits).expect("found");
+        let most = compile::max_batch(residual, &options, budget, &limits).expect("found");
         let total = |batch: usize| {
             let options = PlanOptions { budget: Some(budget), ..options };
-            let step = model.train_step(batch).expect("valid");
+            let step = residual(batch).expect("valid");
             step.plan_over_budget(&options, &limits).expect("planned").footprint().total()
         };
         assert!(total(most) <= budget.0, "{recompute:?}: {most} samples need {}", total(most));
@@ -211,17 +219,15 @@ fn max_batch_fits_and_the_next_does_not() {
         assert!(most > last, "{recompute:?}: {most} samples, without {last}");
         last = most;
     }
-    let none =
-        compile::max_batch(|batch| model.train_step(batch), &PlanOptions::default(), Bytes(1), &limits);
+    let none = compile::max_batch(residual, &PlanOptions::default(), Bytes(1), &limits);
     assert_eq!(none.expect("found"), 0);
 }
 
 #[test]
 fn fit_prefers_exact_changes_and_then_splits_the_batch() {
     let limits = Limits::default();
-    let model = small("resnet18");
     let options = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
-    let trace = |batch: usize| model.train_step(batch);
+    let trace = residual;
     let fit = |budget: u64| compile::fit(trace, 128, &options, Bytes(budget), &limits);
     let asked = trace(128).expect("valid").plan(&options, &limits).expect("planned").footprint().total();
     let open = fit(asked).expect("it fits as it is");

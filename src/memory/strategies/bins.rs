@@ -1,8 +1,10 @@
-//! Constant-time strategy: holes stand in lists by size class, and two levels of bit masks find a list that is not empty.
+//! Constant-time strategy: holes are in lists by size class, and two levels of bit masks find a list that is
+//! not empty.
 //!
-//! The idea is Sebastian Aaltonen's OffsetAllocator (classes are small floating-point numbers) and TLSF (two-level
-//! masks); here with `u64` bytes, any alignment, 32 classes per octave, and a bounded look into the class below, which
-//! saves most of what rounding up to the next class would waste.
+//! The idea is from Sebastian Aaltonen's OffsetAllocator (classes are small floating-point numbers) and TLSF
+//! (two-level masks). This version has `u64` bytes, any alignment and 32 classes per octave. It also tries
+//! one hole of the class below, which saves most of the memory that rounding up to the next class would
+//! waste.
 
 use super::Padded;
 use super::tiling::{End, FreeIndex, NONE, Tile, Tiling};
@@ -10,15 +12,16 @@ use crate::memory::AllocError;
 
 const MANTISSA_BITS: u32 = 5;
 const PER_OCTAVE: usize = 1 << MANTISSA_BITS;
-/// 60 are enough for every `u64`; with a power of two an index needs a mask in place of a check.
+/// 60 octaves cover every `u64`; with 64, a power of two, an index needs a mask instead of a bounds check.
 const OCTAVES: usize = 64;
 const CLASSES: usize = OCTAVES * PER_OCTAVE;
 
-/// A strategy whose every operation takes constant time and, once warm, no heap memory.
+/// A strategy in which allocation and free take constant time and, once its tables have grown, no heap
+/// memory.
 pub type Bins = Tiling<SizeBins>;
 
 impl Bins {
-    /// Bins without pages. `granule` in bytes: every offset and size is a multiple of it.
+    /// Creates bins without pages. `granule` is in bytes: every offset and size is a multiple of it.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -34,18 +37,20 @@ impl Bins {
 pub struct SizeBins {
     /// Sizes are counted in units of `1 << shift` bytes.
     shift: u32,
-    /// Bit o: octave o has a class that is not empty.
+    /// Bit o is set if octave o has a class that is not empty.
     octaves: u64,
-    /// Bit c of octave o: that class is not empty.
+    /// Bit c of element o is set if class c of octave o is not empty.
     classes: [u32; OCTAVES],
     heads: Box<[u32; CLASSES]>,
 }
 
-/// The class of `units`, rounded down, and whether `units` is larger than the smallest size of that class.
-/// Below 2^MANTISSA_BITS classes are exact; above, a class is a leading one and the five bits after it.
+/// Returns the class of `units`, rounded down, and whether `units` is larger than the smallest size of that
+/// class. Below 2^MANTISSA_BITS classes are exact; above, a class is the leading one bit and the five bits
+/// after it.
 #[inline]
 fn class_of(units: u64) -> (usize, bool) {
-    // The bit that is set makes the smallest sizes, which are exact, the first octave of the rule for the others.
+    // The bit set by `|` makes sizes below 2^MANTISSA_BITS, which are exact, follow the rule of the first
+    // octave.
     let shift = 63 - (units | PER_OCTAVE as u64).leading_zeros() - MANTISSA_BITS;
     let class = ((shift as usize) << MANTISSA_BITS) + (units >> shift) as usize;
     (class % CLASSES, units & ((1 << shift) - 1) != 0)
@@ -57,7 +62,7 @@ impl SizeBins {
         class_of(tiles[slot as usize].size >> self.shift).0
     }
 
-    /// The first class at or above `class` that is not empty.
+    /// Returns the first class at or above `class` that is not empty.
     #[inline]
     fn first_from(&self, class: usize) -> Option<usize> {
         let (octave, bit) = (class / PER_OCTAVE % OCTAVES, class % PER_OCTAVE);
@@ -70,8 +75,8 @@ impl SizeBins {
     }
 }
 
-// Which lists are empty is as good as random, so that a branch on it would be mispredicted half the time: everything is
-// written, also where nothing changes.
+// Which lists are empty is unpredictable, so a branch on it would be mispredicted half the time. The code
+// therefore writes all fields, even if nothing changes.
 impl FreeIndex for SizeBins {
     #[inline]
     fn insert(&mut self, tiles: &mut [Tile], slot: u32) {
@@ -109,12 +114,13 @@ impl FreeIndex for SizeBins {
         if slack == 0 {
             return Some((self.heads[self.first_from(class + 1)?], End::Low));
         }
-        // Any hole that holds the size and the worst misalignment fits.
+        // A hole that holds the size plus the worst misalignment always fits.
         let (sure, inexact) = class_of(units.saturating_add(slack));
         if let Some(found) = self.first_from(sure + usize::from(inexact)) {
             return Some((self.heads[found], End::Low));
         }
-        // Between the two, the last hole freed in each class is tried: a fresh page is one.
+        // In the classes below that, only the head of each list is tried: the last hole inserted. A fresh
+        // page is such a head.
         let mut next = self.first_from(class + 1);
         while let Some(found) = next {
             let head = self.heads[found];

@@ -1,4 +1,5 @@
-//! Buddy system: blocks are powers of two at multiples of their size; two free halves of one block merge.
+//! Buddy system: block sizes are powers of two times the granule, at multiples of their size; two free halves
+//! of one block merge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +7,8 @@ use super::handle::{Handle, Slots};
 use super::{Allocation, Span, Strategy, check_granule, no_space, pad};
 use crate::memory::AllocError;
 
-/// Hands out powers of two times the granule, so that up to half of a block may be padding. A page that is no power of
-/// two is cut into powers of two, the largest first.
+/// Allocates powers of two times the granule, so up to half of a block may be padding. A page whose size is
+/// not a power of two is cut into powers of two, largest first.
 #[derive(Debug)]
 pub struct Buddy {
     granule: u64,
@@ -33,7 +34,7 @@ struct Block {
 }
 
 impl Buddy {
-    /// A buddy system without pages. `granule` in bytes: the smallest block.
+    /// Creates a buddy system without pages. `granule` is the smallest block in bytes.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -115,7 +116,7 @@ impl Strategy for Buddy {
         let Block { page, offset, order } = self.blocks.remove(handle)?;
         let span = Span { page, offset, size: self.bytes(order) };
         let (mut offset, mut order) = (offset, order);
-        // A root block has no buddy in its order, so that the search for one ends there.
+        // A root block has no buddy of its order, so merging stops there.
         let mut bytes = span.size;
         while self.free[order].remove(&(page, offset ^ bytes)) {
             offset &= !bytes;

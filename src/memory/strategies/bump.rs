@@ -1,4 +1,4 @@
-//! Bump arena: a stack of blocks. Allocation moves a cursor; memory comes back from the top, by free or by reset.
+//! Bump arena: a stack of blocks. Allocation moves a cursor; a free or a reset reclaims memory from the top.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use super::handle::{Handle, Owner};
 use super::{Allocation, Span, Strategy, align_up, check_granule, no_space, pad};
 use crate::memory::AllocError;
 
-/// A stack of blocks over one or more pages. A block freed below the top is reclaimed when it becomes the top.
+/// A stack of blocks over one or more pages. A block freed below the top is reclaimed when it becomes the
+/// top.
 ///
 /// ```
 /// use wgrad::memory::{Bump, Strategy};
@@ -47,7 +48,7 @@ struct Entry {
     live: bool,
 }
 
-/// A height of the stack to come back to.
+/// A height of the stack, to which [`Bump::reset`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     owner: Owner,
@@ -55,7 +56,7 @@ pub struct Mark {
 }
 
 impl Bump {
-    /// An arena without pages. `granule` in bytes: every offset and size is a multiple of it.
+    /// Creates an arena without pages. `granule` is in bytes: every offset and size is a multiple of it.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -71,12 +72,12 @@ impl Bump {
         })
     }
 
-    /// Remembers the present height.
+    /// Returns the current height of the stack.
     pub fn mark(&self) -> Mark {
         Mark { owner: self.owner, serial: self.serial }
     }
 
-    /// Frees every block allocated since `mark`; their handles are refused from then on.
+    /// Frees every block allocated since `mark` and invalidates their handles.
     ///
     /// # Errors
     /// [`AllocError::ForeignHandle`] if the mark was made by another arena.

@@ -1,8 +1,9 @@
 //! The rules of PyTorch's caching allocator (`c10/cuda/CUDACachingAllocator.cpp`), for one stream.
 //!
-//! Sizes are multiples of 512 bytes. Blocks up to 1 MiB and larger ones live in segments of their own kind, each served
-//! by best fit; a large block keeps a remainder of up to 1 MiB instead of splitting it off. Segment sizes are
-//! [`Growth::Segments`](super::Growth::Segments); [`PoolOptions::pytorch`](super::PoolOptions::pytorch) joins the two.
+//! Sizes are multiples of 512 bytes. Blocks up to 1 MiB and larger blocks are in separate segments, and both
+//! use best fit. A large block keeps a remainder of up to 1 MiB instead of splitting it off. Segment sizes
+//! are [`Growth::Segments`](super::Growth::Segments); [`PoolOptions::pytorch`](super::PoolOptions::pytorch)
+//! combines the two.
 
 use super::handle::Handle;
 use super::{Allocation, Span, Strategy, check_granule, pad};
@@ -20,7 +21,7 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// No segments yet. Offsets and sizes are multiples of `granule` bytes, and of 512.
+    /// Creates an allocator without segments. Offsets and sizes are multiples of `granule` bytes, and of 512.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.

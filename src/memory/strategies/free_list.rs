@@ -1,4 +1,4 @@
-//! Address-ordered free list: holes merge with their neighbours, and a [`Fit`] says which hole a block takes.
+//! Address-ordered free list: adjacent holes merge, and a [`Fit`] selects the hole for a block.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use super::Padded;
 use super::tiling::{End, FreeIndex, Tile, Tiling};
 use crate::memory::AllocError;
 
-/// Which hole a block takes. Holes are ordered by page, then offset; equal candidates: the lowest.
+/// The rule that selects the hole for a block. Holes are ordered by page, then offset. Among equal candidates
+/// the lowest is taken, except that `Ends` takes the highest for a block at the high end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
     /// The lowest hole that is large enough. Time grows with the number of holes.
@@ -15,10 +16,12 @@ pub enum Fit {
     Best,
     /// The largest hole.
     Worst,
-    /// The next hole that is large enough after the last block handed out, around the end. Time as `First`.
+    /// The next large enough hole after the last allocated block, wrapping around at the end. Time grows with
+    /// the number of holes, as for `First`.
     Next,
-    /// Best fit from two ends: blocks of 1/2048 to 1/80 of the capacity are cut from the low end of their hole, smaller
-    /// and larger ones from the high end, so that sizes which seldom fill each other's holes do not mix.
+    /// Best fit from two ends: blocks of 1/2048 to 1/80 of the capacity are cut from the low end of their
+    /// hole, smaller and larger blocks from the high end. This separates sizes that seldom fill each other's
+    /// holes.
     Ends,
 }
 
@@ -35,7 +38,7 @@ impl Fit {
 pub type FreeList = Tiling<Holes>;
 
 impl FreeList {
-    /// A free list without pages. `granule` in bytes: every offset and size is a multiple of it.
+    /// Creates a free list without pages. `granule` is in bytes: every offset and size is a multiple of it.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -43,8 +46,8 @@ impl FreeList {
         Self::with_min_split(granule, fit, 0)
     }
 
-    /// As [`new`](Self::new), but a hole is split only if at least `min_split` bytes remain; a smaller remainder is
-    /// handed out with the block.
+    /// As [`new`](Self::new), but a hole is split only if at least `min_split` bytes remain. A smaller
+    /// remainder becomes part of the block.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -53,7 +56,8 @@ impl FreeList {
     }
 }
 
-/// (size for `Best`, `Worst` and `Ends`, else 0; page; offset; slot): one order serves every fit.
+/// Sort key of a hole: size for `Best`, `Worst` and `Ends`, else 0; page; offset; slot. One ordered set
+/// serves every fit.
 type Key = (u64, u32, u64, u32);
 
 /// The holes of a [`FreeList`].
@@ -61,7 +65,7 @@ type Key = (u64, u32, u64, u32);
 pub struct Holes {
     fit: Fit,
     set: BTreeSet<Key>,
-    /// Page and offset after which `Next` goes on.
+    /// Page and offset from which `Next` continues.
     cursor: (u32, u64),
 }
 
@@ -101,7 +105,7 @@ impl FreeIndex for Holes {
             }
             Fit::Worst => {
                 let largest = self.set.last()?.0;
-                // With a large alignment the largest hole may be unusable and a smaller one not.
+                // With a large alignment the largest hole may not fit although a smaller one does.
                 let lowest = self.set.range(least(largest)..).find(fits);
                 lowest.or_else(|| self.set.range(least(want.size)..).rev().find(fits))
             }

@@ -1,10 +1,12 @@
-//! Handles that cannot be confused: one allocator refuses the handles of another, and each handle is good for one free.
+//! Handles of blocks. An allocator refuses the handles of another allocator, and each handle is valid for one
+//! free.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::AllocError;
 
-/// Names one live block of one allocator. Copyable; refused by [`free`](super::Strategy::free) once its block is gone.
+/// Identifies one live block of one allocator. Copyable; refused by [`free`](super::Strategy::free) once its
+/// block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     pub(super) owner: Owner,
@@ -12,7 +14,7 @@ pub struct Handle {
     pub(super) generation: u32,
 }
 
-/// Identity of one allocator. Only ever compared, so that its value decides no offset.
+/// Identity of one allocator. It is only compared, so its value does not affect any offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Owner(u32);
 

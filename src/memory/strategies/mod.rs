@@ -1,4 +1,4 @@
-//! The trait behind which every strategy stands, and the list of strategies by name.
+//! The trait that every strategy implements, and the list of strategies by name.
 
 mod bins;
 mod buddy;
@@ -34,65 +34,66 @@ pub struct Span {
     pub size: u64,
 }
 
-/// A block that a strategy handed out.
+/// A block allocated by a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Where it lies; `span.size` is the size asked for, padded to the granule or more.
+    /// Its location; `span.size` is the requested size, padded to the granule or more.
     pub span: Span,
-    /// What [`Strategy::free`] takes back, once.
+    /// The handle for [`Strategy::free`], valid once.
     pub handle: Handle,
 }
 
-/// Places blocks in pages. One page makes it an allocator over one range; several make it the core of a
-/// [`Pool`](super::Pool). A call that returns an error changed nothing.
+/// Places blocks in pages. With one page it is an allocator over one range; with several pages it is the core
+/// of a [`Pool`](super::Pool). A call that returns an error changes nothing.
 pub trait Strategy: std::fmt::Debug {
-    /// Adds a page of `bytes` (rounded down to the granule) under the number `page`. `request` is the size that made
-    /// it necessary, for strategies that keep sizes apart.
+    /// Adds a page of `bytes` (rounded down to the granule) with the number `page`. `request` is the size of
+    /// the request that needs the page, for strategies that separate blocks by size.
     ///
     /// # Errors
     /// [`AllocError::PageExists`], [`AllocError::BadPage`].
     fn add_page(&mut self, page: u32, bytes: u64, request: u64) -> Result<(), AllocError>;
 
-    /// Removes a page in which nothing lives.
+    /// Removes a page without live blocks.
     ///
     /// # Errors
     /// [`AllocError::UnknownPage`], [`AllocError::PageInUse`].
     fn remove_page(&mut self, page: u32) -> Result<(), AllocError>;
 
-    /// Hands out `size` bytes at a multiple of `align`, both raised to the granule; size 0 counts as one byte, so that
-    /// any two live blocks are disjoint and not empty.
+    /// Allocates `size` bytes at a multiple of `align`, both raised to the granule. Size 0 counts as one
+    /// byte, so any two live blocks are disjoint and not empty.
     ///
     /// # Errors
     /// [`AllocError::NoSpace`], [`AllocError::BadAlignment`].
     fn alloc(&mut self, size: u64, align: u64) -> Result<Allocation, AllocError>;
 
-    /// Takes a block back and says where it was.
+    /// Frees a block and returns its location.
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
     fn free(&mut self, handle: Handle) -> Result<Span, AllocError>;
 
-    /// Bytes of the smallest fresh page that certainly holds a block of `size` bytes at `align`; `None` on overflow.
+    /// Returns the bytes of the smallest fresh page that certainly holds a block of `size` bytes at `align`;
+    /// `None` on overflow.
     fn least_page(&self, size: u64, _align: u64) -> Option<u64> {
         align_up(size.max(1), self.granule())
     }
 
-    /// Smallest unit, in bytes: every offset and size is a multiple of it.
+    /// Returns the smallest unit in bytes: every offset and size is a multiple of it.
     fn granule(&self) -> u64;
 
-    /// Bytes of all pages.
+    /// Returns the bytes of all pages.
     fn capacity(&self) -> u64;
 
-    /// Bytes not handed out. What a block was padded with counts as handed out.
+    /// Returns the free bytes. The padding of a block counts as allocated.
     fn free_bytes(&self) -> u64;
 
-    /// Number of blocks handed out.
+    /// Returns the number of live blocks.
     fn live(&self) -> usize;
 
-    /// The ranges that could be handed out, ordered by page and offset. Takes time: for reports and checks.
+    /// Returns the ranges that can be allocated, ordered by page and offset. Slow: for reports and checks.
     fn free_spans(&self) -> Vec<Span>;
 
-    /// Bytes of the largest hole; 0 if full. Takes time: for reports.
+    /// Returns the bytes of the largest hole; 0 if full. Slow: for reports.
     fn largest_free(&self) -> u64 {
         self.free_spans().iter().map(|span| span.size).max().unwrap_or(0)
     }
@@ -118,7 +119,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every strategy, in the order of the tables.
+    /// Every strategy, in the order used in tables.
     pub const ALL: [Self; 11] = [
         Self::Bump,
         Self::FreeList(Fit::First),
@@ -133,7 +134,7 @@ impl Kind {
         Self::Whole,
     ];
 
-    /// Its name in tables and on command lines.
+    /// Returns the name in tables and on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bump => "bump",
@@ -150,12 +151,12 @@ impl Kind {
         }
     }
 
-    /// The strategy of that name.
+    /// Returns the strategy with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Makes the strategy, without pages.
+    /// Creates the strategy, without pages.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` (bytes) is not a power of two.
@@ -172,7 +173,7 @@ impl Kind {
     }
 }
 
-/// A request after the rules that all strategies share, in bytes.
+/// A request with size and alignment raised to the granule, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Padded {
     pub(super) size: u64,
@@ -183,8 +184,8 @@ pub(super) fn check_granule(granule: u64) -> Result<u64, AllocError> {
     if granule.is_power_of_two() { Ok(granule) } else { Err(AllocError::BadAlignment { align: granule }) }
 }
 
-/// The smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must be a power of two, which makes this a
-/// mask and not a division: it is on the path of every allocation.
+/// Returns the smallest multiple of `align` that is ≥ `n`; `None` on overflow. `align` must be a power of
+/// two, so that this is a mask and not a division: every allocation calls it.
 pub(super) const fn align_up(n: u64, align: u64) -> Option<u64> {
     match n.checked_add(align - 1) {
         Some(sum) => Some(sum & !(align - 1)),
@@ -192,7 +193,7 @@ pub(super) const fn align_up(n: u64, align: u64) -> Option<u64> {
     }
 }
 
-/// Pads a request to the granule; what would overflow cannot fit and is [`AllocError::NoSpace`].
+/// Pads a request to the granule. A size that overflows cannot fit and gives [`AllocError::NoSpace`].
 pub(super) fn pad(strategy: &impl Strategy, size: u64, align: u64) -> Result<Padded, AllocError> {
     if !align.is_power_of_two() {
         return Err(AllocError::BadAlignment { align });

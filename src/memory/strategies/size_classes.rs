@@ -1,5 +1,5 @@
-//! Size classes: small blocks are slots of slabs, each slab cut into equal slots; slabs and large blocks come from a
-//! best-fit free list.
+//! Size classes: small blocks are slots of slabs, each slab cut into equal slots; slabs and large blocks come
+//! from a best-fit free list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,22 @@ use super::{Allocation, Span, Strategy, pad};
 use super::{Fit, FreeList};
 use crate::memory::AllocError;
 
-/// Slots per slab at most: one bit of a `u64` each.
+/// Maximum slots per slab: one bit of a `u64` each.
 const SLOTS: u64 = 64;
-/// Bytes per slab at most.
+/// Maximum bytes per slab.
 const SLAB: u64 = 256 << 10;
-/// Larger blocks, and blocks aligned more than the granule, go to the free list.
+/// Maximum bytes of a small block. Larger blocks, and blocks with an alignment above the granule, come from
+/// the free list.
 const SMALL: u64 = 32 << 10;
 /// Four classes per octave: a slot is at most a quarter larger than its block.
 const PER_OCTAVE: u64 = 4;
 
-/// Slabs over a free list. A slab goes back to the list as soon as it is empty.
+/// Slabs on top of a free list. A slab is returned to the list as soon as it is empty.
 #[derive(Debug)]
 pub struct SizeClasses {
     upstream: FreeList,
     slabs: BTreeMap<Place, Slab>,
-    /// Slabs with a free slot: bytes of their slots, and where they are.
+    /// Slabs with a free slot: bytes of a slot, and location of the slab.
     open: BTreeSet<(u64, Place)>,
     blocks: Slots<(Place, u32)>,
     /// Bytes of free slots.
@@ -36,14 +37,14 @@ type Place = (u32, u64);
 struct Slab {
     block: Handle,
     slot_bytes: u64,
-    /// Bit i: slot i is free.
+    /// Bit i is set if slot i is free.
     free: u64,
-    /// `free` when all slots are.
+    /// Value of `free` when all slots are free.
     all: u64,
 }
 
 impl SizeClasses {
-    /// Size classes without pages. `granule` in bytes: every offset and size is a multiple of it.
+    /// Creates size classes without pages. `granule` is in bytes: every offset and size is a multiple of it.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
@@ -52,13 +53,13 @@ impl SizeClasses {
         Ok(Self { upstream, slabs: BTreeMap::new(), open: BTreeSet::new(), blocks: Slots::new(), spare: 0 })
     }
 
-    /// Bytes of a slot for blocks of `size` bytes: `size` rounded up to a quarter of its octave.
+    /// Returns the bytes of a slot for blocks of `size` bytes: `size` rounded up to a quarter of its octave.
     fn slot_bytes(&self, size: u64) -> u64 {
         let step = (size.next_power_of_two() / 2 / PER_OCTAVE).max(self.granule());
         size.next_multiple_of(step)
     }
 
-    /// A slab with a free slot of `slot_bytes`, made if need be.
+    /// Returns a slab with a free slot of `slot_bytes`, which is created if necessary.
     fn open_slab(&mut self, slot_bytes: u64) -> Result<Place, AllocError> {
         if let Some(&(_, place)) =
             self.open.range((slot_bytes, (0, 0))..=(slot_bytes, (u32::MAX, u64::MAX))).next()

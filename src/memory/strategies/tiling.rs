@@ -1,5 +1,5 @@
-//! Pages tiled by blocks, free or used: the mechanism under the free list, the bins and PyTorch's rules. They differ in
-//! the [`FreeIndex`] that chooses a hole.
+//! Pages divided into tiles, each free or used: the mechanism of the free list, the bins and PyTorch's rules.
+//! They differ in the [`FreeIndex`] that chooses a hole.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use super::handle::{Handle, Owner};
 use super::{Allocation, Padded, Span, Strategy, align_up, check_granule, no_space, pad};
 use crate::memory::AllocError;
 
-/// The slot that stands for no tile. A tile does lie there, which holds nothing and counts as handed out: links to no tile
-/// can be followed and written like others, without a branch that a processor would mispredict half the time.
+/// The slot that means "no tile". It holds a sentinel tile, which is empty and counts as used, so that code
+/// can follow and write links to it without a branch that a processor would mispredict half the time.
 pub(super) const NONE: u32 = 0;
 
-/// One tile. The tiles of a page, followed by `next`, cover it without gap; no two free ones are neighbours.
+/// One tile. The tiles of a page, linked by `next`, cover it without gaps; no two adjacent tiles are free.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
     pub(super) offset: u64,
@@ -19,7 +19,8 @@ pub struct Tile {
     pub(super) page: u32,
     prev: u32,
     next: u32,
-    /// Odd while the tile is handed out; each hand-out and each return adds one, so that old handles do not match.
+    /// Odd while the tile is allocated. Each allocation and each free adds one, so that old handles do not
+    /// match.
     generation: u32,
     /// Two links that an index may use for a list of free tiles.
     pub(super) links: [u32; 2],
@@ -34,7 +35,7 @@ impl Tile {
         self.generation & 1 == 1
     }
 
-    /// Where `want` goes at that end of this tile, if it fits.
+    /// Returns the offset of `want` at that end of this tile, if it fits.
     #[inline]
     pub(super) fn fit(&self, want: Padded, end: End) -> Option<u64> {
         let limit = self.offset + self.size;
@@ -46,22 +47,22 @@ impl Tile {
     }
 }
 
-/// The end of a hole at which a block is cut off.
+/// The end of a hole from which a block is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// At its lowest offset.
+    /// The lowest offset.
     Low,
-    /// At its highest.
+    /// The highest offset.
     High,
 }
 
-/// Knows the free tiles and chooses one.
+/// Stores the free tiles and chooses one for a request.
 pub trait FreeIndex: std::fmt::Debug {
-    /// Takes in tile `slot`, which has become free.
+    /// Adds tile `slot`, which has become free.
     fn insert(&mut self, tiles: &mut [Tile], slot: u32);
-    /// Forgets tile `slot`, which is as it was when inserted.
+    /// Removes tile `slot`, whose size and offset are the same as at insertion.
     fn remove(&mut self, tiles: &mut [Tile], slot: u32);
-    /// A tile in which `want` fits, and the end to cut it from; `capacity` is the bytes of all pages.
+    /// Returns a tile in which `want` fits, and the end to cut it from; `capacity` is the bytes of all pages.
     fn find(&mut self, tiles: &[Tile], want: Padded, capacity: u64) -> Option<(u32, End)>;
 }
 
@@ -71,7 +72,8 @@ pub struct Tiling<I> {
     pub(super) index: I,
     tiles: Vec<Tile>,
     vacant: Vec<u32>,
-    /// First tile of each page; it stays the first, since merging keeps the left tile and carving too.
+    /// First tile of each page. It stays the first because merging and cutting keep the slot of the left
+    /// tile.
     pages: BTreeMap<u32, u32>,
     owner: Owner,
     granule: u64,
@@ -129,7 +131,7 @@ impl<I: FreeIndex> Tiling<I> {
         right
     }
 
-    /// Joins tile `slot` with its right neighbour, whose slot becomes vacant.
+    /// Merges tile `slot` with its right neighbour, whose slot becomes vacant.
     fn join_next(&mut self, slot: u32) {
         let right = self.tiles[slot as usize].next;
         let Tile { size, next, .. } = self.tiles[right as usize];

@@ -1,4 +1,4 @@
-//! One block per page: with [`Growth::Exact`](super::Growth::Exact) a buffer of its own for every tensor.
+//! One block per page. With [`Growth::Exact`](super::Growth::Exact) every tensor has its own buffer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::handle::{Handle, Slots};
 use super::{Allocation, Span, Strategy, check_granule, no_space, pad};
 use crate::memory::AllocError;
 
-/// Hands out the smallest free page that is large enough, all of it.
+/// Allocates the whole of the smallest free page that is large enough.
 #[derive(Debug)]
 pub struct Whole {
     granule: u64,
@@ -20,7 +20,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// No pages yet. `granule` in bytes: every page is a multiple of it.
+    /// Creates the strategy without pages. `granule` is in bytes: every page is a multiple of it.
     ///
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.

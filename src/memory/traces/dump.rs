@@ -1,10 +1,12 @@
-//! Writing PyTorch's memory snapshots, which <https://pytorch.org/memory_viz> and `torch.cuda._memory_viz` open.
+//! Writes PyTorch's memory snapshots, which <https://pytorch.org/memory_viz> and `torch.cuda._memory_viz`
+//! open.
 //!
-//! The viewer knows few opcodes, so only those are written: numbers of 1, 4 and 8 bytes, strings, lists, dicts.
+//! The viewer supports few pickle opcodes, so only these are written: numbers of 1, 4 and 8 bytes, strings,
+//! lists, dicts.
 
 use crate::memory::event::{Action, AllocEvent};
 
-/// What a block is, in place of Python's stack: the viewer shows `filename:line:name`.
+/// Label of a block, written as its Python stack frame: the viewer shows `filename:line:name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     /// Layer or class.
@@ -15,31 +17,31 @@ pub struct Label {
     pub name: String,
 }
 
-/// A block that is alive at the moment of the dump. Bytes.
+/// A block that is live at the time of the dump. Bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpBlock {
     /// First byte within its segment.
     pub offset: u64,
     /// Its size, padded.
     pub size: u64,
-    /// What was asked for.
+    /// Requested size.
     pub requested: u64,
-    /// What it is.
+    /// Its label.
     pub label: Label,
 }
 
 /// A reserved range, in practice a buffer. Bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpSegment {
-    /// Its number: blocks and events name it by this.
+    /// Its number, by which events refer to it.
     pub page: u32,
     /// Its size.
     pub size: u64,
-    /// What is alive in it, in any order.
+    /// Its live blocks, in any order.
     pub live: Vec<DumpBlock>,
 }
 
-/// What happened to a block or a segment.
+/// An event of a block or a segment.
 #[derive(Clone, Debug)]
 struct Event {
     action: Action,
@@ -49,30 +51,31 @@ struct Event {
     label: Label,
 }
 
-/// A snapshot to be written: the segments at its moment, and what happened before.
+/// A snapshot to be written: the segments at the time of the dump, and the events before it.
 #[derive(Clone, Debug, Default)]
 pub struct Dump {
     segments: Vec<DumpSegment>,
     events: Vec<Event>,
 }
 
-/// Pages are this far apart, so that each looks like an address of its own.
+/// Returns the address of `offset` in `page`. Pages are 2^40 bytes apart, so that each has its own address
+/// range.
 fn address(page: u32, offset: u64) -> u64 {
     ((u64::from(page) + 1) << 40) + offset
 }
 
 impl Dump {
-    /// A snapshot of these segments, without a history.
+    /// Creates a snapshot of these segments, without a history.
     pub fn new(segments: Vec<DumpSegment>) -> Self {
         Self { segments, events: Vec::new() }
     }
 
-    /// Adds what happened next, before the moment of the dump.
+    /// Appends an event that happened before the dump.
     pub fn event(&mut self, action: Action, (page, offset, size): (u32, u64, u64), label: Label) {
         self.events.push(Event { action, page, offset, size, label });
     }
 
-    /// Adds an event of a pool.
+    /// Appends an event of a pool.
     pub(in crate::memory) fn pool_event(&mut self, event: &AllocEvent) {
         let label = Label { file: event.class.to_string(), line: event.t, name: event.name.to_string() };
         let size = if event.action == Action::Alloc || event.action == Action::Free {
@@ -83,7 +86,7 @@ impl Dump {
         self.event(event.action, (event.page, event.offset, size), label);
     }
 
-    /// The file.
+    /// Returns the snapshot as a pickle file.
     pub fn pickle(&self) -> Vec<u8> {
         let mut out = Writer(vec![0x80, 2]);
         out.dict(|out| {
@@ -195,7 +198,7 @@ impl Writer {
         });
     }
 
-    /// A block that is given back is written as asked to be freed and as freed: no stream delays it.
+    /// Writes an event. A free is written as both requested and completed, because no stream delays it.
     fn event(&mut self, t: usize, event: &Event) {
         let actions: &[&str] = match event.action {
             Action::Alloc => &["alloc"],

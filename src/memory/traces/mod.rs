@@ -1,5 +1,5 @@
-//! What happened in a pool or a planner, as data: allocation traces, their replay through every strategy, and PyTorch's
-//! memory snapshots, read and written.
+//! Allocation traces of pools and planners, their replay through every strategy, and reading and writing of
+//! PyTorch's memory snapshots.
 
 mod dump;
 mod pickle;

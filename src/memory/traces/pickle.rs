@@ -1,15 +1,16 @@
-//! Python pickles as data: numbers, strings, lists, tuples and dicts, read without running anything.
+//! Reads Python pickles as data: numbers, strings, lists, tuples and dicts. Nothing in the pickle is
+//! executed.
 //!
-//! A pickle is a program for a stack machine. The opcodes that import names or call them are refused by name; the rest
-//! builds values in one table, where a value is a number, so that shared and even cyclic values cost nothing to read.
-//! Opcodes: Python's `pickletools`, protocols 2 to 5.
+//! A pickle is a program for a stack machine. Opcodes that import or call names are refused, and the error
+//! names the opcode. The others build values in one table and refer to them by index, so that shared and even
+//! cyclic values need no copies. The opcodes are those of Python's `pickletools`, protocols 2 to 5.
 
-/// Most values in one pickle; more is taken for an attack.
+/// Maximum number of values in one pickle; a larger pickle is treated as an attack.
 const MAX_VALUES: usize = 1 << 26;
-/// Most open marks, that is, containers being filled within containers.
+/// Maximum number of open marks, that is, of nested containers being filled.
 const MAX_DEPTH: usize = 64;
 
-/// A pickle that is damaged, or asks for more than data.
+/// A pickle that is damaged, or contains more than plain data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {what}")]
 pub struct PickleError {
@@ -64,7 +65,7 @@ impl Pickle {
         self.values.get(id as usize).unwrap_or(&Value::None)
     }
 
-    /// The value of `key` in a dict; the last one if it was set twice.
+    /// Returns the value of `key` in a dict; the last one if the key was set twice.
     pub(super) fn get(&self, dict: Id, key: &str) -> Option<Id> {
         let Value::Dict(entries) = self.value(dict) else { return None };
         let found =
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A little-endian number of `n` ≤ 8 bytes.
+    /// Reads a little-endian number of `n` ≤ 8 bytes.
     fn number(&mut self, n: usize) -> Result<u64, PickleError> {
         Ok(self.take(n)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
@@ -183,7 +184,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Bytes)
     }
 
-    /// A two's complement little-endian number of any length up to 16 bytes.
+    /// Reads and pushes a two's complement little-endian number of any length up to 16 bytes.
     fn long(&mut self, length: usize) -> Result<(), PickleError> {
         if length > 16 {
             return self.error(format!("an integer of {length} bytes"));
@@ -196,7 +197,8 @@ impl<'a> Machine<'a> {
 
     fn remember(&mut self, key: usize) -> Result<(), PickleError> {
         let top = self.top()?;
-        // Python numbers its memo from 0 without holes; a far larger key only wants memory.
+        // Python numbers its memo from 0 without gaps. A key above the number of values would only waste
+        // memory.
         if key > self.values.len() {
             return self.error(format!("memo {key} in a pickle with {} values so far", self.values.len()));
         }

@@ -1,4 +1,4 @@
-//! The picture: address over time, one panel per contender, as SVG.
+//! Draws address over time as SVG, with one panel per contender.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,16 +12,17 @@ const PANEL: f64 = 180.0;
 const HEAD: f64 = 22.0;
 const MARGIN: f64 = 8.0;
 
-/// Draws where each contender places each block of the trace: time to the right, one step of the trace a unit; address
-/// upwards. All panels have one scale; the line across each is the lower bound. A panel that would be higher than twice
-/// the bound is cut off there, so that one bad contender does not flatten the others. Colours tell sizes, from blue
-/// (small) to red (large).
+/// Draws where each contender places each block of the trace. Time is on the horizontal axis, with one step
+/// of the trace as the unit; the address is on the vertical axis. All panels have the same scale, and the
+/// line across each panel is the lower bound. A panel that would be higher than twice the bound is cut off
+/// there, so that one bad contender does not flatten the others. Colours show sizes, from blue (small) to red
+/// (large).
 ///
-/// Pages stand on top of each other by number, each as high as it is ever filled: a pool that releases pages in between
-/// may be drawn higher than what it reserves at once.
+/// Pages are stacked by number, each as high as it is ever filled. A pool that releases pages during the
+/// trace may be drawn higher than its peak of reserved bytes.
 ///
 /// # Errors
-/// As [`place`].
+/// The errors of [`place`].
 pub fn svg(trace: &Trace, contenders: &[Contender]) -> crate::Result<String> {
     let bound = trace.lower_bound();
     let placed: Vec<_> = contenders
@@ -46,7 +47,7 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> crate::Result<String> {
         let ratio = *reserved as f64 / bound.max(1) as f64;
         let (text_y, panel_y, floor) = (y + 15.0, y + HEAD, PANEL);
         let note = if *height > cut { " (cut off)" } else { "" };
-        // Writing to a string cannot fail. The inner `svg` cuts off what leaves its panel.
+        // Writing to a string cannot fail. The inner `svg` clips what extends beyond its panel.
         let _ = writeln!(
             out,
             "<text x=\"{MARGIN}\" y=\"{text_y}\">{name}: {}, {ratio:.3} × lower bound{note}</text>\n\
@@ -79,7 +80,7 @@ pub fn svg(trace: &Trace, contenders: &[Contender]) -> crate::Result<String> {
     Ok(out)
 }
 
-/// Where each page begins when all stand on top of each other, and where the last one's blocks end.
+/// Returns the base address of each page when all pages are stacked, and the height of the stack.
 fn page_bases(blocks: &[Placed]) -> (BTreeMap<u32, u64>, u64) {
     let mut heights: BTreeMap<u32, u64> = BTreeMap::new();
     for block in blocks {

@@ -1,4 +1,4 @@
-//! Runs a trace through the strategies and measures what each needs.
+//! Runs a trace through the strategies and measures the memory and the time that each needs.
 
 mod planned;
 
@@ -7,19 +7,19 @@ use std::time::Instant;
 use super::trace::{Step, Trace};
 use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
 
-/// Where a contender's memory comes from.
+/// Source of a contender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// One page, made in advance. What it reserves is the smallest page that serves the whole trace.
+    /// One page, created in advance. Its reserved bytes are the smallest page that serves the whole trace.
     OnePage(Kind),
-    /// A pool that grows page by page. What it reserves is the peak of its pages.
+    /// A pool that grows page by page. Its reserved bytes are the peak of its pages.
     Pages(PoolOptions),
-    /// One page laid out by the offline [`planner`](crate::memory::planner), which knows the whole trace in advance: what the strategies, which
-    /// see one request at a time, can be measured by.
+    /// One page laid out by the offline [`planner`](crate::memory::planner), which knows the whole trace in
+    /// advance. It is the reference for the strategies, which see one request at a time.
     Planned,
 }
 
-/// A strategy in a setting, under a name.
+/// A setting with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
     /// Name in tables.
@@ -28,7 +28,7 @@ pub struct Contender {
     pub setting: Setting,
 }
 
-/// Every contender: the offline planner, each strategy in one page, then the pools that grow.
+/// Returns every contender: the offline planner, each strategy in one page, then the pools that grow.
 pub fn contenders() -> Vec<Contender> {
     let alone = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching));
     let mut all = vec![Contender { name: "offline-planner", setting: Setting::Planned }];
@@ -44,32 +44,32 @@ pub fn contenders() -> Vec<Contender> {
     all
 }
 
-/// What a contender needed for a trace. Bytes, unless a field says otherwise.
+/// Measurements of a contender on a trace. Bytes, unless a field is documented otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Name of the contender.
     pub name: &'static str,
-    /// Most bytes asked for and alive at once, failed requests not counted.
+    /// Peak of live requested bytes; failed requests do not count.
     pub peak_live: u64,
-    /// Most bytes reserved; see [`Setting`].
+    /// Peak of reserved bytes; see [`Setting`].
     pub peak_reserved: u64,
-    /// `peak_reserved` by the trace's lower bound.
+    /// `peak_reserved` divided by the trace's lower bound.
     pub ratio: f64,
-    /// Share of the reserved bytes in which nothing was allocated when `peak_live` was reached, 0 to 1.
+    /// Share of the reserved bytes that was not allocated when `peak_live` was reached, 0 to 1.
     pub fragmentation: f64,
     /// Bytes of padding in live blocks at that moment.
     pub padding: u64,
-    /// Requests that failed; none unless a capacity was given. `None` where the planner found no layout within it: a
-    /// plan is whole or not at all.
+    /// Number of failed requests; 0 unless a capacity is given. `None` if the planner found no layout within
+    /// the capacity, because a plan contains either all blocks or none.
     pub failed: Option<u64>,
-    /// Pages created in the whole run: allocations that a device would have seen.
+    /// Pages created in the whole replay, which would be allocations on a device.
     pub native_allocations: u64,
-    /// Time of an operation; `None` for the planner, which does nothing while the trace runs.
+    /// Time per operation; `None` for the planner, which does no work while the trace runs.
     pub ns_per_op: Option<Time>,
 }
 
-/// Time of one allocation or free in nanoseconds, over batches of 16: of the strategy alone in one page, of the whole
-/// pool where pages come and go.
+/// Time of one allocation or free in nanoseconds, over batches of 16. With one page it is the time of the
+/// strategy alone; with a pool that grows it is the time of the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Time {
     /// Median.
@@ -78,12 +78,12 @@ pub struct Time {
     pub p99: f64,
 }
 
-/// Runs `trace` through `contender`. With `capacity` (bytes) memory is limited to that, as one page or as a pool's cap,
-/// and requests may fail; without it memory is as large as needed.
+/// Runs `trace` through `contender`. `capacity` (bytes) limits the memory, as the size of the one page or as
+/// the pool's cap, and requests may fail. Without it memory is as large as needed.
 ///
 /// # Errors
-/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
-/// that cannot be planned.
+/// [`Error::Pool`](crate::Error::Pool) if the setting is invalid, [`Error::Pack`](crate::Error::Pack) if the
+/// trace cannot be planned.
 pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> crate::Result<Outcome> {
     let bound = trace.lower_bound();
     let (options, times) = match contender.setting {
@@ -115,7 +115,7 @@ fn ratio(reserved: u64, bound: u64) -> f64 {
     if bound == 0 { 1.0 } else { reserved as f64 / bound as f64 }
 }
 
-/// Where a contender put a block. Bytes; times count steps of the trace.
+/// Location and lifetime of a block placed by a contender. Bytes; times are steps of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Number of the page.
@@ -126,15 +126,15 @@ pub struct Placed {
     pub size: u64,
     /// Step at which it was allocated.
     pub from: usize,
-    /// Step at which it was freed, or the number of steps.
+    /// Step at which it was freed; if it is never freed, the number of steps.
     pub until: usize,
 }
 
-/// Where `contender` puts each block of the trace, and the bytes that it reserves for that.
+/// Returns where `contender` places each block of the trace, and the peak of the bytes that it reserves.
 ///
 /// # Errors
-/// [`Error::Pool`](crate::Error::Pool) for a setting that cannot be made, [`Error::Pack`](crate::Error::Pack) for a trace
-/// that cannot be planned.
+/// [`Error::Pool`](crate::Error::Pool) if the setting is invalid, [`Error::Pack`](crate::Error::Pack) if the
+/// trace cannot be planned.
 pub fn place(trace: &Trace, contender: Contender) -> crate::Result<(Vec<Placed>, u64)> {
     let options = match contender.setting {
         Setting::Planned => return Ok(planned::layout(trace, None)?),
@@ -163,17 +163,17 @@ pub fn place(trace: &Trace, contender: Contender) -> crate::Result<(Vec<Placed>,
     Ok((placed, pool.stats().reserved.peak))
 }
 
-/// A pool of exactly one page.
+/// Returns the options of a pool of exactly one page.
 fn one_page(strategy: Kind, bytes: u64) -> PoolOptions {
     let granule = PoolOptions::default().granule;
     let bytes = bytes.max(granule) / granule * granule;
     PoolOptions { strategy, prealloc: bytes, cap: Some(bytes), max_page: bytes, ..PoolOptions::default() }
 }
 
-/// The smallest page, to 1/65536 of the bound, in which no request of the trace fails.
+/// Returns the bytes of the smallest page, to 1/65536 of the bound, in which no request of the trace fails.
 ///
-/// A strategy need not be monotone in its capacity, so that the result is a page that serves, found by bisection, and
-/// not proven the smallest.
+/// The page is found by bisection. A strategy need not be monotone in its capacity, so the result serves the
+/// trace but is not proven to be the smallest.
 fn smallest_page(trace: &Trace, kind: Kind, bound: u64) -> Result<u64, AllocError> {
     let granule = PoolOptions::default().granule;
     let serves = |bytes: u64| run(trace, one_page(kind, bytes), true).map(|run| run.failed == 0);
@@ -201,7 +201,7 @@ struct Run {
     native_allocations: u64,
 }
 
-/// Runs the trace, to its end or, if told so, to the first failure.
+/// Runs the trace to its end or, with `until_failure`, to the first failure.
 fn run(trace: &Trace, options: PoolOptions, until_failure: bool) -> Result<Run, AllocError> {
     let mut pool = Pool::new(options, Offsets)?;
     let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
@@ -234,16 +234,17 @@ fn run(trace: &Trace, options: PoolOptions, until_failure: bool) -> Result<Run, 
     Ok(out)
 }
 
-/// Steps that are timed together: fewer would measure the clock.
+/// Number of steps that are timed together; with smaller batches the cost of reading the clock would
+/// dominate.
 const BATCH: usize = 16;
 
-/// Nanoseconds per operation of each batch of steps, for a strategy alone.
+/// Returns the nanoseconds per operation of each batch of steps, for a strategy alone.
 fn time_strategy(trace: &Trace, kind: Kind, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
     let mut strategy = kind.build(options.granule)?;
     strategy.add_page(0, options.prealloc, options.prealloc)?;
     let mut live = vec![None; trace.blocks.len()];
     Ok(time(trace, |step| match *step {
-        // A request that fails takes its time like any other.
+        // A failed request is timed like any other.
         Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
         Step::Free { id } => {
             let _ = live[id].take().map(|handle| strategy.free(handle));
@@ -251,7 +252,7 @@ fn time_strategy(trace: &Trace, kind: Kind, options: PoolOptions) -> Result<Vec<
     }))
 }
 
-/// The same for a pool, statistics and labels included.
+/// Returns the nanoseconds per operation of each batch for a pool, statistics and labels included.
 fn time_pool(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
     let mut pool = Pool::new(options, Offsets)?;
     let mut live = vec![None; trace.blocks.len()];

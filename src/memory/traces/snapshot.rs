@@ -1,4 +1,5 @@
-//! PyTorch's memory snapshots: what `torch.cuda.memory._dump_snapshot` writes, as segments and as a [`Trace`].
+//! Reads PyTorch's memory snapshots, which `torch.cuda.memory._dump_snapshot` writes, as segments and as a
+//! [`Trace`].
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use super::trace::Trace;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The file is no pickle of plain data.
+    /// The file is not a pickle of plain data.
     #[error("not a pickle of plain data: {0}")]
     Pickle(#[from] PickleError),
-    /// The data is not what PyTorch writes.
+    /// The data does not have the structure that PyTorch writes.
     #[error("{place}: {what}; expected what torch.cuda.memory._dump_snapshot writes")]
     Shape {
         /// Where in the data, for example `segments[3].total_size`.
@@ -22,7 +23,7 @@ pub enum SnapshotError {
     },
 }
 
-/// What a snapshot says about the allocator at the moment of the dump, and what happened before.
+/// The state of the allocator at the time of the dump, and the events before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Segments: ranges that the allocator had reserved.
@@ -34,13 +35,13 @@ pub struct Snapshot {
 /// A reserved range. Bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Device on which it lies; 0 in snapshots that do not say.
+    /// Device of the segment; 0 if the snapshot does not specify it.
     pub device: usize,
     /// First address.
     pub address: u64,
     /// Its size.
     pub total_size: u64,
-    /// The blocks that tile it.
+    /// The blocks that cover it.
     pub blocks: Vec<SegmentBlock>,
 }
 
@@ -51,16 +52,16 @@ pub struct SegmentBlock {
     pub address: u64,
     /// Its size, padded.
     pub size: u64,
-    /// What was asked for.
+    /// Requested size.
     pub requested_size: u64,
-    /// Allocated, or freed and still in use by the device.
+    /// Whether the block is allocated, or freed but still in use by the device.
     pub active: bool,
 }
 
-/// An allocation or the end of one; other events of the log are left out.
+/// An allocation or a completed free; other events of the log are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether the block comes to life (`alloc`) or dies (`free_completed`).
+    /// Whether it is an allocation (`alloc`) or a free (`free_completed`).
     pub alloc: bool,
     /// Its address.
     pub address: u64,
@@ -91,7 +92,7 @@ impl Snapshot {
         Ok(Self { segments, device_traces })
     }
 
-    /// Bytes of all segments of `device` at the moment of the dump.
+    /// Returns the bytes of all segments of `device` at the time of the dump.
     pub fn reserved(&self, device: usize) -> u64 {
         self.segments
             .iter()
@@ -100,11 +101,13 @@ impl Snapshot {
             .sum()
     }
 
-    /// The allocations of `device` as a trace. Blocks that were alive before its first event come first, by address:
-    /// those that die in the trace, and those that are active at the dump and do not occur in it.
+    /// Returns the allocations of `device` as a trace. Blocks allocated before its first event come first, by
+    /// address: blocks that are freed in the trace, and blocks that are active at the dump and do not occur
+    /// in it.
     ///
     /// # Errors
-    /// [`SnapshotError::Shape`] if two live blocks have one address, or the sizes cannot be added up.
+    /// [`SnapshotError::Shape`] if two live blocks have one address, or the sizes sum to more than 2^62
+    /// bytes.
     pub fn trace(&self, device: usize) -> Result<Trace, SnapshotError> {
         let events = self.device_traces.get(device).map_or(&[][..], Vec::as_slice);
         let mut before = BTreeMap::new();
@@ -146,7 +149,7 @@ fn segment(node: &Node<'_>) -> Result<Segment, SnapshotError> {
     let mut blocks = Vec::new();
     for block in node.field("blocks")?.items()? {
         let size = block.field("size")?.number()?;
-        // Snapshots of PyTorch before 2.1 leave out what can be computed.
+        // Snapshots of PyTorch before 2.1 omit values that can be computed.
         let address = block.optional("address").map_or(Ok(next), |node| node.number())?;
         let requested_size = block.optional("requested_size").map_or(Ok(size), |node| node.number())?;
         let active = block.field("state")?.text()?.starts_with("active");
@@ -172,7 +175,7 @@ fn events(node: &Node<'_>) -> Result<Vec<Event>, SnapshotError> {
     Ok(events)
 }
 
-/// A value with its place, for errors.
+/// A value with its path in the data, for error messages.
 struct Node<'a> {
     pickle: &'a Pickle,
     id: Id,
@@ -253,7 +256,8 @@ mod tests {
         }
     }
 
-    /// Two blocks in one segment, one of them older than the log; in the log another that dies.
+    /// Two blocks in one segment, one of them allocated before the log starts. The log also has the free of a
+    /// third block.
     fn dump() -> Vec<u8> {
         let start = Writer::default().raw(b"\x80\x02}(").text("segments").raw(b"](}(");
         let segment = start

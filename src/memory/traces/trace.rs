@@ -1,4 +1,4 @@
-//! Traces: what was allocated and freed in which order, from a CSV of lifetimes or from an event log, and back.
+//! Traces: sequences of allocations and frees, read from and written as a CSV of lifetimes or an event log.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,14 @@ use crate::memory::event::{Action, AllocEvent};
 /// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Block `id` of so many bytes comes to life.
+    /// Block `id` is allocated.
     Alloc {
         /// Index into [`Trace::blocks`].
         id: usize,
         /// Bytes asked for.
         size: u64,
     },
-    /// Block `id` dies.
+    /// Block `id` is freed.
     Free {
         /// Index into [`Trace::blocks`].
         id: usize,
@@ -25,18 +25,18 @@ pub enum Step {
 /// A sequence of allocations and frees that any strategy can be run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// What happens, in order. Every id is allocated once and freed at most once, after that.
+    /// The steps, in order. Every id is allocated once and freed at most once, after its allocation.
     pub steps: Vec<Step>,
     /// Names of the blocks, by id.
     pub blocks: Vec<String>,
 }
 
-/// When a block of a trace lives. A step is a unit of time.
+/// Size and lifetime of a block of a trace. A step is a unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// Step at which it is allocated.
     pub from: usize,
-    /// Step at which it is freed, or the number of steps.
+    /// Step at which it is freed; if it is never freed, the number of steps.
     pub until: usize,
     /// Bytes asked for.
     pub size: u64,
@@ -62,7 +62,7 @@ const LIFETIMES: &str = "id,lower,upper,size";
 const EVENTS: &str = "t,action,page,offset,size,requested,class,name";
 
 impl Trace {
-    /// Reads either of the two text forms, told apart by the first line.
+    /// Parses either of the two text formats; the first line identifies the format.
     ///
     /// # Errors
     /// [`ReadError`] with the line and what was expected there.
@@ -74,8 +74,8 @@ impl Trace {
         }
     }
 
-    /// MiniMalloc's form: a row per block, alive on the half-open interval [lower, upper). At equal times frees come
-    /// before allocations, and rows keep their order.
+    /// Parses MiniMalloc's format: one row per block, which is live on the half-open interval [lower, upper).
+    /// At equal times frees come before allocations, and rows keep their order.
     fn from_lifetimes(text: &str) -> Result<Self, ReadError> {
         let mut blocks = Vec::new();
         let mut events = Vec::new();
@@ -99,7 +99,7 @@ impl Trace {
         Self { steps, blocks }.checked().map_err(|what| ReadError::new(1, what))
     }
 
-    /// The form of [`write_events`].
+    /// Parses the format of [`write_events`].
     fn from_event_log(text: &str) -> Result<Self, ReadError> {
         let mut trace = Self::default();
         let mut live = BTreeMap::new();
@@ -122,7 +122,7 @@ impl Trace {
         trace.checked().map_err(|what| ReadError::new(1, what))
     }
 
-    /// Adds an allocation at `place`, where nothing may live.
+    /// Adds an allocation at `place`, where no block may be live.
     pub(super) fn alloc<P: Ord + std::fmt::Debug>(
         &mut self,
         live: &mut BTreeMap<P, usize>,
@@ -140,7 +140,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Adds the free of what lives at `place`.
+    /// Adds the free of the block at `place`.
     pub(super) fn free<P: Ord + std::fmt::Debug>(
         &mut self,
         live: &mut BTreeMap<P, usize>,
@@ -152,7 +152,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Refuses a trace whose sizes cannot be added up.
+    /// Refuses a trace if its sizes sum to more than 2^62 bytes.
     pub(super) fn checked(self) -> Result<Self, String> {
         let size = |step: &Step| if let Step::Alloc { size, .. } = *step { u128::from(size) } else { 0 };
         if self.steps.iter().map(size).sum::<u128>() > 1 << 62 {
@@ -161,7 +161,7 @@ impl Trace {
         Ok(self)
     }
 
-    /// Most bytes alive at once: no strategy can reserve less.
+    /// Returns the peak of live bytes: no strategy can reserve less.
     pub fn lower_bound(&self) -> u64 {
         let mut sizes = vec![0; self.blocks.len()];
         let (mut live, mut peak) = (0u64, 0);
@@ -178,7 +178,7 @@ impl Trace {
         peak
     }
 
-    /// Size and lifetime of each block, by id.
+    /// Returns size and lifetime of each block, by id.
     pub fn lifetimes(&self) -> Vec<Lifetime> {
         let until = self.steps.len();
         let mut lifetimes = vec![Lifetime { from: 0, until, size: 0 }; self.blocks.len()];
@@ -191,7 +191,8 @@ impl Trace {
         lifetimes
     }
 
-    /// The trace as `id,lower,upper,size`; a step is a unit of time, and what is never freed lives to the end.
+    /// Returns the trace as `id,lower,upper,size`. A step is a unit of time, and a block that is never freed
+    /// lives until the end.
     pub fn to_lifetimes(&self) -> String {
         let mut text = format!("{LIFETIMES}\n");
         for (id, Lifetime { from: lower, until: upper, size }) in self.lifetimes().into_iter().enumerate() {
@@ -202,8 +203,8 @@ impl Trace {
     }
 }
 
-/// Writes events as text that [`Trace::parse`] reads: one line each, the name last, so that it may contain commas. Line
-/// breaks in labels become spaces.
+/// Writes events as text that [`Trace::parse`] reads: one line per event, with the name last, so that it may
+/// contain commas. Commas in the class and line breaks in both labels become spaces.
 pub fn write_events<'a>(events: impl IntoIterator<Item = &'a AllocEvent>) -> String {
     let mut text = format!("{EVENTS}\n");
     for event in events {
@@ -215,7 +216,7 @@ pub fn write_events<'a>(events: impl IntoIterator<Item = &'a AllocEvent>) -> Str
     text
 }
 
-/// The lines after the header that are not empty, with their numbers.
+/// Returns the non-empty lines after the header, with their line numbers.
 fn rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().skip(1).map(|(i, row)| (i + 1, row)).filter(|(_, row)| !row.trim().is_empty())
 }

@@ -1,12 +1,12 @@
-//! The offline planner among the contenders.
+//! The offline planner as a contender.
 
 use super::super::trace::Trace;
 use super::{Outcome, Placed, ratio};
 use crate::memory::PoolOptions;
 use crate::memory::planner::{Item, Options, PackError, Problem, solve};
 
-/// The planner's places for the blocks of the trace, aligned as in a pool, and the height of its plan. With `capacity`
-/// it stops at the first plan that fits.
+/// Returns the planner's places for the blocks of the trace, aligned to a pool's default granule, and the
+/// height of its plan in bytes. With `capacity` the planner stops at the first plan that fits.
 pub(super) fn layout(trace: &Trace, capacity: Option<u64>) -> Result<(Vec<Placed>, u64), PackError> {
     let lifetimes = trace.lifetimes();
     let align = PoolOptions::default().granule;
