@@ -1,12 +1,15 @@
-// Attention on CPU adapters, and with DQ the gradient of the queries.
+// Attention on CPU adapters, without workgroup memory: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of
+// exponentials of each row of scores. With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ.
+// q [b, rows, heads, d], k, v [b, cols, kv_heads, d] -> o [b, rows, heads, d], lse [b, heads, rows]
+// DQ: q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dq [b, rows, heads, d]
+// grid: one workgroup of 8 threads per 32 queries of a head, folded; a thread owns four queries
+// requires: d % 4 == 0; subgroups of at least LANES
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) and continues from the o and lse, or the dq, of the
+// previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
 #import common/nan
 #import attention/operands
 #import attention/tile
-#if DQ
-// attention_cpu_dq: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ, for CPU adapters     32 queries a workgroup
-// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dq [b, rows, heads, d]
-// grid: see prelude/attention_params; overrides: none; requires: as attention_cpu
-// A dispatch takes keys of tiles start to `to` and adds to the dq that the one before left.
+
 @compute @workgroup_size(8)
 fn main(
     @builtin(workgroup_id) wg: vec3<u32>,
@@ -28,16 +31,17 @@ fn main(
     let o_row = o_base(batch, head) + edge * p.o_pitch;
     let number = vec4((batch * p.heads + head) * p.rows) + edge;
     let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
-    // Further keys are hidden from the whole workgroup.
+    // Causal: keys from `last` on are hidden from the whole workgroup.
     let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
     let to = min(p.to, (last + TILE - 1u) / TILE);
+#if DQ
     let s0 = stats[number.x];
     let s1 = stats[number.y];
     let s2 = stats[number.z];
     let s3 = stats[number.w];
     let sum = vec4(s0.x, s1.x, s2.x, s3.x);
     let mean = vec4(s0.y, s1.y, s2.y, s3.y);
-    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
     let scale = select(vec4(p.scale), vec4<f32>(), end == vec4(1u));
     for (var tile = p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
@@ -51,37 +55,7 @@ fn main(
         let before = vec4(select(1.0, 0.0, tile == 0u));
         gather(slopes(t, d, mean, scale), K, k_row, Q, q_row, before, vec4(1.0), inside);
     }
-}
 #else
-// attention_cpu: o = softmax(scale q kᵀ) v and lse, for CPU adapters: no barrier, no workgroup memory     32 queries a workgroup
-// q [b, rows, heads, d]  k, v [b, cols, kv_heads, d]  ->  o [b, rows, heads, d]  lse [b, heads, rows]
-// grid: see prelude/attention_params; overrides: none; requires: d % 4 == 0; subgroups of at least LANES
-// A dispatch takes keys of tiles start to `to` and goes on from the o and lse that the one before left: lavapipe ends a
-// thread's loops after 65,535 turns.
-@compute @workgroup_size(8)
-fn main(
-    @builtin(workgroup_id) wg: vec3<u32>,
-    @builtin(local_invocation_id) local: vec3<u32>,
-    @builtin(subgroup_invocation_id) lane: u32,
-) {
-    let job = wg.y * p.grid_x + wg.x;
-    if (job >= p.jobs) {
-        return;
-    }
-    let batch = job / p.tiles / p.heads;
-    let head = job / p.tiles % p.heads;
-    let kv_head = head / (p.heads / p.kv_heads);
-    let row0 = job % p.tiles * 32u;
-    let row = vec4(row0 + local.x * 4u) + vec4(0u, 1u, 2u, 3u);
-    let inside = row < vec4(p.rows);
-    let edge = min(row, vec4(p.rows - 1u));
-    let q_row = q_base(batch, head) + edge * p.q_pitch;
-    let o_row = o_base(batch, head) + edge * p.o_pitch;
-    let number = vec4((batch * p.heads + head) * p.rows) + edge;
-    let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
-    // Further keys are hidden from the whole workgroup.
-    let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
-    let to = min(p.to, (last + TILE - 1u) / TILE);
     if (p.start >= to) {
         return;
     }
@@ -112,5 +86,5 @@ fn main(
     if (inside.y) { lse[number.y] = value.y; }
     if (inside.z) { lse[number.z] = value.z; }
     if (inside.w) { lse[number.w] = value.w; }
-}
 #endif
+}

@@ -1,25 +1,41 @@
-// attention_cpu_dkv: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ, for CPU adapters     32 keys a workgroup
-// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dk, dv [b, cols, kv_heads, d]
-// grid: see prelude/attention_params; overrides: none; requires: as attention_cpu
-// A dispatch takes turns start to `to` and adds to what the one before left; turn = head of the group * tiles of queries + tile.
+// Gradients of keys and values on CPU adapters: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ.
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dk, dv [b, cols, kv_heads, d]
+// grid: one workgroup of 8 threads per 32 keys of a kv_head, folded
+// requires: as attention/cpu
+// A dispatch runs iterations `start` to `to` (exclusive) and adds to the results of the previous dispatch. Iteration
+// (`part`) = head within the group * tiles of queries + tile.
 #import common/nan
 #import attention/operands
 #import attention/tile
+
+// lse and weighted mean of dP of the other rows.
 fn sums(base: u32, row: Fetched) -> Numbers {
     return Numbers(
-        vec4(stats[base + row.v0.x].x, stats[base + row.v0.y].x, stats[base + row.v0.z].x, stats[base + row.v0.w].x),
-        vec4(stats[base + row.v1.x].x, stats[base + row.v1.y].x, stats[base + row.v1.z].x, stats[base + row.v1.w].x),
+        vec4(
+            stats[base + row.v0.x].x, stats[base + row.v0.y].x,
+            stats[base + row.v0.z].x, stats[base + row.v0.w].x,
+        ),
+        vec4(
+            stats[base + row.v1.x].x, stats[base + row.v1.y].x,
+            stats[base + row.v1.z].x, stats[base + row.v1.w].x,
+        ),
     );
 }
 
 fn means(base: u32, row: Fetched) -> Numbers {
     return Numbers(
-        vec4(stats[base + row.v0.x].y, stats[base + row.v0.y].y, stats[base + row.v0.z].y, stats[base + row.v0.w].y),
-        vec4(stats[base + row.v1.x].y, stats[base + row.v1.y].y, stats[base + row.v1.z].y, stats[base + row.v1.w].y),
+        vec4(
+            stats[base + row.v0.x].y, stats[base + row.v0.y].y,
+            stats[base + row.v0.z].y, stats[base + row.v0.w].y,
+        ),
+        vec4(
+            stats[base + row.v1.x].y, stats[base + row.v1.y].y,
+            stats[base + row.v1.z].y, stats[base + row.v1.w].y,
+        ),
     );
 }
 
-// `dots` of own rows in `mine` and `gather` to the result `mine` in one loop, which reads the others' rows once.
+// `dots` of the own rows in `mine` and `gather` to the result `mine` in one loop, which loads the other rows once.
 fn dots_and_gather(
     weight: Tile, theirs: u32, other: Fetched, mine: u32, own: vec4<u32>, before: vec4<f32>, inside: vec4<bool>,
 ) -> Tile {
@@ -88,19 +104,19 @@ fn main(
     let v_row = v_base(batch, kv_head) + edge * p.kv_pitch;
     let start = select(vec4<u32>(), edge, p.causal != 0u);
     let tiles = (p.rows + TILE - 1u) / TILE;
-    // Earlier queries do not see these keys. The last tile is always taken, so that something is stored.
+    // Causal: earlier queries do not see these keys. The last tile always runs, so that the results are stored.
     let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
-    for (var turn = p.start; turn < p.to; turn += 1u) {
-        let tile = turn % tiles;
+    for (var part = p.start; part < p.to; part += 1u) {
+        let tile = part % tiles;
         if (tile < first) {
             continue;
         }
-        let head = kv_head * group + turn / tiles;
+        let head = kv_head * group + part / tiles;
         let row = fetched(tile, lane, p.rows);
         let q_row = placed(row, q_base(batch, head), p.q_pitch);
         let o_row = placed(row, o_base(batch, head), p.o_pitch);
         let number = (batch * p.heads + head) * p.rows;
-        let before = vec4(select(1.0, 0.0, turn == first));
+        let before = vec4(select(1.0, 0.0, part == first));
         let scores = seen(dots(K, k_row, Q, q_row), tile, start, vec4(p.rows));
         let t = weights_by(scores, sums(number, row));
         var thin = t;
@@ -111,7 +127,7 @@ fn main(
         if (DROPOUT) {
             d = thinned_by(d, number + tile * TILE, quad);
         }
-        // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+        // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
         var slope = slopes_by(t, d, means(number, row), select(p.scale, 0.0, p.cols == 1u));
         if (p.causal != 0u && tile == 0u) {
             slope.a.s0 = vec4<f32>();

@@ -1,10 +1,10 @@
-// attention_means: stats = (lse, Σ do ∘ o) for each row of scores; the sum is the mean slope of the row's weights
-// do, o [b, rows, heads, d]  lse [b, heads, rows]  ->  stats [b, heads, rows, 2]
-// grid: a thread for each row of o, folded      overrides: none
+// stats = (lse, Σ do ∘ o) for each row of scores; the sum is the mean of dP, weighted by the row's weights P.
+// do, o [b, rows, heads, d], lse [b, heads, rows] -> stats [b, heads, rows, 2]
+// grid: one thread per row of o, folded
 #import common/grid
 struct Params {
     threads_x: u32,
-    // Rows of o in all, queries, heads, quads of a head.
+    // Rows of o in all, queries, heads, vec4 of a head.
     count: u32, rows: u32, heads: u32, quads: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;

@@ -1,21 +1,22 @@
-// What every attention kernel is told, and how it finds its way. Offsets and pitches are in quads (four elements).
+// Parameters, bindings and offsets of the attention kernels. "Own" rows are those that a workgroup computes results for,
+// "other" rows those that it loops over. Offsets and pitches count vec4 (quads).
 struct Params {
-    // Workgroups: `tiles` for each head, `jobs` in all, folded: job = wg.y grid_x + wg.x.
+    // Workgroups: `tiles` for each head, `jobs` in all, folded: job = wg.y * grid_x + wg.x.
     tiles: u32, jobs: u32, grid_x: u32,
     heads: u32, kv_heads: u32,
-    // Queries, keys, quads of a head.
+    // Queries, keys, vec4 of a head.
     rows: u32, cols: u32, quads: u32,
-    // From one position of the sequence to the next; where keys and values start.
+    // Distance from one position of the sequence to the next; where keys and values start.
     q_pitch: u32, kv_pitch: u32, o_pitch: u32, k_start: u32, v_start: u32,
-    // The turns of this dispatch: tiles of the others, `to` excluded.
+    // The iterations of this dispatch over tiles of other rows: `start` to `to` (exclusive).
     start: u32, to: u32,
     causal: u32, scale: f32,
-    // Dropout: stream, words below `threshold` are dropped, the others' factor.
+    // Dropout: random stream; random words below `threshold` drop; factor of the remaining weights.
     key: u32, threshold: u32, keep: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
-// Operands and results by number, for functions that serve several.
+// Operands and results by number.
 const Q = 0u;
 const K = 1u;
 const V = 2u;
@@ -24,22 +25,26 @@ const DY = 3u;
 // The score of a key that a query does not see: below all others.
 const HIDDEN = -3e38;
 
-// Where a head of a sample starts; its rows follow q_pitch, kv_pitch, or (o, the result and its gradient) o_pitch apart.
-fn q_base(batch: u32, head: u32) -> u32 {
-    return batch * p.rows * p.q_pitch + head * p.quads;
+// Four rows, one vec4 of each.
+struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
+
+fn transposed(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Quads {
+    return Quads(
+        vec4(a.x, b.x, c.x, d.x), vec4(a.y, b.y, c.y, d.y),
+        vec4(a.z, b.z, c.z, d.z), vec4(a.w, b.w, c.w, d.w),
+    );
 }
+
+// Where a head of a sample starts. Its rows are q_pitch, kv_pitch or (result and gradient of the result) o_pitch apart.
+fn q_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.q_pitch + head * p.quads; }
 
 fn k_base(batch: u32, kv_head: u32) -> u32 {
     return batch * p.cols * p.kv_pitch + p.k_start + kv_head * p.quads;
 }
-
 fn v_base(batch: u32, kv_head: u32) -> u32 {
     return batch * p.cols * p.kv_pitch + p.v_start + kv_head * p.quads;
 }
-
-fn o_base(batch: u32, head: u32) -> u32 {
-    return batch * p.rows * p.o_pitch + head * p.quads;
-}
+fn o_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.o_pitch + head * p.quads; }
 
 // e^(score - top), 0 where hidden.
 fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
@@ -48,12 +53,8 @@ fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
 #if PACKED
 // Queries, keys and values in one tensor.
 @group(0) @binding(1) var<storage, read_write> qkv: array<vec4<f32>>;
-
-fn operand(which: u32, i: u32) -> vec4<f32> {
-    return qkv[i];
-}
+fn operand(which: u32, i: u32) -> vec4<f32> { return qkv[i]; }
 #else
-// Queries, keys and values in three tensors.
 @group(0) @binding(1) var<storage, read_write> q: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> k: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> v: array<vec4<f32>>;
@@ -67,24 +68,13 @@ fn operand(which: u32, i: u32) -> vec4<f32> {
 }
 #endif
 #if FORWARD
-// Results of attention: o [b, rows, heads, d] and, for each row of scores, the logarithm of the sum of its exponentials.
 @group(0) @binding(4) var<storage, read_write> o: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> lse: array<f32>;
-
-fn source(which: u32, i: u32) -> vec4<f32> {
-    return operand(which, i);
-}
-
-fn result(which: u32, i: u32) -> vec4<f32> {
-    return o[i];
-}
-
-fn set_result(which: u32, i: u32, value: vec4<f32>) {
-    o[i] = value;
-}
+fn source(which: u32, i: u32) -> vec4<f32> { return operand(which, i); }
+fn result(which: u32, i: u32) -> vec4<f32> { return o[i]; }
+fn set_result(which: u32, i: u32, value: vec4<f32>) { o[i] = value; }
 #else
-// What the gradients of attention read besides the operands: the gradient of the result, and for each row of scores the
-// logarithm of the sum of its exponentials and the mean slope of its weights (attention_means).
+// The gradient of the result, and for each row of scores its lse and the weighted mean of dP (attention/means).
 @group(0) @binding(4) var<storage, read_write> dy: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> stats: array<vec2<f32>>;
 
@@ -95,18 +85,11 @@ fn source(which: u32, i: u32) -> vec4<f32> {
     return operand(which, i);
 }
 #if PACKED
-// The gradients of queries, keys and values in one tensor, laid out as they are.
+// The gradients of queries, keys and values in one tensor, laid out as the operands.
 @group(0) @binding(6) var<storage, read_write> dqkv: array<vec4<f32>>;
-
-fn result(which: u32, i: u32) -> vec4<f32> {
-    return dqkv[i];
-}
-
-fn set_result(which: u32, i: u32, value: vec4<f32>) {
-    dqkv[i] = value;
-}
+fn result(which: u32, i: u32) -> vec4<f32> { return dqkv[i]; }
+fn set_result(which: u32, i: u32, value: vec4<f32>) { dqkv[i] = value; }
 #elif DKV
-// The gradients of keys and values in tensors of their own.
 @group(0) @binding(6) var<storage, read_write> dk: array<vec4<f32>>;
 @group(0) @binding(7) var<storage, read_write> dv: array<vec4<f32>>;
 
@@ -125,36 +108,24 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) {
     }
 }
 #else
-// The gradient of the queries in a tensor of its own.
 @group(0) @binding(6) var<storage, read_write> dq: array<vec4<f32>>;
-
-fn result(which: u32, i: u32) -> vec4<f32> {
-    return dq[i];
-}
-
-fn set_result(which: u32, i: u32, value: vec4<f32>) {
-    dq[i] = value;
-}
+fn result(which: u32, i: u32) -> vec4<f32> { return dq[i]; }
+fn set_result(which: u32, i: u32, value: vec4<f32>) { dq[i] = value; }
 #endif
 #endif
 #if ATTENTION_DROPOUT
 #import common/random
-// Dropout: the factors of four neighbouring weights, 0 or 1 / (1 - p). They are a function of (seed, step, key, row, column)
-// by pcg4d (Jarzynski & Olano 2020): drawn again, they are the same.
+// Dropout. The random words are a function of (seed, step, key, row, column), so the backward pass draws the same ones.
 // scalars [8]: graph::StepScalars
 @group(0) @binding(8) var<storage, read_write> scalars: array<u32>;
 const DROPOUT = true;
 
-// Of row `row` = (batch heads + head) rows + query, keys 4 quad to 4 quad + 3.
+// The factors, 0 or 1 / (1 - p), of keys 4 quad to 4 quad + 3 in row (batch heads + head) rows + query.
 fn kept(row: u32, quad: u32) -> vec4<f32> {
     let drawn = pcg4d(vec4(row, quad, scalars[3] ^ scalars[5], scalars[4] ^ (p.key * 0x9e3779b9u)));
     return select(vec4<f32>(), vec4(p.keep), drawn >= vec4(p.threshold));
 }
 #else
-// No dropout.
 const DROPOUT = false;
-
-fn kept(row: u32, quad: u32) -> vec4<f32> {
-    return vec4(1.0);
-}
+fn kept(row: u32, quad: u32) -> vec4<f32> { return vec4(1.0); }
 #endif

@@ -1,11 +1,10 @@
-// Tiles of scores on CPU adapters.
+// Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 8 parts. Own and other rows
+// past the end repeat the last row; their scores are hidden, or their results are not stored.
 #if LANES4
 #import attention/fours
 #else
 #import attention/eights
 #endif
-// Tiles of scores on CPU adapters: four own rows of each thread against 8 parts of the others' rows. Own rows and those
-// of the others past the end repeat the last one; they are hidden, or not stored.
 const TILE = 8u * LANES;
 
 struct Tile {
@@ -13,18 +12,26 @@ struct Tile {
     e: Part, f: Part, g: Part, h: Part,
 }
 
-// The others' rows that a lane fetches, or numbers that belong to them: one for each part.
+// The other rows that a lane loads, or numbers that belong to them: one for each part.
 struct Fetched { v0: vec4<u32>, v1: vec4<u32>, }
 struct Numbers { v0: vec4<f32>, v1: vec4<f32>, }
 
-fn transposed(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Quads {
+fn dot4(s: vec4<f32>, own: Quads, sum: vec4<f32>) -> vec4<f32> {
+    return fma(vec4(s.w), own.r3, fma(vec4(s.z), own.r2, fma(vec4(s.y), own.r1, fma(vec4(s.x), own.r0, sum))));
+}
+
+fn spread(s: vec4<f32>, other: vec4<f32>, sum: Quads) -> Quads {
     return Quads(
-        vec4(a.x, b.x, c.x, d.x), vec4(a.y, b.y, c.y, d.y),
-        vec4(a.z, b.z, c.z, d.z), vec4(a.w, b.w, c.w, d.w),
+        fma(vec4(s.x), other, sum.r0), fma(vec4(s.y), other, sum.r1),
+        fma(vec4(s.z), other, sum.r2), fma(vec4(s.w), other, sum.r3),
     );
 }
 
-// Products of own rows at `own` in `mine` with the others' rows, this lane's at `other` in `theirs`.
+fn hide(s: vec4<f32>, at: u32, start: vec4<u32>, end: vec4<u32>) -> vec4<f32> {
+    return select(vec4(HIDDEN), s * p.scale, (vec4(at) >= start) & (vec4(at) < end));
+}
+
+// Products of the own rows, at `own` in `mine`, with the other rows, of which this lane loads those at `other` in `theirs`.
 fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
     var t = Tile();
     for (var c = 0u; c < p.quads; c += 1u) {
@@ -43,8 +50,8 @@ fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
     return t;
 }
 
-// Own rows of a result: what is there times `before` (nothing where that is 0: memory may be dirty), plus the others' rows
-// with the tile as weights, all times `after`.
+// result = (result * before + the other rows, weighted by the tile) * after, for the own rows of a result. Where `before`
+// is 0 the old result is not used: the memory may be uninitialized.
 fn gather(
     t: Tile, theirs: u32, other: Fetched, to: u32, own: vec4<u32>, before: vec4<f32>, after: vec4<f32>,
     inside: vec4<bool>,
@@ -71,14 +78,14 @@ fn gather(
     }
 }
 
-// The others' rows of tile `tile`, of which there are `count`: one in each lane for each part.
+// The numbers of the other rows of a tile, of `count` rows in all: one in each lane for each part.
 fn fetched(tile: u32, lane: u32, count: u32) -> Fetched {
     let first = vec4(tile * TILE + lane % LANES);
     let last = vec4(count - 1u);
     return Fetched(min(first + vec4(0u, 1u, 2u, 3u) * LANES, last), min(first + vec4(4u, 5u, 6u, 7u) * LANES, last));
 }
 
-// Where the rows lie.
+// Offsets of rows in memory.
 fn placed(rows: Fetched, base: u32, pitch: u32) -> Fetched {
     return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch);
 }
@@ -95,27 +102,17 @@ fn seen(t: Tile, tile: u32, start: vec4<u32>, end: vec4<u32>) -> Tile {
 
 fn top(t: Tile, start: vec4<f32>) -> vec4<f32> {
     var all = start;
-    all = part_top(t.a, all);
-    all = part_top(t.b, all);
-    all = part_top(t.c, all);
-    all = part_top(t.d, all);
-    all = part_top(t.e, all);
-    all = part_top(t.f, all);
-    all = part_top(t.g, all);
-    all = part_top(t.h, all);
+    all = part_top(t.a, all); all = part_top(t.b, all); all = part_top(t.c, all); all = part_top(t.d, all);
+    all = part_top(t.e, all); all = part_top(t.f, all); all = part_top(t.g, all); all = part_top(t.h, all);
     return all;
 }
 
 fn total(t: Tile, start: vec4<f32>) -> vec4<f32> {
     var all = start;
-    all = part_total(t.a, all);
-    all = part_total(t.b, all);
-    all = part_total(t.c, all);
-    all = part_total(t.d, all);
-    all = part_total(t.e, all);
-    all = part_total(t.f, all);
-    all = part_total(t.g, all);
-    all = part_total(t.h, all);
+    all = part_total(t.a, all); all = part_total(t.b, all);
+    all = part_total(t.c, all); all = part_total(t.d, all);
+    all = part_total(t.e, all); all = part_total(t.f, all);
+    all = part_total(t.g, all); all = part_total(t.h, all);
     return all;
 }
 

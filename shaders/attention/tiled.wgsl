@@ -1,23 +1,24 @@
-// Attention on GPUs, and with DQ the gradient of the queries.
+// Attention on GPUs: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of exponentials of each row of scores.
+// With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ. Shapes as in attention/cpu.
+// grid: one workgroup of 64 threads per 64 queries of a head, folded
+// requires: d % 4 == 0; the workgroup memory of attention/tiles
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) and continues from the o and lse, or the dq, of the
+// previous dispatch.
 #import common/nan
 #import attention/operands
 #import attention/tiles
 #if DQ
-// attention_tiled_dq: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ, for GPUs     64 queries a workgroup of 64 threads
-// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dq [b, rows, heads, d]
-// grid: see prelude/attention_params; overrides: none; requires: as attention_tiled
-// A dispatch takes keys of tiles start to `to` and adds to the dq that the one before left.
-fn slope(
-    s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32,
-) -> vec4<f32> {
+
+fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32) -> vec4<f32> {
     let stat = stats[number + min(row, p.rows - 1u)];
     let end = select(p.cols, min(row + 1u, p.cols), p.causal != 0u);
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
-    // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+    // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
     let scale = select(p.scale, 0.0, end == 1u);
     return weight(seen(s, col, 0u, end), vec4(stat.x)) * (d * keep - stat.y) * scale;
 }
+#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -32,12 +33,17 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
     let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
+#if DQ
     let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
+#else
+    let results = Rows(0u, o_base(batch, head), p.o_pitch, p.rows);
+#endif
     let number = (batch * p.heads + head) * p.rows;
-    // Further keys are hidden from the whole workgroup.
+    // Causal: keys from `last` on are hidden from the whole workgroup.
     let last = select(p.cols, min(min(row0 + OWN, p.rows), p.cols), p.causal != 0u);
     let to = min(p.to, (last + TILE - 1u) / TILE);
     let x = thread % 8u;
+#if DQ
     let row = row0 + thread / 8u * 4u;
     for (var tile = p.start; tile < to; tile += 1u) {
         let s = dots(thread, queries, row0, keys, tile * TILE);
@@ -51,33 +57,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         hold(thread, slopes);
         gather(thread, keys, tile * TILE, queries, row0, select(1.0, 0.0, tile == 0u), false);
     }
-}
 #else
-// attention_tiled: o = softmax(scale q kᵀ) v and lse, for GPUs     64 queries a workgroup of 64 threads
-// q [b, rows, heads, d]  k, v [b, cols, kv_heads, d]  ->  o [b, rows, heads, d]  lse [b, heads, rows]
-// grid: see prelude/attention_params; overrides: none; requires: d % 4 == 0; see prelude/attention_tiles
-// A dispatch takes keys of tiles start to `to` and goes on from the o and lse that the one before left.
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let job = wg.y * p.grid_x + wg.x;
-    if (job >= p.jobs) {
-        return;
-    }
-    let batch = job / p.tiles / p.heads;
-    let head = job / p.tiles % p.heads;
-    let kv_head = head / (p.heads / p.kv_heads);
-    let row0 = job % p.tiles * OWN;
-    let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
-    let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
-    let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
-    let results = Rows(0u, o_base(batch, head), p.o_pitch, p.rows);
-    let number = (batch * p.heads + head) * p.rows;
-    // Further keys are hidden from the whole workgroup.
-    let last = select(p.cols, min(min(row0 + OWN, p.rows), p.cols), p.causal != 0u);
-    let to = min(p.to, (last + TILE - 1u) / TILE);
-    let x = thread % 8u;
     let y = thread / 8u;
-    // For the softmax a thread has rows 4 four to 4 four + 3 and eight of the keys; four threads share those rows' numbers.
+    // In the softmax a thread owns rows 4 `four` to 4 `four` + 3 and eight of the keys; four threads share these rows.
     let four = thread % 16u;
     let eight = thread / 16u;
     let mine = vec4(row0 + four * 4u) + vec4(0u, 1u, 2u, 3u);
@@ -142,5 +124,5 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         if (mine.z < p.rows) { lse[at.z] = value.z; }
         if (mine.w < p.rows) { lse[at.w] = value.w; }
     }
-}
 #endif
+}

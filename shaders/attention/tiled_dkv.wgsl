@@ -1,10 +1,13 @@
-// attention_tiled_dkv: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ, for GPUs     64 keys a workgroup
-// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2]  ->  dk, dv [b, cols, kv_heads, d]
-// grid: see prelude/attention_params; overrides: none; requires: as attention_tiled
-// A dispatch takes turns start to `to` and adds to what the one before left; turn = head of the group * tiles of queries + tile.
+// Gradients of keys and values on GPUs: dv = Pᵀ do and dk = dSᵀ q with dS = scale P (dP - mean), dP = do vᵀ.
+// q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dk, dv [b, cols, kv_heads, d]
+// grid: one workgroup of 64 threads per 64 keys of a kv_head, folded
+// requires: as attention/tiled
+// A dispatch runs iterations `start` to `to` (exclusive) and adds to the results of the previous dispatch. Iteration
+// (`part`) = head within the group * tiles of queries + tile.
 #import common/nan
 #import attention/operands
 #import attention/tiles
+
 fn weight_of(s: vec4<f32>, row: vec4<u32>, col: u32, sum: vec4<f32>) -> vec4<f32> {
     return weight(seen(s, row, select(0u, min(col, p.cols - 1u), p.causal != 0u), p.rows), sum);
 }
@@ -26,19 +29,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
     let tiles = (p.rows + TILE - 1u) / TILE;
-    // Earlier queries do not see these keys. The last tile is always taken, so that something is stored.
+    // Causal: earlier queries do not see these keys. The last tile always runs, so that the results are stored.
     let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
     let col = col0 + thread / 8u * 4u;
-    for (var turn = p.start; turn < p.to; turn += 1u) {
-        let tile = turn % tiles;
+    for (var part = p.start; part < p.to; part += 1u) {
+        let tile = part % tiles;
         if (tile < first) {
             continue;
         }
-        let head = kv_head * group + turn / tiles;
+        let head = kv_head * group + part / tiles;
         let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
         let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
         let number = (batch * p.heads + head) * p.rows;
-        let before = select(1.0, 0.0, turn == first);
+        let before = select(1.0, 0.0, part == first);
         let row = vec4(tile * TILE + thread % 8u * 4u) + vec4(0u, 1u, 2u, 3u);
         let edge = number + min(row, vec4(p.rows - 1u));
         let s0 = stats[edge.x];
@@ -55,7 +58,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             weight_of(s.r6, row, col + 34u, sum), weight_of(s.r7, row, col + 35u, sum),
         );
         let d = dots(thread, values, col0, outer, tile * TILE);
-        // The weight of a row's only key is 1 whatever its score: no slope, not even rounding errors.
+        // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
         let single = ((row == vec4(0u)) & vec4(p.causal != 0u)) | vec4(p.cols == 1u);
         let scale = select(vec4(p.scale), vec4<f32>(), single);
         let a = factors(number + row.x, col / 4u);

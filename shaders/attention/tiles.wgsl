@@ -1,34 +1,25 @@
-// Tiles of scores on GPUs: 64 own rows against 32 of the others, by 64 threads. Own rows and those of the others past the
-// end repeat the last one; they are hidden, or not stored. 15,616 bytes of workgroup memory.
+// Tiles of scores on GPUs: 64 own rows against 32 other rows, by 64 threads. Own and other rows past the end repeat the
+// last row; their scores are hidden, or their results are not stored. 15,616 bytes of workgroup memory.
 const OWN = 64u;
 const TILE = 32u;
 
-// Sixteen quads of a row of 17, which spreads stores over all banks; `near` has eight of nine.
+// Pitches of a row of 16 vec4, and in `near` of a row of 8: one more, which spreads stores over all banks.
 const PITCH = 17u;
 const NEAR_PITCH = 9u;
-// Sixteen steps along a head of the own rows, or sixteen of the others' rows.
+// Sixteen elements of a head of the own rows, or sixteen of the other rows.
 var<workgroup> far: array<vec4<f32>, 272>;
-// Sixteen steps along a head of the others' rows; numbers that threads tell each other.
+// Sixteen elements of a head of the other rows; also numbers that threads exchange.
 var<workgroup> near: array<vec4<f32>, 160>;
-// The tile: weights of other row j for own rows 4 i to 4 i + 3 at j PITCH + i.
+// The tile: the weights of other row j for own rows 4 i to 4 i + 3 are at j PITCH + i.
 var<workgroup> held: array<vec4<f32>, 544>;
 
-// Rows in memory: row i starts at base + i pitch, in quads; there are `count`.
+// `count` rows in memory: row i starts at base + i pitch, in vec4.
 struct Rows { which: u32, base: u32, pitch: u32, count: u32, }
 
-// A thread's part: own rows 4 y to 4 y + 3 (r0 to r3) and 32 more (r4 to r7), against the others' rows 4 x to 4 x + 3.
+// A thread's part: own rows 4 y to 4 y + 3 (r0 to r3) and those 32 further (r4 to r7), against other rows 4 x to 4 x + 3.
 struct Micro {
     r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>,
     r4: vec4<f32>, r5: vec4<f32>, r6: vec4<f32>, r7: vec4<f32>,
-}
-
-struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
-
-fn transposed(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Quads {
-    return Quads(
-        vec4(a.x, b.x, c.x, d.x), vec4(a.y, b.y, c.y, d.y),
-        vec4(a.z, b.z, c.z, d.z), vec4(a.w, b.w, c.w, d.w),
-    );
 }
 
 fn row_quad(rows: Rows, row: u32, quad: u32) -> vec4<f32> {
@@ -36,7 +27,7 @@ fn row_quad(rows: Rows, row: u32, quad: u32) -> vec4<f32> {
     return select(vec4<f32>(), source(rows.which, i), quad < p.quads);
 }
 
-// The quads of four rows, transposed.
+// One vec4 of each of four rows, transposed.
 fn four_rows(rows: Rows, row: u32, quad: u32) -> Quads {
     return transposed(
         row_quad(rows, row, quad), row_quad(rows, row + 1u, quad),
@@ -44,7 +35,7 @@ fn four_rows(rows: Rows, row: u32, quad: u32) -> Quads {
     );
 }
 
-// Products of own rows from `own0` on with the others' from `other0` on.
+// Products of the own rows from `own0` on with the other rows from `other0` on.
 fn dots(thread: u32, own: Rows, own0: u32, other: Rows, other0: u32) -> Micro {
     let x = thread % 8u;
     let y = thread / 8u;
@@ -83,7 +74,7 @@ fn dots(thread: u32, own: Rows, own0: u32, other: Rows, other0: u32) -> Micro {
     return m;
 }
 
-// Puts a thread's part where all can read it, behind a barrier.
+// Writes a thread's part to `held`, between two barriers.
 fn hold(thread: u32, m: Micro) {
     let x = thread % 8u * 4u;
     let y = thread / 8u;
@@ -101,8 +92,8 @@ fn hold(thread: u32, m: Micro) {
     workgroupBarrier();
 }
 
-// Two quads of an own row of a result: what is there times `before` (nothing where that is 0: memory may be dirty), plus
-// the sums, times `after`.
+// result = (result * before + sum) * after, for two vec4 of an own row of a result. Where `before` is 0 the old result is not
+// used: the memory may be uninitialized.
 fn store(to: Rows, row: u32, quad: u32, left: vec4<f32>, right: vec4<f32>, before: f32, after: f32) {
     let at = to.base + row * to.pitch + quad;
     if (row < to.count && quad < p.quads) {
@@ -114,8 +105,8 @@ fn store(to: Rows, row: u32, quad: u32, left: vec4<f32>, right: vec4<f32>, befor
     }
 }
 
-// Adds the others' rows with the tile as weights to own rows of a result. Factors of own rows: `before` and `after`, those
-// of rows 4 y and following first, times what `near` holds at 128 and 144 where `told`.
+// Adds the other rows, weighted by the tile, to the own rows of a result. The factors of `store` are `before` and 1 or, where
+// `told`, those of each own row that `near` holds from 128 and from 144 on.
 fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f32, told: bool) {
     let x = thread % 8u;
     let y = thread / 8u;
@@ -149,7 +140,7 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
         if (told) {
             b0 = near[128u + y]; b1 = near[136u + y]; a0 = near[144u + y]; a1 = near[152u + y];
         }
-        // One store for all rows, the sums moving up behind it: SwiftShader takes seconds to compile eight stores.
+        // One store in a loop that shifts the sums: SwiftShader takes seconds to compile eight stores.
         for (var i = 0u; i < 8u; i += 1u) {
             store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, l0, r0, b0.x, a0.x);
             l0 = l1; l1 = l2; l2 = l3; l3 = l4; l4 = l5; l5 = l6; l6 = l7;
@@ -160,7 +151,7 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
     }
 }
 
-// A score, scaled, or hidden where `at` is not between `start` and `end`.
+// Scaled scores, hidden where `at` is outside of `start` .. `end`.
 fn seen(s: vec4<f32>, at: vec4<u32>, start: u32, end: u32) -> vec4<f32> {
     return select(vec4(HIDDEN), s * p.scale, (at >= vec4(start)) & (at < vec4(end)));
 }

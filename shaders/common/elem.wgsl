@@ -3,16 +3,10 @@
 // Elements one by one.
 alias Elem = f32;
 alias InMemory = f32;
-fn from_memory(v: InMemory) -> Elem {
-    return v;
-}
+fn from_memory(v: InMemory) -> Elem { return v; }
 // `r`, or `v` where that is NaN: bits are compared, because compilers may assume that there is none.
-fn or_nan(v: Elem, r: Elem) -> Elem {
-    return select(r, v, (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u);
-}
-fn to_memory(v: Elem) -> InMemory {
-    return v;
-}
+fn or_nan(v: Elem, r: Elem) -> Elem { return select(r, v, (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u); }
+fn to_memory(v: Elem) -> InMemory { return v; }
 #elif U64
 // Elements in fours, as elem4.wgsl; in memory two words of 64 bits: software adapters go through memory word by word.
 alias Elem = vec4<f32>;
@@ -34,34 +28,22 @@ fn to_memory(v: Elem) -> InMemory {
 // Elements in fours. Every tensor's memory is a multiple of 16 bytes, so the last four may reach into its padding.
 alias Elem = vec4<f32>;
 alias InMemory = vec4<f32>;
-fn from_memory(v: InMemory) -> Elem {
-    return v;
-}
+fn from_memory(v: InMemory) -> Elem { return v; }
 // `r`, or `v` where that is NaN: bits are compared, because compilers may assume that there is none.
 fn or_nan(v: Elem, r: Elem) -> Elem {
     return select(r, v, (bitcast<vec4<u32>>(v) & vec4(0x7fffffffu)) > vec4(0x7f800000u));
 }
-fn to_memory(v: Elem) -> InMemory {
-    return v;
-}
+fn to_memory(v: Elem) -> InMemory { return v; }
 #endif
 #if TOTAL
 
 #if VEC4
 // The sum of what an Elem holds, and its first element.
-fn total(v: Elem) -> f32 {
-    return (v.x + v.y) + (v.z + v.w);
-}
-fn one_of(v: Elem) -> f32 {
-    return v.x;
-}
+fn total(v: Elem) -> f32 { return (v.x + v.y) + (v.z + v.w); }
+fn one_of(v: Elem) -> f32 { return v.x; }
 #else
 // The sum of what an Elem holds, and its first element.
-fn total(v: Elem) -> f32 {
-    return v;
-}
-fn one_of(v: Elem) -> f32 {
-    return v;
-}
+fn total(v: Elem) -> f32 { return v; }
+fn one_of(v: Elem) -> f32 { return v; }
 #endif
 #endif

@@ -1,7 +1,5 @@
 // The number of a thread in a folded grid.
-fn thread_number(id: vec3<u32>, threads_x: u32) -> u32 {
-    return id.y * threads_x + id.x;
-}
+fn thread_number(id: vec3<u32>, threads_x: u32) -> u32 { return id.y * threads_x + id.x; }
 #if STRIDED
 
 // Row-major positions in a shape of up to six dimensions (missing ones are 1), as offsets under other strides.

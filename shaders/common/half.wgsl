@@ -11,9 +11,7 @@ fn half_of(bits: vec4<u32>, normal: vec4<u32>, small: vec4<u32>) -> vec4<u32> {
     return sign | select(number, nan, magnitude > vec4(0x7f800000u));
 }
 
-fn digits_of(magnitude: vec4<u32>) -> vec4<u32> {
-    return (magnitude & vec4(0x7fffffu)) | vec4(0x800000u);
-}
+fn digits_of(magnitude: vec4<u32>) -> vec4<u32> { return (magnitude & vec4(0x7fffffu)) | vec4(0x800000u); }
 
 // Nearest, ties to even.
 fn nearest_half(bits: vec4<u32>) -> vec4<u32> {
@@ -61,7 +59,7 @@ fn from_half(half: vec4<u32>) -> vec4<u32> {
 #if BF16 || IMAGE_BF16
 // bfloat16, the upper half of an f32, by integers. Lanes hold 16 bits each.
 
-// The number behind `magnitude + below`, lower bits cut off; infinite beyond the largest number. NaN stays NaN.
+// The number of `magnitude + below`, lower bits cut off; infinite beyond the largest number. NaN stays NaN.
 fn half_of(bits: vec4<u32>, below: vec4<u32>) -> vec4<u32> {
     let magnitude = bits & vec4(0x7fffffffu);
     let sign = (bits >> vec4(16u)) & vec4(0x8000u);
@@ -76,9 +74,7 @@ fn nearest_half(bits: vec4<u32>) -> vec4<u32> {
 }
 
 // Up with the chance that the lost bits are of the way, by 32 random bits.
-fn drawn_half(bits: vec4<u32>, drawn: vec4<u32>) -> vec4<u32> {
-    return half_of(bits, drawn >> vec4(16u));
-}
+fn drawn_half(bits: vec4<u32>, drawn: vec4<u32>) -> vec4<u32> { return half_of(bits, drawn >> vec4(16u)); }
 
 // Nearest, ties to even; beyond the largest number, infinities too, that number.
 fn to_half(bits: vec4<u32>) -> vec4<u32> {

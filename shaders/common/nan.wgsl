@@ -1,29 +1,15 @@
 // NaN goes through minima, maxima and clamps, as in PyTorch. Compilers may assume that there is none: bits are compared.
-fn nan1(v: f32) -> bool {
-    return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
-}
+fn nan1(v: f32) -> bool { return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u; }
 fn nan4(v: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(v) & vec4(0x7fffffffu)) > vec4(0x7f800000u);
 }
 
 // `r`, or `v` where that is NaN.
-fn or_nan1(v: f32, r: f32) -> f32 {
-    return select(r, v, nan1(v));
-}
-fn or_nan4(v: vec4<f32>, r: vec4<f32>) -> vec4<f32> {
-    return select(r, v, nan4(v));
-}
+fn or_nan1(v: f32, r: f32) -> f32 { return select(r, v, nan1(v)); }
+fn or_nan4(v: vec4<f32>, r: vec4<f32>) -> vec4<f32> { return select(r, v, nan4(v)); }
 
 // e^v and ln v. Those of SwiftShader make numbers of NaN.
-fn exp1(v: f32) -> f32 {
-    return or_nan1(v, exp(v));
-}
-fn exp4(v: vec4<f32>) -> vec4<f32> {
-    return or_nan4(v, exp(v));
-}
-fn log1(v: f32) -> f32 {
-    return or_nan1(v, log(v));
-}
-fn log4(v: vec4<f32>) -> vec4<f32> {
-    return or_nan4(v, log(v));
-}
+fn exp1(v: f32) -> f32 { return or_nan1(v, exp(v)); }
+fn exp4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, exp(v)); }
+fn log1(v: f32) -> f32 { return or_nan1(v, log(v)); }
+fn log4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, log(v)); }

@@ -7,6 +7,4 @@ fn piece_of(range: vec2<u32>, number: u32, size: u32) -> vec2<u32> {
 // Rows of a piece are summed in blocks, then rows: one long sum would lose the digits of its terms.
 const BLOCK = 64u;
 
-fn block_end(first: u32, end: u32) -> u32 {
-    return first + min(BLOCK, end - first);
-}
+fn block_end(first: u32, end: u32) -> u32 { return first + min(BLOCK, end - first); }

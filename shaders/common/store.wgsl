@@ -7,28 +7,18 @@
 struct Rest {
     unused: u32,
 }
-fn store(at: u32, v: vec4<f32>) {
-    c[at] = v;
-}
+fn store(at: u32, v: vec4<f32>) { c[at] = v; }
 #elif STORE_LANES
-// What becomes of results of a matrix product: those that are live are stored, each in its place; none is behind one that is
+// What becomes of results of a matrix product: those that are live are stored, each in its place; none follows one that is
 // not. A text written for a plan may stand here instead, and compute something with them first.
 struct Rest {
     unused: u32,
 }
 fn store(at: vec4<u32>, live: vec4<bool>, v: vec4<f32>) {
-    if (live.x) {
-        c[at.x] = v.x;
-    }
-    if (live.y) {
-        c[at.y] = v.y;
-    }
-    if (live.z) {
-        c[at.z] = v.z;
-    }
-    if (live.w) {
-        c[at.w] = v.w;
-    }
+    if (live.x) { c[at.x] = v.x; }
+    if (live.y) { c[at.y] = v.y; }
+    if (live.z) { c[at.z] = v.z; }
+    if (live.w) { c[at.w] = v.w; }
 }
 #else
 // What becomes of a result: it is stored. A text written for a plan may stand here instead, and compute something with it
@@ -36,7 +26,5 @@ fn store(at: vec4<u32>, live: vec4<bool>, v: vec4<f32>) {
 struct Rest {
     unused: u32,
 }
-fn store(at: u32, v: f32) {
-    c[at] = v;
-}
+fn store(at: u32, v: f32) { c[at] = v; }
 #endif

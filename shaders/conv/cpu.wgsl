@@ -2,8 +2,8 @@
 // src [batch, groups * kc, h, w], packed by conv_pack -> c [batch, groups * m, h', w']
 // grid: tiles_m * tiles_n * groups workgroups, folded: tile = wg.y * grid_x + wg.x, channels innermost
 //   tiles_m = ceil(m / 16), tiles_n = ceil(batch * pixels of the phase / 64)
-// in front: prelude/share8 or share4 for LANES, conv_turn2 or conv_turn1 for AT_ONCE source channels a turn
-// overrides: none      requires: subgroups of at least LANES; for lavapipe at most 65,000 turns of the loops over taps and channels
+// LANES are the lanes that share loads (common/share); AT_ONCE source channels are read in one iteration (conv/unroll)
+// overrides: none      requires: subgroups of at least LANES; for lavapipe at most 65,000 iterations of the loops over taps and channels
 #import conv/conv
 #import conv/source
 #import conv/unroll
@@ -51,8 +51,8 @@ fn main(
     let near_x = vec4<i32>(near.x * p.x.step) + p.x.off;
     let far_y = vec4<i32>(far.y * p.y.step) + p.y.off;
     let far_x = vec4<i32>(far.x * p.x.step) + p.x.off;
-    let turns = (p.kc + AT_ONCE - 1u) / AT_ONCE;
-    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * turns * 16u;
+    let iterations = (p.kc + AT_ONCE - 1u) / AT_ONCE;
+    let a_tile = (group * p.tiles_m + tile_m) * p.weight_taps * iterations * 16u;
     var c0 = vec4<f32>(); var d0 = vec4<f32>(); var c1 = vec4<f32>(); var d1 = vec4<f32>();
     var c2 = vec4<f32>(); var d2 = vec4<f32>(); var c3 = vec4<f32>(); var d3 = vec4<f32>();
     var c4 = vec4<f32>(); var d4 = vec4<f32>(); var c5 = vec4<f32>(); var d5 = vec4<f32>();
@@ -73,67 +73,67 @@ fn main(
             let near_at = select(vec4<u32>(), ny * p.x.src + nx, near_in);
             let far_at = select(vec4<u32>(), fy * p.x.src + fx, far_in);
             let tap = (p.y.first + r * p.y.every) * p.kernel_w + p.x.first + s * p.x.every;
-            for (var k = 0u; k < turns; k++) {
-                let rows = read_rows(a_tile + (tap * turns + k) * 16u, lane);
-                let turn = turn_of(group, k);
-                let near_steps = steps_at(turn, near_bases, near_at, near_in);
-                let far_steps = steps_at(turn, far_bases, far_at, far_in);
+            for (var k = 0u; k < iterations; k++) {
+                let rows = read_rows(a_tile + (tap * iterations + k) * 16u, lane);
+                let channels = channels_of(group, k);
+                let near_pixels = pixels_at(channels, near_bases, near_at, near_in);
+                let far_pixels = pixels_at(channels, far_bases, far_at, far_in);
                 let s0 = shared0(rows);
-                c0 = add_products(s0, near_steps, c0);
-                d0 = add_products(s0, far_steps, d0);
+                c0 = add_products(s0, near_pixels, c0);
+                d0 = add_products(s0, far_pixels, d0);
                 let s1 = shared1(rows);
-                c1 = add_products(s1, near_steps, c1);
-                d1 = add_products(s1, far_steps, d1);
+                c1 = add_products(s1, near_pixels, c1);
+                d1 = add_products(s1, far_pixels, d1);
                 let s2 = shared2(rows);
-                c2 = add_products(s2, near_steps, c2);
-                d2 = add_products(s2, far_steps, d2);
+                c2 = add_products(s2, near_pixels, c2);
+                d2 = add_products(s2, far_pixels, d2);
                 let s3 = shared3(rows);
-                c3 = add_products(s3, near_steps, c3);
-                d3 = add_products(s3, far_steps, d3);
+                c3 = add_products(s3, near_pixels, c3);
+                d3 = add_products(s3, far_pixels, d3);
                 let s4 = shared4(rows);
-                c4 = add_products(s4, near_steps, c4);
-                d4 = add_products(s4, far_steps, d4);
+                c4 = add_products(s4, near_pixels, c4);
+                d4 = add_products(s4, far_pixels, d4);
                 let s5 = shared5(rows);
-                c5 = add_products(s5, near_steps, c5);
-                d5 = add_products(s5, far_steps, d5);
+                c5 = add_products(s5, near_pixels, c5);
+                d5 = add_products(s5, far_pixels, d5);
                 let s6 = shared6(rows);
-                c6 = add_products(s6, near_steps, c6);
-                d6 = add_products(s6, far_steps, d6);
+                c6 = add_products(s6, near_pixels, c6);
+                d6 = add_products(s6, far_pixels, d6);
                 let s7 = shared7(rows);
-                c7 = add_products(s7, near_steps, c7);
-                d7 = add_products(s7, far_steps, d7);
+                c7 = add_products(s7, near_pixels, c7);
+                d7 = add_products(s7, far_pixels, d7);
                 let s8 = shared8(rows);
-                c8 = add_products(s8, near_steps, c8);
-                d8 = add_products(s8, far_steps, d8);
+                c8 = add_products(s8, near_pixels, c8);
+                d8 = add_products(s8, far_pixels, d8);
                 let s9 = shared9(rows);
-                c9 = add_products(s9, near_steps, c9);
-                d9 = add_products(s9, far_steps, d9);
+                c9 = add_products(s9, near_pixels, c9);
+                d9 = add_products(s9, far_pixels, d9);
                 let s10 = shared10(rows);
-                c10 = add_products(s10, near_steps, c10);
-                d10 = add_products(s10, far_steps, d10);
+                c10 = add_products(s10, near_pixels, c10);
+                d10 = add_products(s10, far_pixels, d10);
                 let s11 = shared11(rows);
-                c11 = add_products(s11, near_steps, c11);
-                d11 = add_products(s11, far_steps, d11);
+                c11 = add_products(s11, near_pixels, c11);
+                d11 = add_products(s11, far_pixels, d11);
                 let s12 = shared12(rows);
-                c12 = add_products(s12, near_steps, c12);
-                d12 = add_products(s12, far_steps, d12);
+                c12 = add_products(s12, near_pixels, c12);
+                d12 = add_products(s12, far_pixels, d12);
                 let s13 = shared13(rows);
-                c13 = add_products(s13, near_steps, c13);
-                d13 = add_products(s13, far_steps, d13);
+                c13 = add_products(s13, near_pixels, c13);
+                d13 = add_products(s13, far_pixels, d13);
                 let s14 = shared14(rows);
-                c14 = add_products(s14, near_steps, c14);
-                d14 = add_products(s14, far_steps, d14);
+                c14 = add_products(s14, near_pixels, c14);
+                d14 = add_products(s14, far_pixels, d14);
                 let s15 = shared15(rows);
-                c15 = add_products(s15, near_steps, c15);
-                d15 = add_products(s15, far_steps, d15);
+                c15 = add_products(s15, near_pixels, c15);
+                d15 = add_products(s15, far_pixels, d15);
             }
         }
     }
-    // One store for all rows and both halves, the accumulators moving up behind it: a store per row doubles the compile
+    // One store for all rows and both halves, the accumulators moving up after it: a store per row doubles the compile
     // time. That there are two halves is hidden, or compilers would write the store out twice.
     let halves = 1u + min(p.m, 1u);
     let row0 = tile_m * 16u;
-    let bias_at = p.groups * p.tiles_m * p.weight_taps * turns * 16u + (group * p.tiles_m + tile_m) * 16u;
+    let bias_at = p.groups * p.tiles_m * p.weight_taps * iterations * 16u + (group * p.tiles_m + tile_m) * 16u;
     let dst_plane = p.y.dst * p.x.dst;
     let near_to = result_at(near, group);
     let far_to = result_at(far, group);
@@ -146,11 +146,8 @@ fn main(
             let to = select(near_to, far_to, second) + (row0 + row) * dst_plane;
             store(to, select(near_stored, far_stored, second), select(c0, d0, second) + bias);
         }
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5;
-        c5 = c6; c6 = c7; c7 = c8; c8 = c9; c9 = c10;
-        c10 = c11; c11 = c12; c12 = c13; c13 = c14; c14 = c15;
-        d0 = d1; d1 = d2; d2 = d3; d3 = d4; d4 = d5;
-        d5 = d6; d6 = d7; d7 = d8; d8 = d9; d9 = d10;
-        d10 = d11; d11 = d12; d12 = d13; d13 = d14; d14 = d15;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7; c7 = c8; c8 = c9; c9 = c10; c10 = c11;
+        c11 = c12; c12 = c13; c13 = c14; c14 = c15; d0 = d1; d1 = d2; d2 = d3; d3 = d4; d4 = d5; d5 = d6;
+        d6 = d7; d7 = d8; d8 = d9; d9 = d10; d10 = d11; d11 = d12; d12 = d13; d13 = d14; d14 = d15;
     }
 }

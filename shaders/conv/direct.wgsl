@@ -64,7 +64,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 // conv_direct: convolution, or the gradient of its image, for few channels in a group and for small subgroups
 // src [batch, groups * kc, h, w], weights as strides say, bias [groups * m]? -> c [batch, groups * m, h', w']
 // grid: one thread per element of the result's phase, folded: tiles_m threads in x      overrides: none
-// requires: for lavapipe at most 65,000 turns of the loops over taps and channels
+// requires: for lavapipe at most 65,000 iterations of the loops over taps and channels
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 

@@ -11,16 +11,12 @@
 const A_ACROSS = false;
 const B_ACROSS = true;
 
-fn products() -> u32 {
-    return p.groups;
-}
+fn products() -> u32 { return p.groups; }
 // Channels innermost: workgroups that follow each other read the same pixels.
 fn corner(tile: u32, side: u32) -> vec2<u32> {
     return vec2(tile % p.tiles_m, tile / p.tiles_m) * side;
 }
-fn steps_of(group: u32) -> vec2<u32> {
-    return vec2(0u, p.kc * p.y.taps * p.x.taps);
-}
+fn steps_of(group: u32) -> vec2<u32> { return vec2(0u, p.kc * p.y.taps * p.x.taps); }
 
 // A step of the inner dimension: its source channel and, for each axis, which of the phase's taps.
 struct Step {
@@ -35,7 +31,7 @@ fn step_of(k: u32, end: u32) -> Step {
     let r = tap / p.x.taps;
     return Step(at - tap * p.kc, r, tap - r * p.x.taps, k < end);
 }
-// The step behind one, without a division; a step past the end, which nothing reads, stays where it is.
+// The step after one, without a division; a step past the end, which nothing reads, stays where it is.
 fn step_after(step: Step, live: bool) -> Step {
     var next = step;
     next.live = live;

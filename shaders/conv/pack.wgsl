@@ -1,5 +1,5 @@
 // conv_pack: weights in the order in which conv_cpu reads them, padded with zeros; biases behind them
-// w [groups, m, kc, taps] as strides say, bias [groups * m]? -> packed [groups, tiles_m, taps, turns, 16, at_once], turns of
+// w [groups, m, kc, taps] as strides say, bias [groups * m]? -> packed [groups, tiles_m, taps, iterations, 16, at_once], iterations of
 //   at_once source channels each, then [groups, tiles_m, 16, at_once] with the bias first
 // grid: one thread per element, folded      overrides: none
 #import common/grid
@@ -26,19 +26,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.total) {
         return;
     }
-    let of_turn = i % p.at_once;
+    let of_step = i % p.at_once;
     let row = i / p.at_once % 16u;
-    let turns = (p.kc + p.at_once - 1u) / p.at_once;
+    let iterations = (p.kc + p.at_once - 1u) / p.at_once;
     let is_bias = i >= p.weights;
     let step = select(i, i - p.weights, is_bias) / p.at_once / 16u;
-    let tile = select(step / turns / p.taps, step, is_bias);
+    let tile = select(step / iterations / p.taps, step, is_bias);
     let m = tile % p.tiles_m * 16u + row;
-    let channel = step % turns * p.at_once + of_turn;
-    let tap = step / turns % p.taps;
+    let channel = step % iterations * p.at_once + of_step;
+    let tap = step / iterations % p.taps;
     let group = tile / p.tiles_m;
     var value = 0.0;
     if (is_bias) {
-        if (m < p.m && of_turn == 0u) {
+        if (m < p.m && of_step == 0u) {
             value = bias_of(group * p.m + m);
         }
     } else if (m < p.m && channel < p.kc) {

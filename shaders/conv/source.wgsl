@@ -35,15 +35,9 @@ fn read(v: vec4<f32>, terms: Terms) -> vec4<f32> {
 struct Terms {
     none: f32,
 }
-fn terms_of(channel: u32) -> Terms {
-    return Terms();
-}
-fn terms_of_each(channel: vec4<u32>) -> Terms {
-    return Terms();
-}
-fn read(v: vec4<f32>, terms: Terms) -> vec4<f32> {
-    return v;
-}
+fn terms_of(channel: u32) -> Terms { return Terms(); }
+fn terms_of_each(channel: vec4<u32>) -> Terms { return Terms(); }
+fn read(v: vec4<f32>, terms: Terms) -> vec4<f32> { return v; }
 #endif
 
 #if IMAGE_COOPERATIVE
@@ -65,9 +59,7 @@ fn image_at(at: vec4<u32>) -> vec4<f32> {
 // A convolution's image in 32 bits.
 @group(0) @binding(1) var<storage, read_write> src: array<f32>;
 
-fn image_at(at: vec4<u32>) -> vec4<f32> {
-    return vec4(src[at.x], src[at.y], src[at.z], src[at.w]);
-}
+fn image_at(at: vec4<u32>) -> vec4<f32> { return vec4(src[at.x], src[at.y], src[at.z], src[at.w]); }
 #endif
 #if !WEIGHT
 

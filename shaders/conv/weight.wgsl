@@ -50,16 +50,8 @@ fn taken(taps: Taps, base: u32, oy: u32, ox: u32) -> vec4<f32> {
 }
 
 fn store(at: u32, column: vec4<u32>, columns: u32, v: vec4<f32>) {
-    if (column.x < columns) {
-        parts[at + column.x] = v.x;
-    }
-    if (column.y < columns) {
-        parts[at + column.y] = v.y;
-    }
-    if (column.z < columns) {
-        parts[at + column.z] = v.z;
-    }
-    if (column.w < columns) {
-        parts[at + column.w] = v.w;
-    }
+    if (column.x < columns) { parts[at + column.x] = v.x; }
+    if (column.y < columns) { parts[at + column.y] = v.y; }
+    if (column.z < columns) { parts[at + column.z] = v.z; }
+    if (column.w < columns) { parts[at + column.w] = v.w; }
 }

@@ -116,17 +116,13 @@ fn main(
         oy = select(oy, 0u, image_ends);
         image += select(0u, 1u, image_ends);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let to = ((part * p.groups + group) * p.m + row0) * columns;
     for (var row = 0u; row < min(32u, p.m - row0); row += 1u) {
         store(to + row * columns, own, columns, c0);
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4;
-        c4 = c5; c5 = c6; c6 = c7; c7 = c8;
-        c8 = c9; c9 = c10; c10 = c11; c11 = c12;
-        c12 = c13; c13 = c14; c14 = c15; c15 = c16;
-        c16 = c17; c17 = c18; c18 = c19; c19 = c20;
-        c20 = c21; c21 = c22; c22 = c23; c23 = c24;
-        c24 = c25; c25 = c26; c26 = c27; c27 = c28;
-        c28 = c29; c29 = c30; c30 = c31;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7; c7 = c8; c8 = c9; c9 = c10; c10 = c11;
+        c11 = c12; c12 = c13; c13 = c14; c14 = c15; c15 = c16; c16 = c17; c17 = c18; c18 = c19; c19 = c20;
+        c20 = c21; c21 = c22; c22 = c23; c23 = c24; c24 = c25; c25 = c26; c26 = c27; c27 = c28; c28 = c29;
+        c29 = c30; c30 = c31;
     }
 }

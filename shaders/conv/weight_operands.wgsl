@@ -9,9 +9,7 @@
 const A_ACROSS = false;
 const B_ACROSS = false;
 
-fn products() -> u32 {
-    return p.groups * p.parts;
-}
+fn products() -> u32 { return p.groups * p.parts; }
 // Channels innermost: workgroups that follow each other read the same columns.
 fn corner(tile: u32, side: u32) -> vec2<u32> {
     return vec2(tile % p.tiles_m, tile / p.tiles_m) * side;
@@ -37,7 +35,7 @@ fn step_of(k: u32, end: u32) -> Step {
     let y = pixel / p.result.y;
     return Step(image, pixel, y, pixel - y * p.result.y, k < end);
 }
-// The step behind one, without a division; a step past the end, which nothing reads, stays where it is.
+// The step after one, without a division; a step past the end, which nothing reads, stays where it is.
 fn step_after(step: Step, live: bool) -> Step {
     var next = step;
     next.live = live;
@@ -83,7 +81,7 @@ fn columns_at(product: u32, column: u32) -> Columns {
 }
 fn b_quad(columns: Columns, step: Step) -> vec4<f32> {
     let base = columns.base + step.image * p.groups * p.kc * p.image.x * p.image.y;
-    // Steps past the end add 0 * 0, or an infinity at the last one would turn to NaN.
+    // Steps past the end add 0 * 0, or an infinity at the last one would become NaN.
     return select(vec4<f32>(), taken(columns.taps, base, step.y, step.x), step.live);
 }
 

@@ -10,12 +10,12 @@
 #endif
 // cooperative: matrix products by cooperative matrices, any sizes, factors rounded to f16, sums in f32
 //   2 ROWS SIDE x GROUPS_N COLUMNS SIDE results per workgroup
-// What is multiplied, and what becomes of results, a text in front says: prelude/cooperative_tiles lists what is asked of it.
+// The imported source reads the operands and stores the results; tiles.wgsl lists the functions it defines.
 // grid: a workgroup for each tile, folded: number = wg.y * grid_x + wg.x; surplus workgroups return
 // overrides: LANES of a subgroup; GROUPS_N subgroups along the columns, of two along the rows, each with ROWS (2 or 4) times
 //   COLUMNS (2 or 4) matrices of sums
 // requires: SHADER_F16, cooperative matrices, subgroups of LANES throughout, so many that no thread brings more than eight
-//   fours of an operand at once. No subgroup arithmetic: a driver crashes where one module has both.
+//   vec4 of an operand at once. No subgroup arithmetic: a driver crashes where one module has both.
 
 // A matrix of sums for each subgroup.
 override ALL_SUMS: u32 = 2u * GROUPS_N * SIDE * SIDE;

@@ -28,9 +28,7 @@ override FOURS_B: bool = false;
 const DOWN_A = false;
 const DOWN_B = false;
 
-fn workgroups() -> u32 {
-    return p.tiles_m * p.tiles_n * p.batch;
-}
+fn workgroups() -> u32 { return p.tiles_m * p.tiles_n * p.batch; }
 
 struct Work {
     batch: u32, row: u32, column: u32, step: u32, end: u32,

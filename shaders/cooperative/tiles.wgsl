@@ -1,6 +1,6 @@
 // What a workgroup reads of its operands, DEPTH steps of the inner dimension at a time: tiles in workgroup memory, in f16, zero
-// beyond the last step. A's has 2 ROWS SIDE rows, B's GROUPS_N COLUMNS SIDE columns. What they hold, a text says that is
-// joined with this one, prelude/cooperative_product or prelude/cooperative_quads:
+// beyond the last step. A's has 2 ROWS SIDE rows, B's GROUPS_N COLUMNS SIDE columns. The source of the operands (product.wgsl,
+// conv/operands.wgsl or conv/weight_operands.wgsl) defines:
 //   TRANSPOSE_A, TRANSPOSE_B: lines of A's tile are steps, not rows; lines of B's are columns, not steps
 //   DOWN_A, DOWN_B: neighbouring threads fill lines under each other, not the same line; those lines are steps
 //   workgroups(), how many there are; Work and work_of(workgroup), which begins at `row` and `column` and sums the steps
@@ -20,7 +20,7 @@ const GAP = 8u;
 override TILE_M: u32 = 2u * ROWS * SIDE;
 override TILE_N: u32 = GROUPS_N * COLUMNS * SIDE;
 override THREADS: u32 = 2u * GROUPS_N * LANES;
-// A's tile and behind it B's, in lines of rows, columns or steps; short lines take most room.
+// A's tile, then B's, in lines of rows, columns or steps; short lines take most room.
 override B_PLACE: u32 = TILE_M * (DEPTH + GAP);
 override UNITS: u32 = (TILE_M + TILE_N) * (DEPTH + GAP) / UNIT;
 var<workgroup> tile: array<Unit, UNITS>;
@@ -95,9 +95,7 @@ const TRANSPOSE_B = false;
 const DOWN_A = !A_ACROSS;
 const DOWN_B = !B_ACROSS;
 
-fn workgroups() -> u32 {
-    return p.tiles_m * p.tiles_n * products();
-}
+fn workgroups() -> u32 { return p.tiles_m * p.tiles_n * products(); }
 
 struct Work {
     product: u32, row: u32, column: u32, step: u32, end: u32,
@@ -114,9 +112,7 @@ fn work_of(number: u32) -> Work {
 struct OfA {
     product: u32, row: u32, end: u32, down: u32,
 }
-fn of_a(work: Work, thread: u32) -> OfA {
-    return OfA(work.product, work.row, work.end, thread % DEPTH);
-}
+fn of_a(work: Work, thread: u32) -> OfA { return OfA(work.product, work.row, work.end, thread % DEPTH); }
 fn four_of_a(known: OfA, k0: u32, number: u32) -> vec4<f16> {
     // Behind the last tile, or before the first of a phase that no tap meets.
     if (k0 >= known.end) {
@@ -158,9 +154,7 @@ fn four_of_b(known: OfB, k0: u32, number: u32) -> vec4<f16> {
     return vec4<f16>(b_quad(known.own, step_of(k0 + number / across_b(), known.end)));
 }
 
-fn results_of(work: Work, column: u32) -> Results {
-    return results_at(work.product, column);
-}
+fn results_of(work: Work, column: u32) -> Results { return results_at(work.product, column); }
 fn put_four(to: Results, row: u32, v: vec4<f32>) {
     if (row < p.m) {
         store_four(to, row, v);

@@ -1,33 +1,16 @@
 // Functions of two elements, four at a time.
 #import common/nan
-fn flag(condition: vec4<bool>) -> vec4<f32> {
-    return select(vec4(0.0), vec4(1.0), condition);
-}
-
-fn binary_add(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return a + b;
-}
-fn binary_sub(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return a - b;
-}
-fn binary_mul(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return a * b;
-}
+fn flag(condition: vec4<bool>) -> vec4<f32> { return select(vec4(0.0), vec4(1.0), condition); }
+fn binary_add(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a + b; }
+fn binary_sub(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a - b; }
+fn binary_mul(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a * b; }
 fn binary_div(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return a / b;
 }
-fn binary_max(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return or_nan4(a, or_nan4(b, max(a, b)));
-}
-fn binary_min(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return or_nan4(a, or_nan4(b, min(a, b)));
-}
-fn binary_equal(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return flag(a == b);
-}
-fn binary_greater(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return flag(a > b);
-}
+fn binary_max(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return or_nan4(a, or_nan4(b, max(a, b))); }
+fn binary_min(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return or_nan4(a, or_nan4(b, min(a, b))); }
+fn binary_equal(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return flag(a == b); }
+fn binary_greater(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return flag(a > b); }
 fn binary_bce_logits(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return max(a, vec4(0.0)) - a * b + log(1.0 + exp(-abs(a)));
 }

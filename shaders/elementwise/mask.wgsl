@@ -69,7 +69,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     }
 }
 #else
-// mask: y = a bit for each element of s, 32 to a word: whether a function lets its gradient pass (prelude/mask.wgsl)
+// mask: y = a bit for each element of s, 32 to a word: whether a function lets its gradient pass
 // s [n] -> y [n / 32] u32
 // grid: one thread per word, folded (CPU adapters)      overrides: F
 @compute @workgroup_size(64)

@@ -5,9 +5,7 @@
 #import elementwise/unary_table
 
 // tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows.
-fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
-    return or_nan4(v, tanh(clamp(v, vec4(-15.0), vec4(15.0))));
-}
+fn tanh_safe(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, tanh(clamp(v, vec4(-15.0), vec4(15.0)))); }
 
 // e^-|v| never overflows.
 fn sigmoid(v: vec4<f32>) -> vec4<f32> {
@@ -16,9 +14,7 @@ fn sigmoid(v: vec4<f32>) -> vec4<f32> {
 }
 
 // ln(1 + e^v), without overflow.
-fn softplus(v: vec4<f32>) -> vec4<f32> {
-    return or_nan4(v, max(v, vec4(0.0)) + log(1.0 + exp(-abs(v))));
-}
+fn softplus(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, max(v, vec4(0.0)) + log(1.0 + exp(-abs(v)))); }
 
 // erf after N. Juffa's erff: two polynomials, each within 1 ULP.
 fn erf(v: vec4<f32>) -> vec4<f32> {
@@ -41,9 +37,7 @@ fn erf(v: vec4<f32>) -> vec4<f32> {
     return select(near, far, t > vec4(0.927734375));
 }
 
-fn normal_cdf(v: vec4<f32>) -> vec4<f32> {
-    return 0.5 * (1.0 + erf(v * 0.70710678118));
-}
+fn normal_cdf(v: vec4<f32>) -> vec4<f32> { return 0.5 * (1.0 + erf(v * 0.70710678118)); }
 
 const GELU_A = 0.79788456080; // sqrt(2 / pi)
 const GELU_B = 0.044715;

@@ -52,9 +52,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #if VEC4
 // A table in 16 bits, two elements to a word, read in fours.
 @group(0) @binding(1) var<storage, read_write> table: array<vec2<u32>>;
-fn table_at(i: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(widened(table[i]));
-}
+fn table_at(i: u32) -> vec4<f32> { return bitcast<vec4<f32>>(widened(table[i])); }
 #else
 // A table in 16 bits, two elements to a word.
 @group(0) @binding(1) var<storage, read_write> table: array<u32>;
@@ -65,9 +63,7 @@ fn table_at(i: u32) -> f32 {
 #else
 // A table in 32 bits.
 @group(0) @binding(1) var<storage, read_write> table: array<InMemory>;
-fn table_at(i: u32) -> Elem {
-    return from_memory(table[i]);
-}
+fn table_at(i: u32) -> Elem { return from_memory(table[i]); }
 #endif
 
 // embedding: y = table[id], the last row for an id out of range

@@ -33,9 +33,7 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
-fn digit_of(key: u32) -> u32 {
-    return (key >> p.shift) & (p.digits - 1u);
-}
+fn digit_of(key: u32) -> u32 { return (key >> p.shift) & (p.digits - 1u); }
 
 #if COUNT
 // sort_count: how many pairs of each block have each digit

@@ -1,7 +1,7 @@
 // matmul_any: C = op(A) · op(B), any sizes and strides, any adapter     4 x 4 elements per thread
 // a: A(i, k) at i * a_row + k * a_col   b: B(k, j) at k * b_row + j * b_col   ->   c [M, N], row-major
 //   repeated `batch` times; K = 0 gives zeros
-// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / (4 * LANES_M)), tiles_n = ceil(N / (4 * LANES_N))
+// grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / (4 * LANES_M)), tiles_n = ceil(N / (4 * LANES_N))
 // overrides: LANES_N, LANES_M (threads per workgroup along N and M)
 // requires: K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
 #import matmul/operands
@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let b_at = b_base + min(across, vec4(p.n - 1u)) * p.b_col;
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
     for (var k = 0u; k < p.k; k += 4u) {
-        // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would turn to NaN.
+        // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would become NaN.
         let last = p.k - 1u - k;
         let live = vec4(true, 1u <= last, 2u <= last, 3u <= last);
         let steps = k + min(vec4(0u, 1u, 2u, 3u), vec4(last));
@@ -54,7 +54,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         c2 = step4(select(vec4<f32>(), r2, live), b0, b1, b2, b3, c2);
         c3 = step4(select(vec4<f32>(), r3, live), b0, b1, b2, b3, c3);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let c_at = batch * p.c_batch + across;
     for (var row = row0; row < min(row0 + 4u, p.m); row += 1u) {
         store(c_at + row * p.n, across < vec4(p.n), c0);

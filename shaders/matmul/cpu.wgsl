@@ -1,10 +1,10 @@
 // matmul_cpu: C = A · B or A · Bᵀ, for CPU adapters: no barrier, no workgroup memory     32 x 4·WG per workgroup
-// a [M, K]  b [K, N] behind matmul_b_rows, [N, K] behind matmul_b_columns  ->  c [M, N]
+// a [M, K]  b [K, N], or [N, K] where B is transposed (b_layout.wgsl)  ->  c [M, N]
 //   repeated `batch` times; K = 0 gives zeros
-// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 32), tiles_n = ceil(N / (4 * WG))
+// grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / 32), tiles_n = ceil(N / (4 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 8)
 // requires: K % 4 == 0 and N % 4 == 0; batch strides % 4 == 0; subgroups of at least 8;
-//   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
+//   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 iterations in total
 #import matmul/operands
 #import matmul/b_layout
 override WG: u32 = 8u;
@@ -86,19 +86,15 @@ fn main(
         c30 = step4(subgroupBroadcast(a3, 6u), b0, b1, b2, b3, c30);
         c31 = step4(subgroupBroadcast(a3, 7u), b0, b1, b2, b3, c31);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let c_at = batch * (p.c_batch / 4u) + col;
     for (var row = row0; row < min(row0 + 32u, p.m); row += 1u) {
         if (col < n4) {
             store(c_at + row * n4, c0);
         }
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4;
-        c4 = c5; c5 = c6; c6 = c7; c7 = c8;
-        c8 = c9; c9 = c10; c10 = c11; c11 = c12;
-        c12 = c13; c13 = c14; c14 = c15; c15 = c16;
-        c16 = c17; c17 = c18; c18 = c19; c19 = c20;
-        c20 = c21; c21 = c22; c22 = c23; c23 = c24;
-        c24 = c25; c25 = c26; c26 = c27; c27 = c28;
-        c28 = c29; c29 = c30; c30 = c31;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7; c7 = c8; c8 = c9; c9 = c10; c10 = c11;
+        c11 = c12; c12 = c13; c13 = c14; c14 = c15; c15 = c16; c16 = c17; c17 = c18; c18 = c19; c19 = c20;
+        c20 = c21; c21 = c22; c22 = c23; c23 = c24; c24 = c25; c25 = c26; c26 = c27; c27 = c28; c28 = c29;
+        c29 = c30; c30 = c31;
     }
 }

@@ -4,7 +4,7 @@
 // matmul_cpu8_tn: C = Aᵀ · B, for CPU adapters: no barrier, no workgroup memory     8 x 4·WG per workgroup
 // a [K, M]  b [K, N]  ->  c [M, N]
 //   repeated `batch` times; K = 0 gives zeros
-// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
+// grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 4)
 // requires: M % 4 == 0 and N % 4 == 0 (K is free); batch strides % 4 == 0; subgroups of at least 4;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
@@ -37,7 +37,7 @@ fn main(
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
     var c4 = vec4<f32>(); var c5 = vec4<f32>(); var c6 = vec4<f32>(); var c7 = vec4<f32>();
     for (var k = 0u; k < p.k; k += 4u) {
-        // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would turn to NaN.
+        // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would become NaN.
         let last = p.k - 1u - k;
         let k1 = k + min(1u, last);
         let k2 = k + min(2u, last);
@@ -65,14 +65,13 @@ fn main(
         c6 = step4(vec4(s10.z, s11.z, s12.z, s13.z), b0, b1, b2, b3, c6);
         c7 = step4(vec4(s10.w, s11.w, s12.w, s13.w), b0, b1, b2, b3, c7);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let c_at = batch * (p.c_batch / 4u) + col;
     for (var row = row0; row < min(row0 + 8u, p.m); row += 1u) {
         if (col < n4) {
             store(c_at + row * n4, c0);
         }
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4;
-        c4 = c5; c5 = c6; c6 = c7;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7;
     }
 }
 #else
@@ -80,7 +79,7 @@ fn main(
 // matmul_cpu8: C = A · B or A · Bᵀ, for CPU adapters: no barrier, no workgroup memory     8 x 4·WG per workgroup
 // a [M, K]  b [K, N] behind matmul_b_rows, [N, K] behind matmul_b_columns  ->  c [M, N]
 //   repeated `batch` times; K = 0 gives zeros
-// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
+// grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / 8), tiles_n = ceil(N / (4 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 4)
 // requires: K % 4 == 0 and N % 4 == 0; batch strides % 4 == 0; subgroups of at least 4;
 //   K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
@@ -129,14 +128,13 @@ fn main(
         c6 = step4(subgroupBroadcast(a1, 2u), b0, b1, b2, b3, c6);
         c7 = step4(subgroupBroadcast(a1, 3u), b0, b1, b2, b3, c7);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let c_at = batch * (p.c_batch / 4u) + col;
     for (var row = row0; row < min(row0 + 8u, p.m); row += 1u) {
         if (col < n4) {
             store(c_at + row * n4, c0);
         }
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4;
-        c4 = c5; c5 = c6; c6 = c7;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7;
     }
 }
 #endif

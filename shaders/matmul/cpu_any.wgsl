@@ -1,7 +1,7 @@
 // matmul_cpu_any: C = op(A) · op(B), any sizes and strides, for CPU adapters: no barrier, no workgroup memory
 // a: A(i, k) at i * a_row + k * a_col   b: B(k, j) at k * b_row + j * b_col   ->   c [M, N], row-major
 //   repeated `batch` times; K = 0 gives zeros
-// grid: see prelude/matmul_params; surplus workgroups return; tiles_m = ceil(M / 32), tiles_n = ceil(N / (2 * WG))
+// grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / 32), tiles_n = ceil(N / (2 * WG))
 // overrides: WG (threads per workgroup, along N; multiple of 8)
 // requires: subgroups of at least LANES;
 //   K <= 130,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
@@ -18,12 +18,8 @@ fn row_at(base: u32, row0: u32, lane: u32, i: u32) -> u32 {
     return base + min(row0 + i * LANES + lane % LANES, p.m - 1u) * p.a_row;
 }
 
-fn two_of_a(at: vec2<u32>) -> Row {
-    return vec2(read_a(at.x), read_a(at.y));
-}
-fn two_of_b(at: vec2<u32>) -> vec2<f32> {
-    return vec2(read_b(at.x), read_b(at.y));
-}
+fn two_of_a(at: vec2<u32>) -> Row { return vec2(read_a(at.x), read_a(at.y)); }
+fn two_of_b(at: vec2<u32>) -> vec2<f32> { return vec2(read_b(at.x), read_b(at.y)); }
 
 // Two steps for one row of the tile, in the order of K.
 fn step2(s: Row, b0: vec2<f32>, b1: vec2<f32>, acc: vec2<f32>) -> vec2<f32> {
@@ -62,7 +58,7 @@ fn main(
     var c24 = vec2<f32>(); var c25 = vec2<f32>(); var c26 = vec2<f32>(); var c27 = vec2<f32>();
     var c28 = vec2<f32>(); var c29 = vec2<f32>(); var c30 = vec2<f32>(); var c31 = vec2<f32>();
     for (var k = 0u; k < p.k; k += 2u) {
-        // A step past K adds 0 * 0: both sides are masked, or an infinity at the last step would turn to NaN.
+        // A step past K adds 0 * 0: both sides are masked, or an infinity at the last step would become NaN.
         let is_live = k + 1u < p.k;
         let live = vec2(true, is_live);
         let steps = vec2(k, select(k, k + 1u, is_live));
@@ -108,18 +104,14 @@ fn main(
         c30 = step2(shared30(rows), b0, b1, c30);
         c31 = step2(shared31(rows), b0, b1, c31);
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let c_at = batch * p.c_batch + col;
     for (var row = row0; row < min(row0 + 32u, p.m); row += 1u) {
         let at = c_at + row * p.n + vec4(0u, WG, 0u, 0u);
         store(at, vec4(col < p.n, col + WG < p.n, false, false), c0.xyyy);
-        c0 = c1; c1 = c2; c2 = c3; c3 = c4;
-        c4 = c5; c5 = c6; c6 = c7; c7 = c8;
-        c8 = c9; c9 = c10; c10 = c11; c11 = c12;
-        c12 = c13; c13 = c14; c14 = c15; c15 = c16;
-        c16 = c17; c17 = c18; c18 = c19; c19 = c20;
-        c20 = c21; c21 = c22; c22 = c23; c23 = c24;
-        c24 = c25; c25 = c26; c26 = c27; c27 = c28;
-        c28 = c29; c29 = c30; c30 = c31;
+        c0 = c1; c1 = c2; c2 = c3; c3 = c4; c4 = c5; c5 = c6; c6 = c7; c7 = c8; c8 = c9; c9 = c10; c10 = c11;
+        c11 = c12; c12 = c13; c13 = c14; c14 = c15; c15 = c16; c16 = c17; c17 = c18; c18 = c19; c19 = c20;
+        c20 = c21; c21 = c22; c22 = c23; c23 = c24; c24 = c25; c25 = c26; c26 = c27; c27 = c28; c28 = c29;
+        c29 = c30; c30 = c31;
     }
 }

@@ -9,9 +9,7 @@ fn f16_four(words: vec2<u32>) -> vec4<f32> {
     return vec4(unpack2x16float(words.x), unpack2x16float(words.y));
 }
 // Of the lower half of a word.
-fn f16_one(word: u32) -> f32 {
-    return unpack2x16float(word).x;
-}
+fn f16_one(word: u32) -> f32 { return unpack2x16float(word).x; }
 #else
 // What products read of IEEE binary16, two to a word: the numbers that a widened copy would hold, by integers. A signalling
 // NaN stays one until the product makes it quiet.
@@ -32,9 +30,7 @@ fn f16_four(words: vec2<u32>) -> vec4<f32> {
     return of_f16(vec4(low.x, high.x, low.y, high.y));
 }
 // Of the lower half of a word.
-fn f16_one(word: u32) -> f32 {
-    return of_f16(vec4(word & 0xffffu)).x;
-}
+fn f16_one(word: u32) -> f32 { return of_f16(vec4(word & 0xffffu)).x; }
 #endif
 #endif
 #if A_BF16 || B_BF16
@@ -46,77 +42,51 @@ fn bf16_four(words: vec2<u32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4(low.x, high.x, low.y, high.y));
 }
 // Of the lower half of a word.
-fn bf16_one(word: u32) -> f32 {
-    return bitcast<f32>(word << 16u);
-}
+fn bf16_one(word: u32) -> f32 { return bitcast<f32>(word << 16u); }
 #endif
 #if A_F16
 // Elements of A as f16, two to a word.
 alias AWord = u32;
 alias AFour = vec2<u32>;
 const A_IN_WORD = 2u;
-fn a_of_four(four: AFour) -> vec4<f32> {
-    return f16_four(four);
-}
-fn a_of_word(word: AWord, i: u32) -> f32 {
-    return f16_one(word >> (i % 2u * 16u));
-}
+fn a_of_four(four: AFour) -> vec4<f32> { return f16_four(four); }
+fn a_of_word(word: AWord, i: u32) -> f32 { return f16_one(word >> (i % 2u * 16u)); }
 #elif A_BF16
 // Elements of A as bf16, two to a word.
 alias AWord = u32;
 alias AFour = vec2<u32>;
 const A_IN_WORD = 2u;
-fn a_of_four(four: AFour) -> vec4<f32> {
-    return bf16_four(four);
-}
-fn a_of_word(word: AWord, i: u32) -> f32 {
-    return bf16_one(word >> (i % 2u * 16u));
-}
+fn a_of_four(four: AFour) -> vec4<f32> { return bf16_four(four); }
+fn a_of_word(word: AWord, i: u32) -> f32 { return bf16_one(word >> (i % 2u * 16u)); }
 #else
 // Elements of A in 32 bits.
 alias AWord = f32;
 alias AFour = vec4<f32>;
 const A_IN_WORD = 1u;
-fn a_of_four(four: AFour) -> vec4<f32> {
-    return four;
-}
-fn a_of_word(word: AWord, i: u32) -> f32 {
-    return word;
-}
+fn a_of_four(four: AFour) -> vec4<f32> { return four; }
+fn a_of_word(word: AWord, i: u32) -> f32 { return word; }
 #endif
 #if B_F16
 // Elements of B as f16, two to a word.
 alias BWord = u32;
 alias BFour = vec2<u32>;
 const B_IN_WORD = 2u;
-fn b_of_four(four: BFour) -> vec4<f32> {
-    return f16_four(four);
-}
-fn b_of_word(word: BWord, i: u32) -> f32 {
-    return f16_one(word >> (i % 2u * 16u));
-}
+fn b_of_four(four: BFour) -> vec4<f32> { return f16_four(four); }
+fn b_of_word(word: BWord, i: u32) -> f32 { return f16_one(word >> (i % 2u * 16u)); }
 #elif B_BF16
 // Elements of B as bf16, two to a word.
 alias BWord = u32;
 alias BFour = vec2<u32>;
 const B_IN_WORD = 2u;
-fn b_of_four(four: BFour) -> vec4<f32> {
-    return bf16_four(four);
-}
-fn b_of_word(word: BWord, i: u32) -> f32 {
-    return bf16_one(word >> (i % 2u * 16u));
-}
+fn b_of_four(four: BFour) -> vec4<f32> { return bf16_four(four); }
+fn b_of_word(word: BWord, i: u32) -> f32 { return bf16_one(word >> (i % 2u * 16u)); }
 #else
 // Elements of B in 32 bits.
 alias BWord = f32;
 alias BFour = vec4<f32>;
 const B_IN_WORD = 1u;
-fn b_of_four(four: BFour) -> vec4<f32> {
-    return four;
-}
-fn b_of_word(word: BWord, i: u32) -> f32 {
-    return word;
-}
+fn b_of_four(four: BFour) -> vec4<f32> { return four; }
+fn b_of_word(word: BWord, i: u32) -> f32 { return word; }
 #endif
 
 #if OPERANDS_VEC4
@@ -125,12 +95,8 @@ fn b_of_word(word: BWord, i: u32) -> f32 {
 @group(0) @binding(2) var<storage, read_write> b: array<BFour>;
 @group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
 
-fn read_a(i: u32) -> vec4<f32> {
-    return a_of_four(a[i]);
-}
-fn read_b(i: u32) -> vec4<f32> {
-    return b_of_four(b[i]);
-}
+fn read_a(i: u32) -> vec4<f32> { return a_of_four(a[i]); }
+fn read_b(i: u32) -> vec4<f32> { return b_of_four(b[i]); }
 #else
 // Operands element by element, for matrix products of any sizes and strides.
 @group(0) @binding(1) var<storage, read_write> a: array<AWord>;
@@ -143,12 +109,8 @@ fn read_a(i: u32) -> f32 {
 fn read_b(i: u32) -> f32 {
     return b_of_word(b[i / B_IN_WORD], i);
 }
-fn read_four_a(i: vec4<u32>) -> vec4<f32> {
-    return vec4(read_a(i.x), read_a(i.y), read_a(i.z), read_a(i.w));
-}
-fn read_four_b(i: vec4<u32>) -> vec4<f32> {
-    return vec4(read_b(i.x), read_b(i.y), read_b(i.z), read_b(i.w));
-}
+fn read_four_a(i: vec4<u32>) -> vec4<f32> { return vec4(read_a(i.x), read_a(i.y), read_a(i.z), read_a(i.w)); }
+fn read_four_b(i: vec4<u32>) -> vec4<f32> { return vec4(read_b(i.x), read_b(i.y), read_b(i.z), read_b(i.w)); }
 #endif
 #if !MATMUL
 

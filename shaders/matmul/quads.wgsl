@@ -5,9 +5,7 @@ struct Step {
     k: u32,
     live: bool,
 }
-fn step_of(k: u32, end: u32) -> Step {
-    return Step(min(k, end - 1u), k < end);
-}
+fn step_of(k: u32, end: u32) -> Step { return Step(min(k, end - 1u), k < end); }
 
 // Rows (columns) past the edge repeat the last one and are never stored.
 struct Rows {

@@ -5,12 +5,8 @@ override TRANSPOSE_B: bool = false;
 override A_ACROSS: bool = TRANSPOSE_A;
 override B_ACROSS: bool = !TRANSPOSE_B;
 
-fn products() -> u32 {
-    return p.batch;
-}
+fn products() -> u32 { return p.batch; }
 fn corner(tile: u32, side: u32) -> vec2<u32> {
     return vec2(tile / p.tiles_n, tile % p.tiles_n) * side;
 }
-fn steps_of(batch: u32) -> vec2<u32> {
-    return vec2(0u, p.k);
-}
+fn steps_of(batch: u32) -> vec2<u32> { return vec2(0u, p.k); }

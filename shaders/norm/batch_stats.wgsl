@@ -9,9 +9,7 @@
 @group(0) @binding(3) var<storage, read_write> deviation: array<f32>;
 @group(0) @binding(4) var<storage, read_write> variance: array<f32>;
 
-fn elements_of(part: u32) -> f32 {
-    return f32(min(p.part_len, p.count - part * p.part_len));
-}
+fn elements_of(part: u32) -> f32 { return f32(min(p.part_len, p.count - part * p.part_len)); }
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

@@ -5,20 +5,12 @@
 #if LAYER
 // What layer norm adds and keeps.
 @group(0) @binding(5) var<storage, read_write> beta: array<InMemory>;
-fn beta_at(column: u32) -> Elem {
-    return from_memory(beta[column]);
-}
-fn keep(row: u32, mean: f32, deviation: f32) {
-    statistics[row] = vec2(mean, deviation);
-}
+fn beta_at(column: u32) -> Elem { return from_memory(beta[column]); }
+fn keep(row: u32, mean: f32, deviation: f32) { statistics[row] = vec2(mean, deviation); }
 #else
 // What RMS norm keeps.
-fn beta_at(column: u32) -> Elem {
-    return Elem();
-}
-fn keep(row: u32, mean: f32, deviation: f32) {
-    statistics[row] = deviation;
-}
+fn beta_at(column: u32) -> Elem { return Elem(); }
+fn keep(row: u32, mean: f32, deviation: f32) { statistics[row] = deviation; }
 #endif
 
 // row_norm: y = gamma (x - mean) deviation + beta over each row, mean and 1/deviation being the row's own
@@ -36,16 +28,12 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> gamma: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> y: array<InMemory>;
 
-fn x_at(i: u32) -> Elem {
-    return from_memory(x[i]);
-}
+fn x_at(i: u32) -> Elem { return from_memory(x[i]); }
 
 // Sums are summed up in blocks: one long sum would lose the digits of its terms.
 const BLOCK = 64u * GROUP;
 
-fn block_end(block: u32) -> u32 {
-    return block + min(BLOCK, p.cols - block);
-}
+fn block_end(block: u32) -> u32 { return block + min(BLOCK, p.cols - block); }
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

@@ -16,9 +16,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> input: array<InMemory>;
 @group(0) @binding(5) var<storage, read_write> gamma: array<InMemory>;
 
-fn slope_at(i: u32, column: u32) -> Elem {
-    return x_at(i) * from_memory(gamma[column]);
-}
+fn slope_at(i: u32, column: u32) -> Elem { return x_at(i) * from_memory(gamma[column]); }
 
 // Standardised first: powers of the deviation alone would leave the range of f32.
 fn normal_at(i: u32, mean: f32, deviation: f32) -> Elem {

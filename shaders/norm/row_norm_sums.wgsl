@@ -6,9 +6,7 @@
 // Layer norm has a shift.
 const CENTRED = true;
 @group(0) @binding(3) var<storage, read_write> dbeta: array<InMemory>;
-fn keep_beta(column: u32, sum: Elem) {
-    dbeta[column] = to_memory(sum);
-}
+fn keep_beta(column: u32, sum: Elem) { dbeta[column] = to_memory(sum); }
 #else
 // RMS norm has no shift.
 const CENTRED = false;

@@ -70,9 +70,7 @@ fn share_of(x: vec4<f32>, most: f32) -> vec4<f32> {
     return select(vec4(0.0), x / most, most > 0.0);
 }
 
-fn bytes(word: u32) -> vec4<u32> {
-    return (vec4(word) >> vec4(0u, 8u, 16u, 24u)) & vec4(255u);
-}
+fn bytes(word: u32) -> vec4<u32> { return (vec4(word) >> vec4(0u, 8u, 16u, 24u)) & vec4(255u); }
 
 fn word(codes: vec4<u32>) -> u32 {
     let placed = codes << vec4(0u, 8u, 16u, 24u);

@@ -11,9 +11,7 @@ fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> {
 }
 #else
 // sgd without state: the step is the gradient.
-fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> {
-    return gradient;
-}
+fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> { return gradient; }
 #endif
 
 // sgd: g += decay w; with MOMENTUM v = momentum v + g, g = v or (NESTEROV) g + momentum v; w -= rate g

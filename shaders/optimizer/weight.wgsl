@@ -8,9 +8,7 @@
 override STOCHASTIC: bool = false;
 @group(0) @binding(1) var<storage, read_write> w: array<vec2<u32>>;
 
-fn weight_at(i: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(widened(w[i]));
-}
+fn weight_at(i: u32) -> vec4<f32> { return bitcast<vec4<f32>>(widened(w[i])); }
 
 fn set_weight(i: u32, to: vec4<f32>) {
     var lanes = nearest_half(bitcast<vec4<u32>>(to));
@@ -24,11 +22,6 @@ fn set_weight(i: u32, to: vec4<f32>) {
 // Weights in 32 bits.
 @group(0) @binding(1) var<storage, read_write> w: array<InMemory>;
 
-fn weight_at(i: u32) -> vec4<f32> {
-    return from_memory(w[i]);
-}
-
-fn set_weight(i: u32, to: vec4<f32>) {
-    w[i] = to_memory(to);
-}
+fn weight_at(i: u32) -> vec4<f32> { return from_memory(w[i]); }
+fn set_weight(i: u32, to: vec4<f32>) { w[i] = to_memory(to); }
 #endif

@@ -37,13 +37,8 @@ fn bin_of(o: u32, image: u32, result: u32, kernel: u32, stride: u32, padding: u3
     return Bin(start, end, select(end - start, to - begin, COUNT_PADDING));
 }
 
-fn row_bin(o: u32) -> Bin {
-    return bin_of(o, p.image.x, p.result.x, p.kernel.x, p.stride.x, p.padding.x);
-}
-
-fn column_bin(o: u32) -> Bin {
-    return bin_of(o, p.image.y, p.result.y, p.kernel.y, p.stride.y, p.padding.y);
-}
+fn row_bin(o: u32) -> Bin { return bin_of(o, p.image.x, p.result.x, p.kernel.x, p.stride.x, p.padding.x); }
+fn column_bin(o: u32) -> Bin { return bin_of(o, p.image.y, p.result.y, p.kernel.y, p.stride.y, p.padding.y); }
 
 // First and end of the bins that element i may lie in.
 fn bins_over(i: u32, image: u32, result: u32, kernel: u32, stride: u32, padding: u32) -> vec2<u32> {

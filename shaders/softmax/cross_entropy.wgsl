@@ -78,7 +78,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
 // cross_entropy: lse = (max, ln Σ e^(x - max)), loss = max - x[label] + ln Σ e^(x - max), 0 where the label is IGNORE (2^32 - 1)
 // x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows, 2]
 // grid: one thread per row, folded      overrides: none
-// Rows of up to a million columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to a million columns: lavapipe ends a thread's loops after 65,535 iterations without an error.
 struct Params {
     threads_x: u32,
     rows: u32,
@@ -90,9 +90,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> loss: array<f32>;
 @group(0) @binding(4) var<storage, read_write> lse: array<vec2<f32>>;
 
-fn x_at(i: u32) -> Elem {
-    return from_memory(x[i]);
-}
+fn x_at(i: u32) -> Elem { return from_memory(x[i]); }
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

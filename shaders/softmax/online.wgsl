@@ -6,9 +6,7 @@ struct Seen {
     sums: vec4<f32>,
 }
 
-fn highest_of(v: vec4<f32>) -> f32 {
-    return max(max(v.x, v.y), max(v.z, v.w));
-}
+fn highest_of(v: vec4<f32>) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
 
 // Four elements, some of them perhaps not of this row.
 fn see(seen: Seen, v: vec4<f32>, inside: vec4<bool>) -> Seen {

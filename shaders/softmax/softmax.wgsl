@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
 // softmax: y = e^(x - max) / Σ e^(x - max) over each row, or with LOG its logarithm x - max - ln Σ e^(x - max)
 // x [rows, cols] -> y [rows, cols], or in place
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 iterations without an error.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -71,7 +71,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var top = LOWEST;
     var sums = vec4<f32>();
     for (var i = start; i < end; i += 4u) {
-        // The last turn repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
+        // The last iteration repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
         let at = min(order + i, vec4(end - 1u));
         let v = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
         let highest = max(top, max(max(v.x, v.y), max(v.z, v.w)));

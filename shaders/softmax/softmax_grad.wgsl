@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
 // softmax_grad: dx = s (dy - Σ dy s) over each row, or with LOG dx = dy - e^s Σ dy; s is what softmax returned
 // dy as x [rows, cols], s [rows, cols] -> dx as y [rows, cols], or in place of dy
 // grid: one thread per row, folded      overrides: LOG
-// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 turns without a word.
+// Rows of up to 130,000 columns: lavapipe ends a thread's loops after 65,535 iterations without an error.
 override LOG: bool = false;
 struct Params {
     threads_x: u32,
@@ -60,7 +60,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let order = vec4(0u, 1u, 2u, 3u);
     var sums = vec4<f32>();
     for (var i = start; i < end; i += 4u) {
-        // The last turn repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
+        // The last iteration repeats the last column where it has fewer than four, and leaves the repeats out of the sum.
         let at = min(order + i, vec4(end - 1u));
         var term = vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
         if (!LOG) {

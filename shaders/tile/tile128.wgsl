@@ -28,7 +28,7 @@ fn b_block(columns: Columns, k: u32, end: u32) -> Block {
 #endif
 
 // tile128: matrix products, for discrete GPUs     128 x 128 results per workgroup of 256 threads, 8 x 8 each
-// What is multiplied a text in front says, as for tile64; quads are asked for in blocks of four steps.
+// The imported source of the operands is that of tile64; vec4s are asked for in blocks of four steps.
 // grid: tiles_m * tiles_n * products() workgroups, folded: tile = wg.y * grid_x + wg.x; surplus workgroups return
 //   tiles_m = ceil(m / 128), tiles_n = ceil(columns / 128)
 // requires: 16,384 bytes of workgroup memory
@@ -62,7 +62,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     }
     let first = corner(tile % (p.tiles_m * p.tiles_n), 128u);
     let steps = steps_of(product);
-    // Half of the threads fetch A, the others B. What the next turn needs is on its way while this one computes.
+    // Half of the threads fetch A, the others B. The loads of the next iteration are in flight while this one computes.
     let fetches_a = thread < 128u;
     let own = share(thread % 128u, select(B_ACROSS, A_ACROSS, fetches_a));
     let rows = rows_at(product, first.x + own.y * 4u);
@@ -123,7 +123,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         }
         workgroupBarrier();
     }
-    // One store for all rows, the accumulators moving up behind it: a store per row doubles the compile time.
+    // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
     let near = results_at(product, first.y + x * 4u);
     let far = results_at(product, first.y + x * 4u + 64u);
     for (var i = 0u; i < 8u; i += 1u) {

@@ -7,10 +7,10 @@
 #import conv/operands
 #endif
 // tile64: matrix products, for GPUs     64 x 64 results per workgroup of 64 threads, 8 x 8 each
-// What is multiplied a text in front says, prelude/..._operands: how many products() there are, where a tile of `side` rows and
-// columns begins, and which steps are summed; what rows_at and columns_at know of four neighbouring rows of A and columns of
-// B, and their quad for a step, zero for steps past the end; what becomes of a row of results. A_ACROSS, B_ACROSS: whether
-// neighbouring threads should follow rows (columns), instead of steps, while they load.
+// The imported source of the operands defines the number of products(), where a tile of `side` rows and columns begins and
+// which steps are summed; rows_at and columns_at, the state of four neighbouring rows of A and columns of B, and their vec4
+// for a step, zero for steps past the end; and stores a row of results. A_ACROSS, B_ACROSS: whether neighbouring threads
+// should load along rows (columns) instead of steps.
 // grid: tiles_m * tiles_n * products() workgroups, folded: tile = wg.y * grid_x + wg.x; surplus workgroups return
 //   tiles_m = ceil(m / 64), tiles_n = ceil(columns / 64)
 // requires: 8704 bytes of workgroup memory
@@ -26,9 +26,7 @@ fn share(thread: u32, i: u32, across: bool) -> vec2<u32> {
     let outer = thread / 16u + i * 4u;
     return select(vec2(inner, outer), vec2(outer, inner), across);
 }
-fn place(own: vec2<u32>) -> u32 {
-    return own.x * PITCH + own.y;
-}
+fn place(own: vec2<u32>) -> u32 { return own.x * PITCH + own.y; }
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

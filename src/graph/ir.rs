@@ -126,7 +126,7 @@ pub struct Value {
 /// Range of indices that an input may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indices {
-    /// Class indices below this, or [`IGNORE`].
+    /// Class indices below this, or [`IGNORE`](super::IGNORE).
     Labels(u32),
     /// Row numbers below this.
     Ids(u32),

