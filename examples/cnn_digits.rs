@@ -75,6 +75,7 @@ fn run() -> Result<()> {
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
     let mut callbacks: [&mut dyn Callback; 2] = [&mut progress, &mut monitor];
+    support::stop_on_signals(&trainer);
     let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)
 }

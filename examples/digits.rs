@@ -22,7 +22,7 @@ const HELP: &str = "\
 Trains a 64-128-64-10 network on the UCI handwritten digits.
 
 usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr RATE] [--adapter NAME]
-              [--save FILE] [--tensorboard DIR] [--quiet]
+              [--save FILE] [--resume FILE] [--tensorboard DIR] [--quiet]
 
   --epochs N         passes over the training images (30)
   --batch N          images per step (32)
@@ -30,7 +30,9 @@ usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr 
   --optimizer NAME   with its default settings, but for the rate (adamw)
   --lr RATE          learning rate (0.004)
   --adapter NAME     part of an adapter's name; the best one by default
-  --save FILE        write parameters and optimizer state there after each epoch (safetensors)
+  --save FILE        write parameters and optimizer state there after each epoch, and when Ctrl-C stops the run
+                     (safetensors)
+  --resume FILE      continue from a file that --save wrote
   --tensorboard DIR  write loss, accuracy, speed and bytes of each step there, for `tensorboard --logdir DIR`
   --quiet            no progress line";
 
@@ -55,7 +57,8 @@ fn run() -> Result<()> {
 
     let model = Model::named("digits", 0)?;
     let loader = Loader::new(Arc::new(train), batch)?.shuffled(0);
-    let total = epochs * loader.batches() as u64;
+    let steps = loader.batches() as u64;
+    let total = epochs * steps;
     let options = TrainOptions {
         plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
@@ -64,10 +67,22 @@ fn run() -> Result<()> {
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, &model, loader, &options, &mut [&mut monitor])?;
     let mut metrics = arguments.text("--tensorboard").map(Metrics::tensorboard).transpose()?;
-    let mut checkpoint = arguments.text("--save").map(|path| Checkpoint { path: path.into(), every: 1 });
+    let mut checkpoint =
+        arguments.text("--save").map(|path| Checkpoint { path: path.into(), ..Checkpoint::default() });
+    if let Some(file) = arguments.text("--resume") {
+        trainer.load(file)?;
+    }
+    let left = epochs.saturating_sub(trainer.session().steps() / steps);
+    if left == 0 {
+        return Err(Error::setting(
+            "--epochs",
+            format!("--epochs {epochs}: they are made already; ask for more"),
+        ));
+    }
     let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress, &mut monitor];
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
     callbacks.extend(metrics.as_mut().map(|m| m as &mut dyn wgrad::train::Callback));
-    let end = trainer.fit(epochs, Some(&test), &mut callbacks)?;
+    support::stop_on_signals(&trainer);
+    let end = trainer.fit(left, Some(&test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)
 }

@@ -208,6 +208,29 @@ pub enum Error {
         loss: f32,
     },
 
+    /// NaN or an infinity in an input, a parameter or a file.
+    #[error("{what}: element {index} is {value}\nhelp: {help}")]
+    NotFinite {
+        /// The input, or the parameter and its file.
+        what: String,
+        /// Position of the first such element, in row-major order.
+        index: u64,
+        /// The element.
+        value: f32,
+        /// What to do, and how to accept such values.
+        help: &'static str,
+    },
+
+    /// A run was stopped by [`Stop`](crate::train::Stop).
+    #[cfg(feature = "gpu")]
+    #[error(
+        "stopped after step {steps}; `Trainer::fit` goes on from here, also in another process after `Trainer::load`"
+    )]
+    Stopped {
+        /// Training steps made.
+        steps: u64,
+    },
+
     /// A weights file that does not match the model, or is damaged.
     #[error("{}: {message}", path.display())]
     Weights {

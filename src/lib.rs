@@ -45,6 +45,10 @@ pub mod dtype;
 pub mod error;
 #[cfg(feature = "gpu")]
 pub mod exec;
+#[cfg(not(feature = "internals"))]
+mod files;
+#[cfg(feature = "internals")]
+pub mod files;
 pub mod graph;
 #[cfg(not(feature = "internals"))]
 mod json;

@@ -201,6 +201,16 @@ impl Limits {
         })
     }
 
+    /// Returns the first limit that is too small for any plan: its value, its name, and the smallest value.
+    pub(crate) fn lack(&self) -> Option<(u32, &'static str, u32)> {
+        let least = [
+            (self.max_storage_buffers, "storage buffers per stage", 8),
+            (self.max_invocations, "threads per workgroup", 256),
+            (self.max_workgroups, "workgroups per dimension", 65_535),
+        ];
+        least.into_iter().find(|(has, _, needs)| has < needs)
+    }
+
     /// Returns the same limits with other choices of kernels.
     #[must_use]
     pub fn choosing(&self, change: impl FnOnce(&mut KernelChoices)) -> Self {

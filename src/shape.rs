@@ -4,6 +4,11 @@ use std::fmt;
 
 /// The largest number of dimensions of a tensor.
 pub const MAX_RANK: usize = 6;
+/// The largest length of a dimension, and the largest number (a padding, a count of groups) from which the
+/// length of a dimension is computed: kernels count in 32 bits, and products of two do not overflow 64.
+pub const MAX_DIM: usize = i32::MAX as usize;
+/// The largest number of elements of a tensor: a plan's bytes, which add up many, do not overflow 64 bits.
+pub const MAX_NUMEL: u64 = 1 << 48;
 
 /// Dimensions of a row-major tensor, outermost first. `[]` is a scalar.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,6 +41,25 @@ impl Shape {
     /// Returns the number of elements; saturates at `u64::MAX`, which exceeds every limit.
     pub fn numel(&self) -> u64 {
         self.dims().iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
+    }
+
+    /// Checks the dimensions against [`MAX_DIM`] and the number of elements against [`MAX_NUMEL`].
+    ///
+    /// # Errors
+    /// A sentence with the numbers.
+    pub(crate) fn check_size(&self) -> Result<(), String> {
+        if let Some(dim) = self.dims().iter().find(|dim| **dim > MAX_DIM) {
+            return Err(format!("{self} is too large: a dimension of {dim}, at most {MAX_DIM} can be"));
+        }
+        if self.numel() > MAX_NUMEL {
+            return Err(format!("{self} is too large: more than {MAX_NUMEL} elements"));
+        }
+        Ok(())
+    }
+
+    /// Returns a shape of as many dimensions, all of length 1.
+    pub(crate) fn ones(&self) -> Self {
+        Self { dims: [1; MAX_RANK], rank: self.rank }
     }
 
     /// Returns the length of the last dimension; 1 for a scalar.

@@ -13,11 +13,11 @@ use std::time::Instant;
 use support::Arguments;
 use wgrad::compile::{Forward, PlanOptions};
 use wgrad::data::{Characters, Loader, Subset};
-use wgrad::exec::{ProgramId, SaveOptions, Session};
+use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::models::{Gpt, GptConfig, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
-use wgrad::train::{Callback, Epoch, Task, TrainOptions, Trainer};
+use wgrad::train::{Callback, Checkpoint, Epoch, Task, TrainOptions, Trainer};
 use wgrad::{Error, Result, report};
 use writer::{Description, Writer};
 
@@ -165,33 +165,32 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
             format!("--steps {steps}: {done} steps are made already; ask for more"),
         ));
     }
-    let mut look = Look { start, writer, description: &description, save: arguments.text("--save") };
-    let mut callbacks: [&mut dyn Callback; 3] = [&mut progress, &mut monitor, &mut look];
+    let mut look = Look { start, writer, description: &description };
+    let mut checkpoint = arguments.text("--save").map(|path| Checkpoint {
+        path: path.into(),
+        notes: description.notes(),
+        ..Checkpoint::default()
+    });
+    let mut callbacks: Vec<&mut dyn Callback> = vec![&mut progress, &mut monitor, &mut look];
+    callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
+    support::stop_on_signals(&trainer);
     trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
     Ok(())
 }
 
-/// Prints what the network has learnt, and saves it.
+/// Prints what the network has learnt.
 struct Look<'a> {
     start: Instant,
     writer: &'a Writer,
     description: &'a Description,
-    save: Option<&'a str>,
 }
 
 impl Callback for Look<'_> {
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
         let (id, seconds) = (trainer.program("logits")?, self.start.elapsed().as_secs_f64());
-        let loss = epoch.metric.map_or(f64::NAN, |metric| metric.value);
-        let step = trainer.session().steps();
+        let (loss, step) = (epoch.metric.map_or(f64::NAN, |metric| metric.value), trainer.session().steps());
         println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
         println!("{}\n", self.writer.write(trainer.session(), id, self.description)?.trim_matches('\n'));
-        match self.save {
-            Some(file) => {
-                let notes = self.description.notes();
-                trainer.session().save_with(file, &SaveOptions { optimizer_state: true, notes })
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use wgrad::data::Table;
@@ -20,6 +21,11 @@ pub fn main(run: impl FnOnce() -> Result<()>) -> ExitCode {
     let quiet = std::env::args().any(|word| word == "--quiet");
     match watch(Meter::new(quiet).drawing(), run) {
         Ok(()) => ExitCode::SUCCESS,
+        // As a shell reports a program that SIGINT ended.
+        Err(error @ Error::Stopped { .. }) => {
+            eprintln!("{error}");
+            ExitCode::from(130)
+        }
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -101,6 +107,20 @@ pub fn digits() -> Result<Table> {
 pub fn monitor() -> Monitor<'static> {
     let options = MonitorOptions { failures: Some(std::env::temp_dir()), ..MonitorOptions::default() };
     Monitor::new(options, |alert| eprintln!("warning: {alert}"))
+}
+
+/// Stops the run after its current step on SIGINT (Ctrl-C) or SIGTERM; a second signal ends the process.
+pub fn stop_on_signals(trainer: &Trainer) {
+    let (stop, asked) = (trainer.stop(), AtomicBool::new(false));
+    let handler = move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        stop.request();
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        log::warn!("Ctrl-C will end the run without saving: {error}");
+    }
 }
 
 /// Returns the progress line of a run, which is silent with `--quiet`.

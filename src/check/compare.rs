@@ -208,6 +208,7 @@ fn of_device(
 ) -> Result<Outcome> {
     let graph = plan.graph();
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
+    session.set_accept_non_finite(true);
     for (name, data) in &network.feeds {
         let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
         let count = value.shape.numel() as usize;

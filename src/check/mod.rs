@@ -30,6 +30,8 @@ mod compare;
 mod dice;
 mod draws;
 pub mod export;
+#[cfg(test)]
+mod hostile_tests;
 mod measure;
 mod network;
 mod outcome;

@@ -1,11 +1,12 @@
-//! A plan as a memory snapshot: one step, as PyTorch's viewer would show it.
+//! Exports a plan as a memory snapshot of one step, in the format of PyTorch's viewer.
 
 use super::{Arena, Plan};
 use crate::memory::{Action, Dump, DumpBlock, DumpSegment, Label};
 
 impl Plan {
-    /// The step as a snapshot for <https://pytorch.org/memory_viz>: every arena a segment, every tensor allocated where it
-    /// is first written and freed after its last use, and what is alive after the step. `Dump::pickle` is the file.
+    /// The step as a snapshot for <https://pytorch.org/memory_viz>. Every arena is a segment. Every tensor is
+    /// allocated where it is first written and freed after its last use. The segments hold the tensors alive
+    /// after the step. `Dump::pickle` serializes the snapshot.
     pub fn dump(&self) -> Dump {
         let arenas: Vec<(Arena, u64)> = self.layout.arenas().collect();
         let page = |arena: Arena| arenas.iter().position(|(other, _)| *other == arena).unwrap_or(0) as u32;

@@ -1,5 +1,6 @@
-//! From a traced model to a plan: passes over the graph, an order, retention of activations, a storage for every value,
-//! dispatches, and a place for every byte. No adapter is opened.
+//! Compiles a traced model into a plan: runs graph passes, schedules operations, selects the activations to
+//! keep, assigns a storage to every value, lowers operations to dispatches and packs storages into arenas. No
+//! adapter is opened.
 
 pub(crate) mod analysis;
 mod dump;

@@ -1,4 +1,4 @@
-//! What decides a training plan beside the model.
+//! Options of a training plan.
 
 use super::{Offload, Recompute};
 use crate::dtype::{Precision, WeightStorage};
@@ -7,55 +7,60 @@ use crate::graph::{LossScale, Roofline};
 use crate::optim::{Clip, Optimizer};
 use crate::units::Bytes;
 
-/// What decides a training plan, apart from the model and the limits.
+/// Options of a training plan: everything that determines it, apart from the model and the limits.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// How parameters are updated.
+    /// The optimizer that updates the parameters.
     pub optimizer: Optimizer,
-    /// What happens to gradients before that.
+    /// Gradient clipping, applied before the update.
     pub clip: Clip,
-    /// The most bytes the session may create on the device; `None` for no limit.
+    /// Maximum bytes that the session may allocate on the device; `None` for no limit.
     pub budget: Option<Bytes>,
-    /// Whether memory is used again within the step. Off, every tensor can be read after the step: for debugging.
+    /// Whether tensors with disjoint lifetimes share memory within the step. If off, every tensor can be read
+    /// after the step, for debugging.
     pub reuse: bool,
-    /// Leaves a gap behind every tensor that [`Session::check_guards`](crate::exec::Session::check_guards) watches.
-    /// Implies `reuse: false`.
+    /// Leaves a gap after every step tensor; [`Session::check_guards`](crate::exec::Session::check_guards)
+    /// checks that no kernel wrote to it. Implies `reuse: false`.
     pub guard: bool,
-    /// Whether results of norms, activation functions, dropout, sums, products, joins and embeddings are computed again in
-    /// the backward pass where that saves memory: one pass over memory each, and the same bits.
+    /// Whether the backward pass recomputes results of norms, activation functions, dropout, sums, products,
+    /// concatenations and embeddings where that saves memory. Each costs one pass over memory; results are
+    /// bitwise identical.
     pub rebuild: bool,
-    /// Whether operations are merged where that saves memory and passes over it: convolutions apply a batch norm, and
-    /// join two tensors, while they read; functions of single elements that follow each other run as one, in a matrix
-    /// product or convolution if they follow one, sums of gradients among them; the gradient of a
-    /// mean cross-entropy begins as one number. Updates of norms and biases run as one,
-    /// if that costs at most one in 500 of the plan's bytes, or 4 KiB, and keeps to the budget. The bits are the same, but
-    /// with 16-bit storage, where a convolution reads a norm's operand that was rounded instead of its result.
+    /// Whether operations are fused where that saves memory and memory traffic. Convolutions apply a batch
+    /// norm, and concatenate two tensors, while they read their input. Chains of elementwise functions,
+    /// including sums of gradients, run as one kernel or as the epilogue of a matrix product or convolution.
+    /// The gradient of a mean cross-entropy starts as one scalar. Updates of norms and biases run as one
+    /// dispatch if that costs at most 1/500 of the plan's bytes, or 4 KiB, and stays within the budget.
+    /// Results are bitwise identical, except with 16-bit storage: a convolution then reads the rounded
+    /// operand of a norm instead of its result.
     pub fuse: bool,
-    /// Whether a bit for each element waits for the backward pass where it only asks where a ReLU, leaky ReLU or clamp let
-    /// gradients pass.
+    /// Whether one bit per element is stored for the backward pass where it only needs to know where a ReLU,
+    /// leaky ReLU or clamp passes gradients.
     pub bit_masks: bool,
-    /// In how many bits activations wait for the backward pass.
+    /// Storage precision of activations kept for the backward pass.
     pub precision: Precision,
-    /// In how many bits large weights live.
+    /// Storage type of large weights.
     pub weights: WeightStorage,
-    /// What the backward pass computes again, so that it need not stay in memory: activation checkpointing.
+    /// Activation checkpointing: which results the backward pass recomputes instead of keeping them in
+    /// memory.
     pub recompute: Recompute,
-    /// Parts that a step's batch is cut into: each runs forward and backward on its own and their gradients are summed, in
-    /// order. A step traced for `b` samples then takes inputs of `accumulate · b`. The loss is the mean of the parts'
-    /// losses; a mean over labels divides by the labels of all parts. Batch norm takes its statistics from each part and moves
-    /// its running ones with each, as in PyTorch's loop over micro-batches.
+    /// Number of parts that a step's batch is split into. Each part runs forward and backward on its own, and
+    /// the gradients are summed in order. A step traced for `b` samples then takes inputs of `accumulate · b`
+    /// samples. The loss is the mean of the parts' losses; a mean over labels divides by the number of labels
+    /// in all parts. Batch norm computes its statistics per part and updates its running statistics with each
+    /// part, as in PyTorch's loop over micro-batches.
     pub accumulate: u32,
-    /// What lies in the host's memory while the device does not need it.
+    /// What is stored in host memory while the device does not need it.
     pub offload: Offload,
-    /// The device on paper, by which modelled times go.
+    /// The device model that modelled times are based on.
     pub roofline: Roofline,
-    /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision, so that few
-    /// models need it; with it all gradients are alive at once.
+    /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision,
+    /// so few models need it. With it, all gradients are alive at once.
     pub loss_scale: Option<LossScale>,
 }
 
 impl Default for PlanOptions {
-    /// AdamW with PyTorch's settings, no clipping, no budget, memory used again.
+    /// AdamW with PyTorch's settings, no clipping, no budget, memory reuse on.
     fn default() -> Self {
         Self {
             optimizer: Optimizer::default(),
@@ -78,7 +83,7 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
-    /// Powers of two change no digit, and have an inverse.
+    /// The scale must be a power of two: multiplying by it, and by its inverse, is exact.
     pub(super) fn check_scale(&self) -> Result<()> {
         match self.loss_scale {
             Some(LossScale { start, interval }) => {

@@ -1,34 +1,34 @@
-//! What each pass of the compiler changes.
+//! The effect of each compiler pass.
 
 use super::{Plan, PlanOptions, TrainStep, passes};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::progress;
 
-/// A pass of the compiler, and a training step after it.
+/// A compiler pass, and the training step after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassEffect {
-    /// What the pass does, in a few words; the name of its file in `src/compile/passes`.
+    /// Name of the pass, after its file in `src/compile/passes`.
     pub name: &'static str,
-    /// The option with which it runs.
+    /// The option that enables it.
     pub when: &'static str,
-    /// Whether no bit of any result changes.
+    /// Whether results stay bitwise identical.
     pub exact: bool,
     /// Whether it ran.
     pub ran: bool,
-    /// Bytes of all arenas after this pass, if no other came after it: the least that the order of operations needs. `None`
-    /// where a tensor is larger than the adapter binds until a later pass splits it.
+    /// Lower bound on the bytes of all arenas for this order of operations, without the later passes. `None`
+    /// if a tensor is larger than a binding until a later pass splits it.
     pub bytes: Option<u64>,
-    /// Dispatches of a step.
+    /// Number of dispatches of a step.
     pub dispatches: Option<u64>,
 }
 
 impl TrainStep {
-    /// The passes of the compiler, in their order, with the bytes and dispatches of a step after each; the first entry,
-    /// `none`, is the step without any of them. What [`PlanOptions::recompute`] chooses is not among them.
+    /// The compiler passes in order, with the bytes and dispatches of a step after each. The first entry,
+    /// `none`, is the step without any pass. The effect of [`PlanOptions::recompute`] is not included.
     ///
     /// # Errors
-    /// As [`TrainStep::plan`], but for the budget.
+    /// As [`TrainStep::plan`], except for the budget.
     pub fn passes(&self, options: &PlanOptions, limits: &Limits) -> Result<Vec<PassEffect>> {
         let limits = &limits.within(options.precision);
         let task = progress::task("passes", passes::COUNT as u64);
@@ -58,7 +58,7 @@ impl TrainStep {
         Ok(effects)
     }
 
-    /// The one pass that runs when the order of operations is known.
+    /// The effect of the one pass that runs after scheduling.
     fn effect_of_fused_updates(
         &self,
         options: &PlanOptions,

@@ -1,22 +1,22 @@
-//! The fullest moment of a step.
+//! The peak memory of a step.
 
 use std::collections::BTreeMap;
 
 use super::Program;
 use crate::graph::Class;
 
-/// When most bytes are alive, and whose they are.
+/// The operation with the most live bytes, and the classes of these bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// Position in the order of operations.
     pub position: usize,
-    /// The operation there, for people: `matmul backward in fc1`.
+    /// Description of the operation, such as `matmul (backward) in fc1, operation 7 of 20`.
     pub at: String,
     /// Name of the operation.
     pub op: String,
-    /// Path of the layer, empty outside of any.
+    /// Path of the layer, empty outside any layer.
     pub layer: String,
-    /// Bytes of each class that are alive then.
+    /// Live bytes of each class.
     pub classes: BTreeMap<Class, u64>,
 }
 

@@ -1,5 +1,5 @@
-//! From a traced model to a plan: a plain value that says, before any adapter is opened, what runs in which order on
-//! which bytes.
+//! The plan: the operations of a step in execution order, and the memory of every tensor. Planning opens no
+//! adapter.
 
 use super::analysis::Views;
 use super::{Footprint, Layout, PARAMS_SLOT, Peak, Program, Storage, Work, passes, schedule, storage};
@@ -11,35 +11,35 @@ use crate::optim::Optimizer;
 use crate::random;
 use crate::units::Bytes;
 
-/// A step with every byte in its place.
+/// A step with a memory location for every tensor.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What runs, in order, on which storages.
+    /// The operations in execution order, and their storages.
     pub program: Program,
-    /// Where each storage lies.
+    /// The arena and offset of each storage.
     pub layout: Layout,
-    /// The limits it was made for.
+    /// The limits it was compiled for.
     pub limits: Limits,
-    /// The optimizer whose updates are part of the step; `None` for a forward pass.
+    /// The optimizer of a training step; `None` for a forward pass.
     pub optimizer: Option<Optimizer>,
     /// Seed for dropout.
     pub seed: u64,
-    /// How good the packing of the step's arena is.
+    /// How close the packing of the step's arena is to its lower bound.
     pub certificate: Certificate,
-    /// The fullest moment of the step.
+    /// The peak memory of the step.
     pub peak: Peak,
-    /// What the step costs, and how much of it is computed again.
+    /// Modelled cost of the step and of its recomputation.
     pub work: Work,
 }
 
-/// What decides a plan, apart from the graph.
+/// Settings that determine a plan, apart from the graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     pub optimizer: Option<Optimizer>,
     pub seed: u64,
     pub reorder: bool,
     pub in_place: bool,
-    /// Slices and joins are places in the memory of the whole, where that needs less.
+    /// Slices and concatenations are views, where that needs less memory.
     pub parts: bool,
     pub reuse: bool,
     /// Updates of small parameters are fused, if the budget allows it.
@@ -48,13 +48,25 @@ pub(super) struct Settings {
     pub guard_bytes: u64,
 }
 
+/// # Errors
+/// [`Error::Unsupported`] for limits too small for any plan.
+pub(super) fn check_limits(limits: &Limits) -> Result<()> {
+    match limits.lack() {
+        Some((has, what, needs)) => {
+            let name = &limits.name;
+            Err(Error::unsupported(name, format!("`{name}` has {has} {what}, wgrad needs {needs}")))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Plan {
-    /// Plans a graph that was put together by hand, as it stands: nothing is differentiated and no update is added. With
-    /// an `optimizer`, a run counts as a training step, and the first output is its loss, a scalar. With
+    /// Plans a hand-built graph as it is: nothing is differentiated and no update is added. With an
+    /// `optimizer`, a run counts as a training step, and the first output is its scalar loss. With
     /// `limits.kernels.cooperative`, matrix products and convolutions round their factors to `f16`.
     ///
     /// # Errors
-    /// A tensor that no binding covers.
+    /// A tensor larger than a binding.
     pub fn of_graph(graph: Graph, optimizer: Option<Optimizer>, limits: &Limits) -> Result<Self> {
         let settings = Settings {
             optimizer,
@@ -73,8 +85,9 @@ impl Plan {
         Self::lay_out(Self::assign(graph, limits, settings)?, limits, settings)?.lower()
     }
 
-    /// The pipeline up to storages: slices and concatenations are views where that needs fewer bytes.
+    /// The pipeline up to storages. Slices and concatenations are views if that needs fewer bytes.
     pub(super) fn assign(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
+        check_limits(limits)?;
         let with = |graph: Graph, parts: bool| {
             let graph = passes::dealias_operands(graph, parts);
             let views = Views::of(&graph, parts);
@@ -91,7 +104,7 @@ impl Plan {
         Ok(if fewer { inside } else { apart })
     }
 
-    /// The pipeline from fused updates on: they may cost memory, but not the budget.
+    /// The pipeline from fused updates on. Fused updates may cost memory, but must not exceed the budget.
     pub(super) fn lay_out(program: Program, limits: &Limits, settings: &Settings) -> Result<Packed> {
         let fused =
             if settings.fuse_updates { with_fused_updates(&program, limits, settings)? } else { None };
@@ -115,38 +128,38 @@ impl Plan {
         Ok(Packed(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak, work }))
     }
 
-    /// The graph that runs: the traced one with its backward pass and updates.
+    /// The graph that runs: the traced graph with its backward pass and updates.
     pub fn graph(&self) -> &Graph {
         &self.program.graph
     }
 
-    /// Bytes if every tensor had memory of its own for the whole step.
+    /// Bytes if every tensor had its own memory for the whole step.
     pub fn naive_bytes(&self) -> u64 {
         self.layout.persistent_bytes() + self.program.naive_bytes
     }
 
-    /// No plan for this order of operations can need less: what lives from step to step, and the most that is ever
-    /// alive at once beside it.
+    /// Lower bound on the bytes of any plan for this order of operations: the persistent bytes, plus the
+    /// maximum number of other bytes alive at once.
     pub fn lower_bound_bytes(&self) -> u64 {
         self.layout.persistent_bytes() + self.certificate.lower_bound
     }
 
-    /// All arenas together.
+    /// Bytes of all arenas together.
     pub fn peak_bytes(&self) -> u64 {
         self.layout.arenas().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Bytes of every buffer that a session for this plan alone creates.
+    /// Bytes of every buffer that a session with only this plan creates.
     pub fn footprint(&self) -> Footprint {
         Footprint::of(&[self])
     }
 
-    /// The packing of the step's arena as a problem of its own: every tensor's lifetime, in operations, and bytes.
+    /// The packing problem of the step's arena: the lifetime in operations and the bytes of every tensor.
     pub fn problem(&self) -> Problem {
         storage::step_problem(&self.program, &self.limits, true, 0)
     }
 
-    /// A number that differs between plans that differ: order, kernels, places. It is the same in every process.
+    /// A hash of the kernels, their order and their memory locations. It is the same in every process.
     pub fn hash(&self) -> u64 {
         let mut hash = 0u64;
         let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
@@ -175,7 +188,7 @@ impl Plan {
         hash
     }
 
-    /// The error for a plan that needs more than it may; `help` says what would fit.
+    /// The error for a plan that exceeds its budget; `help` says what would fit.
     pub(super) fn over_budget(&self, Bytes(budget): Bytes, what: &str, help: String) -> Error {
         Error::OverBudget {
             what: what.to_owned(),
@@ -187,7 +200,7 @@ impl Plan {
         }
     }
 
-    /// The largest storages alive at the peak, as text.
+    /// The largest storages alive at the peak, formatted for messages.
     pub(crate) fn largest_at_peak(&self, count: usize) -> String {
         let mut alive: Vec<&Storage> =
             self.program.storages.iter().filter(|s| s.alive_at(self.peak.position)).collect();
@@ -202,16 +215,16 @@ impl Plan {
     }
 }
 
-/// A plan without its dispatches: variants are compared as such, and the chosen one is lowered.
+/// A plan without its dispatches. Variants are compared in this form, and only the chosen one is lowered.
 pub(super) struct Packed(Plan);
 
 impl Packed {
-    /// Bytes of everything that a session creates for it.
+    /// Bytes of all buffers that a session creates for it.
     pub(super) fn total(&self) -> u64 {
         self.0.footprint().total()
     }
 
-    /// The pipeline's end.
+    /// The last stage of the pipeline: creates the dispatches.
     pub(super) fn lower(self) -> Result<Plan> {
         let Self(mut plan) = self;
         plan.program.lower(&plan.limits)?;
@@ -222,17 +235,17 @@ impl Packed {
 /// Maximum extra memory for fused updates: 1/500 of the plan, or 4 KiB.
 const MOST_FOR_FUSED_UPDATES: (u64, u64) = (500, 4 << 10);
 
-/// A program with fused updates, compared with the same one without.
+/// A program with fused updates, compared with the program without them.
 struct Fused {
     program: Program,
-    /// Lower bound on arenas and uniforms.
+    /// Lower bound on the bytes of arenas and uniforms.
     needs: u64,
-    /// Whether that is more than without.
+    /// Whether that exceeds the bound without fused updates.
     more: bool,
 }
 
-/// `None` where no updates can be fused, or where the gradients that wait for each other would cost more than
-/// [`MOST_FOR_FUSED_UPDATES`].
+/// `None` if no updates can be fused, or if keeping their gradients alive until the fused update costs more
+/// than [`MOST_FOR_FUSED_UPDATES`].
 fn with_fused_updates(program: &Program, limits: &Limits, settings: &Settings) -> Result<Option<Fused>> {
     let Some(graph) = passes::fuse_updates(&program.graph, &program.views, limits)? else { return Ok(None) };
     let views = Views::of(&graph, program.views.has_parts());

@@ -1,4 +1,4 @@
-//! What users plan: a training step, or a forward pass.
+//! The units that users plan: a training step, and a forward pass.
 
 use super::passes::{self, Choices};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
@@ -19,7 +19,7 @@ pub struct TrainStep {
 }
 
 impl TrainStep {
-    /// Traces `model`, which returns the loss. Shapes only: no device, no data.
+    /// Traces `model`, which returns the loss. Uses shapes only: no device, no data.
     ///
     /// # Errors
     /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
@@ -33,10 +33,10 @@ impl TrainStep {
         &self.graph
     }
 
-    /// What each way of saving memory buys, in bytes of all arenas together.
+    /// Bytes of all arenas together, with memory optimizations enabled one after another.
     ///
     /// # Errors
-    /// As [`TrainStep::plan`], but for the budget.
+    /// As [`TrainStep::plan`], except for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
         let limits = &limits.within(options.precision);
         let (task, mut known) = (progress::task("savings", 6), 0);
@@ -64,12 +64,12 @@ impl TrainStep {
         })
     }
 
-    /// Differentiates, adds the updates and plans every byte. Takes milliseconds, with [`Recompute::Auto`] a second or two;
-    /// no adapter is opened.
+    /// Differentiates the loss, adds the updates and plans all memory. Takes milliseconds, or one to two
+    /// seconds with [`Recompute::Auto`]. No adapter is opened.
     ///
     /// # Errors
-    /// A loss that is not a scalar, an optimizer setting out of range, a tensor that no binding covers, a plan over
-    /// the budget.
+    /// A loss that is not a scalar, an optimizer setting out of range, a tensor larger than a binding, a plan
+    /// over the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         let plan = self.plan_over_budget(options, limits)?;
         match options.budget {
@@ -80,19 +80,20 @@ impl TrainStep {
         }
     }
 
-    /// [`TrainStep::plan`], whether it keeps to the budget or not: with [`Recompute::Auto`] the smallest plan if none does.
+    /// [`TrainStep::plan`] without the budget check. With [`Recompute::Auto`] it returns the smallest plan if
+    /// none fits the budget.
     ///
     /// # Errors
-    /// As [`TrainStep::plan`], but for the budget.
+    /// As [`TrainStep::plan`], except for the budget.
     pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         self.plan_at(options, limits, SearchEffort::All)
     }
 
-    /// Whether some plan keeps to the budget. With [`SearchEffort::Few`] one that does may be missed.
+    /// Whether some plan fits the budget. With [`SearchEffort::Few`] the search may miss a plan that fits.
     pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
         let Some(Bytes(budget)) = options.budget else { return Ok(true) };
         if options.recompute == Recompute::Auto {
-            // What nothing computes again may be too much by itself.
+            // Persistent values cannot be recomputed and may exceed the budget on their own.
             let graph = self.training_graph(options, limits)?;
             let stays = graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
             if stays.map(Value::bytes).sum::<u64>() > budget {
@@ -103,9 +104,10 @@ impl TrainStep {
     }
 
     fn plan_at(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<Plan> {
+        super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
         let settings = self.settings(options);
-        // What is kept in 16 bits is chosen among what is kept at all: recomputation sees the sizes in 16 bits.
+        // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
         let activations = options.offload.activations;
         let mut plan = match options.recompute {
@@ -126,7 +128,7 @@ impl TrainStep {
                     .cheapest(budget, effort, limits, &settings)?
             }
             rule => {
-                // What `rebuild` makes again is not kept, and need not be sent away.
+                // Results that `rebuild` recomputes are not kept and need no offloading.
                 let graph =
                     if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
                 let planner = RecomputePlanner::new(graph, limits, &options.roofline, options.fuse)?;
@@ -139,8 +141,8 @@ impl TrainStep {
         Ok(plan)
     }
 
-    /// The same step with nothing saved: operations run as traced, nothing is computed again, and every tensor has memory
-    /// of its own. What other plans are compared with; no budget is checked.
+    /// The same step without optimizations: operations run as traced, nothing is recomputed, and every tensor
+    /// has its own memory. The baseline for other plans; the budget is not checked.
     ///
     /// # Errors
     /// As [`TrainStep::plan`].
@@ -168,7 +170,7 @@ impl TrainStep {
             rebuild: options.rebuild,
             bit_masks: options.bit_masks,
             storage,
-            // Without a loss scale small gradients would vanish in `f16`.
+            // Without a loss scale, small gradients would underflow in `f16`.
             half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
             offload: options.offload.optimizer.then_some(Offload::SMALLEST),
@@ -204,12 +206,23 @@ impl TrainStep {
     }
 }
 
-/// The step repeated for each part of a batch, gradients summed.
+/// The most operations of an accumulated step: a plan of a million takes gigabytes of host memory.
+const MOST_NODES: u64 = 1_000_000;
+
+/// Repeats the step for each part of a batch and sums the gradients.
 fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
     match times {
         0 => Err(Error::setting("accumulate", "accumulate 0: a step has at least one part")),
         1 => Ok((trace, gradients)),
         _ => {
+            let nodes = trace.len();
+            if nodes as u64 * u64::from(times) > MOST_NODES {
+                let message = format!(
+                    "accumulate {times}: {times} times the {nodes} operations of a step are too many for one plan (at most \
+                     {MOST_NODES}); accumulate less, or make the parts larger"
+                );
+                return Err(Error::setting("accumulate", message));
+            }
             let id = |gradient: &Tensor| gradient.id();
             let pairs: Vec<_> = gradients
                 .pairs
@@ -226,27 +239,27 @@ fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace,
     }
 }
 
-/// Bytes of all arenas together as one way of saving after the other joins in, by lower bounds. What a
-/// fused updates spend is not in them.
+/// Lower bounds on the bytes of all arenas together, with each optimization added to those before it. The
+/// cost of fused updates is not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savings {
-    /// Every tensor has memory of its own for the whole step.
+    /// Every tensor has its own memory for the whole step.
     pub naive: u64,
-    /// Tensors that are not alive together share memory; operations run as traced.
+    /// Tensors with disjoint lifetimes share memory; operations run as traced.
     pub lifetimes: u64,
-    /// And element-wise results take over their operand's memory.
+    /// Elementwise results overwrite their operand.
     pub in_place: u64,
-    /// And slices and joins are places in the whole's memory.
+    /// Slices and concatenations are views.
     pub views: u64,
-    /// And operations run in the order with the lowest peak.
+    /// Operations run in the order with the lowest peak.
     pub order: u64,
-    /// And cheap results are computed again in the backward pass, if that is on.
+    /// Cheap results are recomputed in the backward pass, if that is enabled.
     pub rebuild: u64,
-    /// And functions of single elements run as one operation, if that is on.
+    /// Operations are fused, if that is enabled.
     pub fuse: u64,
 }
 
-/// A traced forward pass: evaluation and inference. No gradients are kept.
+/// A traced forward pass, for evaluation and inference. No gradients are kept.
 #[derive(Clone, Debug)]
 pub struct Forward {
     graph: Graph,
@@ -254,7 +267,7 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Traces `model`; what it returns becomes the output `name`.
+    /// Traces `model`; its result becomes the output `name`.
     ///
     /// # Errors
     /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
@@ -268,33 +281,35 @@ impl Forward {
         &self.graph
     }
 
-    /// Plans every byte.
+    /// Plans all memory.
     ///
     /// # Errors
-    /// A tensor that no binding covers.
+    /// A tensor larger than a binding.
     pub fn plan(&self, limits: &Limits) -> Result<Plan> {
         self.plan_with(WeightStorage::F32, limits)
     }
 
-    /// [`Forward::plan`] over weights that live as `weights` says: a session's plans agree on that.
+    /// [`Forward::plan`] with weights stored as `weights`. All plans of a session must use the same weight
+    /// storage.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Forward::plan`].
     pub fn plan_with(&self, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
         self.plan_in(Precision::F32, weights, limits)
     }
 
-    /// [`Forward::plan_with`] in a precision. Nothing waits for a backward pass here: in [`Precision::F16`] products and
-    /// convolutions may round their factors to use cooperative matrices, if `limits` has any.
+    /// [`Forward::plan_with`] in a precision. No activations are kept for a backward pass: in
+    /// [`Precision::F16`], products and convolutions may round their factors to use cooperative matrices, if
+    /// `limits` has any.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Forward::plan`].
     pub fn plan_in(&self, precision: Precision, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
         let limits = &limits.within(precision);
         self.compile(limits, weights, true)
     }
 
-    /// The same with every operation on its own: what fused plans are compared with.
+    /// [`Forward::plan`] without fusion: the baseline for fused plans.
     ///
     /// # Errors
     /// As [`Forward::plan`].

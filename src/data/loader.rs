@@ -59,6 +59,11 @@ impl Loader {
         Self { most: batches, ..self }
     }
 
+    /// Returns the seed of the order of the samples; `None` if they are not shuffled.
+    pub fn seed(&self) -> Option<u64> {
+        self.shuffle
+    }
+
     /// Returns the data set.
     pub fn data(&self) -> &dyn Dataset {
         &*self.data

@@ -100,19 +100,13 @@ impl Adapter {
             f16,
             kernels: KernelChoices { long_words, ..KernelChoices::default() },
         };
-        let too_small = [
-            (u64::from(own.max_storage_buffers), 8, "storage buffers per stage"),
-            (u64::from(own.max_invocations), 256, "threads per workgroup"),
-            (u64::from(own.max_workgroups), 65_535, "workgroups per dimension"),
-        ];
         let alignment = u64::from(limits.min_storage_buffer_offset_alignment);
         let unusable = if !compute {
             Some("it has no compute shaders".to_owned())
         } else if alignment > ALIGNMENT {
             Some(format!("it aligns storage to {alignment} bytes, plans to {ALIGNMENT}"))
         } else {
-            let lacking = too_small.iter().find(|(has, needs, _)| has < needs);
-            lacking.map(|(has, needs, what)| format!("it has {has} {what}, wgrad needs {needs}"))
+            own.lack().map(|(has, what, needs)| format!("it has {has} {what}, wgrad needs {needs}"))
         };
         Self {
             name: info.name.clone(),

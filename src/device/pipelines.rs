@@ -114,7 +114,10 @@ impl Device {
         let threads = cores.min(missing.len()).min(MOST_THREADS);
         let work = &work;
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(move || work(&|_| ()))).collect();
+            // The threads share one queue: what a thread that cannot be spawned would do is left to the others.
+            let spawned =
+                (1..threads).map(|_| std::thread::Builder::new().spawn_scoped(scope, move || work(&|_| ())));
+            let others: Vec<_> = spawned.flatten().collect();
             let own = work(&|done| task.done(done));
             let results = others
                 .into_iter()

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use crate::files;
+
 /// Returns the adapter of a device, its driver and this crate's version: a file is valid for those alone.
 pub(super) fn maker(info: &wgpu::AdapterInfo) -> String {
     format!("{} · {} · {} · wgrad {}", info.name, info.driver, info.driver_info, env!("CARGO_PKG_VERSION"))
@@ -11,13 +13,8 @@ pub(super) fn maker(info: &wgpu::AdapterInfo) -> String {
 /// Writes a file whole or not at all, even if others write it at the same time. Creates its folder if there
 /// is none.
 pub(super) fn write(path: &Path, file: &[u8]) -> std::io::Result<()> {
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    let write = || {
-        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-        std::fs::write(&partial, file)?;
-        std::fs::rename(&partial, path)
-    };
-    write().inspect_err(|_| drop(std::fs::remove_file(&partial)))
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    files::write(path, file)
 }
 
 /// Returns the contents of a file: `magic` (what the file is and its format version), checksum of the rest,

@@ -28,6 +28,6 @@ impl Clock {
         let rate = self.learning_rate.unwrap_or(optimizer.learning_rate()) * self.schedule.factor(self.steps);
         let scalars = optimizer.scalars(self.steps, rate, plan.seed);
         let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&scalars));
-        feeds.feed(device, plan.graph(), STEP_SCALARS, words)
+        feeds.feed(device, plan.graph(), STEP_SCALARS, words, true)
     }
 }

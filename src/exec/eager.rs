@@ -53,6 +53,7 @@ pub struct Eager {
     /// Offloaded activations, by slot.
     host: BTreeMap<u32, Vec<u32>>,
     clock: Clock,
+    accept_non_finite: bool,
 }
 
 impl Eager {
@@ -87,6 +88,7 @@ impl Eager {
             transfer,
             host: BTreeMap::new(),
             clock,
+            accept_non_finite: false,
         };
         eager.start()?;
         Ok(eager)
@@ -119,7 +121,13 @@ impl Eager {
     /// # Errors
     /// As [`Session::feed`](super::Session::feed).
     pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        self.feeds.feed(&self.ledger.device, self.plan.graph(), name, data)
+        self.feeds.feed(&self.ledger.device, self.plan.graph(), name, data, self.accept_non_finite)
+    }
+
+    /// Sets whether inputs may hold NaN and infinities, like
+    /// [`Session::set_accept_non_finite`](super::Session::set_accept_non_finite).
+    pub fn set_accept_non_finite(&mut self, accept: bool) {
+        self.accept_non_finite = accept;
     }
 
     /// Runs the plan's operations once.

@@ -12,22 +12,67 @@ use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
 pub trait Element: bytemuck::Pod {
     /// The element type on the device.
     const DTYPE: DType;
+
+    /// Returns the value as a number; `None` for a type of integers, whose values are always finite.
+    fn number(self) -> Option<f32>;
 }
 
 impl Element for f32 {
     const DTYPE: DType = DType::F32;
+
+    fn number(self) -> Option<f32> {
+        Some(self)
+    }
 }
 
 impl Element for u32 {
     const DTYPE: DType = DType::U32;
+
+    fn number(self) -> Option<f32> {
+        None
+    }
 }
 
 impl Element for half::f16 {
     const DTYPE: DType = DType::F16;
+
+    fn number(self) -> Option<f32> {
+        Some(self.to_f32())
+    }
 }
 
 impl Element for half::bf16 {
     const DTYPE: DType = DType::BF16;
+
+    fn number(self) -> Option<f32> {
+        Some(self.to_f32())
+    }
+}
+
+/// Returns an error for the first element that is NaN or infinite.
+pub(super) fn finite<T: Element>(
+    data: &[T],
+    what: impl FnOnce() -> String,
+    help: &'static str,
+) -> Result<()> {
+    let odd = data.iter().position(|x| x.number().is_some_and(|x| !x.is_finite()));
+    match odd.and_then(|index| Some((index as u64, data[index].number()?))) {
+        Some((index, value)) => Err(Error::NotFinite { what: what(), index, value, help }),
+        None => Ok(()),
+    }
+}
+
+/// Checks data for the host before a step: its type, length and range, and that it is finite.
+pub(super) fn check_input<T: Element>(graph: &Graph, id: ValueId, data: &[T], accept: bool) -> Result<()> {
+    check(graph, id, data)?;
+    if accept {
+        return Ok(());
+    }
+    finite(
+        data,
+        || format!("input `{}`", graph.value(id).name),
+        "repair or leave out the sample; `set_accept_non_finite(true)` feeds such values",
+    )
 }
 
 /// A staging buffer, mapped while the host writes it.
@@ -74,13 +119,14 @@ impl Feeds {
         graph: &Graph,
         name: &str,
         data: &[T],
+        accept_non_finite: bool,
     ) -> Result<()> {
         let Some(input) = self.inputs.iter_mut().find(|input| input.name == name) else {
             let known =
                 graph.inputs().map(|(_, v)| v.name.clone()).filter(|name| name != STEP_SCALARS).collect();
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
-        check(graph, input.value, data)?;
+        check_input(graph, input.value, data, accept_non_finite)?;
         // The current slot may still be in use by the step that was submitted last.
         let slot = match input.current {
             Some(current) if input.slots[current].mapped => current,

@@ -8,7 +8,7 @@ use super::arenas::Arenas;
 use super::clock::Clock;
 use super::commands::Commands;
 use super::compatible;
-use super::feed::Element;
+use super::feed::{Element, finite};
 use super::ledger::Ledger;
 use super::offload::Host;
 use super::poison::Poison;
@@ -50,12 +50,19 @@ pub struct Session {
     pub(super) transfer: Option<Transfer>,
     pub(super) footprint: Footprint,
     pub(super) history: History,
+    /// The plan that ran last, whose outputs are in step memory.
+    last_run: Option<ProgramId>,
     clock: Clock,
     loss_interval: u64,
+    accept_non_finite: bool,
     last_loss: Option<f32>,
     losses: VecDeque<(u64, f32)>,
     pub(super) poison: Option<Poison>,
 }
+
+/// Advice for parameters that are not finite.
+pub(super) const DIVERGED: &str = "lower the learning rate, clip gradients (`Clip::Norm`), or look for log or division of 0 in the \
+     model; files saved before are safe";
 
 /// Maximum number of losses stored for [`Session::losses`]; the oldest are dropped.
 const KEPT_LOSSES: usize = 4096;
@@ -89,8 +96,10 @@ impl Session {
             transfer,
             footprint: Footprint::of(plans),
             history: History::of(plans.len()),
+            last_run: None,
             clock: Clock::default(),
             loss_interval: 1,
+            accept_non_finite: false,
             last_loss: None,
             losses: VecDeque::new(),
             poison: None,
@@ -104,6 +113,7 @@ impl Session {
     pub(super) fn create(&mut self, plans: &[&Plan], debug: Debug) -> Result<()> {
         self.footprint = Footprint::of(plans);
         self.history = History::of(plans.len());
+        self.last_run = None;
         self.arenas.step = Arenas::step(plans, &mut self.ledger)?;
         self.host.prepare(plans, &mut self.ledger)?;
         for plan in plans {
@@ -124,7 +134,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a wrong type or length, or labels
-    /// out of range.
+    /// out of range; [`Error::NotFinite`] for NaN and infinities (see [`Session::set_accept_non_finite`]).
     pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
         self.feed_to(ProgramId(0), name, data)
     }
@@ -136,7 +146,27 @@ impl Session {
     pub fn feed_to<T: Element>(&mut self, id: ProgramId, name: &str, data: &[T]) -> Result<()> {
         self.known(id)?;
         let program = &mut self.programs[id.0];
-        program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data)
+        let accept = self.accept_non_finite;
+        program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data, accept)
+    }
+
+    /// Sets whether inputs may hold NaN and infinities. The default is `false`: one NaN in a batch makes every
+    /// parameter NaN.
+    pub fn set_accept_non_finite(&mut self, accept: bool) {
+        self.accept_non_finite = accept;
+    }
+
+    /// Reads all trained parameters and checks that they are finite.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] with the first parameter that holds NaN or an infinity; [`Error::DeviceLost`].
+    pub fn check_parameters(&mut self) -> Result<()> {
+        let plan = Arc::clone(&self.state_plan);
+        for param in plan.graph().parameters.iter().filter(|param| param.trained()) {
+            let name = param.name();
+            finite(&self.parameter(name)?, || format!("parameter `{name}`"), DIVERGED)?;
+        }
+        Ok(())
     }
 
     /// Writes the inputs that a plan has in common with a batch.
@@ -210,8 +240,9 @@ impl Session {
             program.loss_ring().submitted(device, slot, self.clock.steps, submission);
             arrived.extend(program.loss_ring().arrived(device)?);
         }
-        self.clock.steps += u64::from(program.trains());
+        self.clock.steps = self.clock.steps.saturating_add(u64::from(program.trains()));
         self.history.ran(id.0);
+        self.last_run = Some(id);
         self.note(arrived)
     }
 
@@ -256,7 +287,8 @@ impl Session {
     /// session runs. The loss of a training step is that of the last step whose loss was read.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type.
+    /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type;
+    /// [`Error::NotReady`] if the plan has not run, or another one ran after it.
     pub fn output<T: Element>(&mut self, id: ProgramId, name: &str) -> Result<Vec<T>> {
         self.known(id)?;
         let program = &self.programs[id.0];
@@ -266,6 +298,16 @@ impl Session {
         {
             let loss = [self.loss()?];
             return Ok(bytemuck::cast_slice(&loss).to_vec());
+        }
+        let outputs = &self.programs[id.0].plan.graph().outputs;
+        if outputs.iter().any(|(output, _)| output == name) && self.last_run != Some(id) {
+            let message = match self.last_run {
+                None => format!("output `{name}`: plan {} has not run since the session got its plans", id.0),
+                Some(ProgramId(last)) => {
+                    format!("output `{name}` of plan {}: plan {last} ran last, in the same memory", id.0)
+                }
+            };
+            return Err(Error::NotReady(message));
         }
         self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
     }

@@ -55,17 +55,16 @@ impl Tensor {
         }
         // Length of the result with this `padding`, without `extra`.
         let length = |axis: usize, padding: usize| {
-            let grown = self.dim(axis + 2).max(1).saturating_sub(1) * stride[axis]
-                + dilation[axis] * kernel[axis].saturating_sub(1)
-                + 1;
-            grown.saturating_sub(2 * padding)
+            let steps = (self.dim(axis + 2).max(1) - 1).saturating_mul(stride[axis]);
+            let reach = dilation[axis].saturating_mul(kernel[axis].saturating_sub(1)).saturating_add(1);
+            steps.saturating_add(reach).saturating_sub(padding.saturating_mul(2))
         };
         let transposed = |window: Window, size: [usize; 2], bias: Option<&Tensor>| {
             let op = Op::Conv2dInput { window, groups, size, then: None };
             let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
             self.one(op, &inputs, at)
         };
-        let size = [0, 1].map(|axis| length(axis, padding[axis]) + extra[axis]);
+        let size = [0, 1].map(|axis| length(axis, padding[axis]).saturating_add(extra[axis]));
         if (0..2).all(|axis| extra[axis] < stride[axis]) {
             return transposed(window, size, bias);
         }
@@ -76,7 +75,7 @@ impl Tensor {
             transposed(Window { padding: [0; 2], ..window }, [0, 1].map(|axis| length(axis, 0)), None);
         let cut = (0..2).fold(whole, |x, axis| {
             let (start, dim) = (padding[axis], x.dim(axis + 2));
-            let end = (start + size[axis]).min(dim);
+            let end = start.saturating_add(size[axis]).min(dim);
             x.slice(axis + 2, start.min(end)..end).pad(
                 axis + 2,
                 0,

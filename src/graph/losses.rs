@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Binary, Op, Tensor};
+use super::{Binary, Indices, Op, Tensor};
 use crate::shape::Shape;
 
 impl Tensor {
@@ -12,9 +12,27 @@ impl Tensor {
     #[must_use]
     pub fn cross_entropy(&self, labels: &Tensor) -> Tensor {
         let at = Location::caller();
+        if let Some(classes) = self.shape.dims().last() {
+            self.check_labels(labels, *classes, at);
+        }
         let losses = self.one(Op::CrossEntropy, &[self, labels], at);
         let share = labels.one(Op::LabelShare, &[labels], at);
         losses.sum(&[]).mul(&share)
+    }
+
+    /// Reports labels that are declared for more classes than there are logits.
+    fn check_labels(&self, labels: &Tensor, classes: usize, at: &'static Location<'static>) {
+        let declared = labels.id.and_then(|id| labels.trace.state.borrow().graph.value(id).indices);
+        let message = match declared {
+            Some(Indices::Labels(below)) if below as usize > classes => {
+                format!("cross_entropy: labels of {below} classes, logits of {classes}")
+            }
+            Some(Indices::Ids(_)) => {
+                "cross_entropy: ids in place of labels, declare the input with `Trace::labels`".to_owned()
+            }
+            _ => return,
+        };
+        self.trace.complain(message, at);
     }
 
     /// [`Tensor::cross_entropy`] of the logits `self · weightᵀ`: `self [n, d]`, `weight [v, d]`,
@@ -41,6 +59,7 @@ impl Tensor {
         if chunks == 1 {
             return self.matmul_transposed(weight, false, true).cross_entropy(labels);
         }
+        self.check_labels(labels, weight.dim(0), at);
         let share = labels.one(Op::LabelShare, &[labels], at);
         let sums = (0..chunks).map(|i| {
             let part = i * rows / chunks..(i + 1) * rows / chunks;

@@ -91,10 +91,12 @@ impl Param {
         &self.0.group
     }
 
-    /// Returns the initial elements `range` (row-major). They depend only on the initialization, the seed and
-    /// the name.
+    /// Returns the initial elements `range` (row-major), without those past the end. They depend only on the
+    /// initialization, the seed and the name.
     pub fn initial(&self, range: Range<u64>) -> Vec<f32> {
         let key = self.0.key;
+        let end = range.end.min(self.0.shape.numel());
+        let range = range.start.min(end)..end;
         match &self.0.init {
             Init::Constant(value) => range.map(|_| *value).collect(),
             Init::Uniform(bound) => range.map(|i| (random::uniform(key, i) * 2.0 - 1.0) * bound).collect(),
@@ -174,6 +176,15 @@ impl Params {
         {
             complain(format!("parameter `{name}` {shape} got {} elements", data.len()));
             init = Init::Constant(0.0);
+        }
+        if let Err(message) = shape.check_size() {
+            complain(format!("parameter `{name}` {message}"));
+        }
+        if name == "__metadata__" {
+            complain(
+                "no parameter can have the name `__metadata__`: safetensors files keep their notes there"
+                    .to_owned(),
+            );
         }
         if let Some(other) = registry.list.iter().find(|p| p.name() == name) {
             let message = format!("parameter `{name}` is registered twice, as {} and {shape}", other.shape());

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
-use crate::shape::Shape;
+use crate::shape::{MAX_DIM, Shape};
 
 /// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,11 @@ impl Trace {
         }
     }
 
+    /// Returns the number of operations recorded.
+    pub(crate) fn len(&self) -> usize {
+        self.state.borrow().graph.nodes.len()
+    }
+
     /// Returns the mode of the trace.
     pub fn mode(&self) -> Mode {
         self.state.borrow().mode
@@ -150,6 +155,11 @@ impl Trace {
         if taken {
             self.complain(format!("output `{name}` is declared twice"), Location::caller());
         }
+        if !Rc::ptr_eq(&tensor.trace.state, &self.state) {
+            let message = format!("output `{name}` {}: it belongs to another trace", tensor.shape);
+            self.complain(message, Location::caller());
+            return;
+        }
         let Some(id) = tensor.id else { return };
         let copied = self.state.borrow().is_parameter(id);
         let copy = copied.then(|| tensor.one(Op::Copy, &[tensor], Location::caller()).id).flatten();
@@ -187,6 +197,10 @@ impl Trace {
             );
             self.complain(message, Location::caller());
             return Tensor { trace: self.clone(), shape: param.shape(), dtype: DType::F32, id: None };
+        }
+        // Reported where it was registered.
+        if param.shape().check_size().is_err() {
+            return Tensor { trace: self.clone(), shape: param.shape().ones(), dtype: DType::F32, id: None };
         }
         let known = self.state.borrow().imported.get(&param.index()).copied();
         let id = known.unwrap_or_else(|| {
@@ -250,19 +264,28 @@ impl Trace {
     /// Appends a node. If an operand carries a mistake, so do the results, without a second report.
     pub(crate) fn emit(&self, op: Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
         let outputs = op.results();
-        let broken = |like: &Tensor| vec![Tensor { id: None, ..like.clone() }; outputs];
+        let (shape, dtype) = inputs.first().map_or(([].into(), DType::F32), |like| (like.shape, like.dtype));
+        let broken = || vec![Tensor { trace: self.clone(), shape, dtype, id: None }; outputs];
         if let Some(stranger) = inputs.iter().find(|t| !Rc::ptr_eq(&t.trace.state, &self.state)) {
             self.complain(
                 format!("{}: an operand {} belongs to another trace", op.name(), stranger.shape),
                 at,
             );
-            return broken(inputs[0]);
+            return broken();
         }
         let Some(ids) = inputs.iter().map(|t| t.id).collect::<Option<Vec<_>>>() else {
-            return broken(inputs[0]);
+            return broken();
         };
+        if let Some(number) = op.numbers().into_iter().find(|number| *number > MAX_DIM) {
+            self.complain(format!("{}: {number} is too large, at most {MAX_DIM} can be", op.name()), at);
+            return broken();
+        }
         let types: Vec<_> = inputs.iter().map(|t| (t.shape, t.dtype)).collect();
-        match infer(&op, &types) {
+        let results = infer(&op, &types).and_then(|results| {
+            let large = results.iter().find_map(|(shape, _)| shape.check_size().err());
+            large.map_or(Ok(results), |message| Err(format!("{}: the result {message}", op.name())))
+        });
+        match results {
             Ok(results) => {
                 let mut state = self.state.borrow_mut();
                 let class = if state.phase == Phase::Forward { Class::Activation } else { Class::Gradient };
@@ -284,7 +307,7 @@ impl Trace {
             }
             Err(message) => {
                 self.complain(message, at);
-                broken(inputs[0])
+                broken()
             }
         }
     }
@@ -302,6 +325,10 @@ impl Trace {
             self.complain(format!("input `{name}` is declared twice"), at);
         } else if shape.numel() == 0 {
             self.complain(format!("input `{name}` {shape} has no elements; a batch is at least 1"), at);
+        }
+        if let Err(message) = shape.check_size() {
+            self.complain(format!("input `{name}` {message}"), at);
+            return Tensor { trace: self.clone(), shape: shape.ones(), dtype, id: None };
         }
         let id = self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, Class::Input, indices);
         self.tensor(id)

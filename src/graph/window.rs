@@ -45,7 +45,7 @@ impl Window {
 
     /// Returns the number of elements under the kernel.
     pub const fn taps(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
+        self.kernel[0].saturating_mul(self.kernel[1])
     }
 
     /// Returns rows and columns of the result for an image of `size`: `⌊(h + 2p - d(k - 1) - 1) / s⌋ + 1`.
@@ -61,9 +61,9 @@ impl Window {
         }
         let mut output = [0; 2];
         for axis in 0..2 {
-            let padded = size[axis] + 2 * padding[axis];
-            let reach = dilation[axis] * (kernel[axis] - 1) + 1;
-            if reach > padded {
+            let padded = size[axis].saturating_add(padding[axis].saturating_mul(2));
+            let reach = dilation[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
+            if reach > padded || padded == usize::MAX {
                 return Err(format!(
                     "a kernel of {kernel:?} with dilation {dilation:?} is larger than the image of {size:?} with \
                      padding {padding:?}"

@@ -197,7 +197,7 @@ impl Model {
     /// token ids, and labels `y [batch · labels]`.
     pub fn loss(&self, trace: &Trace, batch: usize) -> Tensor {
         let x = self.input(trace, batch);
-        let y = trace.labels("y", [batch * self.labels], self.classes as u32);
+        let y = trace.labels("y", [batch.saturating_mul(self.labels)], self.classes as u32);
         match &self.network {
             Network::Numbers(..) => self.logits(&x).cross_entropy(&y),
             Network::Tokens(network) => network.loss(&x, &y),

@@ -21,7 +21,7 @@ impl Conv2d {
     #[track_caller]
     pub fn new(params: &Params, inputs: usize, outputs: usize, window: Window) -> Self {
         let layer = Self::grouped(params, inputs, outputs, window, 1);
-        let bias = params.add("bias", [outputs], Init::fan_in(inputs * window.taps()));
+        let bias = params.add("bias", [outputs], Init::fan_in(inputs.saturating_mul(window.taps())));
         Self { bias: Some(bias), ..layer }
     }
 
@@ -37,8 +37,11 @@ impl Conv2d {
     pub fn grouped(params: &Params, inputs: usize, outputs: usize, window: Window, groups: usize) -> Self {
         let per_group = inputs / groups.max(1);
         let [h, w] = window.kernel;
-        let weight =
-            params.add("weight", [outputs, per_group, h, w], Init::fan_in(per_group * window.taps()));
+        let weight = params.add(
+            "weight",
+            [outputs, per_group, h, w],
+            Init::fan_in(per_group.saturating_mul(window.taps())),
+        );
         Self { path: params.path().to_owned(), window, groups, weight, bias: None }
     }
 }
@@ -73,7 +76,7 @@ impl ConvTranspose2d {
     /// Registers `weight` and `bias` at the path of `params`.
     #[track_caller]
     pub fn new(params: &Params, inputs: usize, outputs: usize, window: Window) -> Self {
-        let start = || Init::fan_in(outputs * window.taps());
+        let start = || Init::fan_in(outputs.saturating_mul(window.taps()));
         let [h, w] = window.kernel;
         let weight = params.add("weight", [inputs, outputs, h, w], start());
         let bias = params.add("bias", [outputs], start());

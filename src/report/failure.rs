@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::compile::Plan;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::json::Json;
 use crate::memory::Dump;
 
@@ -94,10 +95,10 @@ impl Failure {
             message: e.to_string(),
         };
         std::fs::create_dir_all(folder).map_err(|e| data(folder, &e))?;
-        std::fs::write(&path, format!("{}\n", self.json())).map_err(|e| data(&path, &e))?;
+        files::write(&path, format!("{}\n", self.json()).as_bytes()).map_err(|e| data(&path, &e))?;
         if let Some(bytes) = &self.snapshot {
             let snapshot = path.with_extension("pickle");
-            std::fs::write(&snapshot, bytes).map_err(|e| data(&snapshot, &e))?;
+            files::write(&snapshot, bytes).map_err(|e| data(&snapshot, &e))?;
         }
         Ok(path)
     }

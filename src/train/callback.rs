@@ -52,6 +52,14 @@ pub struct Metric {
 
 /// Watches a run, and may end it by returning an error.
 pub trait Callback {
+    /// Called when [`Trainer::fit`](super::Trainer::fit) starts, before the first step.
+    ///
+    /// # Errors
+    /// Whatever should keep the run from starting, such as a path that cannot be written.
+    fn on_start(&mut self, _trainer: &mut Trainer) -> Result<()> {
+        Ok(())
+    }
+
     /// Called after each step.
     ///
     /// # Errors

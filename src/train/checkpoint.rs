@@ -1,35 +1,163 @@
 //! Saving of parameters during training.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::{Callback, Epoch, Trainer};
 use crate::error::{Error, Result};
+use crate::files;
 
-/// Saves parameters and optimizer state to one file after every `every` epochs. The file stays when a run
-/// stops, and [`Trainer::load`] continues from it. A run that stops because memory ran out saves its current state.
+/// Saves parameters, optimizer state and what a run needs to continue ([`Trainer::save`]) after epochs. A run
+/// that is stopped ([`Stop`](super::Stop)) or whose memory runs out saves its current state.
+///
+/// Files are replaced whole or not at all. Parameters that are NaN or infinite end the run with
+/// [`Error::NotFinite`] and leave the files as they are.
+///
+/// ```no_run
+/// # use wgrad::train::{Best, Checkpoint};
+/// let checkpoint = Checkpoint {
+///     path: "digits.safetensors".into(),
+///     last: 3,
+///     best: Some(Best::Highest),
+///     ..Checkpoint::default()
+/// };
+/// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// The safetensors file.
     pub path: PathBuf,
     /// Epochs between two saves.
     pub every: u64,
+    /// Number of files that are kept: `digits.safetensors` is the last, `digits.1.safetensors` the one before.
+    pub last: usize,
+    /// Whether the parameters with the best metric are kept, too, in `digits.best.safetensors`.
+    pub best: Option<Best>,
+    /// Notes of your own in the files, such as what a program must know to build the model again.
+    /// [`read_notes`](crate::exec::read_notes) reads them. The keys `format` and `steps` and those that begin
+    /// with `run.` are reserved.
+    pub notes: BTreeMap<String, String>,
+}
+
+/// Which metric is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Best {
+    /// The highest, such as an accuracy.
+    Highest,
+    /// The lowest, such as a loss.
+    Lowest,
+}
+
+impl Default for Checkpoint {
+    /// `checkpoint.safetensors` after every epoch, without earlier files.
+    fn default() -> Self {
+        Self { path: "checkpoint.safetensors".into(), every: 1, last: 1, best: None, notes: BTreeMap::new() }
+    }
+}
+
+impl Best {
+    fn is(self, value: f64, before: Option<f64>) -> bool {
+        match (self, before) {
+            (_, None) => !value.is_nan(),
+            (Self::Highest, Some(before)) => value > before,
+            (Self::Lowest, Some(before)) => value < before,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Returns the path of another file of this checkpoint: `digits.safetensors` becomes
+    /// `digits.best.safetensors` for the word `best`.
+    fn sibling(&self, word: &str) -> PathBuf {
+        let extension = self.path.extension().map(|extension| extension.to_string_lossy().into_owned());
+        self.path.with_extension(extension.map_or(word.to_owned(), |extension| format!("{word}.{extension}")))
+    }
+
+    /// Saves; afterwards the earlier files have moved on by one. An error leaves all files as they were.
+    fn save(&self, trainer: &mut Trainer) -> Result<()> {
+        if self.last <= 1 || !self.path.exists() {
+            return trainer.save_with(&self.path, &self.notes);
+        }
+        let failed = |path: &Path, e: &std::io::Error| Error::Weights {
+            path: path.to_owned(),
+            message: e.to_string(),
+        };
+        // A second name for the last file, which the save replaces by another.
+        let previous = self.sibling("0");
+        let _ = std::fs::remove_file(&previous);
+        std::fs::hard_link(&self.path, &previous)
+            .or_else(|_| std::fs::copy(&self.path, &previous).map(drop))
+            .map_err(|e| failed(&previous, &e))?;
+        trainer.save_with(&self.path, &self.notes).inspect_err(|_| drop(std::fs::remove_file(&previous)))?;
+        for age in (0..self.last - 1).rev() {
+            let (from, to) = (self.sibling(&age.to_string()), self.sibling(&(age + 1).to_string()));
+            if from.exists() {
+                std::fs::rename(&from, &to).map_err(|e| failed(&to, &e))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Callback for Checkpoint {
+    fn on_start(&mut self, _trainer: &mut Trainer) -> Result<()> {
+        files::check(&self.path).map_err(|e| Error::Weights {
+            path: self.path.clone(),
+            message: format!("cannot be written: {e}"),
+        })
+    }
+
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
+        let mut improved = false;
+        if let Some(best) = self.best {
+            let Some(metric) = epoch.metric else {
+                let message =
+                    "`Checkpoint::best` needs a metric: give `Trainer::fit` evaluation data".to_owned();
+                return Err(Error::NotReady(message));
+            };
+            improved = best.is(metric.value, trainer.best);
+            if improved {
+                trainer.best = Some(metric.value);
+            }
+        }
         if (epoch.epoch + 1).is_multiple_of(self.every.max(1)) {
-            trainer.save(&self.path)?;
+            self.save(trainer)?;
+        }
+        if improved {
+            trainer.save_with(&self.sibling("best"), &self.notes)?;
         }
         Ok(())
     }
 
     fn on_error(&mut self, error: &Error, trainer: &mut Trainer) {
-        if !error.is_out_of_memory() && !matches!(error, Error::OverBudget { .. }) {
+        let saves =
+            error.is_out_of_memory() || matches!(error, Error::OverBudget { .. } | Error::Stopped { .. });
+        if !saves {
             return;
         }
-        match trainer.save(&self.path) {
+        match self.save(trainer) {
             Ok(()) => log::warn!("parameters and optimizer state are in {}", self.path.display()),
             Err(failed) => log::error!("parameters and optimizer state cannot be saved: {failed}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_checkpoint_keep_the_extension() {
+        let named = |path: &str| Checkpoint { path: path.into(), ..Checkpoint::default() };
+        assert_eq!(named("a/m.safetensors").sibling("best"), Path::new("a/m.best.safetensors"));
+        assert_eq!(named("a.b/m").sibling("1"), Path::new("a.b/m.1"));
+    }
+
+    #[test]
+    fn nan_is_never_the_best() {
+        for best in [Best::Highest, Best::Lowest] {
+            assert!(!best.is(f64::NAN, None) && !best.is(f64::NAN, Some(0.0)));
+            assert!(best.is(0.5, None) && !best.is(0.5, Some(0.5)));
+        }
+        assert!(Best::Highest.is(0.6, Some(0.5)) && Best::Lowest.is(0.4, Some(0.5)));
     }
 }

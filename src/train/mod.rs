@@ -9,16 +9,20 @@ mod metrics;
 mod monitor;
 mod progress;
 mod recipe;
+#[cfg(feature = "safetensors")]
+mod resume;
+mod stop;
 mod task;
 mod tensorboard;
 mod trainer;
 
 pub use callback::{Callback, Epoch, Metric, StepProgress};
 #[cfg(feature = "safetensors")]
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Best, Checkpoint};
 pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};
 pub use progress::ProgressLine;
+pub use stop::Stop;
 pub use task::Task;
 pub use trainer::{TrainOptions, Trainer};

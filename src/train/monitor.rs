@@ -258,6 +258,10 @@ impl Callback for Monitor<'_> {
     }
 
     fn on_error(&mut self, error: &Error, trainer: &mut Trainer) {
+        // A stop was asked for and is no failure.
+        if matches!(error, Error::Stopped { .. }) {
+            return;
+        }
         let session = trainer.session();
         if let Error::LossNotFinite { step, .. } = error {
             self.raise(Alert::NotFinite { step: *step });

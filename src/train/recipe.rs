@@ -27,6 +27,12 @@ const PARTS: usize = 64;
 const TRIES: usize = 16;
 
 impl Recipe {
+    /// Returns the options as requested.
+    #[cfg(feature = "safetensors")]
+    pub(super) fn options(&self) -> &PlanOptions {
+        &self.options
+    }
+
     /// Traces the steps needed now and, with `refits`, those that may be needed if memory runs out.
     pub(super) fn new(
         trace: impl Fn(usize) -> Result<TrainStep>,

@@ -1,19 +1,21 @@
 //! The training loop: feed, step, evaluate.
 
-#[cfg(feature = "safetensors")]
-use std::path::Path;
 use std::time::{Duration, Instant};
+#[cfg(feature = "safetensors")]
+use std::{collections::BTreeMap, path::Path};
 
 use super::recipe::Recipe;
+#[cfg(feature = "safetensors")]
+use super::resume;
 use super::task::{self, Task};
-use super::{Callback, Epoch, Metric, StepProgress};
+use super::{Callback, Epoch, Metric, StepProgress, Stop};
 use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
-#[cfg(feature = "safetensors")]
-use crate::exec::SaveOptions;
 use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, tune};
+#[cfg(feature = "safetensors")]
+use crate::exec::{SaveOptions, read_notes};
 use crate::optim::Schedule;
 use crate::report::Failure;
 use crate::units::Bytes;
@@ -46,6 +48,12 @@ pub struct Trainer {
     refits: Vec<Refit>,
     /// Number of refits that callbacks were notified of.
     told: usize,
+    stop: Stop,
+    #[cfg(feature = "safetensors")]
+    schedule: Schedule,
+    /// The best metric of the run so far, kept by a [`Checkpoint`](super::Checkpoint).
+    #[cfg(feature = "safetensors")]
+    pub(super) best: Option<f64>,
 }
 
 impl Trainer {
@@ -121,7 +129,22 @@ impl Trainer {
         session.set_schedule(schedule);
         let refits = refit.into_iter().collect();
         let (programs, measured) = (names, None);
-        Ok(Self { session, loader, programs, metric, measured, recipe, on_oom, refits, told: 0 })
+        Ok(Self {
+            session,
+            loader,
+            programs,
+            metric,
+            measured,
+            recipe,
+            on_oom,
+            refits,
+            told: 0,
+            stop: Stop::default(),
+            #[cfg(feature = "safetensors")]
+            schedule,
+            #[cfg(feature = "safetensors")]
+            best: None,
+        })
     }
 
     /// Trains for `epochs` more epochs and, after each, evaluates on `test` if it is given. Returns the last
@@ -129,15 +152,19 @@ impl Trainer {
     /// ([`Trainer::load`]), train like one call. An epoch that was interrupted is finished first and counts.
     ///
     /// # Errors
-    /// [`Error::LossNotFinite`], [`Error::DeviceLost`], and whatever the data or a callback returns; for
-    /// `test` also as [`Trainer::evaluate`]. Files saved before stay.
+    /// [`Error::LossNotFinite`]; [`Error::NotFinite`] for inputs, and for parameters at the end of the run;
+    /// [`Error::DeviceLost`]; [`Error::Stopped`] (see [`Trainer::stop`]); and whatever the data or a callback
+    /// returns; for `test` also as [`Trainer::evaluate`]. Files saved before stay.
     pub fn fit(
         &mut self,
         epochs: u64,
         test: Option<&dyn Dataset>,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
-        let result = self.run_epochs(epochs, test, callbacks);
+        let started = callbacks.iter_mut().try_for_each(|callback| callback.on_start(self));
+        let result = started.and_then(|()| self.run_epochs(epochs, test, callbacks));
+        // A parameter that the last losses do not depend on can be NaN although they are finite.
+        let result = result.and_then(|end| self.session.check_parameters().map(|()| end));
         if let Err(error) = &result {
             callbacks.iter_mut().for_each(|callback| callback.on_error(error, self));
         }
@@ -192,6 +219,7 @@ impl Trainer {
                     device_bytes: self.session.device_bytes(),
                 };
                 callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
+                self.stop_if_requested()?;
             }
             // Losses still in flight belong to this epoch.
             self.session.loss()?;
@@ -209,6 +237,21 @@ impl Trainer {
             last = Some(end);
         }
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
+    }
+
+    fn stop_if_requested(&mut self) -> Result<()> {
+        if !self.stop.take() {
+            return Ok(());
+        }
+        if self.session.steps() > 0 {
+            self.session.loss()?;
+        }
+        Err(Error::Stopped { steps: self.session.steps() })
+    }
+
+    /// Returns the handle that stops a run from a signal handler or another thread.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 
     fn step(&mut self, batch: &Batch) -> Result<()> {
@@ -297,6 +340,7 @@ impl Trainer {
         }
         let (all, mut sum) = ((0..data.len()).collect::<Vec<_>>(), 0.0);
         for samples in all.chunks(self.loader.batch()) {
+            self.stop_if_requested()?;
             let batch = data.batch(samples)?;
             let output = self.predict(&program, &batch)?;
             sum += score(&output, &batch);
@@ -349,24 +393,39 @@ impl Trainer {
         })
     }
 
-    /// Saves parameters, optimizer state and the number of steps made, which [`Trainer::load`] continues from.
+    /// Saves parameters, optimizer state, the number of steps made, and notes on data, batch, options and
+    /// version; [`Trainer::load`] continues from the file.
     ///
     /// # Errors
     /// As [`Session::save`].
     #[cfg(feature = "safetensors")]
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.session.save_with(path, &SaveOptions::training_state())
+        self.save_with(path.as_ref(), &BTreeMap::new())
+    }
+
+    /// [`Trainer::save`] with notes of the user's.
+    #[cfg(feature = "safetensors")]
+    pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
+        let mut notes = own.clone();
+        notes.extend(resume::notes(&self.loader, self.recipe.options(), self.schedule, self.best));
+        self.session.save_with(path, &SaveOptions { notes, ..SaveOptions::training_state() })
     }
 
     /// Continues from a file that [`Trainer::save`] or a [`Checkpoint`](super::Checkpoint) wrote:
     /// [`Trainer::fit`] continues after the steps of that run, bit for bit if task, data, batch and options
-    /// are the same.
+    /// are the same. Options that differ, such as the learning rate, are logged as warnings.
     ///
     /// # Errors
-    /// As [`Session::load`].
+    /// As [`Session::load`]; [`Error::Weights`] if the number of samples, the batch or the seed of their order
+    /// differ, because steps count the samples drawn. Nothing is loaded then.
     #[cfg(feature = "safetensors")]
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.session.load(path).map(|_| ())
+        let path = path.as_ref();
+        let best =
+            resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.schedule)?;
+        self.session.load(path)?;
+        self.best = best;
+        Ok(())
     }
 
     /// Returns the session, to read, save and load parameters.

@@ -381,7 +381,7 @@ fn trainer_refits_on_request_and_saves_where_nothing_fits() {
 
         let wanted = state(trainer.session());
         let path = std::env::temp_dir().join(format!("wgrad-refit-{}.safetensors", std::process::id()));
-        let mut checkpoint = Checkpoint { path: path.clone(), every: 100 };
+        let mut checkpoint = Checkpoint { path: path.clone(), every: 100, ..Checkpoint::default() };
         device.set_budget(Some(Bytes(64 << 10)));
         let error = trainer.fit(1, None, &mut [&mut checkpoint]).expect_err("nothing fits");
         assert!(matches!(error, Error::OverBudget { .. }), "{error}");

@@ -131,6 +131,7 @@ fn traced(build: impl FnOnce(&Trace, &mut Batch)) -> (Forward, Batch) {
 fn run(device: &Device, plan: &Plan, batch: &Batch) -> Vec<(String, Vec<f32>)> {
     let mut results = Vec::new();
     let mut session = Session::new(device, plan).expect("a session opens");
+    session.set_accept_non_finite(true);
     let mut twin = Twin::new(plan.graph());
     for (name, data) in &batch.floats {
         session.feed(name, data).expect("a valid input");
@@ -188,6 +189,7 @@ pub fn gradients_of(
     labels: &BTreeMap<&str, Vec<u32>>,
 ) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::new(device, plan).expect("a session opens");
+    session.set_accept_non_finite(true);
     for (name, data) in labels {
         session.feed(name, data).expect("valid labels");
     }

@@ -1,5 +1,6 @@
 //! Training: optimizers, precision, whole networks, reports about runs, and saved files.
 
+mod finite;
 mod gpt2;
 mod groups;
 mod loss_scale;
@@ -8,6 +9,7 @@ mod monitor;
 mod numerics;
 mod precision;
 mod progress;
+mod resume;
 mod trainer;
 mod transformers;
 mod weight_files;

@@ -31,6 +31,7 @@ fn gradients(
     let step = TrainStep::trace(&params, |trace| model(&params, trace)).expect("valid");
     let plan = step.plan(options, limits).expect("it can be planned");
     let mut session = Session::new(device, &plan).expect("it opens");
+    session.set_accept_non_finite(true);
     feed(&mut session);
     session.step().expect("it runs");
     let loss = session.loss().expect("a finite loss");
@@ -183,6 +184,7 @@ fn parts_of_a_batch_draw_different_masks() {
         });
         let plan = step.expect("valid").plan(&PlanOptions { accumulate: 2, ..options() }, device.limits());
         let mut session = Session::new(device, &plan.expect("planned")).expect("it opens");
+        session.set_accept_non_finite(true);
         let x = noise(1, 16 * 16, -1.0, 1.0);
         session.feed("x", &[x.clone(), x].concat()).expect("valid");
         session.step().expect("it runs");
@@ -221,6 +223,7 @@ fn nan_propagates_through_every_function() {
                 let forward = Forward::trace(&params, "y", |trace| function(&trace.input("x", [2, 3, 4, 4])));
                 let plan = forward.expect("valid").plan(&limits).expect("it can be planned");
                 let mut session = Session::new(device, &plan).expect("it opens");
+                session.set_accept_non_finite(true);
                 for place in [0, 53] {
                     for nan in [f32::NAN, -f32::NAN] {
                         let mut x = noise(7, 96, -2.0, 2.0);

@@ -95,7 +95,7 @@ fn diverging_run_is_an_error_and_keeps_its_checkpoint() {
         let model = Model::named("digits", 0).unwrap();
         let loader = || Loader::new(Arc::new(digits()), 64).unwrap();
         let mut calm = Trainer::new(device, &model, loader(), &options(1e-3)).unwrap();
-        let mut checkpoint = Checkpoint { path: path.clone(), every: 1 };
+        let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
         calm.fit(1, None, &mut [&mut checkpoint]).unwrap();
         let saved = std::fs::read(&path).unwrap();
 
@@ -145,7 +145,7 @@ fn training_resumes_from_a_checkpoint_bit_for_bit() {
 
         // Between epochs, in one process and through a file.
         let mut first = start();
-        first.fit(1, None, &mut [&mut Checkpoint { path: path.clone(), every: 1 }]).unwrap();
+        first.fit(1, None, &mut [&mut Checkpoint { path: path.clone(), ..Checkpoint::default() }]).unwrap();
         let mut second = start();
         second.load(&path).unwrap();
         for trainer in [&mut first, &mut second] {

@@ -12,7 +12,7 @@ use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::{Bytes, Error, Result, progress, random};
+use wgrad::{Bytes, Error, Result, files, progress, random};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -178,7 +178,7 @@ fn measure(
     let profile =
         if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
     if let (Some(path), Some(profile)) = (&options.trace, &profile) {
-        std::fs::write(path, profile.chrome_trace().to_string())
+        files::write(path, profile.chrome_trace().to_string().as_bytes())
             .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
     }
     Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })

@@ -1,7 +1,6 @@
 //! `wgrad check`: checks whether an adapter computes correct results.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use wgrad::check::{self, Failure, Report};
+use wgrad::files::Replacement;
 use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
@@ -60,11 +60,11 @@ fn export(path: &Path, seed: u64, graphs: u64) -> Result<()> {
     let failed = |error: std::io::Error| {
         Error::setting("command line", format!("--export {}: {error}", path.display()))
     };
-    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    let mut file = Replacement::create(path).map_err(failed)?;
     for seed in seed..seed + graphs {
         writeln!(file, "{}", check::export::network(seed)?).map_err(failed)?;
     }
-    file.flush().map_err(failed)
+    file.commit().map_err(failed)
 }
 
 fn print_json(report: &Report) {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use wgrad::compile::Plan;
+use wgrad::files;
 use wgrad::memory::planner::write_problem;
 use wgrad::report::{Panel, page, picture};
 use wgrad::{Error, Result};
@@ -75,7 +76,7 @@ impl Options {
 }
 
 fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    std::fs::write(path, contents).map_err(|e| unwritten(path, &e))
+    files::write(path, contents).map_err(|e| unwritten(path, &e))
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Error {

@@ -1,13 +1,12 @@
 //! `wgrad pack`: computes offsets for any list of buffers with lifetimes, for use by other compilers.
 
 use std::error::Error;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use wgrad::files::{self, Replacement};
 use wgrad::memory::planner::{
     Effort, Options, PackError, Packing, Problem, read_problem, solve, write_solution,
 };
@@ -58,6 +57,9 @@ impl From<EffortName> for Effort {
 /// A file that cannot be read or written, an invalid problem, or a capacity that was not reached.
 pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     let name = args.file.display();
+    if let Some(path) = &args.output {
+        files::check(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let text = std::fs::read_to_string(&args.file).map_err(|error| format!("{name}: {error}"))?;
     let problem = read_problem(&text).map_err(|error| format!("{name}: {error}"))?;
     let time_limit = match args.time_limit {
@@ -72,9 +74,9 @@ pub fn run(args: PackArgs) -> Result<(), Box<dyn Error>> {
     let seconds = start.elapsed().as_secs_f64();
     if let Some(path) = &args.output {
         let write = || -> std::io::Result<()> {
-            let mut file = BufWriter::new(File::create(path)?);
+            let mut file = Replacement::create(path)?;
             write_solution(&problem, &packing.solution, &mut file)?;
-            file.flush()
+            file.commit()
         };
         write().map_err(|error| format!("{}: {error}", path.display()))?;
     }
@@ -101,10 +103,12 @@ fn patiently(problem: &Problem, options: &Options) -> Result<Packing, PackError>
     // The sender is dropped when the solver ends, even by a panic.
     let (working, done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let packing = scope.spawn(move || {
+        let worker = std::thread::Builder::new().spawn_scoped(scope, move || {
             let _working = working;
             solve(problem, options)
         });
+        // Without a thread there is no progress to see.
+        let Ok(packing) = worker else { return solve(problem, options) };
         let start = Instant::now();
         while done.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
             task.done(start.elapsed().as_secs());

@@ -7,7 +7,7 @@ use wgrad::memory::picture;
 use wgrad::memory::replay::{Contender, Outcome, Time, contenders, replay};
 use wgrad::memory::snapshot::Snapshot;
 use wgrad::memory::trace::Trace;
-use wgrad::{Bytes, Error, Result, progress};
+use wgrad::{Bytes, Error, Result, files, progress};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -63,7 +63,8 @@ pub fn run(options: &Options) -> Result<()> {
             print_table(path, &trace, reported, &outcomes);
         }
         if let Some(file) = &options.svg {
-            std::fs::write(file, picture::svg(&trace, &chosen)?).map_err(|error| data(file, error))?;
+            files::write(file, picture::svg(&trace, &chosen)?.as_bytes())
+                .map_err(|error| data(file, error))?;
         }
     }
     if options.json {

@@ -1,32 +1,32 @@
-//! How much is alive while operations run in some order.
+//! Memory liveness: bytes alive while operations run in a given order.
 
 use super::Views;
 use crate::graph::{Graph, Node, ValueId};
 use crate::kernels;
 
-/// A piece of memory that a node reads.
+/// Memory that a node reads.
 struct Read {
     root: usize,
-    /// Through how many operands.
+    /// Number of operands that read it.
     count: usize,
-    /// Bytes that are free once nobody reads it any more; 0 for what stays.
+    /// Bytes freed after its last read; 0 for memory that is never freed.
     bytes: i128,
 }
 
-/// What running a node does to memory.
+/// How running a node changes memory.
 struct Effect {
     /// Bytes of its results.
     taken: i128,
     /// Bytes of its first result.
     first: i128,
-    /// Bytes that are there only while it runs.
+    /// Bytes needed only while it runs.
     passing: i128,
     reads: Vec<Read>,
-    /// Roots of the operands that the first result may take over.
+    /// Roots of the operands that the first result may overwrite.
     over: Vec<usize>,
 }
 
-/// What running each node of a graph does to memory, whatever the order.
+/// How running each node of a graph changes memory, independent of the order.
 pub(in crate::compile) struct Effects {
     nodes: Vec<Effect>,
     uses: Vec<usize>,
@@ -74,7 +74,7 @@ fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bo
     Effect { taken, first: bytes(&first), passing, reads, over }
 }
 
-/// Uses that are still to come of each piece of memory.
+/// The remaining uses of each value's memory.
 pub(in crate::compile) struct Live<'a> {
     effects: &'a Effects,
     uses: Vec<usize>,
@@ -85,15 +85,15 @@ impl<'a> Live<'a> {
         Self { effects, uses: effects.uses.clone() }
     }
 
-    /// Bytes that running node `n` now takes, less those that it frees.
+    /// Bytes that running node `n` now allocates, minus the bytes that it frees.
     pub(in crate::compile) fn growth(&self, n: usize) -> i128 {
         let effect = &self.effects.nodes[n];
         let dying = effect.reads.iter().filter(|read| self.uses[read.root] == read.count);
         effect.taken - dying.map(|read| read.bytes).sum::<i128>()
     }
 
-    /// Bytes that node `n` needs beside what is alive before it: its results, unless the first takes over an operand's
-    /// memory, and what comes from the host for it.
+    /// Bytes that node `n` needs in addition to those alive before it: its results, unless the first
+    /// overwrites an operand, and operands copied from the host.
     fn beside(&self, n: usize) -> i128 {
         let effect = &self.effects.nodes[n];
         let dies = |root: &&usize| self.uses[**root] == 1 && !self.effects.stays[**root];
@@ -108,7 +108,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// Bytes alive while each operation of an order runs, beside what is there from the start.
+/// Bytes alive while each operation of an order runs, in addition to those alive from the start.
 pub(in crate::compile) fn profile(effects: &Effects, order: &[usize]) -> Vec<i128> {
     let mut live = Live::new(effects);
     let mut now = 0;
@@ -123,7 +123,7 @@ pub(in crate::compile) fn profile(effects: &Effects, order: &[usize]) -> Vec<i12
         .collect()
 }
 
-/// The most that is alive at once.
+/// Maximum bytes alive at once.
 pub(in crate::compile) fn peak(effects: &Effects, order: &[usize]) -> i128 {
     profile(effects, order).into_iter().max().unwrap_or(0)
 }

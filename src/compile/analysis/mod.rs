@@ -1,5 +1,5 @@
-//! The models of a graph that passes, schedule, recomputation and storage share: who reads what, which values lie inside of
-//! others, and how many bytes are alive.
+//! Graph analyses shared by passes, scheduling, recomputation and storage: uses of values, views, and
+//! liveness.
 
 mod liveness;
 mod uses;

@@ -1,21 +1,21 @@
-//! Who makes and who reads each value, for rewrites that move an operation to where its result is read.
+//! Producers and readers of each value, for rewrites that move an operation to the reader of its result.
 
 use std::collections::BTreeSet;
 
 use crate::graph::{Graph, Node, Op, ValueId};
 
 pub(crate) struct Uses {
-    /// The node that makes each value, by its position. A view is made where the value behind it is.
+    /// The position of the node that produces each value. For a view, the producer of the viewed value.
     pub made: Vec<Option<usize>>,
-    /// For each value the one whose memory it is a view of.
+    /// For each value, the value that owns its memory.
     pub root: Vec<ValueId>,
-    /// The value that a view was made of.
+    /// For a view, the value it was made of.
     pub of: Vec<Option<ValueId>>,
-    /// How many nodes read each value; the host counts as one.
+    /// Number of nodes that read each value; the host counts as one.
     pub readers: Vec<u32>,
     /// The last node that reads each value's memory.
     last_read: Vec<usize>,
-    /// The first position at which each value could be made: behind the last operand of the node that makes it.
+    /// The first position at which each value could be computed: after the last operand of its producer.
     possible: Vec<usize>,
 }
 
@@ -55,20 +55,20 @@ impl Uses {
         uses
     }
 
-    /// Notes that node `n` reads `id`.
+    /// Records that node `n` reads `id`.
     pub(crate) fn read(&mut self, id: ValueId, n: usize) {
         let last = &mut self.last_read[self.root[id.index()].index()];
         *last = (*last).max(n);
     }
 
-    /// Whether all of these lie in memory of their own.
+    /// Whether no two of these values share memory.
     pub(crate) fn apart(&self, ids: &[ValueId]) -> bool {
         ids.iter().map(|id| self.root[id.index()]).collect::<BTreeSet<_>>().len() == ids.len()
     }
 
-    /// Whether no more is alive if node `at`, which reads `before` and makes `id`, runs only with node `n`, which reads `after`:
-    /// either all of that is there at `at`, so that both may run then, or what nobody else reads from `n` on is no more than
-    /// the result.
+    /// Whether moving node `at` to node `n` does not need more memory. Node `at` reads `before` and produces
+    /// `id`; node `n` reads `after`. True if all of `after` is available at `at`, so that both may run there,
+    /// or if the operands that no node from `n` on reads are not larger than the result.
     pub(crate) fn spares(
         &self,
         graph: &Graph,
@@ -80,7 +80,7 @@ impl Uses {
         let root = |id: &ValueId| self.root[id.index()];
         let own = graph.value(id).bytes();
         let waits = after.iter().map(root).filter(|other| *other != root(&id)).any(|other| {
-            // A few numbers are made as early as can be.
+            // Small values are computed as early as possible and count as available.
             let small = graph.value(other).bytes() <= own / 8 && self.possible[other.index()] <= at;
             !small && self.made[other.index()].is_some_and(|made| made > at)
         });
@@ -91,7 +91,7 @@ impl Uses {
                 && !after.iter().any(|other| root(other) == of)
         };
         let held: u64 = before.iter().filter(dies).map(|id| graph.value(*id).bytes()).sum();
-        // A bias or the like more is nothing.
+        // Tolerates an additional operand as small as a bias.
         !waits || held <= own + own / 8
     }
 }

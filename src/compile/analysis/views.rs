@@ -1,24 +1,24 @@
-//! Values inside the memory of others: reshaped tensors, slices in one piece, and parts that were made where they are
-//! joined. None of them is copied.
+//! Views: values stored inside other values without a copy. These are reshapes, contiguous slices, and
+//! operands computed in place inside a concatenation.
 
 use crate::graph::{Class, Graph, Node, Op, Update, Value, ValueId};
 use crate::kernels;
 use crate::limits::ALIGNMENT;
 
-/// Kernels may read and write up to the next multiple of this behind a tensor.
+/// Kernels may access memory up to the next multiple of this many bytes after a tensor.
 const PADDING: u64 = 16;
 
-/// For each value of a graph, the value that it is a part of, if any.
+/// For each value of a graph, the value that contains it, if any.
 #[derive(Clone, Debug)]
 pub struct Views {
-    /// The value around it, and the first byte in that.
+    /// The containing value, and the byte offset in it.
     inside: Vec<Option<(ValueId, u64)>>,
     /// Whether slices and concatenations are views, too.
     parts: bool,
 }
 
 impl Views {
-    /// Reshapes; with `parts` slices and joins as well, where their places allow it.
+    /// Views for reshapes and, with `parts`, for slices and concatenations where their offsets allow it.
     pub(in crate::compile) fn of(graph: &Graph, parts: bool) -> Self {
         let mut views = Self { inside: vec![None; graph.values.len()], parts };
         for node in &graph.nodes {
@@ -34,12 +34,12 @@ impl Views {
         views
     }
 
-    /// Whether slices and concatenations are views, too, where their places allow it.
+    /// Whether slices and concatenations are views, too, where their offsets allow it.
     pub(in crate::compile) fn has_parts(&self) -> bool {
         self.parts
     }
 
-    /// The value whose memory it is, and its first byte in there.
+    /// The value that owns the memory of `id`, and the byte offset in it.
     pub fn root(&self, id: ValueId) -> (ValueId, u64) {
         let mut place = (id, 0);
         while let Some(&Some((around, offset))) = self.inside.get(place.0.index()) {
@@ -48,7 +48,7 @@ impl Views {
         place
     }
 
-    /// [`Views::root`] of every value, without the places.
+    /// [`Views::root`] of every value, without the offsets.
     pub fn roots(&self) -> Vec<ValueId> {
         ValueId::all(self.inside.len()).map(|id| self.root(id).0).collect()
     }
@@ -58,23 +58,24 @@ impl Views {
         self.inside.get(id.index()).is_some_and(Option::is_some)
     }
 
-    /// Whether the operation moves nothing: its result is a view, or its operands were made in its result.
+    /// Whether the operation copies nothing: its result is a view, or its operands were computed inside its
+    /// result.
     pub fn is_free(&self, node: &Node) -> bool {
         let within = |id: ValueId, whole: ValueId| self.around(id).is_some_and(|(around, _)| around == whole);
         match node.op {
-            // Not where the result is a part of a join: then it is copied there.
+            // Not if the result is part of a concatenation: then it is copied there.
             Op::Reshape(_) | Op::Slice { .. } => within(node.outputs[0], node.inputs[0]),
             Op::Concat { .. } => node.inputs.iter().all(|id| within(*id, node.outputs[0])),
             _ => false,
         }
     }
 
-    /// The value that this one is right inside of, and where.
+    /// The value that directly contains this one, and the byte offset in it.
     pub(in crate::compile) fn around(&self, id: ValueId) -> Option<(ValueId, u64)> {
         self.inside[id.index()]
     }
 
-    /// Gradients of fused updates, each from a multiple of [`ALIGNMENT`] on.
+    /// Gradients of fused updates, each at a multiple of [`ALIGNMENT`].
     fn add_fused_gradients(&mut self, graph: &Graph) {
         for fused in &graph.fused_updates {
             let mut offset = 0;
@@ -86,8 +87,8 @@ impl Views {
         }
     }
 
-    /// Slices whose elements follow each other. Where the whole would not stay for as long anyway, they must make use
-    /// of all of it: else it would stay for the sake of a part.
+    /// Slices with contiguous elements. Unless the whole stays in memory anyway, the slices must use all of
+    /// it: otherwise a part would keep the whole alive.
     fn add_slices(&mut self, graph: &Graph) {
         let mut sliced = vec![0u64; graph.values.len()];
         for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Slice { .. })) {
@@ -106,7 +107,8 @@ impl Views {
         }
     }
 
-    /// Joins whose parts can all be made in their place. What could take over its operand's memory does that instead.
+    /// Concatenations with operands that can all be computed in place. An operand that could overwrite its
+    /// own operand does that instead.
     fn add_joins(&mut self, graph: &Graph) {
         let mut movable = vec![false; graph.values.len()];
         for node in &graph.nodes {
@@ -142,8 +144,8 @@ impl Views {
     }
 }
 
-/// The first byte of a part from `start` on along `axis`, if its elements follow each other word by word, a binding can
-/// begin there, and what kernels touch behind it belongs to nobody else.
+/// The byte offset of a part that starts at `start` along `axis`. `None` unless its elements are contiguous
+/// whole words, a binding can start at the offset, and the padding after the part belongs to no other value.
 fn place(whole: &Value, part: &Value, axis: usize, start: usize) -> Option<u64> {
     let outer: usize = whole.shape.dims()[..axis].iter().product();
     let row = part.bytes().checked_div(part.shape.dims()[axis] as u64)?;

@@ -1,4 +1,4 @@
-//! Ways of saving memory, each on its own.
+//! The effect of each memory optimization on its own.
 
 use super::{Activations, Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
 use crate::compile::Plan;
@@ -8,20 +8,20 @@ use crate::limits::Limits;
 use crate::progress;
 use crate::units::Bytes;
 
-/// One way of saving memory, planned on its own.
+/// One memory optimization, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// What is changed: `recompute auto`, `offload optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
+    /// The change: `recompute auto`, `offload optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
     pub name: String,
-    /// Everything that a session would create, in bytes.
+    /// Bytes of all buffers that a session would create.
     pub total_bytes: u64,
-    /// All arenas together, in bytes.
+    /// Bytes of all arenas together.
     pub peak_bytes: u64,
-    /// Total bytes less than without it.
+    /// Reduction of the total bytes.
     pub saved_bytes: u64,
-    /// Modelled time more than without it, as a share.
+    /// Modelled slowdown, as a fraction of the time without the change.
     pub time_fraction: f64,
-    /// Whether the results stay the same bits.
+    /// Whether results stay bitwise identical.
     pub exact: bool,
 }
 
@@ -38,13 +38,13 @@ impl Lever {
         }
     }
 
-    /// Bytes saved for each hundredth of time; a lever that costs less than a thousandth counts as costing that.
+    /// Bytes saved per unit of slowdown; a slowdown below a thousandth counts as a thousandth.
     fn worth(&self) -> f64 {
         self.saved_bytes as f64 / self.time_fraction.max(1e-3)
     }
 }
 
-/// What may still be offloaded, by name.
+/// Offload options that are not enabled yet, by name.
 fn offloads(asked: Offload) -> Vec<(&'static str, Offload)> {
     let mut more = Vec::new();
     if !asked.optimizer {
@@ -56,11 +56,12 @@ fn offloads(asked: Offload) -> Vec<(&'static str, Offload)> {
     more
 }
 
-/// What each way of saving memory would bring for a batch, the most bytes saved for its cost in time first. `step` traces
-/// the model for a number of samples. Recomputation does as much as `budget` demands, or all it can.
+/// The effect of each memory optimization on a batch, sorted by bytes saved per slowdown, highest first.
+/// `step` traces the model for a number of samples. Recomputation saves as much as `budget` requires, or as
+/// much as it can.
 ///
 /// # Errors
-/// As [`TrainStep::plan`], but for the budget.
+/// As [`TrainStep::plan`], except for the budget.
 pub fn levers(
     mut step: impl FnMut(usize) -> Result<TrainStep>,
     batch: usize,
@@ -108,7 +109,7 @@ pub fn levers(
     }
     if !options.bit_masks {
         let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
-        // A number that 16 bits round to 0 lets gradients pass all the same.
+        // A positive number that rounds to 0 in 16 bits still passes gradients with a mask.
         let exact = options.precision == Precision::F32;
         levers.push(Lever::of("masks as bits", &plan, &asked, exact));
     }

@@ -7,16 +7,16 @@ use crate::limits::Limits;
 use crate::progress;
 use crate::units::Bytes;
 
-/// No batch is looked for beyond this.
+/// Upper bound on the batch.
 const MOST: usize = 1 << 24;
 
-/// The largest batch whose plan fits `budget`, 0 if not even one sample does. `step` traces the model for a number of
-/// samples. Found by doubling, then by halving the gap: plans are made, nothing is run. With
-/// [`Recompute::Auto`](crate::compile::Recompute::Auto) that is done twice: at a glance, and from there on as thoroughly as a plan
-/// is looked for.
+/// The largest batch with a plan that fits `budget`; 0 if not even one sample fits. `step` traces the model
+/// for a number of samples. The search doubles the batch, then bisects; it makes plans and runs nothing. With
+/// [`Recompute::Auto`](crate::compile::Recompute::Auto) there are two searches: one with quick plans, and
+/// from its result on one with the full effort of [`TrainStep::plan`].
 ///
 /// # Errors
-/// As [`TrainStep::plan`], but for what says that a batch is too large.
+/// As [`TrainStep::plan`], except for errors that mean that the batch is too large.
 pub fn max_batch(
     mut step: impl FnMut(usize) -> Result<TrainStep>,
     options: &PlanOptions,
@@ -35,13 +35,13 @@ pub fn max_batch(
             Err(error) => Err(error),
         }
     };
-    // Once the doubling ends, each plan halves what is left.
+    // After the doubling, each plan halves the interval.
     let bracketed = |high: usize| task.expect(u64::from(2 * high.ilog2()).max(1));
     largest(fits, bracketed, options.recompute == Recompute::Auto)
 }
 
-/// The largest number that `fits`, 0 if none does: at a glance, and with `thorough` from there on with all effort. `bracketed`
-/// hears of the first power of two that is too much.
+/// The largest number that `fits`; 0 if none does. Uses quick checks first and, with `thorough`, full effort
+/// from their result on. `bracketed` is called with the first power of two that does not fit.
 fn largest(
     mut fits: impl FnMut(usize, SearchEffort) -> Result<bool>,
     bracketed: impl FnOnce(usize),
@@ -59,7 +59,7 @@ fn largest(
     if !thorough {
         return Ok(low);
     }
-    // A glance may miss what fits, but not the other way round.
+    // A quick check may miss a plan that fits, but never accepts a batch that does not fit.
     let mut ahead = 1;
     while low + ahead <= MOST && fits(low + ahead, SearchEffort::All)? {
         (low, ahead) = (low + ahead, 2 * ahead);

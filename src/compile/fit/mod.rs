@@ -1,4 +1,4 @@
-//! Fitting a step into a budget: what each way of saving memory would bring, and the cheapest that is enough.
+//! Fits a step into a budget: the effect of each memory optimization, and the cheapest combination that fits.
 
 mod levers;
 mod max_batch;
@@ -15,36 +15,36 @@ use crate::limits::Limits;
 use crate::progress;
 use crate::units::Bytes;
 
-/// A plan that fits its budget, and how.
+/// A plan that fits its budget, and the changes made to fit it.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The plan.
     pub plan: Plan,
-    /// The options that make it.
+    /// The options that produce it.
     pub options: PlanOptions,
-    /// What was changed for it, in words; empty if the plan fits as it is.
+    /// The changes, in words; empty if the plan fits as requested.
     pub changes: Vec<String>,
-    /// Modelled time over that of the step as it was asked for, as a share of it.
+    /// Modelled slowdown relative to the requested step, as a fraction of its time.
     pub time_fraction: f64,
-    /// Whether results stay the same bits.
+    /// Whether results stay bitwise identical.
     pub exact: bool,
 }
 
-/// The plans of a session, and what was changed of what was asked for.
+/// The plans of a session, and the changes made to the requested options.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The plans, the training step first.
     pub plans: Vec<Plan>,
-    /// What was changed, in words; empty if nothing was.
+    /// The changes, in words; empty if there are none.
     pub changes: Vec<String>,
-    /// Modelled time over that of the step as it was asked for, as a share of it.
+    /// Modelled slowdown relative to the requested step, as a fraction of its time.
     pub time_fraction: f64,
-    /// Whether results stay the same bits.
+    /// Whether results stay bitwise identical.
     pub exact: bool,
 }
 
 impl From<Plan> for Planned {
-    /// As it was asked for.
+    /// The plan as requested, without changes.
     fn from(plan: Plan) -> Self {
         Self { plans: vec![plan], changes: Vec::new(), time_fraction: 0.0, exact: true }
     }
@@ -58,12 +58,13 @@ impl From<Fitted> for Planned {
 }
 
 impl TrainStep {
-    /// The cheapest plan for this step within `budget`: as it is if it fits, else with as little recomputation as will do, or
-    /// with the optimizer's state in the host's memory, or both, whichever takes least time. None of it changes a bit of any
-    /// result. [`fit`] knows more ways.
+    /// The cheapest plan for this step within `budget`. If the step does not fit as requested, this uses the
+    /// least recomputation that fits, optimizer state in host memory, or both, whichever takes the least
+    /// time. Results are bitwise identical in every case. [`fit`] has more options.
     ///
     /// # Errors
-    /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches; and as [`TrainStep::plan`].
+    /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches;
+    /// otherwise as [`TrainStep::plan`].
     pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
         match self.try_fit(options, budget, limits)? {
             Some(fitted) => Ok(fitted),
@@ -97,13 +98,13 @@ impl TrainStep {
             let offload = Offload { optimizer: true, ..options.offload };
             let away = PlanOptions { offload, ..open };
             let plan = self.plan_over_budget(&away, limits)?;
-            // With nothing computed again it takes this long, and what is moved is never free.
+            // A lower bound on the slowdown: no recomputation, but all copies.
             let least = (plan.work.step_s + plan.work.moved_s) / asked.work.seconds() - 1.0;
             if least < best(&found) && plan.work.moved > 0 {
                 if fits(&plan) {
                     found.push(fitted(plan, away, &["offload optimizer"]));
                 }
-                // Where moving is enough, `rebuild` may still compute more again than it must.
+                // Even if offloading alone fits, `rebuild` may recompute more than necessary.
                 if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
                     found.push(fitted(plan, options, &["offload optimizer", "recompute auto"]));
                 }
@@ -113,7 +114,7 @@ impl TrainStep {
         Ok(found.into_iter().next())
     }
 
-    /// The plan with as little recomputation as will do, and its options; `None` if none fits.
+    /// The plan with the least recomputation that fits, and its options; `None` if none fits.
     fn recomputed(
         &self,
         options: &PlanOptions,
@@ -121,7 +122,7 @@ impl TrainStep {
         limits: &Limits,
     ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
-        // A glance first: looking for the fastest plan takes longer.
+        // A quick check first: the search for the fastest plan takes longer.
         if !self.fits(&options, limits, SearchEffort::Few)? {
             return Ok(None);
         }
@@ -130,13 +131,15 @@ impl TrainStep {
     }
 }
 
-/// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If recomputation and
-/// offloading are enough, that is it: no bit of any result changes. Else the batch is cut into 2, 4, … 64 parts whose
-/// gradients are summed, with as little of both as then will do; the fewest parts with which it fits. Batch norm then sees
-/// smaller batches. If that is not enough either, the same with activations that wait in 16 bits.
+/// The cheapest plan for a batch within `budget`. `step` traces the model for a number of samples. If
+/// recomputation and offloading are enough, results are bitwise identical. Otherwise the batch is split into
+/// 2, 4, … 64 parts with summed gradients: this uses the fewest parts that fit, with the least recomputation
+/// and offloading. Batch norm then sees smaller batches. If that is not enough either, the same is tried with
+/// activations stored in 16 bits.
 ///
 /// # Errors
-/// [`Error::OverBudget`](crate::Error::OverBudget) if nothing fits, with what each lever reaches; and as [`TrainStep::plan`].
+/// [`Error::OverBudget`](crate::Error::OverBudget) if nothing fits, with the fewest bytes that recomputation
+/// reaches; otherwise as [`TrainStep::plan`].
 pub fn fit(
     mut step: impl FnMut(usize) -> Result<TrainStep>,
     batch: usize,
@@ -177,7 +180,7 @@ pub fn fit(
     whole.fit(options, budget, limits)
 }
 
-/// The options without a budget, and so without what is chosen for one.
+/// The options without a budget and without recomputation chosen for a budget.
 fn as_it_is(options: &PlanOptions) -> PlanOptions {
     let recompute = match options.recompute {
         Recompute::Auto => Recompute::Off,
@@ -191,7 +194,7 @@ fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
     (1..=6).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
 }
 
-/// Modelled time of one plan over another's, as a share of it.
+/// Modelled slowdown of `plan` relative to `asked`, as a fraction of its time.
 fn slowdown(plan: &Plan, asked: &Plan) -> f64 {
     let seconds = |plan: &Plan| plan.work.seconds();
     if seconds(asked) > 0.0 { seconds(plan) / seconds(asked) - 1.0 } else { 0.0 }

@@ -1,4 +1,4 @@
-//! What the error of a plan over its budget says: what else would keep to it.
+//! The help in the error for a plan over its budget: options that would fit.
 
 use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::compile::recompute::SearchEffort;
@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::units::Bytes;
 
 impl TrainStep {
-    /// The error for a plan over its budget, with what else would keep to it.
+    /// The error for a plan over its budget, with options that would fit.
     pub(in crate::compile) fn refuse(
         &self,
         plan: &Plan,
@@ -19,7 +19,7 @@ impl TrainStep {
         plan.over_budget(budget, "the training step", self.over_budget_help(options, limits))
     }
 
-    /// What else would keep to the budget, as text for an error.
+    /// Options that would fit the budget, formatted for an error.
     fn over_budget_help(&self, options: &PlanOptions, limits: &Limits) -> String {
         let fits = |options: PlanOptions| self.fits(&options, limits, SearchEffort::Few).unwrap_or(false);
         let recompute = Recompute::Auto;

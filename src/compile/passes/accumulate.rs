@@ -1,4 +1,5 @@
-//! Gradient accumulation: forward and backward pass once for each part of the batch, gradients summed in order.
+//! Gradient accumulation: runs the forward and backward pass once for each part of the batch, and sums
+//! gradients in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,12 +8,13 @@ use crate::dtype::DType;
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
-/// Rewrites a differentiated graph for `b` samples as one step over `times · b`: each input gets `times` as many rows, and
-/// each part of them runs forward and backward on its own, one after the other, so that their activations share memory.
-/// `gradients` are pairs of a parameter and its gradient, each seeded with `1 / times`; returned with their sums in the order
-/// of the parts. The first output, the loss, is the mean of the parts' losses; other outputs are joined along their first
-/// dimension, scalars averaged. A mean over labels divides by the count of the whole batch, so that parts with fewer labels
-/// weigh less and the loss is that of the whole batch.
+/// Rewrites a differentiated graph for `b` samples as one step over `times · b` samples. Each input gets
+/// `times` as many rows. The parts of the batch run forward and backward one after another, so that their
+/// activations share memory. `gradients` holds pairs of a parameter and its gradient, each seeded with the
+/// inverse of `times`; they are returned with their sums in the order of the parts. The first output, the
+/// loss, is the mean of the parts' losses. Other outputs are concatenated along their first dimension;
+/// scalars are averaged. A mean over labels divides by the count of the whole batch, so that parts with fewer
+/// labels weigh less and the loss is that of the whole batch.
 pub(crate) fn accumulate(
     mut graph: Graph,
     gradients: &[(ValueId, ValueId)],
@@ -64,7 +66,7 @@ pub(crate) fn accumulate(
 
 struct Copies {
     graph: Graph,
-    /// Inputs that are cut, with the rows of one part.
+    /// Inputs that are split, with the rows of one part.
     rows: BTreeMap<ValueId, usize>,
     times: usize,
 }
@@ -81,7 +83,7 @@ impl Copies {
         }
     }
 
-    /// The own rows of part `index` of `inputs`.
+    /// Slices of `inputs` with the rows of part `index`.
     fn slices(
         &mut self,
         index: usize,
@@ -98,7 +100,7 @@ impl Copies {
             let start = index * len;
             let op = Op::Slice { axis: 0, start, len };
             if whole.dtype.is_half() && !whole_words(whole.shape, 0, start, len) {
-                // Two elements of a word belong to two parts.
+                // A 32-bit word would hold elements of two parts.
                 let wide = Value { dtype: DType::F32, ..whole.clone() };
                 let wide_part = Value { dtype: DType::F32, ..part };
                 let [wide, wide_part] =
@@ -114,12 +116,12 @@ impl Copies {
         slices
     }
 
-    /// For each share of labels one of all parts together, times their number: the mean of the parts' losses then divides by
-    /// the count of all labels.
+    /// For each label share, one over all parts, times their number: the mean of the parts' losses then
+    /// divides by the count of all labels.
     fn label_shares(&mut self, nodes: &[Node]) -> BTreeMap<ValueId, ValueId> {
         let mut shares = BTreeMap::new();
         for share in nodes.iter().filter(|node| node.op == Op::LabelShare) {
-            // What the labels are made of, which is little: views and slices of inputs.
+            // The few operations that produce the labels: views and slices of inputs.
             let mut needed = BTreeSet::from([share.inputs[0]]);
             let mut sources: Vec<&Node> = Vec::new();
             for node in nodes.iter().rev().filter(|node| node.phase == Phase::Forward) {
@@ -144,7 +146,8 @@ impl Copies {
                         }
                         self.graph.nodes.push(node);
                     }
-                    let labels = now[&share.inputs[0]];
+                    // Labels that depend on no input are the same in each part.
+                    let labels = now.get(&share.inputs[0]).copied().unwrap_or(share.inputs[0]);
                     let (count, mut flat) =
                         (self.graph.value(labels).shape.numel(), self.graph.value(labels).clone());
                     flat.shape = Shape::from([count as usize]);
@@ -213,7 +216,7 @@ impl Copies {
     fn join(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
         let dtype = self.graph.value(parts[0]).dtype;
         if dtype.is_half() {
-            // Two elements of a word may belong to two parts.
+            // A 32-bit word may hold elements of two parts.
             let wide = |copies: &mut Self, &part: &ValueId| {
                 let value = Value { dtype: DType::F32, ..copies.graph.value(part).clone() };
                 let wide = copies.add(value, "f32");

@@ -1,10 +1,11 @@
-//! No dispatch binds the same bytes twice: browsers refuse overlapping writable bindings, and every binding is writable.
+//! Ensures that no dispatch binds the same bytes twice: browsers reject overlapping writable bindings, and
+//! every binding is writable.
 
 use crate::compile::analysis::Views;
 use crate::graph::{Binary, Class, Graph, Node, Op, Unary, ValueId};
 
-/// Rewrites nodes that read one tensor through two operands: squares and doubles become functions of one operand,
-/// others read a copy.
+/// Rewrites nodes that read one tensor through two operands. Squares and doubles become functions of one
+/// operand; other nodes read a copy.
 pub(crate) fn dealias_operands(mut graph: Graph, parts: bool) -> Graph {
     let views = Views::of(&graph, parts);
     let mut nodes = Vec::with_capacity(graph.nodes.len());
@@ -22,7 +23,7 @@ pub(crate) fn dealias_operands(mut graph: Graph, parts: bool) -> Graph {
                 node.inputs.truncate(1);
             }
         }
-        // Parts of a join are copied one by one: no dispatch sees two of them.
+        // A concatenation copies its operands one by one: no dispatch binds two of them.
         let joins = matches!(node.op, Op::Concat { .. });
         while let Some(i) = seen_before(&graph, &views, &node).filter(|_| !joins) {
             let copy = copy_of(&mut graph, node.inputs[i]);
@@ -35,7 +36,7 @@ pub(crate) fn dealias_operands(mut graph: Graph, parts: bool) -> Graph {
     graph
 }
 
-/// The first operand over the same bytes as an earlier one.
+/// The first operand that overlaps the bytes of an earlier one.
 fn seen_before(graph: &Graph, views: &Views, node: &Node) -> Option<usize> {
     let range = |id: &ValueId| {
         let (root, from) = views.root(*id);

@@ -1,8 +1,8 @@
-//! Dead code.
+//! Dead code elimination.
 
 use crate::graph::{Graph, Node};
 
-/// Drops nodes whose results nobody reads.
+/// Drops nodes without readers of their results. Nodes that change an operand in place stay.
 pub(crate) fn eliminate_dead_code(mut graph: Graph) -> Graph {
     let mut read = vec![false; graph.values.len()];
     graph.outputs.iter().for_each(|(_, id)| read[id.index()] = true);

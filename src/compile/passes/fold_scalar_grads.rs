@@ -1,17 +1,17 @@
-//! Gradients that begin as one number for all rows.
+//! Folds gradients that start as one scalar for all rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Binary, Graph, Op, ValueId};
 
-/// - A product with a fill of ones is its other factor: the gradient of a loss begins as 1.
-/// - The gradient of cross-entropy reads one number for all rows, instead of a copy of it for each.
+/// - A product with a fill of ones is replaced by its other factor: the gradient of a loss starts as 1.
+/// - The gradient of cross-entropy reads one scalar for all rows, instead of an expanded copy.
 ///
-/// A factor that lives from step to step stays a product's: its update would change the product with it. What nobody reads any
-/// more is left for [`eliminate_dead_code`](super::eliminate_dead_code).
+/// A persistent factor is not folded: its update would change the product with it. Nodes without readers are
+/// left for [`eliminate_dead_code`](super::eliminate_dead_code).
 pub(crate) fn fold_scalar_grads(mut graph: Graph) -> Graph {
     let persistent = graph.ids().filter(|(_, value)| value.class.is_persistent());
-    // And views of it.
+    // Includes views of persistent values.
     let mut lasting: BTreeSet<ValueId> = persistent.map(|(id, _)| id).collect();
     let mut ones = BTreeSet::new();
     let mut expanded: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((&reshape.inputs, gradient.inputs[3]), (&share.outputs, reshape.outputs[0]));
     }
 
-    /// Each would be updated by a view of the other.
+    /// If folded, each parameter would be updated by a view of the other.
     #[test]
     fn parameters_and_their_views_are_not_folded_as_factors() {
         for viewed in [false, true] {

@@ -1,5 +1,4 @@
-//! Matrix products and convolutions read elements of 16 bits as they are: a widened copy of an operand is part of every one
-//! that reads it.
+//! Lets matrix products and convolutions read 16-bit operands directly, instead of widened copies.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +6,13 @@ use super::eliminate_dead_code;
 use crate::dtype::DType;
 use crate::graph::{Graph, Op, ValueId};
 
-/// Lets products, and with `images` convolutions and the gradients of their weights, read what widened copies were made of,
-/// through views too. Copies that nobody else reads are gone.
+/// Lets products, and with `images` convolutions and the gradients of their weights, read the 16-bit source
+/// of widened copies, through views too. Copies without other readers are removed.
 pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    // Each widened copy and each view of one, with what it was made of.
+    // Widened copies and their views, mapped to their 16-bit source.
     let mut of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    // Views of what is packed, by that and their shape.
+    // Views of 16-bit sources, by source and shape.
     let mut views: BTreeMap<(ValueId, Vec<usize>), ValueId> = BTreeMap::new();
     let mut rewritten = Vec::with_capacity(nodes.len());
     for mut node in nodes {

@@ -1,8 +1,8 @@
-//! Convolutions that read two tensors as if they were joined: no tensor holds the join.
+//! Fuses a concatenation of two tensors into the convolutions that read it: its result is not materialized.
 
 use crate::graph::{Graph, Node, Op, Source, ValueId};
 
-/// A join of two tensors along channels that only convolutions read is read in its parts.
+/// Convolutions read the two operands of a concatenation along channels directly, if nothing else reads it.
 /// The same numbers are multiplied in the same order.
 pub(crate) fn fuse_concat_into_conv(mut graph: Graph) -> Graph {
     let mut join: Vec<Option<[ValueId; 2]>> = vec![None; graph.values.len()];

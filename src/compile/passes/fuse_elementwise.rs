@@ -1,5 +1,5 @@
-//! Functions of single elements that follow each other become one operation: what lies between them is neither written nor
-//! read, and needs no memory.
+//! Fuses chains of elementwise functions into one operation. Intermediate results are neither written nor
+//! read, and need no memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,11 +9,13 @@ use crate::compile::analysis::Uses;
 use crate::dtype::DType;
 use crate::graph::{Arg, FusedElementwise, FusedOp, Graph, Node, Op, ValueId, can_fuse, only_reads, reads};
 
-/// Links of one chain. Longer ones would save little more, and their kernels take longer to compile.
+/// Maximum number of links in a chain. Longer chains would save little more, and their kernels take longer to
+/// compile.
 const MOST_LINKS: usize = 12;
 
-/// Joins each function of single elements with those in front of it whose result nobody else reads. Operations that only read
-/// otherwise, such as a broadcast, join everyone who reads them. No kernel binds more than `buffers`.
+/// Fuses each elementwise function with the functions before it that have no other reader. Operations that
+/// only change how an operand is read, such as a broadcast, are fused into all their readers. No kernel binds
+/// more than `buffers` buffers.
 pub(crate) fn fuse_elementwise(mut graph: Graph, buffers: usize) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut fuse = Fuse::new(graph, &nodes, buffers);
@@ -25,7 +27,7 @@ pub(crate) fn fuse_elementwise(mut graph: Graph, buffers: usize) -> Graph {
     eliminate_dead_code(fuse.graph)
 }
 
-/// A chain in the making.
+/// A chain under construction.
 #[derive(Clone)]
 pub(super) struct Draft {
     pub links: Vec<FusedOp>,
@@ -53,7 +55,7 @@ impl Draft {
         }))
     }
 
-    /// With `first` in front, whose result is operand `k`.
+    /// The chain with `first` before it; the result of `first` is operand `k`.
     fn behind(&self, first: &Self, k: usize) -> Self {
         let mut joined = first.clone();
         let last = Arg::Result(first.links.len() - 1);
@@ -73,9 +75,9 @@ impl Draft {
 struct Fuse {
     graph: Graph,
     uses: Uses,
-    /// What was written so far; `None` where an operation became part of a later one.
+    /// Nodes written so far; `None` for an operation that was fused into a later one.
     nodes: Vec<Option<Node>>,
-    /// Buffers of one kernel.
+    /// Maximum number of buffers per kernel.
     buffers: usize,
 }
 
@@ -97,7 +99,7 @@ impl Fuse {
         only_reads(&node.op, node.inputs.first().map(|id| self.dtype(*id)))
     }
 
-    /// The node with everything in front of it that it can take in.
+    /// The node fused with all producers that it can take in.
     fn joined(&mut self, n: usize, mut node: Node) -> Node {
         if !self.joins(&node)
             || self.reads_only(&node)
@@ -112,7 +114,7 @@ impl Fuse {
                 Some((longer, layer)) => {
                     draft = longer;
                     k = 0;
-                    // Functions between layers belong to what they are computed with.
+                    // A function outside any layer takes the layer of its producer.
                     if node.layer.is_empty() {
                         node.layer = layer;
                     }
@@ -128,7 +130,8 @@ impl Fuse {
         node
     }
 
-    /// The draft with what makes its operand `k` in front, and the layer of that, if that can be and needs no more memory.
+    /// The draft fused with the producer of its operand `k`, and the layer of that producer. `None` if they
+    /// cannot be fused, or if that would need more memory.
     fn with(&mut self, draft: &Draft, k: usize, n: usize, node: &Node) -> Option<(Draft, Arc<str>)> {
         let id = draft.operands[k];
         let at = self.uses.made[id.index()].filter(|_| self.uses.root[id.index()] == id)?;
@@ -155,7 +158,7 @@ impl Fuse {
         Some((joined, layer))
     }
 
-    /// Whether a kernel can be written for it.
+    /// Whether a kernel can be generated for the chain.
     fn fits(&self, draft: &Draft, node: &Node) -> bool {
         let halves: BTreeSet<_> =
             draft.operands.iter().map(|id| self.dtype(*id)).filter(|d| d.is_half()).collect();
@@ -217,7 +220,7 @@ mod tests {
         assert!(!list.contains(&"tanh+mul"), "{list:?}");
     }
 
-    /// `x + y` would wait, with both operands in memory, for `late`, which is made in between.
+    /// If fused, `x + y` would wait for `late`, which is computed in between, with both operands in memory.
     #[test]
     fn fusion_does_not_extend_the_lifetime_of_operands() {
         let list = |one_dies: bool| {

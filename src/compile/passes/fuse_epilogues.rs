@@ -1,4 +1,5 @@
-//! Functions of single elements behind a matrix product or a convolution are computed before its results are stored.
+//! Fuses elementwise functions after a matrix product or convolution into its epilogue, before the result is
+//! stored.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,11 +12,11 @@ use crate::graph::{
     Arg, FusedElementwise, FusedOp, Graph, Node, Op, Phase, Read, ValueId, can_fuse, only_reads, reads,
 };
 
-/// Words of parameters that a chain may have: with the 36 of a convolution they are as many as a launch has.
+/// Maximum parameter words of a chain: with the 36 words of a convolution, they reach the limit of a launch.
 const MOST_WORDS: usize = 27;
 
-/// Joins products and convolutions with the chain, or the single function, that alone reads their result. No kernel binds
-/// more than `buffers`.
+/// Fuses products and convolutions with the chain, or the single function, that is the only reader of their
+/// result. No kernel binds more than `buffers` buffers.
 pub(crate) fn fuse_epilogues(mut graph: Graph, buffers: usize) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut uses = Uses::new(&graph, &nodes);
@@ -31,12 +32,12 @@ pub(crate) fn fuse_epilogues(mut graph: Graph, buffers: usize) -> Graph {
         }
     }
     graph.nodes = written.into_iter().flatten().collect();
-    // Views of results that are nowhere now.
+    // Removes views of results that no longer exist.
     eliminate_dead_code(graph)
 }
 
-/// Functions of the forward half with the product or convolution in front of them, as if nobody else read its result: the
-/// positions of the two, and the two as one. None is part of the graph.
+/// Forward functions fused with the product or convolution before them, as if nothing else read its result:
+/// the positions of the two nodes, and the fused node. The graph is not changed.
 pub(crate) fn pairs(graph: &Graph, buffers: usize) -> Vec<([usize; 2], Node)> {
     let uses = Uses::new(graph, &graph.nodes);
     let forward = |node: &Node| node.phase == Phase::Forward;
@@ -57,7 +58,7 @@ pub(crate) fn pairs(graph: &Graph, buffers: usize) -> Vec<([usize; 2], Node)> {
     pairs
 }
 
-/// The position of the producer that `node` can be part of, and the two as one.
+/// The position of the producer that `node` can be fused into, and the fused node.
 fn behind(
     graph: &Graph,
     uses: &Uses,
@@ -72,7 +73,7 @@ fn behind(
     let draft = Draft::of(node);
     let makers = draft.operands.iter().enumerate();
     let mut makers: Vec<_> = makers.filter_map(|(k, id)| Some((k, producer(uses, written, *id)?))).collect();
-    // Of two the later: the other is there by then.
+    // Prefers the later of two producers: the result of the other is available by then.
     makers.sort_by_key(|(_, (at, _))| Reverse(*at));
     makers.into_iter().find_map(|(k, (at, first))| {
         let (joined, id) = (joined(graph, first, node, &draft, k, buffers)?, first.outputs[0]);
@@ -83,7 +84,7 @@ fn behind(
     })
 }
 
-/// Whether a node is a function of single elements that is worth a pass over memory.
+/// Whether a node is an elementwise function that computes, not one that only reads.
 fn computes(graph: &Graph, node: &Node) -> bool {
     let first = node.inputs.first().map(|id| graph.value(*id).dtype);
     let function =
@@ -91,18 +92,20 @@ fn computes(graph: &Graph, node: &Node) -> bool {
     function && node.outputs.iter().all(|id| graph.value(*id).shape.numel() > 0)
 }
 
-/// `first` with the functions of `draft`, which are those of `node`, behind it, as whose operand `k` it makes; `None` where no
-/// kernel does that.
+/// `first` with the functions of `draft`, those of `node`, as its epilogue. The result of `first` is operand
+/// `k` of `draft`. `None` if no kernel supports this.
 fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buffers: usize) -> Option<Node> {
     let shape = |id: ValueId| graph.value(id).shape;
     let (result, own) = (shape(node.outputs[0]), shape(first.outputs[0]));
-    // What a product makes may be looked at in another shape; channels lie where a convolution put them.
+    // The result of a product may be read in another shape; the channels of a convolution have a fixed
+    // position.
     let product = matches!(first.op, Op::MatMul { .. });
     let image = |link: &FusedOp| matches!(link.op, Op::BatchNorm(_));
     let others: Vec<ValueId> =
         (0..draft.operands.len()).filter(|i| *i != k).map(|i| draft.operands[i]).collect();
     let inputs = [&first.inputs[..], &others].concat();
-    // The text of one format widens what is read beside a product, and all that a convolution reads.
+    // Kernel source widens only one 16-bit type: of epilogue operands for a product, of all operands for a
+    // convolution.
     let narrow: BTreeSet<DType> = (if product { &others } else { &inputs })
         .iter()
         .map(|id| graph.value(*id).dtype)
@@ -127,7 +130,7 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     Some(Node { op, inputs, outputs: node.outputs.clone(), ..first.clone() })
 }
 
-/// The most words of parameters that links with such operands take.
+/// Maximum number of parameter words of links with such operands.
 fn words(links: &[FusedOp], operands: &[Read]) -> usize {
     let of = |link: &FusedOp| match &link.op {
         Op::Dropout { .. } => 3,
@@ -138,7 +141,8 @@ fn words(links: &[FusedOp], operands: &[Read]) -> usize {
     links.iter().map(of).sum::<usize>() + 2 * strips.len()
 }
 
-/// The operation that can be followed and makes `id`, or what it is a view of, for a single reader.
+/// The operation that can take an epilogue and computes `id`, or the value that `id` views, for a single
+/// reader.
 fn producer<'a>(uses: &Uses, written: &'a [Option<Node>], id: ValueId) -> Option<(usize, &'a Node)> {
     let alone = |id: ValueId| uses.readers[id.index()] == 1;
     let mut at = id;
@@ -150,7 +154,7 @@ fn producer<'a>(uses: &Uses, written: &'a [Option<Node>], id: ValueId) -> Option
     node.op.with_epilogue(None).map(|_| (made, node))
 }
 
-/// The links with operand `k` as operand 0.
+/// The links with operand `k` moved to operand 0.
 fn with_first(links: &[FusedOp], k: usize) -> Vec<FusedOp> {
     let moved = |arg: &Arg| match *arg {
         Arg::Operand(i) if i == k => Arg::Operand(0),
@@ -231,7 +235,7 @@ mod tests {
         assert_eq!(seen, ["conv2d", "tanh"]);
     }
 
-    /// The sum runs with the later of the two gradients, over the memory of the earlier.
+    /// The sum is fused into the later of the two gradients and overwrites the earlier one.
     #[test]
     fn gradient_sum_of_branches_is_fused_into_the_later_gradient() {
         let params = Params::new(0);

@@ -1,10 +1,12 @@
-//! Convolutions that apply a batch norm while they read: no tensor holds its result.
+//! Fuses a batch norm into the convolutions that read it: its result is not materialized.
 
 use crate::graph::{Graph, Node, Op, Source, ValueId};
 
-/// - The gradient of a convolution's weight reads the norm's operand, which the norm's own gradient needs anyway.
-/// - With `forward`, convolutions do so too where nothing else reads the norm's result. Each element is then normalised
-///   once for each tap and tile of channels instead of once, which costs more than a pass over memory on CPU adapters.
+/// - The gradient of a convolution's weight reads the norm's operand, which the norm's own gradient needs
+///   anyway.
+/// - With `forward`, convolutions do so too if nothing else reads the norm's result. Each element is then
+///   normalized once per tap and tile of channels instead of once. On CPU adapters that costs more than a
+///   pass over memory.
 ///
 /// The same numbers are multiplied in the same order.
 pub(crate) fn fuse_norm_into_conv(mut graph: Graph, forward: bool) -> Graph {
@@ -14,7 +16,7 @@ pub(crate) fn fuse_norm_into_conv(mut graph: Graph, forward: bool) -> Graph {
             norm[node.outputs[0].index()] = Some(n);
         }
     }
-    // Norms with another reader than convolutions.
+    // Norms with readers other than convolutions.
     let mut held = vec![false; graph.values.len()];
     graph.outputs.iter().for_each(|(_, id)| held[id.index()] = true);
     for node in &graph.nodes {
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
     use crate::graph::{Init, Mode, Params, Trace, Window};
 
-    /// Two convolutions with a norm between them, which a sum reads as well if it is `shared`.
+    /// Two convolutions with a norm between them. If `shared`, a sum reads the norm as well.
     fn graph(shared: bool) -> Graph {
         let params = Params::new(0);
         let [a, b] = ["a", "b"].map(|name| params.add(name, [2, 2, 3, 3], Init::Constant(0.1)));

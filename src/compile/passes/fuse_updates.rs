@@ -1,5 +1,5 @@
-//! Fused updates: small parameters lie one after the other, as does their optimizer state. Where their gradients do, too, one
-//! dispatch updates them all.
+//! Fused updates. Small parameters are stored one after another, and so is their optimizer state. If their
+//! gradients are too, one dispatch updates all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use crate::error::Result;
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Param, Update, Value, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 
-/// Norms and biases: vectors of fewer elements than this, whose state is never offloaded.
+/// Norms and biases are vectors with fewer elements than this. Their state is never offloaded.
 const LARGE: u64 = Offload::SMALLEST / 4;
 
-/// Whether a parameter lies with the other small ones.
+/// Whether a parameter is stored in the row of small parameters.
 pub(crate) fn is_small(param: &Param) -> bool {
     param.trained() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
 }
 
-/// The nodes that update small parameters in 32 bits, in the order in which those lie. What they do to an element depends on
-/// nothing but that element.
+/// The nodes that update small parameters in 32 bits, in the order in which the parameters are stored. Each
+/// of these updates is elementwise.
 fn updates(graph: &Graph) -> Vec<usize> {
     let small: BTreeMap<&str, usize> =
         graph.parameters.iter().filter(|p| is_small(p)).map(|p| (p.name(), p.index())).collect();
@@ -37,7 +37,7 @@ fn updates(graph: &Graph) -> Vec<usize> {
     updates.into_values().collect()
 }
 
-/// The optimizer state of small parameters, each kind in the order in which the parameters lie.
+/// The optimizer state of small parameters, each kind in the order in which the parameters are stored.
 pub(crate) fn small_states(graph: &Graph) -> Vec<Vec<ValueId>> {
     let mut kinds: Vec<Vec<ValueId>> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -53,11 +53,11 @@ pub(crate) fn small_states(graph: &Graph) -> Vec<Vec<ValueId>> {
     kinds
 }
 
-/// The graph with updates of small parameters fused; `None` where there is nothing to fuse. The fused gradients have to live
-/// until the last of them is known, which may raise the peak.
+/// The graph with updates of small parameters fused; `None` if there is nothing to fuse. Fused gradients stay
+/// alive until the last of them is computed, which may raise the peak.
 ///
 /// # Errors
-/// [`Error::TensorTooLarge`](crate::Error::TensorTooLarge) for a parameter that no binding covers.
+/// [`Error::TensorTooLarge`](crate::Error::TensorTooLarge) for a parameter larger than a binding.
 pub(crate) fn fuse_updates(graph: &Graph, views: &Views, limits: &Limits) -> Result<Option<Graph>> {
     let placed = Program::with_persistent(graph.clone(), views.clone(), limits)?;
     let sequences = sequences(&placed);
@@ -69,7 +69,7 @@ pub(crate) fn fuse_updates(graph: &Graph, views: &Views, limits: &Limits) -> Res
     Ok((!graph.fused_updates.is_empty()).then_some(graph))
 }
 
-/// Sequences of updates that can be one dispatch.
+/// Sequences of updates that can run as one dispatch.
 fn sequences(placed: &Program) -> Vec<Vec<usize>> {
     let graph = &placed.graph;
     let mut movable = Movable::of(placed);
@@ -91,7 +91,7 @@ fn sequences(placed: &Program) -> Vec<Vec<usize>> {
     sequences
 }
 
-/// Whether an update does the same as another one, to the tensors that lie right after those.
+/// Whether `node` does the same update as `before`, on the tensors stored directly after those of `before`.
 fn continues(program: &Program, before: &Node, node: &Node) -> bool {
     let behind = |(&a, &b): (&ValueId, &ValueId)| {
         let [(row, start), other] = [a, b].map(|id| program.in_row(program.operand(id).1));
@@ -115,7 +115,7 @@ fn add_gradients(graph: &mut Graph, views: &Views, updates: &[usize]) -> ValueId
     graph.add_value(Value::new(name, [elements].into(), DType::F32, Class::Gradient))
 }
 
-/// Which values may be made inside of another.
+/// Whether each value may be computed inside another value.
 struct Movable(Vec<bool>);
 
 impl Movable {
@@ -127,7 +127,8 @@ impl Movable {
         Self(movable)
     }
 
-    /// Takes the value whose memory a gradient is, if it holds nothing else and no other update took it.
+    /// Claims the value that holds the memory of a gradient. Returns false if that value holds anything else,
+    /// or if another update has claimed it.
     fn take(&mut self, Program { graph, views, .. }: &Program, gradient: ValueId) -> bool {
         let (root, _) = views.root(gradient);
         let whole = graph.value(root).bytes() == graph.value(gradient).bytes();

@@ -1,5 +1,5 @@
-//! Passes: each takes a graph and returns one that computes the same outputs, of those that are exact with the same bits. The
-//! tables say in which order they run, and when.
+//! Graph passes. Each takes a graph and returns one that computes the same outputs; exact passes keep results
+//! bitwise identical. The tables define when and in which order they run.
 
 mod accumulate;
 mod dealias_operands;
@@ -46,26 +46,26 @@ use store_activations_half::store_activations_half;
 use store_masks::store_masks;
 use store_weights_half::store_weights_half;
 
-/// What decides which passes run.
+/// Settings that decide which passes run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choices<'a> {
-    /// The adapter.
+    /// The adapter's limits.
     pub limits: &'a Limits,
     /// Whether the graph has a backward pass and updates.
     pub training: bool,
-    /// Operations are merged.
+    /// Operations are fused.
     pub fuse: bool,
-    /// Cheap results are computed again in the backward pass.
+    /// Cheap results are recomputed in the backward pass.
     pub rebuild: bool,
-    /// Bits are kept where the backward pass asks for no more.
+    /// Bit masks are stored where the backward pass needs nothing else.
     pub bit_masks: bool,
-    /// The element type that activations are kept in for the backward pass, if not `f32`.
+    /// Storage type of activations kept for the backward pass, if not `f32`.
     pub storage: Option<DType>,
-    /// Whether gradients that wait are stored in that type as well.
+    /// Whether gradients that wait for a check of all gradients are stored in that type as well.
     pub half_gradients: bool,
-    /// How large weights are held.
+    /// Storage type of large weights.
     pub weights: WeightStorage,
-    /// Optimizer state of at least so many bytes lies in the host's memory between its updates.
+    /// Optimizer state of at least this many bytes is stored in host memory between its updates.
     pub offload: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl When {
         }
     }
 
-    /// The options that ask for it, as a user writes them.
+    /// The options that enable it, as a user writes them.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -119,7 +119,7 @@ impl When {
 pub(crate) struct Pass {
     pub name: &'static str,
     pub when: When,
-    /// Whether no bit of any result changes.
+    /// Whether results stay bitwise identical.
     pub exact: bool,
     run: fn(Graph, &Choices<'_>) -> Graph,
 }
@@ -136,12 +136,13 @@ const BEFORE: [Pass; 2] = [
     }),
 ];
 
-/// Passes over the whole graph: of a training step with its backward pass and updates.
+/// Passes over the whole graph; for a training step, that includes its backward pass and updates.
 const AFTER: [Pass; 14] = [
     pass("fold_scalar_grads", When::FuseTraining, true, |graph, _| fold_scalar_grads(graph)),
     pass("eliminate_dead_code", When::Always, true, |graph, _| eliminate_dead_code(graph)),
     pass("split_concat_grad", When::Training, true, |graph, _| split_concat_grad(graph)),
-    // With the forward pass where one more pass over memory costs more than normalising each element once for each tap.
+    // Includes the forward pass where one more pass over memory costs more than normalizing each element once
+    // per tap.
     pass("fuse_norm_into_conv", When::Fuse, true, |graph, choices| {
         fuse_norm_into_conv(graph, !choices.limits.class.is_cpu())
     }),
@@ -155,7 +156,7 @@ const AFTER: [Pass; 14] = [
     pass("store_weights_half", When::HalfWeights, false, |graph, choices| {
         store_weights_half(graph, choices.weights)
     }),
-    // Convolutions read each element many times: on CPU adapters that costs more than the copy.
+    // Convolutions read each element many times: on CPU adapters, repeated widening costs more than the copy.
     pass("fold_upcasts", When::Fuse, true, |graph, choices| {
         fold_upcasts(graph, !choices.limits.class.is_cpu())
     }),
@@ -171,16 +172,16 @@ const AFTER: [Pass; 14] = [
     pass("dealias_operands", When::Always, true, |graph, _| dealias_operands(graph, false)),
 ];
 
-/// How many passes there are.
+/// Number of passes.
 pub(crate) const COUNT: usize = BEFORE.len() + AFTER.len();
 
-/// The first `count` passes: those of the traced graph, and those of the whole one.
+/// The first `count` passes: those over the traced graph, and those over the whole graph.
 pub(crate) fn first(count: usize) -> [&'static [Pass]; 2] {
     let before = count.min(BEFORE.len());
     [&BEFORE[..before], &AFTER[..count - before]]
 }
 
-/// Runs the passes of a table that `choices` ask for, in their order.
+/// Runs the passes of a table that `choices` enable, in order.
 pub(crate) fn run(passes: &[Pass], graph: Graph, choices: &Choices<'_>) -> Graph {
     passes
         .iter()
@@ -193,7 +194,7 @@ mod tests {
     use crate::autodiff::differentiate;
     use crate::graph::Graph;
 
-    /// A graph with its backward pass, whose gradients stay.
+    /// A graph with its backward pass. The gradients are graph outputs.
     pub(super) fn differentiated(graph: Graph) -> Graph {
         let loss = graph.outputs[0].1;
         let (trace, gradients) = differentiate(graph, loss).expect("a scalar");

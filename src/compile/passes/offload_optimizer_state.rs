@@ -1,8 +1,8 @@
-//! Which optimizer state lies in the host's memory between its updates.
+//! Selects the optimizer state that is stored in host memory between its updates.
 
 use crate::graph::{Class, Graph, Op};
 
-/// Marks optimizer state of at least `smallest` bytes that one update reads and nothing else.
+/// Marks optimizer state of at least `smallest` bytes that is read by one update only.
 pub(crate) fn offload_optimizer_state(mut graph: Graph, smallest: u64) -> Graph {
     let mut uses = vec![0; graph.values.len()];
     let mut updates = vec![0; graph.values.len()];

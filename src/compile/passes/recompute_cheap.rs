@@ -1,12 +1,13 @@
-//! What the backward pass can have again for one pass over memory is not kept: results of norms, activations, dropout, sums,
-//! products, joins and embeddings are computed again from what is kept anyway, by the same kernels on the same bits.
+//! Recomputes cheap forward results in the backward pass instead of keeping them: results of norms,
+//! activations, dropout, sums, products, concatenations and embeddings. Each costs one pass over memory, and
+//! the same kernels run on the same bits.
 
 use std::collections::BTreeMap;
 
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, Unary, ValueId};
 
-/// Operations that cost one pass over memory for their first result; others they may have, such as a row's statistics, are
-/// small and stay.
+/// Operations that cost one pass over memory for their first result. Other results, such as a row's
+/// statistics, are small and stay in memory.
 fn cheap(op: &Op) -> bool {
     matches!(
         op,
@@ -22,8 +23,8 @@ fn cheap(op: &Op) -> bool {
     )
 }
 
-/// Clones cheap forward operations into the backward half wherever keeping their operands takes less memory than
-/// keeping their results. Each value is computed again at most once, when the backward pass first needs it.
+/// Clones cheap forward operations into the backward half wherever keeping their operands takes less memory
+/// than keeping their results. Each value is recomputed at most once, when the backward pass first needs it.
 pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut planner = Planner::new(graph, &nodes);
@@ -48,16 +49,16 @@ enum Decision {
     Dead,
     /// Stays in memory until the backward pass has read it.
     Saved,
-    /// Is computed again.
+    /// Is recomputed in the backward pass.
     Recomputed,
 }
 
 struct Planner {
     graph: Graph,
-    /// The forward operation whose first result each value is.
+    /// For each value, the forward operation that computes it as its first result.
     producer: Vec<Option<usize>>,
     decision: Vec<Decision>,
-    /// Values that the backward pass reads and a cheap operation makes: still to be decided.
+    /// Values that a cheap operation computes and the backward pass reads, not yet decided.
     open: Vec<bool>,
     again: BTreeMap<ValueId, ValueId>,
 }
@@ -82,7 +83,7 @@ impl Planner {
             for id in &node.inputs {
                 let mut id = *id;
                 let made_by = |id: ValueId| producer[id.index()].map(|p: usize| &nodes[p]);
-                // A view costs nothing: what counts is the value behind it.
+                // A view is free: the decision is made for the value that it views.
                 while let Some(view) = made_by(id).filter(|node| matches!(node.op, Op::Reshape(_))) {
                     decision[id.index()] = Decision::Recomputed;
                     id = view.inputs[0];
@@ -100,7 +101,7 @@ impl Planner {
         Self { graph, producer, decision, open, again: BTreeMap::new() }
     }
 
-    /// Values are decided in the order of the forward pass.
+    /// Decides one value. Decisions depend on earlier ones: call this in the order of the forward pass.
     fn decide(&mut self, id: ValueId, nodes: &[Node]) {
         if !self.open[id.index()] {
             return;
@@ -117,7 +118,7 @@ impl Planner {
         };
     }
 
-    /// Values that would have to be kept in addition, so that `id` can be computed again.
+    /// Values that must be kept in addition, so that `id` can be recomputed.
     fn leaves(&self, id: ValueId, nodes: &[Node], list: &mut Vec<ValueId>) {
         let Some(p) = self.producer[id.index()] else { return };
         for input in &nodes[p].inputs {
@@ -131,7 +132,7 @@ impl Planner {
         }
     }
 
-    /// The value as the backward pass reads it: kept, or computed again.
+    /// The value that the backward pass reads for `id`: the kept value, or its recomputed copy.
     fn available(&mut self, id: ValueId, nodes: &[Node], rewritten: &mut Vec<Node>) -> ValueId {
         let Some(p) = self.producer.get(id.index()).copied().flatten() else { return id };
         if self.decision[id.index()] == Decision::Saved {

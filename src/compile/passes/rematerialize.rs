@@ -1,29 +1,31 @@
-//! Forward operations computed again in the backward half, as a script says.
+//! Recomputes forward operations in the backward half, as a script specifies.
 
 use crate::graph::{Graph, Node, Op, Phase, ValueId};
 
-/// One operation of a script. Views are not listed: they are made where they are read.
+/// One operation of a script. Views are not listed: they are created where they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduleEntry {
-    /// Position in the graph's nodes.
+    /// Index of the node in the graph.
     pub node: u32,
     /// Whether it ran before in this script.
     pub again: bool,
-    /// Bit `i`: what comes later reads result `i` of this run, not that of an earlier one.
+    /// Bit `i`: later operations read result `i` of this run, not that of an earlier run.
     pub fresh: u64,
-    /// Bit `i`: result `i` goes to the host's memory when it is made, and comes from there instead of being made again.
+    /// Bit `i`: result `i` is copied to host memory when it is computed, and copied back instead of being
+    /// recomputed.
     pub away: u64,
 }
 
 impl ScheduleEntry {
-    /// The operation's own run.
+    /// The first run of an operation.
     pub(crate) fn first(node: u32) -> Self {
         Self { node, again: false, fresh: u64::MAX, away: 0 }
     }
 }
 
-/// The graph whose nodes, in their order, are the steps of `script`. It must run every node that is not a view once, after
-/// its operands. Each later run gets values of its own, and later steps read those that are fresh.
+/// The graph with the steps of `script` as its nodes, in order. The script must run every node that is not a
+/// view once, after its operands. Each later run gets values of its own, and later steps read those that are
+/// fresh.
 pub(crate) fn rematerialize(mut graph: Graph, script: &[ScheduleEntry]) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = graph.outputs.clone();
@@ -38,17 +40,17 @@ pub(crate) fn rematerialize(mut graph: Graph, script: &[ScheduleEntry]) -> Graph
     rewrite.graph
 }
 
-/// What the name of a value that comes back from the host's memory ends in.
+/// Name suffix of a value that was copied back from host memory.
 pub(crate) const BACK: &str = "back";
 
 struct Again {
     graph: Graph,
     written: Vec<Node>,
-    /// The value that stands for each now.
+    /// The value that currently holds the contents of each value.
     current: Vec<ValueId>,
-    /// The view that makes each value, if one does.
+    /// The node that creates each value, if the value is a view.
     view: Vec<Option<usize>>,
-    /// Of what each view was made last.
+    /// The operand that each view was last created from.
     made_of: Vec<Option<ValueId>>,
     runs: Vec<u32>,
 }
@@ -95,7 +97,7 @@ impl Again {
         self.written.extend(leaves);
     }
 
-    /// Brings results of a node from the host's memory, as values of their own.
+    /// Copies results of a node back from host memory, as values of their own.
     fn bring(&mut self, node: &Node, away: u64) {
         for id in taken(&node.outputs, away) {
             let back = self.graph.derive(id, BACK, |_| ());
@@ -110,7 +112,7 @@ impl Again {
         }
     }
 
-    /// The value to read for `id`; a view is made of what stands for its operand.
+    /// The value to read for `id`. A view is created again if its operand has changed.
     fn resolve(&mut self, id: ValueId, nodes: &[Node]) -> ValueId {
         let Some(n) = self.view[id.index()] else { return self.current[id.index()] };
         let of = self.resolve(nodes[n].inputs[0], nodes);
@@ -134,7 +136,7 @@ impl Again {
     }
 }
 
-/// The values whose bit is set.
+/// The values with their bit set in `bits`.
 fn taken(ids: &[ValueId], bits: u64) -> impl Iterator<Item = ValueId> {
     ids.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, id)| *id)
 }

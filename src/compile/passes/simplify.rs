@@ -1,16 +1,16 @@
-//! Rewrites of a traced graph that change no result and save memory or passes; made before differentiation.
+//! Exact rewrites of a traced graph that save memory or passes over memory. They run before differentiation.
 
 use crate::graph::{Activation, Graph, Node, Op, Unary};
 
-/// - ReLU and ReLU6 behind a batch norm become part of it: its backward pass then needs neither's result.
-/// - A max-pool of a ReLU becomes the ReLU of the max-pool: both are monotone, so results and gradients are the same, and
-///   the large ReLU's result is not kept.
+/// - ReLU and ReLU6 after a batch norm become part of it: the backward pass then needs neither result.
+/// - A max-pool of a ReLU becomes the ReLU of the max-pool. Both are monotone, so results and gradients are
+///   the same, and the large ReLU's result is not kept.
 pub(crate) fn simplify(mut graph: Graph) -> Graph {
     let mut readers = vec![0u32; graph.values.len()];
     for node in &graph.nodes {
         node.inputs.iter().for_each(|id| readers[id.index()] += 1);
     }
-    // Outputs of the graph are read by the host.
+    // The host reads graph outputs.
     graph.outputs.iter().for_each(|(_, id)| readers[id.index()] += 1);
     let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
     let mut nodes: Vec<Option<Node>> = Vec::new();

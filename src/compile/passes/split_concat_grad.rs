@@ -1,13 +1,14 @@
-//! The backward pass of a convolution over joined channels, part by part: neither the joined image nor its gradient is
-//! needed as a whole.
+//! Splits the backward pass of a convolution over concatenated channels into parts: neither the concatenated
+//! image nor its gradient is needed as a whole.
 
 use std::collections::BTreeMap;
 
 use crate::graph::{Graph, Node, Op, Phase, ValueId};
 
-/// - `slice(conv2d_input(dy, w))` along channels becomes `conv2d_input(dy, slice(w))`, where all that reads the gradient are
-///   such slices.
-/// - `conv2d_weight(concat(x₀, x₁, …), dy)` becomes `concat(conv2d_weight(x₀, dy), conv2d_weight(x₁, dy), …)`.
+/// - `slice(conv2d_input(dy, w))` along channels becomes `conv2d_input(dy, slice(w))`, if only such slices
+///   read the gradient.
+/// - `conv2d_weight(concat(x₀, x₁, …), dy)` becomes a concatenation of `conv2d_weight(x₀, dy)`,
+///   `conv2d_weight(x₁, dy)`, ….
 ///
 /// Each element is the sum of the same products.
 pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
@@ -22,7 +23,7 @@ pub(crate) fn split_concat_grad(mut graph: Graph) -> Graph {
     let stays = |id: ValueId| outputs.contains(&id);
     let made_by = |id: ValueId| producer.get(&id).map(|&n| &nodes[n]);
     let channels = |node: &Node| matches!(node.op, Op::Slice { axis: 1, .. });
-    // Gradients of joined images that are only ever cut up again.
+    // Gradients of concatenated images that are read only as slices.
     let cut_up = |node: &Node| {
         let read_in_parts =
             |id: &ValueId| readers.get(id).is_some_and(|read| read.iter().all(|&n| channels(&nodes[n])));

@@ -1,4 +1,4 @@
-//! A tensor that no binding covers is made in parts along the batch, where every operation on it works sample by sample.
+//! Splits a tensor larger than a binding along the batch, if every operation on it works sample by sample.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::graph::{Class, Graph, Node, Op, ValueId};
 use crate::shape::Shape;
 
-/// Inputs that have the batch as their first dimension; `None` where samples depend on each other.
+/// Inputs with the batch as their first dimension; `None` if samples depend on each other.
 fn batched(op: &Op) -> Option<&'static [usize]> {
     match op {
         Op::Conv2d { .. }
@@ -21,8 +21,8 @@ fn batched(op: &Op) -> Option<&'static [usize]> {
     }
 }
 
-/// Rewrites the operations around tensors of more than `max` bytes as the same operations on parts of the batch. A graph
-/// where that cannot be done stays as it is; planning then names the tensor.
+/// Rewrites operations on tensors of more than `max` bytes as operations on parts of the batch. If that is
+/// not possible, the graph is unchanged, and planning reports the tensor.
 pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
     match Split::new(&graph, max) {
         Some(split) => split.run(graph),
@@ -30,19 +30,21 @@ pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
     }
 }
 
-/// Parts are smaller than they must be: several share a buffer without leaving much of it empty.
+/// Parts have at most this fraction, 1/4, of the maximum size: several share a buffer without much unused
+/// memory.
 const QUARTERS: u64 = 4;
 
 struct Split {
     /// First row of each part, and the end.
     cuts: Vec<usize>,
-    /// Whether a node reads or makes a large tensor.
+    /// Whether each node reads or writes a large tensor.
     inside: Vec<bool>,
     parts: BTreeMap<ValueId, Vec<ValueId>>,
 }
 
 impl Split {
-    /// `None` if nothing is too large, or a large tensor belongs to an operation that is not made of samples.
+    /// `None` if nothing is too large, or if a large tensor belongs to an operation that does not work sample
+    /// by sample.
     fn new(graph: &Graph, max: u64) -> Option<Self> {
         let large = |id: &ValueId| graph.value(*id).bytes() > max;
         let touches = |node: &Node| node.inputs.iter().chain(&node.outputs).any(large);
@@ -96,7 +98,7 @@ impl Split {
                 let inputs: Vec<ValueId> = node.inputs.iter().enumerate().map(own).collect();
                 let mut outputs = vec![self.new_part(graph, node.outputs[0], part)];
                 if let Some(places) = node.outputs.get(1) {
-                    // Places of maxima, four to a word.
+                    // Indices of the maxima, four per word.
                     let words = graph.value(outputs[0]).shape.numel().div_ceil(4) as usize;
                     outputs.push(add_part(graph, *places, part, Shape::from([words])));
                 }
@@ -106,12 +108,12 @@ impl Split {
             .collect();
         let first: Vec<ValueId> = results.iter().map(|outputs| outputs[0]).collect();
         self.parts.insert(node.outputs[0], first.clone());
-        // Dropped again if nobody reads the whole.
+        // Dead code if no node reads the whole tensor.
         let outputs = vec![node.outputs[0]];
         graph.nodes.push(Node { op: Op::Concat { axis: 0 }, inputs: first, outputs, ..node.clone() });
     }
 
-    /// The parts of a value: those it was made in, or slices.
+    /// The parts of a value: the parts it was computed in, or slices.
     fn parts_of(&mut self, graph: &mut Graph, node: &Node, id: ValueId) -> Vec<ValueId> {
         if let Some(parts) = self.parts.get(&id) {
             return parts.clone();

@@ -1,7 +1,7 @@
-//! What waits is kept in 16 bits: activations for the backward pass, and gradients for a decision about all of them. They are
-//! computed, and computed with, in 32: a packed copy is made behind the last operation that reads them before they wait,
-//! and widened again where they are read after it. [`Op::kept`] says which values stay in 32 bits, and which are rounded for
-//! the forward pass, too.
+//! Stores activations in 16 bits until the backward pass, and gradients until a check of all gradients.
+//! Arithmetic stays in 32 bits: a value is packed after its last reader before the wait, and widened again
+//! for each reader after it. [`Op::kept`] says which values stay in 32 bits, and which are rounded for the
+//! forward pass, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,24 @@ use std::sync::Arc;
 use crate::dtype::DType;
 use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
-/// Smaller tensors stay in 32 bits: the dispatches would cost more than the bytes are worth.
+/// Smaller tensors stay in 32 bits: the extra dispatches would cost more than the saved bytes.
 const SMALLEST: u64 = 1024;
 
-/// Results that are few and decide about many: means, deviations, logarithms of sums.
+/// Results with few elements that affect many: means, deviations, logarithms of sums.
 fn is_statistic(op: &Op) -> bool {
     matches!(op, Op::BatchStats { .. } | Op::LabelShare | Op::Reduce { .. })
 }
 
-/// Whether a node of the update looks at a gradient before it is decided what becomes of all of them: their norm, and
-/// whether they are finite.
+/// Whether a node of the update phase reads a gradient before the updates, to compute the norm of all
+/// gradients or to check that they are finite.
 fn looks_at_gradients(node: &Node) -> bool {
     node.phase == Phase::Update && matches!(node.op, Op::NotFinite { .. } | Op::Reduce { .. })
 }
 
-/// Stores what the backward half reads of the forward half as `dtype`, and with `gradients` those that wait for the norm of
-/// all or for a loss scale. Each reader gets a widened copy of its own, so that between two of them only the packed one is
-/// alive. What the host may read after the step stays as it is, and so do statistics, integers and small tensors.
+/// Stores as `dtype` the forward results that the backward half reads and, with `gradients`, the gradients
+/// that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy, so
+/// that only the packed copy is alive between readers. Values that the host may read after the step,
+/// statistics, integers and small tensors are unchanged.
 pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     let packs = Packs::of(&graph, &nodes, gradients);
@@ -38,13 +39,13 @@ pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: 
         if let Op::NotFinite { held } = &mut node.op
             && rewrite.packs.packed[rewrite.packs.root[node.inputs[0].index()].index()]
         {
-            // What 16 bits cannot hold is as good as infinite: stored, it would be the largest number.
+            // A value outside the 16-bit range counts as infinite: packing would store the largest number.
             *held = dtype;
         }
         if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);
         } else if rewrite.packs.comes_late(&node, node.inputs[0]) {
-            // Readers of the view ask for what it is a view of.
+            // Readers of the view get a view of a widened copy.
             continue;
         }
         rewritten.push(node);
@@ -55,16 +56,16 @@ pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: 
 
 /// Which values are packed, and where.
 struct Packs {
-    /// For each value the one whose memory it is a view of.
+    /// For each value, the value that owns its memory.
     root: Vec<ValueId>,
-    /// Whether the value is packed, for those that are no views.
+    /// Whether the value is packed; only for values that are not views.
     packed: Vec<bool>,
-    /// Whether everybody reads the packed value.
+    /// Whether all readers read the packed value, those in the forward pass included.
     consistent: Vec<bool>,
-    /// In which part of the step the value is made.
+    /// The phase that computes the value.
     made: Vec<Phase>,
-    /// Values that are packed in front of a node: the last one that reads them before they wait, which may then write its
-    /// result over them.
+    /// Values that are packed right before a node. The node is the last one that reads them before the wait,
+    /// and may overwrite them.
     before: BTreeMap<usize, Vec<ValueId>>,
 }
 
@@ -72,7 +73,7 @@ impl Packs {
     fn of(graph: &Graph, nodes: &[Node], gradients: bool) -> Self {
         let count = graph.values.len();
         let mut made = vec![Phase::Forward; count];
-        // Gradients that something looks at before the updates: others are used up as soon as they are there.
+        // Gradients that are read before the updates. Others are consumed as soon as they are computed.
         let mut looked_at = vec![false; count];
         let mut root: Vec<ValueId> = ValueId::all(count).collect();
         let mut fits = vec![false; count];
@@ -88,7 +89,7 @@ impl Packs {
                 if late(node, made[root]) {
                     needed[root] = true;
                 } else if needed[root] {
-                    // Parts of a batch are joined for the host when all is done: it is kept as it is.
+                    // Read again when the parts of a batch are concatenated for the host: stays in 32 bits.
                     fits[root] = false;
                 } else {
                     place[root] = i;
@@ -114,10 +115,10 @@ impl Packs {
                         && value.class == Class::Activation
                         && value.shape.numel() >= SMALLEST
                         && !is_statistic(&node.op)
-                        // A loss per row and the logarithm of its sum.
+                        // A loss per row, and the logarithm of its sum of exponentials.
                         && !matches!(node.op, Op::CrossEntropy)
                         && position == 0;
-                    // Nobody may read it in the forward half.
+                    // Applies if no node of the forward half reads it.
                     place[id.index()] = i + 1;
                 }
             }
@@ -140,14 +141,15 @@ impl Packs {
         Self { root, packed, consistent, made, before }
     }
 
-    /// Whether a node reads a value as it is packed.
+    /// Whether a node reads the packed form of a value.
     fn comes_late(&self, node: &Node, id: ValueId) -> bool {
         let root = self.root.get(id.index()).map(|root| root.index());
         root.is_some_and(|root| self.packed[root] && (self.consistent[root] || late(node, self.made[root])))
     }
 }
 
-/// What the backward half asks of each value. What it computes again is as exact as its operands.
+/// The precision that the backward half needs of each value. A recomputed value needs operands of its own
+/// precision.
 fn kept(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<Kept> {
     let mut kept = vec![Kept::Rounded; graph.values.len()];
     for node in nodes.iter().rev().filter(|node| node.phase != Phase::Forward) {
@@ -161,7 +163,7 @@ fn kept(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<Kept> {
     kept
 }
 
-/// Whether a node reads a value of an earlier part of the step behind what that waits for.
+/// Whether a node reads a value, computed in phase `made`, after the wait.
 fn late(node: &Node, made: Phase) -> bool {
     match made {
         Phase::Forward => node.phase != Phase::Forward,
@@ -174,7 +176,7 @@ struct Rewrite {
     packs: Packs,
     dtype: DType,
     packed: BTreeMap<ValueId, ValueId>,
-    /// How many widened copies there are.
+    /// Number of widened copies of each value.
     copies: BTreeMap<ValueId, usize>,
 }
 
@@ -188,7 +190,7 @@ impl Rewrite {
         rewritten.push(Node::inserted(Op::Cast(dtype), root, packed, layer, phase));
     }
 
-    /// Lets a node read widened copies of what has waited for it, which are made right in front of it.
+    /// Replaces operands that are packed by then with widened copies, created right before the node.
     fn widen(&mut self, node: &mut Node, rewritten: &mut Vec<Node>) {
         let mut wide: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         let late: Vec<bool> = node.inputs.iter().map(|id| self.packs.comes_late(node, *id)).collect();
@@ -238,7 +240,7 @@ mod tests {
     use crate::graph::{Init, Mode, Params, Trace};
     use crate::optim::{Clip, Optimizer};
 
-    /// `tanh` is read by its own gradient and, through a view, by that of the product behind it.
+    /// `tanh` is read by its own gradient and, through a view, by the gradient of the product after it.
     fn graph(n: usize) -> Graph {
         let params = Params::new(0);
         let w = params.add("w", [n, 64], Init::Constant(0.5));

@@ -1,5 +1,5 @@
-//! Where the backward pass reads a forward result only to know where a ReLU let gradients pass, a bit for each element waits
-//! for it instead. Gradients are the same bits.
+//! Stores one bit per element where the backward pass reads a forward result only to know where a ReLU passed
+//! gradients. Gradients are bitwise identical.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::dtype::DType;
 use crate::graph::{Class, Graph, Node, Op, Phase, Unary, Value, ValueId};
 use crate::shape::Shape;
 
-/// Smaller tensors stay: their dispatch would cost more than their bytes are worth.
+/// Smaller tensors are unchanged: the extra dispatch would cost more than the saved bytes.
 const SMALLEST: u64 = 1024;
 
-/// Whether the derivative is 1 or one other number, and so told by a bit.
+/// Whether the derivative is 1 or one other number, so that one bit selects it.
 fn has_two_slopes(f: Unary) -> bool {
     matches!(f, Unary::Relu | Unary::Clamp(..)) || matches!(f, Unary::LeakyRelu(slope) if slope >= 0.0)
 }
 
-/// Keeps bits in place of what only the gradients of ReLUs, leaky ReLUs and clamps read.
+/// Stores bit masks in place of values that only the gradients of ReLUs, leaky ReLUs and clamps read.
 pub(crate) fn store_masks(mut graph: Graph) -> Graph {
     let wanted = Wanted::of(&graph);
     let nodes = std::mem::take(&mut graph.nodes);
@@ -51,11 +51,12 @@ fn mask_of(graph: &mut Graph, root: ValueId, count: usize) -> ValueId {
 }
 
 struct Wanted {
-    /// For each value the one whose memory it is a view of.
+    /// For each value, the value that owns its memory.
     root: Vec<ValueId>,
-    /// What is masked, for which functions' gradients.
+    /// Values to mask, each with its functions: the gradients of these functions read the mask.
     functions: BTreeMap<ValueId, Vec<Unary>>,
-    /// What is masked in front of a node: the last one of the forward half that reads it, which may then write over it.
+    /// Values to mask right before a node. The node is the last one of the forward half that reads them, and
+    /// may overwrite them.
     before: BTreeMap<usize, Vec<ValueId>>,
 }
 
@@ -77,7 +78,8 @@ impl Wanted {
             if node.phase == Phase::Forward {
                 for id in inputs() {
                     place[id.index()] = place[id.index()].map(|_| i);
-                    // Parts of a batch are joined for the host when all is done: the mask would come too late.
+                    // Read again when the parts of a batch are concatenated for the host: the mask would come
+                    // too late.
                     otherwise[id.index()] |= late[id.index()];
                 }
                 node.outputs.iter().for_each(|id| place[id.index()] = Some(i + 1));
@@ -105,7 +107,7 @@ impl Wanted {
         });
         let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
         for id in functions.keys() {
-            // What the backward half makes itself is not kept for it.
+            // Values computed by the backward half itself get no mask.
             if let Some(place) = place[id.index()] {
                 before.entry(place).or_default().push(*id);
             }
@@ -133,7 +135,7 @@ mod tests {
         let count = |ops: &[&str], name| ops.iter().filter(|op| **op == name).count();
         let plain = ops(|x| x.add(&x.relu().reshape([4096]).scale(2.0).reshape([64, 64])));
         assert_eq!((count(&plain, "mask"), count(&plain, "mask_grad")), (1, 1), "{plain:?}");
-        // The input of both is masked once for each.
+        // The shared input gets one mask per function.
         let clamps = ops(|x| x.neg().clamp(-1.0, 0.0).add(&x.neg().clamp(-2.0, 0.0)));
         assert_eq!((count(&clamps, "mask"), count(&clamps, "mask_grad")), (2, 2), "{clamps:?}");
         let read = ops(|x| x.relu().square());

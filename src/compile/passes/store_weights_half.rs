@@ -1,6 +1,6 @@
-//! Large weights that live in 16 bits. Operations get a widened copy right in front of them, each its own: between two of them
-//! only the weight itself is alive. Updates and embeddings read it as it is, and copies for matrix products are gone behind
-//! `fold_upcasts`.
+//! Stores large weights in 16 bits. Each operation reads its own widened copy, created right before it, so
+//! that only the weight itself is alive between readers. Updates and embeddings read the weight directly. The
+//! `fold_upcasts` pass removes the copies for matrix products.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use crate::dtype::{DType, Rounding, WeightStorage};
 use crate::graph::{Class, Graph, Node, Op, Param, Phase, Stored, Value, ValueId};
 
-/// Whether a parameter is held in 16 bits where that is asked for: large, and more than a vector. Biases and the scales of
-/// norms decide about many numbers each and are small beside what they scale; statistics are not trained.
+/// Whether a parameter is stored in 16 bits if that is enabled: it must be large and more than a vector.
+/// Biases and norm scales each affect many numbers and are small in comparison; statistics are not trained.
 fn is_large(param: &Param) -> bool {
     param.trained() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
 }
 
-/// Holds large weights as `storage` says. Every large parameter of the registry gets a value, read or not: all programs over
-/// the same parameters place them alike.
+/// Stores large weights as `storage` says. Every large parameter of the registry gets a value, read or not,
+/// so that all programs over the same parameters place them alike.
 pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Graph {
     let Some(dtype) = storage.storage() else { return graph };
     let mut keys = BTreeMap::new();
@@ -35,7 +35,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
         Rewrite { root: keys.keys().map(|id| (*id, *id)).collect(), graph, copies: BTreeMap::new() };
     let mut rewritten = Vec::with_capacity(nodes.len());
     for mut node in nodes {
-        // Whoever reads a view gets a view of a copy.
+        // Readers of a view get a view of a widened copy.
         if matches!(node.op, Op::Reshape(_)) && rewrite.is_view(&node) {
             continue;
         }
@@ -57,7 +57,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
 
 struct Rewrite {
     graph: Graph,
-    /// Weights in 16 bits and their views, with the weight.
+    /// Weights in 16 bits and their views, mapped to the weight.
     root: BTreeMap<ValueId, ValueId>,
     copies: BTreeMap<ValueId, usize>,
 }
@@ -69,7 +69,7 @@ impl Rewrite {
         true
     }
 
-    /// Lets a node read copies in 32 bits.
+    /// Replaces 16-bit operands of a node with copies in 32 bits.
     fn widen(&mut self, node: &mut Node, rewritten: &mut Vec<Node>) {
         let mut wide: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         for i in 0..node.inputs.len() {
@@ -94,7 +94,7 @@ impl Rewrite {
         }
     }
 
-    /// The host reads 32 bits.
+    /// Widens graph outputs: the host reads 32 bits.
     fn widen_outputs(&mut self, rewritten: &mut Vec<Node>) {
         for i in 0..self.graph.outputs.len() {
             let id = self.graph.outputs[i].1;

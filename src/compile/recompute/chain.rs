@@ -1,35 +1,35 @@
-//! The best checkpoints of a chain under a number of bytes, by dynamic programming over all of them: Revolve (Griewank &
-//! Walther 2000) for stages that differ in time and size.
+//! Optimal checkpoints of a chain under a memory limit, by dynamic programming: Revolve (Griewank & Walther
+//! 2000) for stages that differ in time and size.
 
 use super::script::Retention;
 
-/// A stage of a chain: what it costs to run, and to keep what it starts from.
+/// A stage of a chain: the cost of running it, and of keeping its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stage {
-    /// Time of the forward operations.
+    /// Time of the forward operations, in seconds.
     pub seconds: f64,
-    /// Bytes of the tensor that it starts from.
+    /// Bytes of its input tensor.
     pub bytes: u64,
 }
 
-/// Parts that the bytes are counted in: a table has as many columns.
+/// Number of units that the memory limit is quantized to: the table has one column per unit.
 const UNITS: usize = 48;
 
-/// The least time for reversing a chain, and how.
+/// The least time to reverse a chain, and the checkpoints that reach it.
 pub(super) struct Chain<'a> {
     stages: &'a [Stage],
-    /// Units of what each stage starts from, rounded up.
+    /// Units of each stage's input, rounded up.
     units: Vec<usize>,
-    /// Time of all stages before each.
+    /// Total time of all stages before each stage.
     before: Vec<f64>,
     room: usize,
-    /// For each first and last stage and each number of units the least time, and what is kept first: a stage's start, or
-    /// nothing.
+    /// For each first stage, last stage and number of units: the least time, and the first stage with a kept
+    /// input, if any.
     table: Vec<(f64, Option<usize>)>,
 }
 
 impl<'a> Chain<'a> {
-    /// Solves for `bytes` beside what the first stage starts from, which stays.
+    /// Solves for `bytes` in addition to the input of the first stage, which is always kept.
     pub(super) fn new(stages: &'a [Stage], bytes: u64) -> Self {
         let unit = bytes.div_ceil(UNITS as u64).max(1);
         let units = stages.iter().map(|stage| stage.bytes.div_ceil(unit) as usize).collect();
@@ -64,7 +64,8 @@ impl<'a> Chain<'a> {
         self.table[self.at(first, last, room)].0
     }
 
-    /// Either nothing is kept on the way to the last stage, or what stage `k` starts from is, until all behind it is done.
+    /// Either nothing is kept up to the last stage, or the input of stage `k` is kept until all stages after
+    /// it are reversed.
     fn best(&self, first: usize, last: usize, room: usize) -> (f64, Option<usize>) {
         let run = |to: usize| self.before[to] - self.before[first];
         let mut best = (run(last) + self.least(first, last - 1, room), None);
@@ -72,7 +73,7 @@ impl<'a> Chain<'a> {
             if self.units[k] <= room {
                 let right = self.least(k, last, room - self.units[k]);
                 let time = run(k) + right + self.least(first, k - 1, room);
-                // Of equals the one that keeps.
+                // Ties keep the input.
                 if time <= best.0 {
                     best = (time, Some(k));
                 }
@@ -81,13 +82,13 @@ impl<'a> Chain<'a> {
         best
     }
 
-    /// Time of all forward runs that a reversal takes, the last stage's own not counted.
+    /// Time of all forward runs of a reversal, without the run of the last stage itself.
     #[cfg(test)]
     fn seconds(&self) -> f64 {
         self.least(0, self.stages.len() - 1, self.room)
     }
 
-    /// For the start of each stage: kept by the forward pass, kept by a later run, or never.
+    /// For the input of each stage: kept by the forward pass, kept by a later run, or never kept.
     pub(super) fn retention(&self) -> Vec<Retention> {
         let mut retention = vec![Retention::RecomputePerUse; self.stages.len()];
         let Some(last) = self.stages.len().checked_sub(1) else { return retention };
@@ -119,8 +120,8 @@ mod tests {
         (0..k).fold(1, |product, i| product * (n - i) / (i + 1))
     }
 
-    /// Griewank & Walther's: `r l - C(s + r, r - 1)` forward steps for `l` stages with `s` states kept, the first among
-    /// them; `r` the least with `C(s + r, s) ≥ l`.
+    /// The formula of Griewank & Walther: `r l - C(s + r, r - 1)` forward steps for `l` stages with `s` kept
+    /// states, the first included; `r` is the least number with `C(s + r, s) ≥ l`.
     fn revolve(l: u64, s: u64) -> u64 {
         let r = (0..).find(|&r| choose(s + r, s) >= l).expect("binomials grow");
         if r == 0 { 0 } else { r * l - choose(s + r, r - 1) }
@@ -141,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Every way to reverse a chain, by trying all of them: from a state that is kept, run on to any later stage, keep what
-    /// it starts from if there is room, reverse what lies behind, and go on with what is left.
+    /// Tries every schedule that reverses a chain: from a kept state, run to any later stage, keep its input
+    /// if it fits in memory, reverse the stages after it, and continue with the rest.
     fn brute(stages: &[Stage], first: usize, last: usize, room: u64) -> f64 {
         if first == last {
             return 0.0;
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(all, vec![Retention::Save; 12]);
         let none = Chain::new(&stages, 1 << 10).retention();
         assert_eq!((none[0], &none[1..]), (Retention::Save, &vec![Retention::RecomputePerUse; 11][..]));
-        // Sizes are rounded up to units of the room: two states and a half leave room for two.
+        // Sizes are rounded up to units: memory for two and a half states holds two.
         let some = Chain::new(&stages, 5 << 19).retention();
         let count = |choice: Retention| some.iter().filter(|&&other| other == choice).count();
         assert_eq!(count(Retention::Save), 3);

@@ -1,4 +1,4 @@
-//! A training step as the search for plans sees it: numbers alone, so that thousands of scripts can be measured a second.
+//! A numeric model of a training step, so that the search can measure thousands of scripts per second.
 
 use std::ops::Range;
 
@@ -10,56 +10,57 @@ use crate::kernels;
 use crate::limits::{ALIGNMENT, Limits};
 use crate::units::align_up;
 
-/// A piece of memory: a value with all its views. Counted by the value's position in the graph.
+/// The memory of a value and all its views, indexed by the value's position in the graph.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::compile) struct Slot {
-    /// Bytes in the step's arenas; 0 for what lives from step to step.
+    /// Bytes in the step's arenas; 0 for persistent memory.
     pub bytes: u64,
-    /// There from the start of the step.
+    /// Allocated from the start of the step.
     pub input: bool,
-    /// Lives from step to step.
+    /// Keeps its contents across steps.
     pub persistent: bool,
-    /// A weight in another type, for one reader of the forward pass: it never waits for the backward pass.
+    /// A weight cast to another type for one reader of the forward pass: it is never kept for the backward
+    /// pass.
     pub passing: bool,
     /// Read after the step.
     pub stays: bool,
-    /// An operation that reads it could make it in the same go.
+    /// Whether a fused operation can compute it together with its reader.
     pub between: bool,
-    /// The operation that makes it.
+    /// The operation that computes it.
     pub producer: Option<u32>,
 }
 
-/// An operation. Ranges are of [`CostModel::list`].
+/// An operation. Ranges index [`CostModel::list`].
 #[derive(Clone, Debug)]
 pub(in crate::compile) struct Work {
     /// Slots read, each once.
     reads: Range<u32>,
     /// Slots written.
     writes: Range<u32>,
-    /// Positions in `reads` of slots that the first result may take over, the preferred one first.
+    /// Positions in `reads` of slots that the first result may overwrite, the preferred one first.
     over: Range<u32>,
     /// Slots changed in place.
     changes: Range<u32>,
-    /// Bytes of scratch, of all results and of what comes from the host for it.
+    /// Bytes of workspace, of all results, and of operands copied from the host.
     pub room: u64,
-    /// Dispatches.
+    /// Number of dispatches.
     pub launches: u64,
-    /// Modelled time.
+    /// Modelled time, in seconds.
     pub seconds: f64,
-    /// From inputs to loss.
+    /// Whether it belongs to the forward pass.
     pub forward: bool,
-    /// Operands that could be made in the same go: their slots, and the operations that make both.
+    /// Operands that a fused operation can compute as well: their slots, and the fused operations.
     pub joins: Vec<(u32, u32)>,
 }
 
-/// The step: slots by value, operations by node, and the order in which they run if nothing is computed again.
+/// The step: slots by value, operations by node, and the execution order without recomputation.
 #[derive(Clone, Debug)]
 pub(in crate::compile) struct CostModel {
     pub slots: Vec<Slot>,
     pub works: Vec<Work>,
-    /// Operations that are not views.
+    /// Operations that are not views, in execution order.
     pub order: Vec<u32>,
-    /// For each value its slot.
+    /// The slot of each value.
     pub roots: Vec<usize>,
     list: Vec<u32>,
 }
@@ -96,7 +97,8 @@ impl CostModel {
         Ok(model)
     }
 
-    /// Adds operation `first` and operation `then`, which reads it, as one that may run again in place of the two.
+    /// Adds operation `first` and its reader `then` as one fused operation, which may be recomputed in place
+    /// of the two.
     pub(in crate::compile) fn join(
         &mut self,
         [first, then]: [usize; 2],
@@ -182,7 +184,8 @@ impl CostModel {
         self.part(&work.writes)
     }
 
-    /// Positions in [`CostModel::reads`] of slots that the first result may take over, the preferred one first.
+    /// Positions in [`CostModel::reads`] of slots that the first result may overwrite, the preferred one
+    /// first.
     pub(in crate::compile) fn over(&self, work: &Work) -> &[u32] {
         self.part(&work.over)
     }
@@ -192,13 +195,13 @@ impl CostModel {
         self.part(&work.changes)
     }
 
-    /// Whether a forward operation of this step makes the slot, so that it could make it again.
+    /// Whether a forward operation of this step computes the slot, so that it can be recomputed.
     pub(in crate::compile) fn can_drop(&self, slot: usize) -> bool {
         let Slot { producer, stays, persistent, passing, .. } = self.slots[slot];
         !stays && !persistent && !passing && producer.is_some_and(|n| self.works[n as usize].forward)
     }
 
-    /// Slots that something behind the forward pass reads.
+    /// Slots that an operation after the forward pass reads.
     pub(in crate::compile) fn read_back(&self) -> Vec<bool> {
         let mut read = vec![false; self.slots.len()];
         for work in self.works.iter().filter(|work| !work.forward) {

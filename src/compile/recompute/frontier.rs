@@ -1,5 +1,5 @@
-//! The least time for each of many effort. The effort do not depend on the budget that is asked for, so that a larger
-//! budget never gets a slower plan.
+//! The least recomputation time for each of many target peaks. The targets do not depend on the requested
+//! budget, so that a larger budget never gets a slower plan.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,30 +9,31 @@ use super::search::Search;
 use super::select::Layers;
 use crate::progress;
 
-/// One way to run the step.
+/// One option to run the step.
 #[derive(Clone, Debug)]
 pub(in crate::compile) struct Point {
-    /// What becomes of each forward result.
+    /// How each forward result is stored.
     pub retention: Vec<Retention>,
-    /// Most bytes alive at once within the step.
+    /// Maximum bytes alive at once within the step.
     pub peak: u64,
-    /// Modelled time of what is computed again.
+    /// Modelled recomputation time, in seconds.
     pub again_s: f64,
 }
 
-/// The lowest height that is aimed at, as a share of that with nothing computed again.
+/// The lowest target peak, as a fraction of the peak without recomputation.
 const LOWEST: f64 = 0.15;
-/// Operations of scripts that are looked at in all: a bound on time, the same on every machine.
+/// Maximum number of script operations that are measured in total: a bound on time, the same on every
+/// machine.
 const MOST_WORK: u64 = 80_000_000;
-/// The same for each operation of the step: small steps need fewer.
+/// The same bound per operation of the step: small steps need fewer.
 const WORK: u64 = 240_000;
-/// Scripts that a height needs to be looked for at all.
+/// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
-/// Where it is asked whether anything fits at all, only every so many effort are aimed at.
+/// With [`SearchEffort::Few`], only one in this many targets is searched.
 const APART: u64 = 4;
 
-/// Which effort are aimed at.
+/// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
     All,
@@ -40,7 +41,7 @@ pub(in crate::compile) enum SearchEffort {
     Few,
 }
 
-/// Ways to run the step, from the fastest to the one that needs fewest bytes: each needs fewer than all before it.
+/// Points from the fastest to the one that needs the fewest bytes. Each needs fewer bytes than all before it.
 pub(super) fn frontier(model: &CostModel, layers: Option<&Layers>, effort: SearchEffort) -> Vec<Point> {
     let operations = model.order.len().max(1) as u64;
     let work = (WORK * operations).min(MOST_WORK);
@@ -66,16 +67,26 @@ pub(super) fn frontier(model: &CostModel, layers: Option<&Layers>, effort: Searc
     let mut points = start.points;
     let climb = &climb;
     std::thread::scope(|scope| {
-        let parts: Vec<_> = (1..threads).map(|thread| scope.spawn(move || climb(thread, &|_| ()))).collect();
-        // Only this thread's watcher hears of it.
+        let spawn = |thread| {
+            let worker = std::thread::Builder::new().spawn_scoped(scope, move || climb(thread, &|_| ()));
+            worker.map_err(|_| thread)
+        };
+        let parts: Vec<_> = (1..threads).map(spawn).collect();
+        // Only this thread reports progress.
         points.extend(climb(0, &mine));
-        // A panic in a part is this one's.
-        points.extend(parts.into_iter().flat_map(|part| part.join().expect("the search does not panic")));
+        for part in parts {
+            points.extend(match part {
+                // Propagates a panic of a worker thread.
+                Ok(worker) => worker.join().expect("the search does not panic"),
+                // The system gives no more threads.
+                Err(thread) => climb(thread, &mine),
+            });
+        }
     });
     pareto(points)
 }
 
-/// Drops points that another beats in both.
+/// Drops points that another point beats in both time and peak.
 pub(super) fn pareto(mut points: Vec<Point>) -> Vec<Point> {
     let order = |a: &Point, b: &Point| a.again_s.total_cmp(&b.again_s).then(a.peak.cmp(&b.peak));
     points.sort_by(|a, b| order(a, b).then_with(|| a.retention.cmp(&b.retention)));

@@ -1,29 +1,31 @@
-//! How many bytes are alive while a script runs: what the program made of it will find, without building it.
+//! Measures the bytes alive while a script runs. The result matches the program built from the script,
+//! without building it.
 
 use super::cost_model::CostModel;
 use crate::compile::passes::ScheduleEntry;
 
-/// What a script needs.
+/// Memory and time of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::compile) struct Measure {
-    /// Most bytes alive at once within the step.
+    /// Maximum bytes alive at once within the step.
     pub peak: u64,
     /// Bytes above the target, summed over the steps.
     pub excess: u64,
-    /// Steps above the target.
+    /// Number of steps above the target.
     pub over: u64,
-    /// Modelled time of what is computed again.
+    /// Modelled recomputation time, in seconds.
     pub again_s: f64,
-    /// Dispatches.
+    /// Number of dispatches.
     pub launches: u64,
 }
 
-/// Measures scripts; its memory is used again from one to the next.
+/// Measures scripts. Its buffers are reused between scripts.
 pub(in crate::compile) struct Meter<'a> {
     model: &'a CostModel,
-    /// For each read of each step, in their order backwards, whether it is the last of what is there.
+    /// For each read of each step, in reverse order, whether it is the last read of the slot's current
+    /// contents.
     last: Vec<bool>,
-    /// Bytes of each step's results that nobody reads.
+    /// Bytes of each step's results that no later step reads.
     unread: Vec<u64>,
     read_later: Vec<bool>,
     stays: Vec<bool>,
@@ -57,7 +59,7 @@ impl<'a> Meter<'a> {
             let reads = model.reads(work);
             let last = &self.last[end - reads.len()..end];
             end -= reads.len();
-            // The first result lies over an operand that dies.
+            // The first result overwrites an operand after its last read.
             let over = model.over(work).iter().find(|&&at| last[at as usize]);
             let height = live + work.room - over.map_or(0, |&at| bytes(reads[at as usize]));
             measure.peak = measure.peak.max(height);

@@ -1,6 +1,7 @@
-//! Recomputation ("activation checkpointing"): which results of the forward pass are kept for the backward pass, and which
-//! are computed again. Kernels and their operands are the same both times, so are the bits; dropout draws the same mask,
-//! statistics of a batch norm are kept and running ones moved once.
+//! Recomputation (activation checkpointing): selects which forward results are kept for the backward pass and
+//! which are recomputed. Recomputation runs the same kernels on the same operands, so results are bitwise
+//! identical. Dropout draws the same mask; statistics of a batch norm are kept, and running statistics are
+//! updated once.
 
 mod chain;
 mod cost_model;
@@ -26,91 +27,95 @@ use select::{Layers, Length};
 use frontier::Point;
 pub(super) use frontier::SearchEffort;
 
-/// What the backward pass computes again instead of finding it in memory. Results are the same bits with any of these.
+/// Which results the backward pass recomputes instead of keeping them in memory. Results are bitwise
+/// identical with every choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
-    /// Nothing but what [`PlanOptions::rebuild`](super::PlanOptions::rebuild) says.
+    /// Nothing, except for [`PlanOptions::rebuild`](super::PlanOptions::rebuild).
     #[default]
     Off,
-    /// Segments of so many layers keep only what they hand on. A layer is what lies between two places where a single
-    /// tensor is handed on, such as a residual block; in networks without such places, what begins with a product.
+    /// Segments of this many layers keep only their outputs. A layer is the part between two points where a
+    /// single tensor is passed on, such as a residual block. In networks without such points, each matrix
+    /// product or convolution starts a layer.
     Every(u32),
-    /// Segments as long as the square root of the number of layers (Chen et al. 2016).
+    /// Segments of √n layers, for a network of n layers (Chen et al. 2016).
     Sqrt,
-    /// The layers of these paths, such as `layer1.0`, keep only what they hand on.
+    /// The layers with these paths, such as `layer1.0`, keep only their outputs.
     Named(&'static [&'static str]),
-    /// Results of matrix products and convolutions are kept, everything else is computed again.
+    /// Results of matrix products and convolutions are kept; everything else is recomputed.
     Policy,
-    /// The least modelled time with which the packed plan fits [`PlanOptions::budget`](super::PlanOptions::budget).
+    /// Minimizes the modelled time, subject to the packed plan fitting
+    /// [`PlanOptions::budget`](super::PlanOptions::budget).
     Auto,
 }
 
-/// What a step costs, and how much of it is computed again.
+/// Modelled cost of a step and of its recomputation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Arithmetic and traffic of the step with nothing computed again, not even by `rebuild`.
+    /// Arithmetic and memory traffic of the step, excluding all recomputation, also that of `rebuild`.
     pub step: Cost,
-    /// Modelled seconds of that.
+    /// Modelled time of `step`, in seconds.
     pub step_s: f64,
-    /// Arithmetic and traffic of everything that runs a second time, `rebuild` included.
+    /// Arithmetic and memory traffic of all recomputation, including that of `rebuild`.
     pub again: Cost,
-    /// Modelled seconds of that.
+    /// Modelled time of `again`, in seconds.
     pub again_s: f64,
-    /// Bytes that move between the device and the host's memory because they are not kept on the device, both ways.
+    /// Bytes copied between the device and host memory for offloaded tensors, in both directions.
     pub moved: u64,
-    /// Modelled seconds of that.
+    /// Modelled time of these copies, in seconds.
     pub moved_s: f64,
 }
 
 impl Work {
-    /// Recomputed arithmetic, as a share of the step's.
+    /// Recomputed arithmetic, as a fraction of the step's.
     pub fn flops_fraction(&self) -> f64 {
         self.again.flops as f64 / (self.step.flops as f64).max(1.0)
     }
 
-    /// Recomputed time, as a share of the step's: the modelled slowdown.
+    /// Recomputation time, as a fraction of the step's: the modelled slowdown.
     pub fn time_fraction(&self) -> f64 {
         if self.step_s > 0.0 { self.again_s / self.step_s } else { 0.0 }
     }
 
-    /// Modelled seconds of the whole step: computing, computing again, moving.
+    /// Modelled time of the whole step, in seconds: computation, recomputation and copies.
     pub fn seconds(&self) -> f64 {
         self.step_s + self.again_s + self.moved_s
     }
 
-    /// Moving, as a share of the step's time with nothing moved or computed again.
+    /// Copy time, as a fraction of the step's time without copies and recomputation.
     pub fn moved_fraction(&self) -> f64 {
         if self.step_s > 0.0 { self.moved_s / self.step_s } else { 0.0 }
     }
 
-    /// With what a program brings from the host and takes there.
+    /// Adds the copies between a program's device and host memory.
     pub(super) fn moving(self, program: &Program, roofline: &Roofline) -> Self {
         let moved = program.transfers.iter().map(|transfer| transfer.bytes).sum();
         Self { moved, moved_s: moved as f64 / roofline.host_bytes_per_s, ..self }
     }
 
-    /// Of the step `bare` and of the one with operations repeated.
+    /// The cost of the step `bare`, and of the recomputation in `repeated`.
     pub(super) fn of(bare: &Graph, repeated: &Graph, roofline: &Roofline) -> Self {
         let once = || bare.nodes.iter().map(|node| bare.cost_once(node));
         let (step, all): (Cost, Cost) = (once().sum(), repeated.total_cost());
         let step_s = once().map(|cost| roofline.seconds(cost)).sum();
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
-        // Sums in another order differ in their last digits.
+        // Sums in different orders differ in their last digits.
         let again_s = if again == Cost::default() { 0.0 } else { repeated.seconds(roofline) - step_s };
         Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() }
     }
 }
 
-/// A training graph with nothing computed again, ready for plans that do. Behind its own nodes are pairs of them as one, for
-/// what is computed again.
+/// A training graph without recomputation, the input for plans with recomputation. After its own nodes it
+/// holds fused pairs of nodes, which are used only for recomputation.
 pub(super) struct RecomputePlanner {
     graph: Graph,
     model: CostModel,
 }
 
 impl RecomputePlanner {
-    /// With `fuse`, functions may run as part of what is in front of them where that is computed again for their sake.
+    /// With `fuse`, a function may run as the epilogue of its producer where the producer is recomputed only
+    /// for that function.
     pub(super) fn new(graph: Graph, limits: &Limits, roofline: &Roofline, fuse: bool) -> Result<Self> {
         let mut graph = passes::dealias_operands(graph, false);
         let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
@@ -124,10 +129,10 @@ impl RecomputePlanner {
         Ok(Self { graph, model })
     }
 
-    /// What `how` drops; for `Off` and `Auto`, which are no rules, nothing.
+    /// The retention of each slot under the rule `how`. `Off` and `Auto` are not rules and drop nothing.
     ///
     /// # Errors
-    /// [`Error::Unknown`](crate::Error::Unknown) for a layer that is not there.
+    /// [`Error::Unknown`](crate::Error::Unknown) for a layer that does not exist.
     pub(super) fn by_rule(&self, how: Recompute) -> Result<Vec<Retention>> {
         Ok(match how {
             Recompute::Off | Recompute::Auto => vec![Retention::Save; self.model.slots.len()],
@@ -138,13 +143,13 @@ impl RecomputePlanner {
         })
     }
 
-    /// Ways to run the step, from the fastest to the one that needs fewest bytes.
+    /// Points from the fastest to the one that needs the fewest bytes.
     fn frontier(&self, effort: SearchEffort) -> Vec<Point> {
         let layers = Layers::of(&self.model, &self.graph);
         frontier::frontier(&self.model, layers.as_ref(), effort)
     }
 
-    /// The program that drops what `retention` says.
+    /// The program that keeps, recomputes and offloads results according to `retention`.
     pub(super) fn program(&self, retention: &[Retention], limits: &Limits) -> Result<Program> {
         let script = Writer::new(&self.model).write(retention).map(<[_]>::to_vec).unwrap_or_default();
         let graph = passes::rematerialize(self.graph.clone(), &script);
@@ -153,7 +158,7 @@ impl RecomputePlanner {
         Program::assign(graph, views, order, limits, true)
     }
 
-    /// The plan with the least recomputed time that fits `budget`; if none does, the smallest there is.
+    /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
     pub(super) fn cheapest(
         &self,
         budget: u64,
@@ -167,7 +172,7 @@ impl RecomputePlanner {
         let least = points.iter().map(|point| point.peak).min().unwrap_or(0);
         let mut smallest: Option<Packed> = None;
         for point in points {
-            // What cannot fit need not be packed, but for the last, whose height is reported.
+            // Points that cannot fit are not packed, except for the smallest: its size is reported.
             if point.peak > least && point.peak + around > budget {
                 continue;
             }

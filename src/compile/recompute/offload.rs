@@ -1,4 +1,4 @@
-//! Which results of the forward pass wait for the backward pass in the host's memory.
+//! Selects the forward results stored in host memory until the backward pass.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,11 @@ use crate::compile::{Activations, Offload};
 use crate::error::{Error, Result};
 
 impl RecomputePlanner {
-    /// Of what `retention` keep, sends away what `which` says, what is made first before others.
+    /// Offloads the results that `which` selects among those that `retention` keeps, in the order in which
+    /// they are computed.
     ///
     /// # Errors
-    /// [`Error::Unknown`] for a layer in which nothing is kept.
+    /// [`Error::Unknown`] for a layer that keeps no results.
     pub(in crate::compile) fn send_away(
         &self,
         retention: &mut [Retention],
@@ -22,7 +23,7 @@ impl RecomputePlanner {
             let large = self.model.slots[*slot].bytes >= Offload::SMALLEST;
             retention[*slot] == Retention::Save && large && read_back[*slot] && self.model.can_drop(*slot)
         };
-        // A script runs in this order.
+        // In execution order.
         let made = self.model.order.iter().flat_map(|&n| self.model.writes(&self.model.works[n as usize]));
         let kept: Vec<usize> = made.map(|&slot| slot as usize).filter(kept).collect();
         let chosen: Vec<usize> = match which {
@@ -67,7 +68,7 @@ impl RecomputePlanner {
         producer.map_or("", |n| &self.graph.nodes[n as usize].layer)
     }
 
-    /// Whether a slot is made in the layer of this path or below it.
+    /// Whether a slot is computed in the layer of this path or below it.
     fn is_in(&self, slot: usize, path: &str) -> bool {
         self.layer(slot).strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }

@@ -1,32 +1,32 @@
-//! From what becomes of each forward result to the list of operations that run.
+//! Compiles the retention of forward results into the list of operations that run.
 
 use super::cost_model::{CostModel, Slot, Work};
 use crate::compile::passes::ScheduleEntry;
 
-/// What becomes of a forward result between its last reader in the forward pass and the backward pass.
+/// How a forward result is stored between its last reader in the forward pass and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::compile) enum Retention {
-    /// Stays in memory as long as anyone reads it.
+    /// Stays in memory until its last reader.
     Save,
-    /// Is computed again when the backward pass first needs it, and then stays until nobody does.
+    /// Is recomputed when the backward pass first needs it, and then stays until its last reader.
     RecomputeOnce,
-    /// Is computed again for each operation of the backward pass that needs it.
+    /// Is recomputed for each operation of the backward pass that needs it.
     RecomputePerUse,
-    /// Goes to the host's memory when it is made, and comes back when the backward pass first needs it.
+    /// Is copied to host memory when it is computed, and copied back when the backward pass first needs it.
     Offload,
 }
 
-/// Writes scripts; its memory is used again from one to the next.
+/// Writes scripts. Its buffers are reused between scripts.
 pub(in crate::compile) struct Writer<'a> {
     model: &'a CostModel,
     steps: Vec<ScheduleEntry>,
-    /// Slots that are not to be had without computing them again.
+    /// Slots that are not in memory: they must be recomputed or copied back.
     missing: Vec<bool>,
     /// Slots that an update has changed.
     changed: Vec<bool>,
-    /// What is to be computed again: the slot, its operation, and how many of its operands were looked at.
+    /// Pending recomputations: the slot, its operation, and the number of operands already visited.
     stack: Vec<(u32, u32, u32)>,
-    /// Slots that are there for one operation only.
+    /// Slots kept for one operation only.
     passing: Vec<u32>,
 }
 
@@ -42,10 +42,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The order of operations in which forward results that are not kept are computed again, as late as can be.
+    /// The order of operations in which forward results that are not kept are recomputed, as late as
+    /// possible.
     ///
     /// # Errors
-    /// A slot that cannot be computed again when it is needed, because an update has changed what it is made of.
+    /// A slot that cannot be recomputed when it is needed, because an update has changed one of its operands.
     pub(in crate::compile) fn write(&mut self, retention: &[Retention]) -> Result<&[ScheduleEntry], usize> {
         let model = self.model;
         self.steps.clear();
@@ -74,13 +75,14 @@ impl<'a> Writer<'a> {
         Ok(&self.steps)
     }
 
-    /// Which results of an operation go to the host's memory.
+    /// Bit mask of the results of an operation that are copied to host memory.
     fn away(&self, work: &Work, retention: &[Retention]) -> u64 {
         let away = |(i, &slot): (usize, &u32)| u64::from(retention[slot as usize] == Retention::Offload) << i;
         self.model.writes(work).iter().enumerate().map(away).sum()
     }
 
-    /// The operation that makes `slot` again: of those that make an operand in the same go, which nobody else would have.
+    /// The operation that recomputes `slot`. This is a fused pair if the pair also computes a missing operand
+    /// that would be recomputed only for this use.
     fn maker(&self, slot: u32, retention: &[Retention]) -> Result<u32, usize> {
         let n = self.model.slots[slot as usize].producer.ok_or(slot as usize)?;
         let alone = |(between, _): &&(u32, u32)| {
@@ -91,7 +93,7 @@ impl<'a> Writer<'a> {
         Ok(joined.map_or(n, |(_, joined)| *joined))
     }
 
-    /// Computes `slot` again, after what it is made of.
+    /// Recomputes `slot`, after its missing operands.
     fn need(&mut self, slot: u32, retention: &[Retention]) -> Result<(), usize> {
         let model = self.model;
         let by = self.maker(slot, retention)?;
@@ -118,7 +120,8 @@ impl<'a> Writer<'a> {
                 continue;
             }
             if reads.iter().any(|&read| self.changed[read as usize]) {
-                // What lasts for one reader is only missing for the reader's sake.
+                // A slot kept for one reader is recomputed only for that reader: keep the reader's result
+                // instead.
                 let blamed = match self.stack.last() {
                     Some(&(reader, ..)) if model.slots[slot as usize].passing => reader,
                     _ => slot,

@@ -1,4 +1,5 @@
-//! Search for what to keep under a height: greedy, then parts of the answer are thrown away and searched again.
+//! The search for results to keep under a target peak: greedy first, then parts of the solution are reset and
+//! searched again.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,30 +12,31 @@ use super::script::{Retention, Writer};
 use super::select::{Layers, candidates};
 use crate::random;
 
-/// Improvements that may fail in a row before the search ends.
+/// Number of consecutive failed improvements that ends the search.
 const PATIENCE: u32 = 40;
 
-/// A search for the least recomputed time below one height.
+/// A search for the least recomputation time under one target peak.
 pub(super) struct Search<'a> {
     model: &'a CostModel,
     writer: Writer<'a>,
     meter: Meter<'a>,
     /// Slots that may be dropped, in the order of the forward pass.
     candidates: Vec<usize>,
-    /// What only the forward pass reads is made again where it is needed; everything else stays.
+    /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
+    /// kept.
     start: Vec<Retention>,
     retention: Vec<Retention>,
     pub(super) now: Measure,
-    /// The height to get below.
+    /// The target peak, in bytes.
     target: u64,
-    /// Steps of scripts that may still be looked at: a bound on time, the same on every machine.
+    /// Script steps that may still be measured: a bound on time, the same on every machine.
     work: u64,
     thrown: u64,
-    /// Answers on the way.
+    /// Solutions found so far.
     pub(super) points: Vec<Point>,
 }
 
-/// A change of one slot's choice, with the excess it removes for each second it costs.
+/// A change of one slot's choice, and the excess that it removes per second of added time.
 #[derive(Clone, Copy, PartialEq)]
 struct Flip {
     worth: f64,
@@ -86,7 +88,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Greedy, tidied, then improved while there is work left.
+    /// Greedy search, cleanup, then improvement while there is work left.
     pub(super) fn run(mut self, layers: Option<&Layers>) -> Vec<Point> {
         let all = self.candidates.clone();
         self.lower(&all, true);
@@ -100,7 +102,7 @@ impl<'a> Search<'a> {
         self.points
     }
 
-    /// Starts again from the best checkpoints of the chain, and goes on from there if that is better.
+    /// Restarts from the optimal checkpoints of the chain, and continues from there if that is better.
     fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
         let Some(room) = self.target.checked_sub(layers.widest) else { return };
         let retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
@@ -117,7 +119,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Nearer to the target than `before`, or as near in less time.
+    /// Whether the solution is closer to the target than `before`, or as close in less time.
     fn better(&self, before: &Measure) -> bool {
         (self.now.excess, self.now.again_s) < (before.excess, before.again_s)
     }
@@ -127,7 +129,7 @@ impl<'a> Search<'a> {
         self.points.push(Point { retention: self.retention.clone(), peak, again_s });
     }
 
-    /// `None` where something dropped cannot be made again.
+    /// `None` if a dropped slot cannot be recomputed.
     fn measure(&mut self) -> Option<Measure> {
         let script = self.writer.write(&self.retention).ok()?;
         self.work = self.work.saturating_sub(script.len() as u64);
@@ -141,7 +143,7 @@ impl<'a> Search<'a> {
         measure
     }
 
-    /// Drops results among `slots` until nothing is higher than the target, or nothing helps.
+    /// Drops results among `slots` until the peak is within the target, or nothing helps.
     fn lower(&mut self, slots: &[usize], note: bool) {
         let mut heap = BinaryHeap::new();
         let mut hopeful = true;
@@ -166,7 +168,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The most that a change could be worth.
+    /// An optimistic estimate of a change's worth.
     fn hope(&self, slot: usize, choice: Retention) -> Option<Flip> {
         let Slot { bytes, producer, .. } = self.model.slots[slot];
         let seconds = self.model.works[producer? as usize].seconds.max(1e-9);
@@ -185,7 +187,8 @@ impl<'a> Search<'a> {
         Some((Flip { worth: less as f64 / seconds, slot, choice }, measure))
     }
 
-    /// The best change. Worths in the heap are those of an earlier moment: the first that still beats the next is taken.
+    /// The best change. Worths in the heap are stale: the first change with a current worth that still beats
+    /// the next one is taken.
     fn best(&mut self, heap: &mut BinaryHeap<Flip>) -> Option<(Flip, Measure)> {
         while let Some(stale) = heap.pop() {
             let Some((flip, measure)) = self.worth(stale.slot, stale.choice) else { continue };
@@ -197,7 +200,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Keeps again what among `slots` need not be dropped, the most expensive first.
+    /// Keeps slots again that need not be dropped, the most expensive first.
     fn tidy(&mut self, slots: &[usize]) {
         let model = self.model;
         let seconds =
@@ -207,7 +210,7 @@ impl<'a> Search<'a> {
         dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
         for slot in dropped {
             for choice in [Retention::Save, Retention::RecomputeOnce, Retention::RecomputePerUse] {
-                // What is made for each reader may be made in one go with that.
+                // A slot recomputed for each reader may be fused with that reader.
                 let worth = choice < self.retention[slot]
                     || (choice == Retention::RecomputePerUse && self.model.slots[slot].between);
                 if !worth || self.work == 0 {
@@ -223,7 +226,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Throws away the answer for a few neighbouring slots and searches it again; keeps what is better.
+    /// Resets the choices of a few neighbouring slots and searches them again; keeps the better solution.
     fn improve(&mut self) {
         let count = self.candidates.len();
         let mut failures = 0;

@@ -1,4 +1,4 @@
-//! What is dropped by rule: every so many layers, in named layers, or by kind of operation.
+//! Recomputation by rule: segments of layers, named layers, or kinds of operations.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::script::{Retention, Writer};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Op};
 
-/// Slots below this share of the largest stay: what they save is not worth a look. Statistics of a batch norm are among
-/// them, so they are never counted twice.
+/// Slots smaller than the largest slot divided by this are kept: dropping them saves too little. They include
+/// the statistics of a batch norm, so that these are never counted twice.
 const SMALL: u64 = 2_000;
 
 /// Slots that may be dropped, in the order of the forward pass.
@@ -20,12 +20,12 @@ pub(super) fn candidates(model: &CostModel) -> Vec<usize> {
     droppable.into_iter().filter(large).collect()
 }
 
-/// An operation that multiplies matrices: the unit that layers are counted in, and what a policy keeps.
+/// An operation that multiplies matrices: the unit for counting layers, and what the policy keeps.
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv2d { .. } | Op::Conv2dInput { .. } | Op::Attention(_))
 }
 
-/// Results of matrix products and convolutions stay, everything else is made again.
+/// Keeps results of matrix products and convolutions; everything else is recomputed.
 pub(super) fn policy(model: &CostModel, graph: &Graph) -> Vec<Retention> {
     let mut retention = vec![Retention::Save; model.slots.len()];
     for slot in candidates(model) {
@@ -37,10 +37,11 @@ pub(super) fn policy(model: &CostModel, graph: &Graph) -> Vec<Retention> {
     settle(model, retention)
 }
 
-/// What is made and used inside of the named layers is made again; what they hand on stays.
+/// Recomputes results that are computed and used only inside the named layers. The outputs of these layers
+/// are kept.
 ///
 /// # Errors
-/// [`Error::Unknown`] for a layer that is not there.
+/// [`Error::Unknown`] for a layer that does not exist.
 pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result<Vec<Retention>> {
     let forward = Forward::of(model);
     let mut inside = vec![false; forward.order.len()];
@@ -49,7 +50,7 @@ pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result
             let rest = graph.nodes[n as usize].layer.strip_prefix(name);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        // Functions between a layer's parts, which have no path of their own, lie inside as well.
+        // Functions between a layer's parts have no path of their own, but count as inside.
         let first = forward.order.iter().position(belongs);
         let last = forward.order.iter().rposition(belongs);
         let (Some(first), Some(last)) = (first, last) else {
@@ -69,7 +70,8 @@ pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result
     Ok(settle(model, retention))
 }
 
-/// Segments of `length` layers; what one hands to the next stays, and everything in the last, which is needed at once.
+/// Segments of `length` layers. Kept are the values passed between segments, and all results of the last
+/// segment, which the backward pass needs first.
 pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Retention> {
     let forward = Forward::of(model);
     let candidates = candidates(model);
@@ -91,19 +93,19 @@ pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Ret
     settle(model, retention)
 }
 
-/// A network as a chain of layers that each hand a single tensor to the next.
+/// A network as a chain of layers. Each layer passes a single tensor to the next.
 pub(super) struct Layers {
     pub(super) stages: Vec<Stage>,
-    /// The slot that each starts from; the first starts from the step's inputs.
+    /// The input slot of each layer; the first layer starts from the step's inputs.
     starts: Vec<Option<usize>>,
-    /// Slots that are made before the last layer and are not handed on.
+    /// Slots computed before the last layer that are not passed between layers.
     inner: Vec<usize>,
-    /// The most bytes of results within one layer.
+    /// Maximum bytes of results within one layer.
     pub(super) widest: u64,
 }
 
 impl Layers {
-    /// `None` where layers hand on more than one tensor, or there are too few to choose from.
+    /// `None` if a layer passes on more than one tensor, or if there are too few or too many layers.
     pub(super) fn of(model: &CostModel, graph: &Graph) -> Option<Self> {
         let forward = Forward::of(model);
         let candidates = candidates(model);
@@ -140,7 +142,8 @@ impl Layers {
         (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
     }
 
-    /// What becomes of each slot if layers start from what `chain` says; what lies within a layer is made again.
+    /// The retention of each slot if `chain` decides about layer inputs; results within a layer are
+    /// recomputed.
     pub(super) fn retention(&self, chain: &Chain, start: &[Retention]) -> Vec<Retention> {
         let mut retention = start.to_vec();
         self.inner.iter().for_each(|&slot| retention[slot] = Retention::RecomputeOnce);
@@ -153,10 +156,10 @@ impl Layers {
     }
 }
 
-/// Longer chains are left to the greedy search.
+/// Longer chains use only the greedy search.
 const MOST_LAYERS: usize = 96;
 
-/// How long segments are.
+/// The length of segments.
 #[derive(Clone, Copy)]
 pub(super) enum Length {
     Layers(u32),
@@ -164,12 +167,12 @@ pub(super) enum Length {
     Root,
 }
 
-/// The forward pass by position in its order.
+/// The forward pass, indexed by position in its order.
 struct Forward {
     order: Vec<u32>,
-    /// Where each slot is made.
+    /// The position that computes each slot.
     made: Vec<Option<usize>>,
-    /// Where each slot is read.
+    /// The positions that read each slot.
     readers: Vec<Vec<usize>>,
 }
 
@@ -187,8 +190,8 @@ impl Forward {
         Self { order, made, readers }
     }
 
-    /// Where each layer begins: where a single tensor is handed on, with a product in between; in networks that have no
-    /// such places, before each product.
+    /// The first position of each layer. A layer starts at a product where a single tensor is passed on, with
+    /// at least one product in between. In networks without such points, each product starts a layer.
     fn layers(&self, graph: &Graph, candidates: &[usize]) -> Vec<usize> {
         let product = |at: usize| is_product(&graph.nodes[self.order[at] as usize].op);
         let mut crossing = vec![0i64; self.order.len() + 1];
@@ -211,12 +214,12 @@ impl Forward {
             products += usize::from(product(at));
         }
         let all: Vec<usize> = (0..self.order.len()).filter(|&at| product(at)).collect();
-        // A few places in a deep network are none to cut it at.
+        // With only a few such points in a deep network, segments would be too long.
         if blocks.len() * 8 >= all.len() { blocks } else { all }
     }
 }
 
-/// What cannot be made again when it is needed stays.
+/// Keeps slots that cannot be recomputed when they are needed.
 fn settle(model: &CostModel, mut retention: Vec<Retention>) -> Vec<Retention> {
     let mut writer = Writer::new(model);
     while let Err(slot) = writer.write(&retention).map(|_| ()) {

@@ -1,4 +1,4 @@
-//! What the search believes against what programs need.
+//! Compares the search's model with the programs built from it.
 
 use super::*;
 use crate::compile::{PlanOptions, TrainStep};
@@ -24,7 +24,7 @@ fn measured_peaks_match_the_programs() {
     let (mut lower, mut joined) = (0, 0);
     for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
         for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
-            // Convolutions with their norm as one where neither waits.
+            // On this preset, convolutions are recomputed fused with their norm if neither result is kept.
             let planner = planner(&small(name), &limits, limits.name == "nvidia");
             let points = planner.frontier(SearchEffort::Few);
             lower += usize::from(points.len() > 1);
@@ -37,7 +37,7 @@ fn measured_peaks_match_the_programs() {
             }
         }
     }
-    // In small networks nothing is lower than the gradient of the largest weight.
+    // In small networks, the gradient of the largest weight bounds the peak from below.
     assert!(lower >= 6, "only {lower} plans could be lowered");
     assert!(joined >= 3, "only {joined} convolutions run again with their norm");
 }
@@ -79,14 +79,14 @@ fn residual_blocks_are_layers() {
     };
     let all = select::candidates(&planner.model).len();
     let (one, two) = (kept(Recompute::Every(1)), kept(Recompute::Every(2)));
-    // What blocks hand on, and the last segment: one block of the eight, or two of them.
+    // Kept are the outputs of blocks, and the last segment: one or two of the eight blocks.
     assert!(one.max(two) < all / 2 && one != two, "{one} and {two} of {all}");
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
     // The stem, eight blocks and the last product.
     assert_eq!(layers.stages.len(), 10);
 }
 
-/// What runs a second time in a program, in modelled seconds.
+/// Modelled recomputation time of a program, in seconds.
 fn again_s(planner: &RecomputePlanner, program: &Program) -> f64 {
     Work::of(&planner.graph, &program.graph, &Roofline::default()).again_s
 }
@@ -130,7 +130,7 @@ fn fastest_point_that_fits_is_taken() {
     }
 }
 
-/// A chain of equal layers, whose best checkpoints are known: the search is nowhere slower than they are.
+/// A chain of equal layers with known optimal checkpoints: the search is never slower than they are.
 #[test]
 fn search_is_never_slower_than_optimal_checkpoints() {
     let limits = Limits::default();
@@ -154,10 +154,10 @@ fn search_is_never_slower_than_optimal_checkpoints() {
         assert!(least <= limit, "{} bytes: {least} s, checkpoints take {limit}", checkpoints.peak);
         compared += 1;
     }
-    assert!(compared >= 10, "only {compared} effort were compared");
+    assert!(compared >= 10, "only {compared} targets were compared");
 }
 
-/// Checkpoints of the chain reach effort that dropping one result after the other does not.
+/// Checkpoints of the chain reach lower peaks than dropping one result after another.
 #[test]
 fn checkpoints_of_the_chain_lower_the_peak() {
     let planner = planner(&deep(90), &Limits::default(), false);
@@ -171,7 +171,7 @@ fn checkpoints_of_the_chain_lower_the_peak() {
     assert!(with * 100 < without * 90, "{with} bytes with the chain, {without} without");
 }
 
-/// Greedy choices, taken back in part and made again, take two thirds of their time.
+/// Partial reset and re-search reduces the time of the greedy solution to two thirds.
 #[test]
 fn search_improves_greedy_choices() {
     let planner = planner(&small("resnet18"), &Limits::default(), false);
@@ -184,7 +184,7 @@ fn search_improves_greedy_choices() {
     assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
 }
 
-/// Equal layers whose activations are most of what they need.
+/// Equal layers with activations that make up most of their memory.
 fn deep(layers: usize) -> TrainStep {
     use crate::graph::{Init, Params};
     let params = Params::new(0);

@@ -1,11 +1,11 @@
-//! Which operations must come before which.
+//! Dependencies between operations.
 
 use std::collections::BTreeSet;
 
 use crate::compile::analysis::Views;
 use crate::graph::{Graph, Op};
 
-/// For each node, those that come right before and right after it.
+/// For each node, its direct predecessors and successors.
 pub(super) struct Dependencies {
     pub(super) before: Vec<BTreeSet<usize>>,
     pub(super) after: Vec<BTreeSet<usize>>,
@@ -21,7 +21,7 @@ impl Dependencies {
         }
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
         let mut roots = views.roots();
-        // A weight in another type stands for the weight: its update waits for those who read the copy.
+        // A weight cast to another type stands for the weight: its update waits for the readers of the copy.
         for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(_))) {
             let (from, to) = (node.inputs[0], node.outputs[0]);
             if graph.value(from).class.is_persistent() {
@@ -37,11 +37,11 @@ impl Dependencies {
                 }
             }
         }
-        // What changes a value in place waits for everyone who reads the old one.
+        // An operation that changes a value in place waits for all readers of the old value.
         for (n, node) in graph.nodes.iter().enumerate() {
             for &position in node.op.mutates() {
                 for &reader in &readers[roots[node.inputs[position].index()].index()] {
-                    // Of two that change it, the later one waits.
+                    // If two operations change it, the later one waits.
                     let changes = graph.nodes[reader].op.mutates().iter().any(|&other| {
                         roots[graph.nodes[reader].inputs[other].index()]
                             == roots[node.inputs[position].index()]

@@ -1,10 +1,10 @@
-//! Local search: operations whose results wait at the peak move behind it, and those that would free memory before it
-//! move in front.
+//! Local search. It moves operations with results that wait at the peak to after it, and operations that free
+//! memory to before it.
 
 use super::dependencies::Dependencies;
 use crate::compile::analysis::{Effects, profile};
 
-/// Operations that are looked at in all orders together: a bound on time, the same on every machine.
+/// Maximum number of operations evaluated over all orders: a bound on time, the same on every machine.
 const WORK: usize = 2_000_000;
 
 /// The order, or one with a lower peak.
@@ -33,13 +33,13 @@ pub(super) fn improve(effects: &Effects, dependencies: &Dependencies, mut order:
     order
 }
 
-/// Peak first, then how long it lasts.
+/// The peak first, then its duration.
 fn score(heights: &[i128]) -> (i128, usize) {
     let top = heights.iter().copied().max().unwrap_or(0);
     (top, heights.iter().filter(|&&height| height == top).count())
 }
 
-/// Positions from and to which one operation may move to change sides of the peak.
+/// Moves of one operation, from and to, that take it to the other side of the peak.
 fn moves(dependencies: &Dependencies, order: &[usize], peak: usize) -> Vec<(usize, usize)> {
     let mut place = vec![0; order.len()];
     for (position, &n) in order.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The order of operations. Any order that respects the dependencies computes the same bits; the one with the lowest peak
-//! is taken, so that a gradient is consumed by its update at once and a part is cut out of a whole only when it is needed.
+//! Scheduling. Any order that respects the dependencies computes the same bits. The order with the lowest
+//! peak is used: a gradient is consumed by its update at once, and a slice is made only when it is needed.
 
 mod dependencies;
 mod improve;
@@ -10,16 +10,16 @@ use crate::compile::analysis::{Effects, Live, Views, peak};
 use crate::graph::{Graph, Op, Phase};
 use dependencies::Dependencies;
 
-/// How the next of the operations that are ready is chosen.
+/// How the next ready operation is chosen.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    /// As given, but what does not let memory grow comes first: a gradient waits for nothing that its update needs.
+    /// As given, but operations that do not grow memory come first, such as updates that consume a gradient.
     FreeFirst,
-    /// What lets memory grow least.
+    /// The operation that grows memory least.
     GrowLeast,
 }
 
-/// Positions of `graph.nodes` in the order they run; with `reorder` off, as traced.
+/// Indices into `graph.nodes` in execution order; with `reorder` off, as traced.
 pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize> {
     let traced: Vec<usize> = (0..graph.nodes.len()).collect();
     if !reorder {
@@ -36,12 +36,12 @@ pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize
         list(Rule::FreeFirst, &wanted),
         wanted,
     ];
-    // The first of equals: nearest to what was traced.
+    // Ties take the first candidate.
     let best = candidates.into_iter().min_by_key(|order| peak(&effects, order));
     late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
 }
 
-/// Weights become another type right in front of their readers, for which their updates wait.
+/// Moves casts of weights to right before their readers: updates of the weights wait for these readers.
 fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     let mut maker: Vec<Option<usize>> = vec![None; graph.values.len()];
     for (n, node) in graph.nodes.iter().enumerate() {
@@ -64,7 +64,7 @@ fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     let mut late = Vec::with_capacity(all.len() + rest.len());
     for n in rest {
         for m in graph.nodes[n].inputs.iter().filter_map(|id| maker[id.index()]) {
-            // A view stands behind what it is a view of.
+            // A view comes after the value that it views.
             let behind = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
             for m in behind.into_iter().chain([m]) {
                 if std::mem::replace(&mut waits[m], false) {
@@ -78,8 +78,9 @@ fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     late
 }
 
-/// The backward pass and the updates as traced; of the forward pass nothing before they need it. Where a part of the loss
-/// can be differentiated before the next part is computed, as in [`Tensor::linear_cross_entropy`], this does so.
+/// The backward pass and the updates as traced; forward operations run only when they are needed. If a part
+/// of the loss can be differentiated before the next part is computed, as in
+/// [`Tensor::linear_cross_entropy`], this order does so.
 ///
 /// [`Tensor::linear_cross_entropy`]: crate::graph::Tensor::linear_cross_entropy
 fn on_demand(graph: &Graph, dependencies: &Dependencies) -> Vec<usize> {

@@ -1,4 +1,4 @@
-//! Every buffer that a session creates, in bytes: what it creates is this, exactly.
+//! The exact size in bytes of every buffer that a session creates.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,19 @@ use crate::compile::Plan;
 use crate::graph::{Class, Graph};
 use crate::limits::ALIGNMENT;
 
-/// Each input has this many staging buffers, so that the next batch is written while a step runs.
+/// Staging buffers per input, so that the next batch is written while a step runs.
 pub const STAGING_SLOTS: u64 = 2;
-/// Losses that may be on their way from the device at once.
+/// Maximum number of losses in flight from the device at once.
 pub const LOSS_RING: u64 = 4;
-/// Bytes of a dispatch's `Params`: the largest alignment that WebGPU demands of uniforms.
+/// Bytes of one dispatch's `Params`: the largest alignment that WebGPU requires of uniforms.
 pub const PARAMS_SLOT: u64 = 256;
-/// Largest size of the two buffers through which parameters travel to and from the device.
+/// Maximum bytes of each of the two buffers that copy parameters to and from the device.
 pub const TRANSFER_BYTES: u64 = 128 << 10;
-/// Buffers for each direction through which tensors move to and from the host's memory: the host fills or reads one while the
+/// Buffers per direction that copy tensors to and from host memory: the host fills or reads one while the
 /// device works on the other.
 pub const OFFLOAD_SLOTS: u64 = 2;
-/// Each of them holds this share of what is moved in a step, within the bounds that follow.
+/// Each of these buffers holds this fraction, 1/32, of the bytes copied in a step, clamped to the bounds
+/// below.
 const OFFLOAD_SHARE: u64 = 32;
 const OFFLOAD_LEAST: u64 = 64 << 10;
 const OFFLOAD_MOST: u64 = 8 << 20;
@@ -27,24 +28,24 @@ const OFFLOAD_MOST: u64 = 8 << 20;
 pub struct Footprint {
     /// Parameters and optimizer state.
     pub persistent: u64,
-    /// Everything that lives within a step; programs of one session share it.
+    /// Everything allocated within a step; programs of one session share it.
     pub step: u64,
     /// `Params` of every dispatch.
     pub uniforms: u64,
-    /// Inputs on their way to the device.
+    /// Staging buffers of inputs.
     pub staging: u64,
-    /// Outputs on their way back.
+    /// Readback buffers of outputs.
     pub readback: u64,
-    /// Parameters on their way to and from the device.
+    /// Buffers that copy parameters to and from the device.
     pub transfer: u64,
-    /// Offloaded tensors on their way between the device and the host's memory: two buffers for each direction.
+    /// Buffers that copy offloaded tensors between the device and host memory: two per direction.
     pub offload: u64,
-    /// Bytes in the host's memory for tensors that are not kept on the device. They do not count in the total.
+    /// Host memory for offloaded tensors. It is not part of the total.
     pub host: u64,
 }
 
 impl Footprint {
-    /// The buffers of one session over these plans. They must share their parameters.
+    /// The buffers of one session over these plans. The plans must share their parameters.
     pub fn of(plans: &[&Plan]) -> Self {
         let persistent = Self::widest(plans, |plan| &plan.layout.persistent);
         let step = Self::widest(plans, |plan| &plan.layout.step);
@@ -64,13 +65,13 @@ impl Footprint {
         total
     }
 
-    /// All of it but what the host keeps.
+    /// Total bytes on the device: everything except [`Footprint::host`].
     pub fn total(&self) -> u64 {
         let moving = self.staging + self.readback + self.transfer + self.offload;
         self.persistent + self.step + self.uniforms + moving
     }
 
-    /// For each arena the largest that any of the plans wants.
+    /// For each arena, its largest size over all plans.
     pub(crate) fn widest(plans: &[&Plan], arenas: impl Fn(&Plan) -> &Vec<u64>) -> Vec<u64> {
         let count = plans.iter().map(|plan| arenas(plan).len()).max().unwrap_or(0);
         let size = |i: usize| plans.iter().filter_map(|plan| arenas(plan).get(i).copied()).max().unwrap_or(0);
@@ -78,7 +79,7 @@ impl Footprint {
     }
 }
 
-/// Bytes that the host keeps for a session, by name: programs share them.
+/// Bytes stored in host memory for a session, by name; programs share them.
 pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (name, bytes) in plans.iter().flat_map(|plan| plan.program.host_bytes()) {
@@ -88,8 +89,8 @@ pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
     all
 }
 
-/// Bytes of each buffer through which tensors move to and from the host's memory: a small share of what is moved, so that
-/// they take little, and no more than it takes to hide the cost of a submit.
+/// Bytes of each buffer that copies tensors to and from host memory: a small fraction of the bytes copied,
+/// and no more than needed to hide the cost of a submit.
 pub(crate) fn offload_piece(plans: &[&Plan]) -> u64 {
     let host = |plan: &&Plan| plan.program.host_bytes().values().sum();
     let moved: u64 = plans.iter().map(host).max().unwrap_or(0);
@@ -111,13 +112,14 @@ fn input_bytes(graph: &Graph) -> u64 {
     graph.values.iter().filter(|v| v.class == Class::Input).map(|v| v.bytes()).sum()
 }
 
-/// A training step's first output, the loss, goes through a ring; the others are read one at a time.
+/// The first output of a training step, the loss, uses a ring of buffers; the other outputs are read one at a
+/// time.
 fn readback_bytes(plan: &Plan) -> u64 {
     let bytes = |i: usize| plan.graph().value(plan.graph().outputs[i].1).bytes();
     (0..plan.graph().outputs.len()).map(|i| bytes(i) * readback_slots(plan, i)).sum()
 }
 
-/// How many readback buffers output `i` has.
+/// Number of readback buffers of output `i`.
 pub(crate) fn readback_slots(plan: &Plan, i: usize) -> u64 {
     if i == 0 && plan.optimizer.is_some() { LOSS_RING } else { 1 }
 }

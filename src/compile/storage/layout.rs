@@ -1,4 +1,4 @@
-//! Where each storage lies: what lives from step to step in arenas of its own, the rest packed by lifetime.
+//! Memory layout: persistent storages get arenas of their own, and the rest is packed by lifetime.
 
 use super::program::{Program, Storage};
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::memory::planner::{self, Certificate, Effort, Item, Options, Problem};
 pub struct Arena {
     /// Holds parameters and optimizer state, which outlive the step.
     pub persistent: bool,
-    /// Counts the buffers of its kind.
+    /// Index among the buffers of its kind.
     pub index: u32,
 }
 
@@ -20,12 +20,12 @@ impl std::fmt::Display for Arena {
     }
 }
 
-/// A place for a storage: all that a kernel ever sees of memory.
+/// The memory location of a storage: all that a kernel knows about memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which buffer.
+    /// The buffer.
     pub arena: Arena,
-    /// Where in it, a multiple of [`ALIGNMENT`].
+    /// Byte offset in the buffer, a multiple of [`ALIGNMENT`].
     pub offset: u64,
 }
 
@@ -38,11 +38,11 @@ pub struct Layout {
     pub persistent: Vec<u64>,
     /// Bytes of each step arena.
     pub step: Vec<u64>,
-    /// Unused bytes behind each step storage, written with a pattern that debug runs check.
+    /// Unused bytes after each step storage, filled with a pattern that debug runs check.
     pub guard_bytes: u64,
 }
 
-/// What lives within the step, as a packing problem: one item for each storage that is not persistent, in their order.
+/// The storages of a step as a packing problem: one item for each storage that is not persistent, in order.
 pub(in crate::compile) fn step_problem(
     program: &Program,
     limits: &Limits,
@@ -86,8 +86,8 @@ impl Layout {
         Ok((layout, packing.certificate))
     }
 
-    /// One behind the other, on to the next buffer where one is full: programs over the same parameters agree. What lies
-    /// behind another is placed with it.
+    /// Places persistent storages one after another, and starts the next buffer when one is full, so that
+    /// programs over the same parameters agree. A row is placed as one piece.
     fn place_persistent(&mut self, storages: &[Storage], limits: &Limits) {
         let mut bytes: Vec<u64> = storages.iter().map(|s| s.bytes).collect();
         for storage in storages {
@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// Bytes that live from step to step.
+    /// Bytes of all persistent arenas.
     pub fn persistent_bytes(&self) -> u64 {
         self.persistent.iter().sum()
     }

@@ -1,4 +1,5 @@
-//! A storage for every value, the dispatches on those storages, and the bytes of everything that a session creates.
+//! Storages for values, the dispatches on them, their layout in arenas, and the buffers that a session
+//! creates.
 
 mod footprint;
 mod layout;

@@ -1,40 +1,43 @@
-//! What may lie in the host's memory.
+//! Options for tensors stored in host memory.
 
 use crate::units::Bytes;
 
-/// What lies in the host's memory while the device does not need it. Results are the same bits; what moves counts as time of
-/// the step (see [`Roofline::host_bytes_per_s`](crate::graph::Roofline::host_bytes_per_s)).
+/// What is stored in host memory while the device does not need it. Results are bitwise identical. Copies
+/// count toward the modelled time of the step (see
+/// [`Roofline::host_bytes_per_s`](crate::graph::Roofline::host_bytes_per_s)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, tensor by tensor: it is on the device while its parameter is
-    /// updated.
+    /// Optimizer state of [`Offload::SMALLEST`] bytes or more, per tensor. It is on the device only while its
+    /// parameter is updated.
     pub optimizer: bool,
-    /// Results of the forward pass that wait for the backward pass. Not with [`Recompute::Auto`](crate::compile::Recompute::Auto).
+    /// Forward results kept for the backward pass. Not supported with
+    /// [`Recompute::Auto`](crate::compile::Recompute::Auto).
     pub activations: Activations,
 }
 
-/// Which results of the forward pass wait for the backward pass in the host's memory: of those that are not computed again,
-/// of [`Offload::SMALLEST`] bytes or more.
+/// Which forward results are stored in host memory until the backward pass. Only results that are not
+/// recomputed and have [`Offload::SMALLEST`] bytes or more are considered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// None.
+    /// No results.
     #[default]
     Keep,
-    /// All.
+    /// All results.
     All,
-    /// So many bytes, those that wait longest.
+    /// At most this many bytes: the results that are kept longest.
     Most(Bytes),
-    /// Those of the layers of these paths, such as `layer1.0`.
+    /// The results of the layers with these paths, such as `layer1.0`.
     Layers(&'static [&'static str]),
 }
 
 impl Offload {
-    /// Nothing.
+    /// Nothing is offloaded.
     pub const OFF: Self = Self { optimizer: false, activations: Activations::Keep };
-    /// Optimizer state.
+    /// Optimizer state is offloaded.
     pub const OPTIMIZER: Self = Self { optimizer: true, activations: Activations::Keep };
-    /// Activations.
+    /// All activations are offloaded.
     pub const ACTIVATIONS: Self = Self { optimizer: false, activations: Activations::All };
-    /// Smaller tensors stay on the device: to move them costs more than they take.
+    /// Minimum size in bytes of an offloaded tensor. For smaller tensors, the copies cost more than the saved
+    /// memory is worth.
     pub const SMALLEST: u64 = 16 << 10;
 }

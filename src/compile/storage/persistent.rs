@@ -1,4 +1,4 @@
-//! What lives from step to step: the first storages of every program.
+//! Persistent storages: they keep their contents across steps and come first in every program.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::graph::{Class, ValueId};
 use crate::limits::Limits;
 
 impl Program {
-    /// Parameters first, used or not, so that every program over the same parameters places them alike; behind them state,
-    /// that of small parameters first.
+    /// Adds parameters first, used or not, so that every program over the same parameters places them alike.
+    /// Then adds optimizer state, that of small parameters first.
     pub(in crate::compile) fn add_persistent(&mut self, limits: &Limits) -> Result<()> {
         let mut by_name: BTreeMap<String, ValueId> = BTreeMap::new();
         for (id, value) in self.graph.ids() {
@@ -49,7 +49,7 @@ impl Program {
         Ok(())
     }
 
-    /// Lets a storage lie behind the one that is last in a row, while one binding covers the row.
+    /// Appends a storage to the row that ends with `last`, if one binding still covers the row.
     fn lay_behind(&mut self, last: Option<StorageId>, next: StorageId, limits: &Limits) -> Option<StorageId> {
         if let Some(last) = last {
             let before = &self.storages[last.0 as usize];
@@ -63,7 +63,7 @@ impl Program {
         Some(next)
     }
 
-    /// The first storage of the row in which a binding lies, and where in the row it begins.
+    /// The first storage of the row that contains a span, and the byte offset of the span in that row.
     pub(in crate::compile) fn in_row(&self, span: Span) -> (StorageId, u64) {
         match self.storages[span.storage.0 as usize].behind {
             Some((first, start)) => (first, start + span.offset),
@@ -71,10 +71,10 @@ impl Program {
         }
     }
 
-    /// A storage and those that lie behind it in one piece.
+    /// Indices of a storage and of the storages that follow it in its row.
     pub fn row(&self, first: StorageId) -> impl Iterator<Item = usize> {
         let behind = move |(_, s): &(usize, &Storage)| s.behind.is_some_and(|(of, _)| of == first);
-        // Rows are of what lives from step to step, and that comes first.
+        // Only persistent storages form rows, and they come first.
         let rows = self.storages[first.0 as usize].persistent;
         let lasting = self.storages.iter().take_while(move |s| rows && s.persistent).enumerate();
         let others = lasting.filter(behind).map(|(i, _)| i);

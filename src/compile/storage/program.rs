@@ -1,4 +1,5 @@
-//! Which memory each value gets: views and in-place results share a storage; and the dispatches on those storages.
+//! Assigns a storage to every value and lowers operations to dispatches on those storages. Views and in-place
+//! results share a storage.
 
 use std::collections::BTreeMap;
 
@@ -19,56 +20,58 @@ use crate::units::align_up;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StorageId(pub u32);
 
-/// A piece of memory and the values that live in it, one after the other or as views of each other.
+/// A piece of memory and the values stored in it, one after another or as views of each other.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Name of the first value.
     pub name: String,
-    /// Bytes, a multiple of [`ALIGNMENT`].
+    /// Size in bytes, a multiple of [`ALIGNMENT`].
     pub bytes: u64,
     /// Position in the order of operations at which it is first needed.
     pub first: usize,
     /// Position at which it is last needed.
     pub last: usize,
-    /// Where it lies behind another, in one piece: that one, and how far behind its start.
+    /// For a storage in a row, except the first: the first storage of the row, and the byte offset from its
+    /// start. A row is contiguous in memory.
     pub behind: Option<(StorageId, u64)>,
-    /// Lives on the device from step to step.
+    /// Stays allocated on the device across steps.
     pub persistent: bool,
-    /// Lives in the host's memory from step to step: it is brought before the operation at `first`, its update, and taken
-    /// away after it.
+    /// Stored in host memory across steps: it is copied to the device before the operation at `first`, its
+    /// update, and copied back after it.
     pub offloaded: bool,
-    /// From which position on it holds which class of value.
+    /// The class of value that it holds, from each of these positions on.
     pub tenants: Vec<(usize, Class)>,
-    /// Elements, before padding to [`ALIGNMENT`].
+    /// Bytes of its elements, before padding to [`ALIGNMENT`].
     pub used_bytes: u64,
 }
 
 impl Storage {
-    /// Whether its contents matter while the operation at `position` runs.
+    /// Whether its contents are needed while the operation at `position` runs.
     pub fn alive_at(&self, position: usize) -> bool {
         self.persistent || (self.first <= position && position <= self.last)
     }
 
-    /// Whether its contents live from step to step, wherever.
+    /// Whether its contents persist across steps, on the device or in host memory.
     pub fn is_state(&self) -> bool {
         self.persistent || self.offloaded
     }
 
-    /// The class of what it holds at `position`.
+    /// The class of the value that it holds at `position`.
     pub fn class_at(&self, position: usize) -> Class {
         let current = self.tenants.iter().rev().find(|(from, _)| *from <= position);
         current.or(self.tenants.first()).map_or(Class::Workspace, |(_, class)| *class)
     }
 }
 
-/// Bytes of a storage, as a dispatch binds them.
+/// A byte range of a storage, as a dispatch binds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Which storage.
+    /// The storage.
     pub storage: StorageId,
-    /// The first byte in it, a multiple of [`ALIGNMENT`].
+    /// Byte offset in the storage, a multiple of [`ALIGNMENT`].
     pub offset: u64,
-    /// How many bytes, a multiple of 16; for a [`FusedUpdate`] with those of the storages right after it.
+    /// Size in bytes, a multiple of 16. For a [`FusedUpdate`] it includes the storages that directly follow
+    /// in the row.
     pub bytes: u64,
 }
 
@@ -78,55 +81,57 @@ impl Span {
     }
 }
 
-/// Bytes on their way between the device and the host's memory.
+/// A copy between the device and host memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// Position in the order of operations.
     pub position: usize,
-    /// Behind the dispatches of that position, not before them.
+    /// Whether it runs after the dispatches of that position; otherwise before them.
     pub after: bool,
-    /// To the device.
+    /// Whether it copies to the device; otherwise to the host.
     pub up: bool,
-    /// Which storage.
+    /// The storage.
     pub storage: StorageId,
-    /// The first byte in it.
+    /// Byte offset in the storage.
     pub offset: u64,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The name by which the host keeps it.
+    /// The key under which the host stores it.
     pub name: String,
 }
 
-/// A graph in its order, with a storage for each value and the dispatches that compute it.
+/// A graph in execution order, with a storage for each value and the dispatches that compute it.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Values and nodes.
     pub graph: Graph,
-    /// Positions of `graph.nodes`, in the order they run.
+    /// Indices into `graph.nodes`, in execution order.
     pub order: Vec<usize>,
-    /// All memory; parameters come first in the order of registration, next optimizer state that stays on the device.
+    /// All storages: parameters first, in order of registration, then optimizer state that stays on the
+    /// device, then everything else.
     pub storages: Vec<Storage>,
-    /// The storage of each value; `None` for values that nothing computes or reads.
+    /// The storage of each value; `None` for values that are neither computed nor read.
     pub storage_of: Vec<Option<StorageId>>,
-    /// The first byte of each value in its storage.
+    /// Byte offset of each value in its storage.
     pub offset_of: Vec<u64>,
-    /// Which values are parts of others.
+    /// Which values are views into others.
     pub views: Views,
-    /// For each of [`Graph::fused_updates`], the position in the order of operations at which it runs: that of its last update.
+    /// For each of [`Graph::fused_updates`], the position in the order of operations at which it runs: the
+    /// position of its last update.
     pub fused_at: Vec<usize>,
-    /// How each node that has dispatches runs, in order.
+    /// Decisions for each node that has dispatches, in execution order.
     nodes: Vec<Assigned>,
-    /// How many dispatches the nodes have.
+    /// Number of dispatches of all nodes.
     pub(in crate::compile) dispatches: usize,
-    /// Dispatches with the position in `order` that each belongs to.
+    /// Dispatches, each with the position in `order` that it belongs to.
     pub launches: Vec<(Launch<Span>, usize)>,
-    /// What moves between the device and the host's memory within the step, in order.
+    /// Copies between the device and host memory within the step, in order.
     pub transfers: Vec<Transfer>,
-    /// Bytes of everything that does not live from step to step, if nothing shared memory.
+    /// Bytes of everything that does not persist across steps, if no memory were shared.
     pub naive_bytes: u64,
 }
 
-/// What was decided for the dispatches of one node.
+/// Decisions for the dispatches of one node.
 #[derive(Clone, Debug)]
 struct Assigned {
     position: usize,
@@ -135,10 +140,11 @@ struct Assigned {
 }
 
 impl Program {
-    /// Gives every value of `graph` a storage, for operations in this order; [`Program::lower`] then makes the dispatches.
+    /// Assigns a storage to every value of `graph`, for operations in this order. [`Program::lower`] then
+    /// creates the dispatches.
     ///
     /// # Errors
-    /// [`Error::TensorTooLarge`] for a tensor that no binding covers; [`Error::Unsupported`] from lowering.
+    /// [`Error::TensorTooLarge`] for a tensor larger than a binding; [`Error::Unsupported`] from lowering.
     pub(in crate::compile) fn assign(
         graph: Graph,
         views: Views,
@@ -164,10 +170,10 @@ impl Program {
         Ok(program)
     }
 
-    /// The storages of parameters and of optimizer state on the device, and nothing else.
+    /// A program with only the storages of parameters and of optimizer state on the device.
     ///
     /// # Errors
-    /// [`Error::TensorTooLarge`] for one that no binding covers.
+    /// [`Error::TensorTooLarge`] for a tensor larger than a binding.
     pub(in crate::compile) fn with_persistent(graph: Graph, views: Views, limits: &Limits) -> Result<Self> {
         let mut program = Self {
             storage_of: vec![None; graph.values.len()],
@@ -187,22 +193,22 @@ impl Program {
         Ok(program)
     }
 
-    /// Bytes that live from step to step.
+    /// Bytes that stay allocated on the device across steps.
     pub fn persistent_bytes(&self) -> u64 {
         self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
     }
 
-    /// What lives in the host's memory from step to step, in the order in which it is brought to the device.
+    /// Storages kept in host memory across steps, in the order in which they are copied to the device.
     pub fn offloaded(&self) -> impl Iterator<Item = &Storage> {
         self.storages.iter().filter(|storage| storage.offloaded)
     }
 
-    /// Bytes that the host keeps, by name: state from step to step, activations within the step.
+    /// Bytes stored in host memory, by name: state across steps, activations within the step.
     pub fn host_bytes(&self) -> BTreeMap<&str, u64> {
         self.transfers.iter().map(|transfer| (transfer.name.as_str(), transfer.bytes)).collect()
     }
 
-    /// The least that any packing of this order needs, with what lives from step to step.
+    /// Lower bound in bytes on any packing of this order, including persistent storages.
     pub(in crate::compile) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
         let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
         let bound = bound.ok_or_else(|| {
@@ -211,13 +217,13 @@ impl Program {
         Ok(self.persistent_bytes() + bound)
     }
 
-    /// The storage of a value that is computed, read or fed.
+    /// The storage of a value; `None` if the value is neither computed nor read.
     pub fn storage(&self, id: ValueId) -> Option<(StorageId, &Storage)> {
         let storage = self.storage_of[id.index()]?;
         Some((storage, &self.storages[storage.0 as usize]))
     }
 
-    /// Path of the layer that a storage's first value belongs to; empty outside of any.
+    /// Path of the layer that a storage's first value belongs to; empty outside any layer.
     pub(crate) fn layer_of(&self, storage: usize) -> &str {
         let of = &self.storages[storage];
         let class = of.class_at(of.first);
@@ -230,7 +236,7 @@ impl Program {
         }
     }
 
-    /// The nodes that the dispatches at a position compute: one, or all updates that are fused there.
+    /// The nodes computed by the dispatches at a position: one node, or all updates that are fused there.
     pub fn nodes_at(&self, position: usize) -> impl Iterator<Item = &Node> {
         let fused = self.fused_at.iter().position(|&at| at == position);
         let fused = fused.map(|i| &self.graph.fused_updates[i].updates[..]);
@@ -344,7 +350,7 @@ impl Program {
         Ok(())
     }
 
-    /// Makes the dispatches.
+    /// Creates the dispatches.
     ///
     /// # Errors
     /// [`Error::Internal`] for a kernel with more parameters than a slot holds.
@@ -374,13 +380,13 @@ impl Program {
         Ok(())
     }
 
-    /// The fused update that a node is one of.
+    /// Index of the fused update that contains a node.
     fn fused_with(&self, n: usize) -> Option<usize> {
         self.graph.fused_updates.iter().position(|fused| fused.updates.contains(&n))
     }
 
-    /// Types and places of a node's operands, or of those of the fused update that it ends. The padding between the operands of
-    /// a fused update is updated as well.
+    /// Types and spans of a node's operands, or of the operands of the fused update that it ends. A fused
+    /// update also updates the padding between its operands.
     fn operands(&self, node: &Node, fused: Option<usize>) -> Vec<Placed> {
         let Some(i) = fused else { return node.inputs.iter().map(|id| self.operand(*id)).collect() };
         let updates = &self.graph.fused_updates[i].updates;
@@ -398,7 +404,7 @@ impl Program {
         first.iter().zip(last).enumerate().map(whole).collect()
     }
 
-    /// Type and place of an operand.
+    /// Type and span of an operand.
     pub(in crate::compile) fn operand(&self, id: ValueId) -> Placed {
         let value = self.graph.value(id);
         let (storage, offset, bytes) = self.place_of(id);
@@ -406,12 +412,12 @@ impl Program {
         ((value.shape, value.dtype), Span::new(storage, offset, bytes))
     }
 
-    /// Notes that a value moves.
+    /// Records a copy of a value between the device and host memory.
     fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
         let (storage, offset, bytes) = self.place_of(id);
         let Some(storage) = storage else { return };
         let name = self.graph.value(id).name.clone();
-        // What comes back within the step has a value, and so a name, of its own.
+        // A value copied back within the step has its own name: the host key is that name without the suffix.
         let passes = up && !self.graph.value(id).offloaded;
         let sent = name.strip_suffix(BACK).and_then(|name| name.strip_suffix('.')).filter(|_| passes);
         let name = sent.unwrap_or(&name).to_owned();
@@ -422,8 +428,8 @@ impl Program {
         (self.storage_of[id.index()], self.offset_of[id.index()], self.graph.value(id).bytes())
     }
 
-    /// Gives a value memory of its own or, if it is a part, its place in the value around it; a join gets its memory
-    /// when the first of its parts is made.
+    /// Assigns a new storage to a value or, for a view, its offset in the containing value. The storage of a
+    /// concatenation is assigned when the first of its parts is computed.
     fn place(&mut self, id: ValueId, position: usize, last_use: &[usize], limits: &Limits) -> Result<()> {
         if self.storage_of[id.index()].is_some() {
             return Ok(());
@@ -438,7 +444,8 @@ impl Program {
         Ok(())
     }
 
-    /// The input that the node's first result may overwrite: nothing reads it afterwards, through any view.
+    /// Index of the input that the node's first result may overwrite: nothing reads that memory afterwards,
+    /// through any view.
     fn in_place(&self, op: &Op, inputs: &[ValueId], outputs: &[ValueId], position: usize) -> Option<usize> {
         let output = self.graph.value(*outputs.first().filter(|id| !self.views.is_view(**id))?);
         let types: Vec<_> =
@@ -452,10 +459,10 @@ impl Program {
     }
 }
 
-/// Type and place of an operand or result.
+/// Type and span of an operand or result.
 type Placed = ((Shape, DType), Span);
 
-/// The dispatches of a node with operands and results of these types.
+/// Lowers a node with operands and results of these types.
 fn lower_node(
     node: &Node,
     operands: &[Placed],
@@ -468,14 +475,15 @@ fn lower_node(
     kernels::lower(&kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits })
 }
 
-/// What operations may round their operands to.
+/// Limits that control how kernels round operands, for gradients and for everything else.
 struct Rounding {
     limits: Limits,
     gradients: Limits,
 }
 
 impl Rounding {
-    /// Without a loss scale small gradients would vanish in `f16`. What is computed again is an activation and rounded alike.
+    /// Without a loss scale, small gradients would underflow in `f16`. A recomputed value is an activation
+    /// and is rounded as in the forward pass.
     fn of(graph: &Graph, limits: &Limits) -> Self {
         let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
         let cooperative = limits.kernels.cooperative.filter(|_| scaled);
@@ -489,7 +497,7 @@ impl Rounding {
     }
 }
 
-/// The last position at which each value's memory is read, counting reads through views; outputs are read after the
+/// The last position that reads each value's memory, directly or through views. Outputs are read after the
 /// last operation.
 fn last_uses(graph: &Graph, roots: &[ValueId], order: &[usize]) -> Vec<usize> {
     let mut last = vec![0; graph.values.len()];

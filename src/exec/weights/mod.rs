@@ -12,10 +12,14 @@ use std::path::Path;
 pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
 use super::Session;
+use super::feed::finite;
+use super::session::DIVERGED;
 use super::state_layout::StateLayout;
 use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::files::Replacement;
+use crate::graph::Param;
 use crate::progress;
 use matching::{Matched, Wanted, matched};
 use read::File;
@@ -27,6 +31,8 @@ struct Stored {
     shape: Vec<usize>,
     /// Whether it is optimizer state and not a parameter.
     state: bool,
+    /// Whether it is a parameter that training updates, so that it must be finite.
+    trained: bool,
 }
 
 impl Stored {
@@ -37,6 +43,10 @@ impl Stored {
 
 /// Key of the note with the number of training steps, in files with optimizer state.
 const STEPS: &str = "steps";
+/// The largest number of steps that a file may have: every integer up to it is an `f64`.
+const MAX_STEPS: u64 = 1 << 53;
+const BAD_FILE: &str =
+    "use an earlier file; `LoadOptions { accept_non_finite: true, .. }` loads it all the same";
 /// Note that other programs expect in a file: tensors are laid out as PyTorch's.
 const FORMAT: (&str, &str) = ("format", "pt");
 
@@ -46,8 +56,10 @@ pub struct SaveOptions {
     /// Write the optimizer's state and the number of steps, so that training can continue from the file.
     pub optimizer_state: bool,
     /// Notes (metadata strings) of your own, such as what a program must know to build the model again.
-    /// [`read_notes`] reads them. The keys `format` and `steps` are reserved.
+    /// [`read_notes`] reads them. The keys `format` and `steps` are reserved, and those that begin with `run.`.
     pub notes: BTreeMap<String, String>,
+    /// Write parameters that are NaN or infinite, too. Without it they are an error and a previous file stays.
+    pub accept_non_finite: bool,
 }
 
 impl SaveOptions {
@@ -59,10 +71,12 @@ impl SaveOptions {
 
 impl Session {
     /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. The write is
-    /// atomic: the file appears whole or not at all.
+    /// atomic: after an error or a crash the path has the old file or the new one, whole. A symbolic link is
+    /// followed; anything but a regular file is refused.
     ///
     /// # Errors
-    /// [`Error::Weights`] if it cannot be written; a previous file stays as it was.
+    /// [`Error::Weights`] if it cannot be written, [`Error::NotFinite`] for parameters that are NaN or
+    /// infinite; a previous file stays as it was.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.save_with(path, &SaveOptions::default())
     }
@@ -72,7 +86,7 @@ impl Session {
     /// # Errors
     /// As [`Session::save`].
     pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
-        let SaveOptions { optimizer_state, ref notes } = *options;
+        let SaveOptions { optimizer_state, ref notes, accept_non_finite } = *options;
         let path = path.as_ref();
         let mut notes = notes.clone();
         notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
@@ -80,21 +94,24 @@ impl Session {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
         let shapes: Vec<_> = self.stored(optimizer_state).into_iter().collect();
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let file = std::fs::File::create(&partial).map_err(|e| failed(path, &e))?;
-        let mut file = std::io::BufWriter::new(file);
+        let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
         file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
         let task = progress::task("saving", shapes.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in &shapes {
             let data = self.parameter(name)?;
+            if stored.trained && !accept_non_finite {
+                finite(
+                    &data,
+                    || format!("{} was not written: parameter `{name}`", path.display()),
+                    DIVERGED,
+                )?;
+            }
             write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
             saved += stored.elements();
             task.done(saved);
         }
-        file.into_inner().map_err(|e| failed(path, &e))?;
-        std::fs::rename(&partial, path).map_err(|e| failed(path, &e))
+        file.commit().map_err(|e| failed(path, &e))
     }
 
     /// Reads parameters, and optimizer state and the number of steps if the file has them. This is
@@ -116,7 +133,7 @@ impl Session {
         path: impl AsRef<Path>,
         name_of: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        self.load_file(path.as_ref(), true, &name_of).map(drop)
+        self.load_file(path.as_ref(), &LoadOptions::default(), &name_of).map(drop)
     }
 
     /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, and reports what it did.
@@ -137,15 +154,16 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Weights`] with every name, shape and type that does not match, and how to resolve it; or for
-    /// a file that is missing or damaged.
+    /// a file that is missing or damaged. [`Error::NotFinite`] for parameters that are NaN or infinite, before
+    /// the first tensor is loaded.
     pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
-        self.load_file(path.as_ref(), options.strict, &|name| options.rename.apply(name))
+        self.load_file(path.as_ref(), options, &|name| options.rename.apply(name))
     }
 
     fn load_file(
         &mut self,
         path: &Path,
-        strict: bool,
+        options: &LoadOptions,
         name_of: &dyn Fn(&str) -> Option<String>,
     ) -> Result<LoadReport> {
         let mut file = File::open(path)?;
@@ -153,11 +171,22 @@ impl Session {
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let tensors = self.stored(steps.is_some());
         let evaluates = steps.is_some() && self.state_plan.optimizer.is_none();
-        let wanted = Wanted { tensors, evaluates, strict, name_of };
+        if let Some(steps) = steps.filter(|steps| *steps > MAX_STEPS) {
+            return Err(failed(path, &format!("{steps} steps, more than a run can make ({MAX_STEPS})")));
+        }
+        let wanted = Wanted { tensors, evaluates, strict: options.strict, name_of };
         let Matched { tensors, mut report } = matched(&mut file, &wanted)?;
         let mut in_order: Vec<_> = tensors.into_iter().collect();
         in_order.sort_by_key(|(_, info)| info.data_offsets);
         let stored = |name: &str| &wanted.tensors[name];
+        if !options.accept_non_finite {
+            for (name, info) in in_order.iter().filter(|(name, _)| stored(name).trained) {
+                if let Some((index, value)) = file.non_finite(info)? {
+                    let (what, help) = (format!("{}: parameter `{name}`", path.display()), BAD_FILE);
+                    return Err(Error::NotFinite { what, index, value, help });
+                }
+            }
+        }
         let task =
             progress::task("loading", in_order.iter().map(|(name, _)| stored(name).elements()).sum::<u64>());
         let mut loaded = 0;
@@ -192,7 +221,8 @@ impl Session {
                 None => graph.values.iter().find(|value| value.name == storage.name)?.shape,
             };
             let state = parameter.is_none();
-            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state }))
+            let trained = parameter.is_some_and(Param::trained);
+            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state, trained }))
         };
         // Parameters are the first storages, in the order of registration.
         let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };

@@ -14,11 +14,13 @@ pub struct LoadOptions {
     /// How the names of the file's tensors, those of optimizer state included, map to the model's names. The
     /// default is [`Rename::Keep`].
     pub rename: Rename,
+    /// Whether parameters may be NaN or infinite. The default is `false`.
+    pub accept_non_finite: bool,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { strict: true, rename: Rename::Keep }
+        Self { strict: true, rename: Rename::Keep, accept_non_finite: false }
     }
 }
 

@@ -89,6 +89,21 @@ impl File {
         Ok((all, overflowed))
     }
 
+    /// Returns the position and the value of the first element of a floating-point tensor that is not finite.
+    pub(super) fn non_finite(&mut self, info: &TensorInfo) -> Result<Option<(u64, f32)>> {
+        let (mut found, mut before) = (None, 0);
+        let width = info.dtype.bitsize() / 8;
+        self.pieces(info, |piece| {
+            if found.is_none() {
+                let elements = piece.chunks_exact(width).map(|element| wide(info.dtype, element));
+                let odd = elements.enumerate().find(|(_, x)| !x.is_finite());
+                found = odd.map(|(i, x)| (before + i as u64, x as f32));
+                before += (piece.len() / width) as u64;
+            }
+        })?;
+        Ok(found)
+    }
+
     /// Whether two tensors have the same type, shape and bytes.
     pub(super) fn equal(&mut self, a: &TensorInfo, b: &TensorInfo) -> Result<bool> {
         if (a.dtype, &a.shape) != (b.dtype, &b.shape) {

@@ -331,6 +331,7 @@ pub enum Op {
 
 named! {
     impl Op {
+
         /// Every kind of operation.
         KINDS;
         /// Returns the operation's kind, one of [`Op::KINDS`]; all unary functions are one kind, and so are
@@ -405,6 +406,69 @@ named! {
 pub const IGNORE: u32 = u32::MAX;
 
 impl Op {
+    /// Returns the numbers from which sizes are computed. They are checked against
+    /// [`MAX_DIM`](crate::shape::MAX_DIM) before.
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        let of = |window: &Window| [window.kernel, window.stride, window.padding, window.dilation].concat();
+        let averaged = |over: &Averaging| match over {
+            Averaging::Window { window, .. } => of(window),
+            Averaging::Adaptive(size) => size.to_vec(),
+        };
+        match self {
+            Self::Reshape(shape) | Self::Expand(shape) | Self::Fill { shape, .. } => shape.dims().to_vec(),
+            Self::Permute(axes) => axes.clone(),
+            Self::Slice { axis, start, len } => vec![*axis, *start, *len],
+            Self::Pad { axis, before, after } => vec![*axis, *before, *after],
+            Self::Concat { axis } => vec![*axis],
+            Self::Conv2d { window, groups, .. } | Self::Conv2dWeight { window, groups, .. } => {
+                [of(window), vec![*groups]].concat()
+            }
+            Self::Conv2dInput { window, groups, size, .. } => {
+                [of(window), vec![*groups], size.to_vec()].concat()
+            }
+            Self::MaxPool2d(window) => of(window),
+            Self::MaxPool2dGrad { window, size } => [of(window), size.to_vec()].concat(),
+            Self::AvgPool2d(over) => averaged(over),
+            Self::AvgPool2dGrad { over, size } => [averaged(over), size.to_vec()].concat(),
+            Self::Resample { size, .. } | Self::ResampleGrad { size, .. } => size.to_vec(),
+            Self::EmbeddingGrad { rows } => vec![*rows],
+            Self::Rotary { heads, .. } => vec![*heads],
+            Self::Attention(attend) | Self::AttentionGrad(attend) => {
+                attend.packed.map_or(Vec::new(), |heads| heads.to_vec())
+            }
+            Self::MatMul { .. }
+            | Self::Unary(_)
+            | Self::UnaryGrad(_)
+            | Self::Mask(_)
+            | Self::MaskGrad(_)
+            | Self::Binary(_)
+            | Self::Reduce { .. }
+            | Self::Softmax { .. }
+            | Self::SoftmaxGrad { .. }
+            | Self::CrossEntropy
+            | Self::CrossEntropyGrad
+            | Self::LabelShare
+            | Self::Cast(_)
+            | Self::Copy
+            | Self::Dropout { .. }
+            | Self::Update { .. }
+            | Self::ToHost { .. }
+            | Self::FromHost { .. }
+            | Self::LossScaleSeed { .. }
+            | Self::NotFinite { .. }
+            | Self::LossScale { .. }
+            | Self::MovingAverage { .. }
+            | Self::BatchStats { .. }
+            | Self::BatchNorm(_)
+            | Self::BatchNormGrad { .. }
+            | Self::RunningStats { .. }
+            | Self::Embedding
+            | Self::RowNorm { .. }
+            | Self::RowNormGrad { .. }
+            | Self::Fused(_) => Vec::new(),
+        }
+    }
+
     /// Returns the name used in reports.
     pub fn name(&self) -> &'static str {
         if let Some(chain) = self.epilogue() {

@@ -173,9 +173,9 @@ fn too_long(site: &Site, channels: usize, [y, x]: [usize; 2]) -> Error {
         adapter,
         format!(
             "{op} of {source} by {weight}: a sum over {channels} channels of a group and {y}×{x} taps is too long for the software \
-         adapter `{adapter}`: its loops would turn more than {MAX_ITERATIONS} times, and lavapipe ends them soon after; convolve slices \
-         of the channels and add the results, or in front of a gradient make fewer channels with each convolution and \
-         join them, or take a smaller window"
+         adapter `{adapter}`: its loops would run more than {MAX_ITERATIONS} iterations, and lavapipe ends loops soon after; convolve slices \
+         of the channels and add the results, produce fewer channels per convolution and concatenate them if the \
+         error is in a gradient, or use a smaller window"
         ),
     )
 }

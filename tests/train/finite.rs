@@ -1,0 +1,159 @@
+//! NaN and infinities: where they are refused, and that files saved before stay.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::support::{devices, on_each};
+use wgrad::compile::{PlanOptions, TrainStep};
+use wgrad::data::{Batch, Dataset, Loader};
+use wgrad::exec::{Eager, LoadOptions, SaveOptions, Session};
+use wgrad::graph::{Init, Params, Trace};
+use wgrad::memory::PoolOptions;
+use wgrad::nn::{Linear, Module};
+use wgrad::optim::AdamW;
+use wgrad::train::{Checkpoint, Task, TrainOptions, Trainer};
+use wgrad::{Error, Result};
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("wgrad-finite-{name}-{}.safetensors", std::process::id()))
+}
+
+fn regression(params: &Params) -> Linear {
+    Linear::new(&params.scope("fc"), 2, 1)
+}
+
+#[test]
+fn inputs_are_finite_unless_accepted() {
+    let params = Params::new(0);
+    let net = regression(&params);
+    let step = TrainStep::trace(&params, |trace| net.forward(&trace.input("x", [2, 2])).square().mean(&[]));
+    let step = step.unwrap();
+    on_each(devices(), |device| {
+        let plan = step.plan(&PlanOptions::default(), device.limits()).unwrap();
+        let mut session = Session::new(device, &plan).unwrap();
+        let mut eager = Eager::new(device, &plan, PoolOptions::default()).unwrap();
+        for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let x = [0.0, 1.0, odd, odd];
+            let error = session.feed("x", &x).unwrap_err();
+            assert!(matches!(error, Error::NotFinite { index: 2, .. }), "{error}");
+            assert!(error.to_string().contains("input `x`: element 2 is"), "{error}");
+            assert!(matches!(eager.feed("x", &x), Err(Error::NotFinite { .. })));
+        }
+        session.set_accept_non_finite(true);
+        eager.set_accept_non_finite(true);
+        session.feed("x", &[f32::NAN; 4]).unwrap();
+        eager.feed("x", &[f32::NAN; 4]).unwrap();
+        session.step().unwrap();
+        assert!(matches!(session.loss(), Err(Error::LossNotFinite { .. })));
+    });
+}
+
+/// Labelled points, one of them NaN.
+struct OneNan(Option<usize>);
+
+impl Dataset for OneNan {
+    fn len(&self) -> usize {
+        24
+    }
+
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        let x =
+            samples.iter().flat_map(|&i| [if self.0 == Some(i) { f32::NAN } else { 0.1 }, i as f32 / 24.0]);
+        Ok(Batch::new(samples.len()).with("x", x.collect::<Vec<f32>>()))
+    }
+}
+
+#[test]
+fn one_nan_sample_ends_a_run_and_the_checkpoint_stays() {
+    let params = Params::new(0);
+    let net = regression(&params);
+    let task = || {
+        Task::new(&params, |trace: &Trace, n: usize| {
+            net.forward(&trace.input("x", [n, 2])).square().mean(&[])
+        })
+    };
+    on_each(devices(), |device| {
+        let path = file("sample");
+        let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
+        let mut fit = |odd| {
+            let loader = Loader::new(Arc::new(OneNan(odd)), 8).unwrap();
+            let mut trainer = Trainer::new(device, task(), loader, &TrainOptions::default()).unwrap();
+            trainer.fit(1, None, &mut [&mut checkpoint])
+        };
+        fit(None).unwrap();
+        let saved = std::fs::read(&path).unwrap();
+        let error = fit(Some(17)).unwrap_err();
+        assert!(matches!(&error, Error::NotFinite { what, index: 2, .. } if what.contains("`x`")), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), saved);
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+/// Row ids; row 3 of the table is never drawn, so the loss does not see it.
+struct Ids;
+
+impl Dataset for Ids {
+    fn len(&self) -> usize {
+        12
+    }
+
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        Ok(Batch::new(samples.len()).with("ids", samples.iter().map(|&i| i as u32 % 3).collect::<Vec<u32>>()))
+    }
+}
+
+#[test]
+fn parameters_that_are_not_finite_are_neither_saved_nor_loaded() {
+    let params = Params::new(0);
+    let table = params.add("table", [4, 2], Init::Normal(1.0));
+    // A mask with infinities is no mistake.
+    let mask = params.add_buffer("mask", [2], Init::Data([0.0, f32::NEG_INFINITY].into()));
+    let task = || {
+        Task::new(&params, |trace: &Trace, n: usize| {
+            let rows = trace.param(&table).embedding(&trace.ids("ids", [n], 4));
+            (rows + trace.param(&mask)).log_softmax().exp().square().mean(&[])
+        })
+    };
+    on_each(devices(), |device| {
+        let path = file("parameters");
+        let start = || {
+            let loader = Loader::new(Arc::new(Ids), 4).unwrap();
+            let plan = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
+            Trainer::new(device, task(), loader, &TrainOptions { plan, ..TrainOptions::default() }).unwrap()
+        };
+        let mut trainer = start();
+        trainer.fit(1, None, &mut []).unwrap();
+        trainer.save(&path).unwrap();
+        let good = std::fs::read(&path).unwrap();
+
+        let mut rows = trainer.session().parameter("table").unwrap();
+        rows[7] = f32::NAN;
+        trainer.session().set_parameter("table", &rows).unwrap();
+        let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
+        let errors = [
+            trainer.session().check_parameters().unwrap_err(),
+            trainer.save(&path).unwrap_err(),
+            trainer.fit(1, None, &mut [&mut checkpoint]).unwrap_err(),
+            trainer.fit(1, None, &mut []).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(
+                matches!(&error, Error::NotFinite { what, index: 7, .. } if what.contains("`table`")),
+                "{error}"
+            );
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), good);
+
+        let anyway = SaveOptions { accept_non_finite: true, ..SaveOptions::training_state() };
+        trainer.session().save_with(&path, &anyway).unwrap();
+        let mut other = start();
+        let before = other.session().parameter("table").unwrap();
+        let error = other.load(&path).unwrap_err();
+        assert!(matches!(error, Error::NotFinite { index: 7, .. }), "{error}");
+        assert_eq!((other.session().steps(), other.session().parameter("table").unwrap()), (0, before));
+        let accept = LoadOptions { accept_non_finite: true, ..LoadOptions::default() };
+        other.session().load_with(&path, &accept).unwrap();
+        assert!(other.session().parameter("table").unwrap()[7].is_nan());
+        std::fs::remove_file(&path).unwrap();
+    });
+}

@@ -1,0 +1,234 @@
+//! Runs that stop and continue, and the files between them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support::digits::digits;
+use crate::support::{devices, on_each};
+use wgrad::compile::PlanOptions;
+use wgrad::data::Loader;
+use wgrad::device::Device;
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::exec::read_notes;
+use wgrad::graph::{LossScale, Params, Tensor};
+use wgrad::nn::{Dropout, Linear, Module, Sequential};
+use wgrad::optim::{AdamW, Optimizer, Schedule};
+use wgrad::train::{
+    Best, Callback, Checkpoint, Epoch, Metric, StepProgress, Stop, Task, TrainOptions, Trainer,
+};
+use wgrad::{Error, Result};
+
+/// A folder of one test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("wgrad-resume-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn trainer(device: &Device, loader: Loader, options: &TrainOptions) -> Trainer {
+    let params = Params::new(1);
+    let net = Sequential::new()
+        .add(Linear::new(&params.scope("fc1"), 64, 16))
+        .add(Tensor::relu)
+        .add(Dropout { p: 0.25 })
+        .add(Linear::new(&params.scope("fc2"), 16, 10));
+    let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
+    Trainer::new(device, task, loader, options).unwrap()
+}
+
+fn loader() -> Loader {
+    // Four batches, the last one smaller.
+    let (some, _) = digits().split(0.2, 0);
+    Loader::new(Arc::new(some), 100).unwrap().shuffled(4)
+}
+
+/// Requests a stop at a step.
+struct StopAt(u64, Stop);
+
+impl Callback for StopAt {
+    fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
+        if progress.epoch * progress.steps as u64 + progress.step as u64 == self.0 {
+            self.1.request();
+        }
+        Ok(())
+    }
+}
+
+fn state(trainer: &mut Trainer) -> Vec<Vec<u32>> {
+    let graph = trainer.session().plan(wgrad::exec::ProgramId(0)).unwrap().graph().clone();
+    let names: Vec<String> = graph.parameters.iter().map(|param| param.name().to_owned()).collect();
+    let bits =
+        |name: &String| trainer.session().parameter(name).unwrap().iter().map(|x| x.to_bits()).collect();
+    names.iter().map(bits).collect()
+}
+
+/// A run that is stopped in the middle of an epoch and continues in another trainer has the bits of one that
+/// is not, for every optimizer, precision and storage of weights, with dropout and a schedule.
+#[test]
+fn stopped_runs_continue_to_the_bit() {
+    let optimizers = ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
+    on_each(devices(), |device| {
+        let folder = Folder::new("bits");
+        for (i, name) in optimizers.into_iter().enumerate() {
+            let (precision, weights) = [
+                (Precision::F32, WeightStorage::F32),
+                (Precision::F16, WeightStorage::F32),
+                (Precision::Bf16, WeightStorage::Bf16(Rounding::Stochastic)),
+            ][i % 3];
+            let loss_scale = (precision == Precision::F16).then(LossScale::default);
+            let optimizer = Optimizer::named(name).unwrap();
+            let plan = PlanOptions { optimizer, precision, weights, loss_scale, ..PlanOptions::default() };
+            let schedule = Schedule::Cosine { warmup: 2, total: 12, floor: 0.1 };
+            let options = TrainOptions { plan, schedule, ..TrainOptions::default() };
+            let mut through = trainer(device, loader(), &options);
+            through.fit(3, None, &mut []).unwrap();
+
+            let mut first = trainer(device, loader(), &options);
+            let path = folder.file("m.safetensors");
+            let mut checkpoint = Checkpoint { path: path.clone(), every: 100, ..Checkpoint::default() };
+            let mut stop = StopAt(6, first.stop());
+            let error = first.fit(3, None, &mut [&mut checkpoint, &mut stop]).unwrap_err();
+            assert!(matches!(error, Error::Stopped { steps: 6 }), "{error}");
+            let mut second = trainer(device, loader(), &options);
+            second.load(&path).unwrap();
+            assert_eq!(second.fit(2, None, &mut []).unwrap().epoch, 2);
+            assert!(state(&mut second) == state(&mut through), "{name} {precision:?}: other bits");
+            // The trainer that was stopped continues as well.
+            assert_eq!(first.fit(2, None, &mut []).unwrap().epoch, 2);
+            assert!(state(&mut first) == state(&mut through), "{name}: other bits in one process");
+        }
+    });
+}
+
+#[test]
+fn checkpoints_of_another_run_are_refused_with_the_differences() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("foreign");
+        let path = folder.file("m.safetensors");
+        let options = |lr| TrainOptions {
+            plan: PlanOptions {
+                optimizer: AdamW { lr, ..AdamW::default() }.into(),
+                ..PlanOptions::default()
+            },
+            ..TrainOptions::default()
+        };
+        let mut first = trainer(device, loader(), &options(1e-3));
+        first.fit(1, None, &mut []).unwrap();
+        first.save(&path).unwrap();
+        let notes = read_notes(&path).unwrap();
+        assert_eq!((&*notes["run.batch"], &*notes["run.version"]), ("100", env!("CARGO_PKG_VERSION")));
+
+        let (some, other) = digits().split(0.2, 0);
+        let loaders = [
+            (Loader::new(Arc::new(some.clone()), 50).unwrap().shuffled(4), "batch: 100 in the file, 50 here"),
+            (
+                Loader::new(Arc::new(some.clone()), 100).unwrap().shuffled(5),
+                "seed 4 in the file, seed 5 here",
+            ),
+            (Loader::new(Arc::new(some), 100).unwrap(), "shuffle: seed 4 in the file, off here"),
+            (Loader::new(Arc::new(other), 100).unwrap().shuffled(4), "samples: "),
+        ];
+        for (loader, wanted) in loaders {
+            let mut second = trainer(device, loader, &options(1e-3));
+            let before = state(&mut second);
+            let error = second.load(&path).unwrap_err().to_string();
+            assert!(error.contains(wanted) && error.contains("set_steps(0)"), "{error}");
+            assert!(second.session().steps() == 0 && state(&mut second) == before);
+            // The way out that the message names.
+            second.session().load(&path).unwrap();
+            second.session().set_steps(0);
+            assert!(state(&mut second) == state(&mut first));
+        }
+        // Another learning rate is a warning.
+        trainer(device, loader(), &options(2e-3)).load(&path).unwrap();
+
+        // A number of steps that cannot be counted on from.
+        first.session().set_steps(u64::MAX);
+        first.save(&path).unwrap();
+        let error = trainer(device, loader(), &options(1e-3)).load(&path).unwrap_err().to_string();
+        assert!(error.contains("18446744073709551615 steps"), "{error}");
+    });
+}
+
+/// Sets the metric of each epoch before a checkpoint sees it.
+struct Scripted<'a>(&'a [f64], &'a mut Checkpoint);
+
+impl Callback for Scripted<'_> {
+    fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
+        let metric = Metric { name: "accuracy", value: self.0[epoch.epoch as usize] };
+        self.1.on_epoch(&Epoch { metric: Some(metric), ..*epoch }, trainer)
+    }
+}
+
+#[test]
+fn the_last_files_and_the_best_are_kept() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("kept");
+        let steps = |name: &str| read_notes(folder.file(name)).unwrap()["steps"].clone();
+        let path = folder.file("m.safetensors");
+        let mut checkpoint =
+            Checkpoint { path: path.clone(), last: 3, best: Some(Best::Highest), ..Checkpoint::default() };
+        let metrics = [0.5, 0.9, 0.8, 0.7, f64::NAN, 0.9];
+        let options = TrainOptions::default();
+        let mut first = trainer(device, loader(), &options);
+        first.fit(5, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap();
+        let names = ["m.1.safetensors", "m.2.safetensors", "m.best.safetensors", "m.safetensors"];
+        assert_eq!(folder.names(), names);
+        assert_eq!(names.map(steps), ["16", "12", "8", "20"]);
+        // The best metric is in the file: an epoch that only equals it replaces nothing.
+        let mut second = trainer(device, loader(), &options);
+        second.load(&path).unwrap();
+        second.fit(1, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap();
+        assert_eq!(names.map(steps), ["20", "16", "8", "24"]);
+        assert_eq!(folder.names(), names);
+        let error = second.fit(1, None, &mut [&mut checkpoint]).unwrap_err().to_string();
+        assert!(error.contains("evaluation data"), "{error}");
+    });
+}
+
+#[test]
+fn paths_that_cannot_be_written_end_a_run_before_its_first_step() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("paths");
+        let mut trainer = trainer(device, loader(), &TrainOptions::default());
+        for path in [folder.file("none/m.safetensors"), folder.0.clone(), Path::new("/dev/full").to_owned()] {
+            let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
+            let error = trainer.fit(1, None, &mut [&mut checkpoint]).unwrap_err();
+            assert!(matches!(&error, Error::Weights { path: at, .. } if *at == path), "{error}");
+            assert_eq!(trainer.session().steps(), 0);
+            assert!(trainer.save(&path).is_err());
+        }
+    });
+}
+
+#[test]
+fn no_parameter_has_the_name_of_the_notes() {
+    let params = Params::new(0);
+    let weight = params.add("__metadata__", [2], wgrad::graph::Init::Constant(1.0));
+    let step = wgrad::compile::TrainStep::trace(&params, |trace| trace.param(&weight).sum(&[]));
+    let error = step.map(drop).unwrap_err().to_string();
+    assert!(error.contains("__metadata__") && error.contains("resume.rs"), "{error}");
+}
