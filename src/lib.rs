@@ -81,6 +81,9 @@ pub mod units;
 
 pub use error::{Error, Result};
 pub use units::Bytes;
+/// The version of wgpu whose devices, queues and buffers this crate takes and returns.
+#[cfg(feature = "gpu")]
+pub use wgpu;
 
 /// Common imports: `use wgrad::prelude::*`.
 pub mod prelude {

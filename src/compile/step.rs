@@ -23,6 +23,7 @@ impl TrainStep {
     ///
     /// # Errors
     /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
+    #[track_caller]
     pub fn trace(params: &Params, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
         let graph = Trace::record(params, Mode::Train, "loss", model)?;
         Ok(Self { graph, seed: params.seed() })
@@ -271,6 +272,7 @@ impl Forward {
     ///
     /// # Errors
     /// [`Error::Trace`](crate::Error::Trace) with every mistake in the model.
+    #[track_caller]
     pub fn trace(params: &Params, name: &str, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
         let graph = Trace::record(params, Mode::Eval, name, model)?;
         Ok(Self { graph, seed: params.seed() })

@@ -38,9 +38,7 @@ impl Device {
             return Err(refuse(error.to_string()));
         }
         match refused {
-            Some(error) => {
-                Err(Error::Device { what: format!("buffer `{label}`"), message: error.to_string() })
-            }
+            Some(error) => Err(self.refused(format!("buffer `{label}`"), &error)),
             None => Ok(Buffer::new(buffer, claim)),
         }
     }

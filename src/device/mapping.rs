@@ -63,6 +63,6 @@ impl Mapping {
             return Ok(());
         }
         device.poll()?;
-        Err(Error::Device { what: "to map a buffer".to_owned(), message: "it is not available".to_owned() })
+        Err(device.refused("to map a buffer", &"it is not available"))
     }
 }

@@ -16,7 +16,7 @@ mod submit;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
@@ -53,8 +53,10 @@ struct Shared {
     budget: Budget,
     rehearsal: Rehearsal,
     notes: Notes,
-    /// The first error that wgpu reported outside of any call: a validation failure or device loss.
+    /// The first error that wgpu reported outside of any call: a validation failure or no memory for commands.
     failure: Arc<Mutex<Option<Error>>>,
+    /// Why the device was lost.
+    lost: Arc<OnceLock<String>>,
 }
 
 /// Options for opening a device.
@@ -134,14 +136,16 @@ impl Device {
         }
         let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
         let failure = Arc::new(Mutex::new(None));
-        let (lost, uncaptured) = (Arc::clone(&failure), Arc::clone(&failure));
+        let (uncaptured, lost) = (Arc::clone(&failure), Arc::new(OnceLock::new()));
+        let loss = Arc::clone(&lost);
         let budget = Budget::unlimited();
         let used = budget.used();
         device.set_device_lost_callback(move |reason, message| {
             // Dropping the device is reported as a loss as well.
             if reason != wgpu::DeviceLostReason::Destroyed {
-                note(&lost, Error::DeviceLost(message));
+                log::error!("the device was lost: {message}");
             }
+            let _ = loss.set(message);
         });
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
             let message = error.to_string();
@@ -166,6 +170,7 @@ impl Device {
                 rehearsal: Rehearsal::default(),
                 notes,
                 failure,
+                lost,
             }),
         })
     }
@@ -188,6 +193,7 @@ impl Device {
                 rehearsal: Rehearsal::default(),
                 notes,
                 failure,
+                lost: Arc::default(),
             }),
         }
     }
@@ -240,8 +246,20 @@ impl Device {
         self.failure()
     }
 
-    /// Returns and clears the error that wgpu reported since the last call.
+    /// Returns the error of a call that wgpu refused: that the device was lost, if it was.
+    pub(crate) fn refused(&self, what: impl Into<String>, error: &dyn fmt::Display) -> Error {
+        match self.shared.lost.get() {
+            Some(message) => Error::DeviceLost(message.clone()),
+            None => Error::Device { what: what.into(), message: error.to_string() },
+        }
+    }
+
+    /// Returns and clears the error that wgpu reported since the last call. A lost device stays lost: every
+    /// other error follows from it.
     fn failure(&self) -> Result<()> {
+        if let Some(message) = self.shared.lost.get() {
+            return Err(Error::DeviceLost(message.clone()));
+        }
         let mut failure = self.shared.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         failure.take().map_or(Ok(()), Err)
     }

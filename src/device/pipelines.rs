@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Device;
 use super::cache::Cache;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::progress;
 
 /// A kernel to compile: binding 0 is a uniform of at most 256 bytes, the others are writable storage.
@@ -168,9 +168,7 @@ impl Device {
         });
         match pollster::block_on(scope.pop()) {
             None => Ok(pipeline),
-            Some(e) => {
-                Err(Error::Device { what: format!("kernel `{}`", source.name), message: e.to_string() })
-            }
+            Some(e) => Err(self.refused(format!("kernel `{}`", source.name), &e)),
         }
     }
 }

@@ -37,6 +37,9 @@ fn encoder(device: &Device) -> wgpu::CommandEncoder {
 /// Returns the error for a run that failed after an earlier submit of it succeeded. Such a run cannot be
 /// repeated.
 fn cut_short(error: &Error) -> Error {
+    if let Error::DeviceLost(message) = error {
+        return Error::DeviceLost(message.clone());
+    }
     let message = format!("{error}; some parameters are a step ahead of others: load what was saved before");
     Error::Device { what: "to finish a step".to_owned(), message }
 }

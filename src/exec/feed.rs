@@ -89,6 +89,8 @@ struct Input {
     slots: Vec<Slot>,
     /// The slot that holds the data fed last.
     current: Option<usize>,
+    /// A buffer of the app's, and the offset in it, from which the input is copied instead.
+    outside: Option<(wgpu::Buffer, u64)>,
 }
 
 /// The inputs of one program.
@@ -107,7 +109,14 @@ impl Feeds {
                 let buffer = ledger.create(&label, bytes, Purpose::Upload)?;
                 slots.push(Slot { buffer, mapped: true, used_by: None });
             }
-            inputs.push(Input { value, name: input.name.clone(), bytes, slots, current: None });
+            inputs.push(Input {
+                value,
+                name: input.name.clone(),
+                bytes,
+                slots,
+                current: None,
+                outside: None,
+            });
         }
         Ok(Self { inputs })
     }
@@ -121,11 +130,7 @@ impl Feeds {
         data: &[T],
         accept_non_finite: bool,
     ) -> Result<()> {
-        let Some(input) = self.inputs.iter_mut().find(|input| input.name == name) else {
-            let known =
-                graph.inputs().map(|(_, v)| v.name.clone()).filter(|name| name != STEP_SCALARS).collect();
-            return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
-        };
+        let input = self.input(graph, name)?;
         check_input(graph, input.value, data, accept_non_finite)?;
         // The current slot may still be in use by the step that was submitted last.
         let slot = match input.current {
@@ -135,7 +140,40 @@ impl Feeds {
         };
         input.slots[slot].write(device, bytemuck::cast_slice(data))?;
         input.current = Some(slot);
+        input.outside = None;
         Ok(())
+    }
+
+    /// Copies an input from a buffer of the app's in each run.
+    pub(super) fn feed_from_device(
+        &mut self,
+        graph: &Graph,
+        name: &str,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+    ) -> Result<()> {
+        let input = self.input(graph, name)?;
+        let wrong = |message: String| Err(Error::Input { name: name.to_owned(), message });
+        if !buffer.usage().contains(wgpu::BufferUsages::COPY_SRC) {
+            return wrong("the buffer lacks `BufferUsages::COPY_SRC`".to_owned());
+        }
+        if !offset.is_multiple_of(4) {
+            return wrong(format!("offset {offset} of the buffer is not a multiple of 4"));
+        }
+        if offset.checked_add(input.bytes).is_none_or(|end| end > buffer.size()) {
+            let (needs, has) = (input.bytes, buffer.size());
+            return wrong(format!("takes {needs} bytes from offset {offset}, the buffer has {has}"));
+        }
+        input.outside = Some((buffer.clone(), offset));
+        Ok(())
+    }
+
+    fn input(&mut self, graph: &Graph, name: &str) -> Result<&mut Input> {
+        self.inputs.iter_mut().find(|input| input.name == name).ok_or_else(|| {
+            let names = graph.inputs().map(|(_, value)| value.name.clone());
+            let known = names.filter(|name| name != STEP_SCALARS).collect();
+            Error::Unknown { kind: "input", name: name.to_owned(), known }
+        })
     }
 
     /// Records the copies of all inputs; `place` returns the destination of each.
@@ -145,6 +183,11 @@ impl Feeds {
         mut place: impl FnMut(ValueId) -> (&'a wgpu::Buffer, u64),
     ) -> Result<()> {
         for input in &mut self.inputs {
+            if let Some((from, offset)) = &input.outside {
+                let (to, at) = place(input.value);
+                encoder.copy_buffer_to_buffer(from, *offset, to, at, input.bytes);
+                continue;
+            }
             let Some(current) = input.current else {
                 let message = "nothing was fed; call `feed` before the first step".to_owned();
                 return Err(Error::Input { name: input.name.clone(), message });
@@ -176,10 +219,8 @@ impl Slot {
             device.map(&self.buffer, wgpu::MapMode::Write, .., self.used_by.take()).wait(device)?;
             self.mapped = true;
         }
-        let mut view = self
-            .buffer
-            .get_mapped_range_mut(..)
-            .map_err(|e| Error::Device { what: "to write an input".to_owned(), message: e.to_string() })?;
+        let mut view =
+            self.buffer.get_mapped_range_mut(..).map_err(|e| device.refused("to write an input", &e))?;
         // With an odd number of 16-bit elements the last word is only half filled.
         view.slice(..bytes.len()).copy_from_slice(bytes);
         Ok(())

@@ -147,7 +147,7 @@ impl Host {
             let bytes = (self.piece - slot.filled).min(place.bytes - done);
             let words = &self.contents[name][(done / 4) as usize..((done + bytes) / 4) as usize];
             let range = slot.filled..slot.filled + bytes;
-            let mut view = slot.buffer.get_mapped_range_mut(range).map_err(|e| failed(&e))?;
+            let mut view = slot.buffer.get_mapped_range_mut(range).map_err(|e| failed(device, &e))?;
             view.copy_from_slice(bytemuck::cast_slice(words));
             drop(view);
             let to = place.offset + done;
@@ -221,7 +221,7 @@ impl Host {
         let Some(mapping) = slot.mapping.take() else { return Ok(()) };
         mapping.wait(device)?;
         for Piece { name, at, from, bytes } in slot.pieces.drain(..) {
-            let view = slot.buffer.get_mapped_range(from..from + bytes).map_err(|e| failed(&e))?;
+            let view = slot.buffer.get_mapped_range(from..from + bytes).map_err(|e| failed(device, &e))?;
             if let Some(words) = self.contents.get_mut(&name) {
                 let words = &mut words[(at / 4) as usize..((at + bytes) / 4) as usize];
                 bytemuck::cast_slice_mut(words).copy_from_slice(&view);
@@ -255,6 +255,6 @@ impl Slot {
     }
 }
 
-fn failed(error: &impl std::fmt::Display) -> Error {
-    Error::Device { what: "to move an offloaded tensor".to_owned(), message: error.to_string() }
+fn failed(device: &Device, error: &dyn std::fmt::Display) -> Error {
+    device.refused("to move an offloaded tensor", error)
 }

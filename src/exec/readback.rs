@@ -3,7 +3,7 @@
 
 use super::ledger::{Ledger, Purpose};
 use crate::device::{Buffer, Device, Mapping};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::collections::VecDeque;
 
 /// A submitted copy that was not read yet.
@@ -73,9 +73,7 @@ impl Readback {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
         flight.mapping.wait(device)?;
         let buffer = &self.buffers[flight.slot];
-        let view = buffer
-            .get_mapped_range(..)
-            .map_err(|e| Error::Device { what: "to read an output".to_owned(), message: e.to_string() })?;
+        let view = buffer.get_mapped_range(..).map_err(|e| device.refused("to read an output", &e))?;
         let data = bytemuck::pod_collect_to_vec(&view);
         drop(view);
         buffer.unmap();

@@ -3,7 +3,7 @@
 use super::ledger::{Ledger, Purpose};
 use crate::compile::{PARAMS_SLOT, Plan};
 use crate::device::{Buffer, Device, PipelineSource};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernels::Launch;
 
 /// A dispatch that is ready to be encoded.
@@ -94,9 +94,8 @@ pub(super) fn uniform_buffer(params: &[&Vec<u32>], ledger: &mut Ledger) -> Resul
     for (words, slot) in params.iter().zip(words.chunks_mut(PARAMS_SLOT as usize / 4)) {
         slot[..words.len()].copy_from_slice(words);
     }
-    let mut view = buffer
-        .get_mapped_range_mut(..)
-        .map_err(|e| Error::Device { what: "to write uniforms".to_owned(), message: e.to_string() })?;
+    let mut view =
+        buffer.get_mapped_range_mut(..).map_err(|e| ledger.device.refused("to write uniforms", &e))?;
     view.copy_from_slice(bytemuck::cast_slice(&words));
     drop(view);
     buffer.unmap();

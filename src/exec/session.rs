@@ -300,16 +300,25 @@ impl Session {
             return Ok(bytemuck::cast_slice(&loss).to_vec());
         }
         let outputs = &self.programs[id.0].plan.graph().outputs;
-        if outputs.iter().any(|(output, _)| output == name) && self.last_run != Some(id) {
-            let message = match self.last_run {
-                None => format!("output `{name}`: plan {} has not run since the session got its plans", id.0),
-                Some(ProgramId(last)) => {
-                    format!("output `{name}` of plan {}: plan {last} ran last, in the same memory", id.0)
-                }
-            };
-            return Err(Error::NotReady(message));
+        if outputs.iter().any(|(output, _)| output == name) {
+            self.check_ran_last(id, name)?;
         }
         self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
+    }
+
+    /// Checks that the outputs of a plan are still in step memory.
+    pub(super) fn check_ran_last(&self, id: ProgramId, name: &str) -> Result<()> {
+        match self.last_run {
+            Some(last) if last == id => Ok(()),
+            Some(ProgramId(last)) => Err(Error::NotReady(format!(
+                "output `{name}` of plan {}: plan {last} ran last, in the same memory",
+                id.0
+            ))),
+            None => Err(Error::NotReady(format!(
+                "output `{name}`: plan {} has not run since the session got its plans",
+                id.0
+            ))),
+        }
     }
 
     /// Returns the plan with this number.

@@ -81,10 +81,8 @@ impl Timers {
     /// [`Error::DeviceLost`], [`Error::Device`].
     pub(super) fn read(&self, device: &Device) -> Result<Vec<(f64, f64)>> {
         device.map(&self.download, wgpu::MapMode::Read, .., None).wait(device)?;
-        let view = self
-            .download
-            .get_mapped_range(..)
-            .map_err(|e| Error::Device { what: "to read timestamps".to_owned(), message: e.to_string() })?;
+        let view =
+            self.download.get_mapped_range(..).map_err(|e| device.refused("to read timestamps", &e))?;
         let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&view);
         drop(view);
         self.download.unmap();

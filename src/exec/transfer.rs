@@ -1,7 +1,7 @@
 //! Transfer of parameters to and from the device, in pieces through two small buffers.
 
 use super::ledger::{Ledger, Purpose};
-use crate::device::Buffer;
+use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 
 /// A place in an arena.
@@ -48,7 +48,7 @@ impl Transfer {
                 device.map(&self.up, wgpu::MapMode::Write, .., None).wait(device)?;
             }
             let piece = data(done / 4..(done + bytes) / 4);
-            let mut view = self.up.get_mapped_range_mut(..bytes).map_err(|e| failed(&e))?;
+            let mut view = self.up.get_mapped_range_mut(..bytes).map_err(|e| failed(device, &e))?;
             view.copy_from_slice(bytemuck::cast_slice(&piece));
             drop(view);
             self.up.unmap();
@@ -72,7 +72,7 @@ impl Transfer {
             encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
             device.submit(encoder)?;
             device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device)?;
-            let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(&e))?;
+            let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(device, &e))?;
             all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));
             drop(view);
             self.down.unmap();
@@ -86,6 +86,6 @@ fn encoder(ledger: &Ledger) -> wgpu::CommandEncoder {
     ledger.device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
 }
 
-fn failed(error: &impl std::fmt::Display) -> Error {
-    Error::Device { what: "to move parameters".to_owned(), message: error.to_string() }
+fn failed(device: &Device, error: &dyn std::fmt::Display) -> Error {
+    device.refused("to move parameters", error)
 }

@@ -35,6 +35,8 @@ pub(super) struct State {
     mode: Mode,
     phase: Phase,
     layer: Arc<str>,
+    /// Calls of layers that are being run, and of the trace itself, outermost first.
+    calls: Vec<&'static Location<'static>>,
     names: BTreeMap<String, u32>,
     /// Registry of the parameters that may be used; `None` when recording continues a graph that already has
     /// its parameters.
@@ -48,6 +50,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`Error::Trace`] with every mistake found, each with its source location.
+    #[track_caller]
     pub fn record(
         params: &Params,
         mode: Mode,
@@ -56,7 +59,7 @@ impl Trace {
     ) -> Result<Graph> {
         let trace = Self::over(Graph::default(), mode);
         trace.state.borrow_mut().registry = Some(params.identity());
-        let result = model(&trace);
+        let result = trace.called_at(Location::caller(), || model(&trace));
         trace.output(name, &result);
         let mut state = trace.state.borrow_mut();
         state.errors.extend(params.errors());
@@ -89,6 +92,7 @@ impl Trace {
             mode,
             phase: Phase::Forward,
             layer: Arc::from(""),
+            calls: Vec::new(),
             names,
             registry: None,
             imported,
@@ -166,11 +170,21 @@ impl Trace {
         self.state.borrow_mut().graph.outputs.push((name.to_owned(), copy.unwrap_or(id)));
     }
 
-    /// Runs `body` with its operations attributed to the layer `path`.
+    /// Runs `body` with its operations attributed to the layer `path`. A mistake in `body` is reported with
+    /// the path and, if `body` is code of this crate, with the line of the caller.
+    #[track_caller]
     pub fn layer<T>(&self, path: &str, body: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.state.borrow_mut().layer, Arc::from(path));
-        let result = body();
+        let result = self.called_at(Location::caller(), body);
         self.state.borrow_mut().layer = outer;
+        result
+    }
+
+    /// Runs `body`, which was called at `at`.
+    pub(crate) fn called_at<T>(&self, at: &'static Location<'static>, body: impl FnOnce() -> T) -> T {
+        self.state.borrow_mut().calls.push(at);
+        let result = body();
+        self.state.borrow_mut().calls.pop();
         result
     }
 
@@ -258,7 +272,15 @@ impl Trace {
     }
 
     pub(super) fn complain(&self, message: String, at: &'static Location<'static>) {
-        self.state.borrow_mut().errors.push(TraceError { message, file: at.file(), line: at.line() });
+        let mut state = self.state.borrow_mut();
+        // The line of the user's code: the call itself, or of the innermost layer that the user called.
+        let own = |at: &&&'static Location<'static>| !at.file().starts_with(crate_folder());
+        let at = std::iter::once(&at).chain(state.calls.iter().rev()).find(own).copied().unwrap_or(at);
+        let message = match &*state.layer {
+            "" => message,
+            layer => format!("`{layer}`: {message}"),
+        };
+        state.errors.push(TraceError { message, file: at.file(), line: at.line() });
     }
 
     /// Appends a node. If an operand carries a mistake, so do the results, without a second report.
@@ -337,6 +359,11 @@ impl Trace {
     fn persistent(&self, name: &str, shape: Shape, dtype: DType, class: Class) -> ValueId {
         self.state.borrow_mut().add_value(name.to_owned(), shape, dtype, class, None)
     }
+}
+
+/// Returns the folder of this crate's sources, as the compiler names it.
+fn crate_folder() -> &'static str {
+    &file!()[..file!().len() - "graph/trace.rs".len()]
 }
 
 impl State {

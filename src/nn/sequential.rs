@@ -58,6 +58,7 @@ impl fmt::Debug for Sequential {
 impl Module for Sequential {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        self.layers.iter().fold(x.clone(), |x, layer| layer.forward(&x))
+        let run = || self.layers.iter().fold(x.clone(), |x, layer| layer.forward(&x));
+        x.trace().called_at(std::panic::Location::caller(), run)
     }
 }

@@ -6,6 +6,7 @@ use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::dtype::DType;
 use wgrad::graph::{Init, Op, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
+use wgrad::nn::Module;
 use wgrad::optim::{Optimizer, Sgd};
 use wgrad::reference::Twin;
 
@@ -48,7 +49,7 @@ fn stepped(plan: &Plan) -> Twin<'_> {
 fn mismatched_shapes_are_errors() {
     let image = |trace: &Trace| trace.input("x", [2, 6, 8, 8]);
     says(|trace| trace.input("x", [4, 3]).slice(1, 2..1).sum(&[]), &["slice 2..1", "[4, 3]", "ends before"]);
-    says(|trace| trace.input("x", [4, 3]).pad(1, usize::MAX, 2).sum(&[]), &["pad", "too long"]);
+    says(|trace| trace.input("x", [4, 3]).pad(1, usize::MAX, 2).sum(&[]), &["pad", "too large"]);
     says(|trace| trace.input("x", [4, 1]).mse(&trace.input("y", [4])), &["mse", "[4, 1]", "[4]", "reshape"]);
     says(
         |trace| image(trace).avg_pool2d(Window::square(2).dilation(2), true).sum(&[]),
@@ -155,4 +156,33 @@ fn outputs_in_a_parameters_memory_are_copies() {
         graph.graph().nodes.iter().any(|node| node.op == Op::Copy && node.outputs.contains(&id))
     };
     assert!(copied("view") && copied("row"));
+}
+
+/// A mistake within a layer names the layer and the line of the user's code that called it.
+#[test]
+fn mistakes_in_layers_have_the_line_of_the_caller() {
+    let params = Params::new(0);
+    let net = wgrad::nn::Sequential::new()
+        .add(wgrad::nn::Linear::new(&params.scope("0"), 3, 4))
+        .add(wgrad::nn::Linear::new(&params.scope("1"), 5, 6));
+    let fc = wgrad::nn::Linear::new(&params.scope("block.fc"), 7, 8);
+    let line = line!() + 2;
+    let step =
+        TrainStep::trace(&params, |trace| fc.forward(&net.forward(&trace.input("x", [2, 3]))).sum(&[]));
+    let Err(Error::Trace(mistakes)) = step.map(drop) else { panic!("4 outputs into 5 inputs") };
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    let mistake = &mistakes[0];
+    assert!(mistake.file.ends_with("model_errors.rs") && mistake.line == line, "{mistake}");
+    assert!(mistake.message.starts_with("`1`: matmul [2, 4]"), "{mistake}");
+    let step = TrainStep::trace(&params, |trace| fc.forward(&trace.input("x", [2, 3])).sum(&[]));
+    let text = step.map(drop).expect_err("3 columns into 7 inputs").to_string();
+    assert!(text.contains("`block.fc`: matmul [2, 3]") && text.contains("model_errors.rs"), "{text}");
+}
+
+#[test]
+fn labels_of_more_classes_than_logits_are_a_mistake() {
+    let classes = |trace: &Trace, n: u32| trace.input("x", [2, 3]).cross_entropy(&trace.labels("y", [2], n));
+    says(|trace| classes(trace, 99), &["labels of 99 classes", "logits of 3"]);
+    assert!(TrainStep::trace(&Params::new(0), |trace| classes(trace, 3)).is_ok());
+    says(|trace| trace.input("x", [2, 3]).cross_entropy(&trace.ids("y", [2], 3)), &["`Trace::labels`"]);
 }

@@ -1,5 +1,6 @@
 //! Training: optimizers, precision, whole networks, reports about runs, and saved files.
 
+mod chaos;
 mod finite;
 mod gpt2;
 mod groups;

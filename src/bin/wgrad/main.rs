@@ -25,7 +25,7 @@ use wgrad::train::Meter;
 
 /// Plans the memory of training steps to the byte, and trains in exactly that.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version, about, allow_negative_numbers = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -1,0 +1,89 @@
+//! Inputs, outputs and parameters in buffers on the device, without a copy through the host.
+
+use super::arenas::lasting_storage;
+use super::{ProgramId, Session};
+use crate::error::{Error, Result};
+
+/// A tensor on the device, row-major: `bytes` from `offset` of a buffer that can be bound as storage and copied
+/// from. It holds for as long as the session keeps its plans; [`Session::replan`], [`Session::refit`] and a
+/// trainer's refits move tensors.
+///
+/// The device runs what is submitted to a queue in order: commands that the app submits after
+/// [`Session::step`] read the results of that step, and the next step waits for them. Outputs are overwritten
+/// by the next run of any plan of the session, parameters by the next training step. Do not write to them.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceTensor<'a> {
+    /// The buffer, which holds other tensors, too.
+    pub buffer: &'a wgpu::Buffer,
+    /// Start of the tensor, in bytes: a multiple of 4.
+    pub offset: u64,
+    /// Its length in bytes, a multiple of 4.
+    pub bytes: u64,
+}
+
+impl DeviceTensor<'_> {
+    /// Returns the tensor as a binding of a storage buffer. Small parameters that are updated together, and
+    /// slices, may start where the adapter binds no buffer (`min_storage_buffer_offset_alignment`): copy
+    /// those.
+    pub fn binding(&self) -> wgpu::BindingResource<'_> {
+        wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+            buffer: self.buffer,
+            offset: self.offset,
+            size: std::num::NonZeroU64::new(self.bytes),
+        })
+    }
+}
+
+impl Session {
+    /// Returns where an output of a plan's last run is. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the outputs there are; [`Error::NotReady`] if the plan has not run, or another
+    /// one ran after it.
+    pub fn output_on_device(&self, id: ProgramId, name: &str) -> Result<DeviceTensor<'_>> {
+        let plan = self.plan(id)?;
+        let outputs = &plan.graph().outputs;
+        let Some((_, value)) = outputs.iter().find(|(output, _)| output == name) else {
+            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
+            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
+        };
+        self.check_ran_last(id, name)?;
+        let (buffer, offset) = self.arenas.place_of(plan, *value);
+        Ok(DeviceTensor { buffer, offset, bytes: plan.graph().value(*value).bytes() })
+    }
+
+    /// Returns where a parameter or optimizer state is, in the type in which the session stores it. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the names there are; [`Error::NotReady`] for optimizer state in host memory.
+    pub fn parameter_on_device(&self, name: &str) -> Result<DeviceTensor<'_>> {
+        let plan = &self.state_plan;
+        let storage = lasting_storage(plan, name)?;
+        if self.host.has(name) {
+            return Err(Error::NotReady(format!("`{name}` is in the host's memory: it is offloaded")));
+        }
+        let (buffer, offset) = self.arenas.place(plan, storage);
+        let bytes = plan.program.storages[storage.0 as usize].used_bytes.next_multiple_of(4);
+        Ok(DeviceTensor { buffer, offset, bytes })
+    }
+
+    /// Feeds an input from a buffer on the device, from `offset` on: each run copies it at its start, until the
+    /// input is fed again. What the app submitted before the run is seen, and what it submits later is not. Type
+    /// and values are not checked: class indices must be in range, numbers finite.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a buffer that cannot be copied from,
+    /// is too short, or an offset that is not a multiple of 4.
+    pub fn feed_from_device(
+        &mut self,
+        id: ProgramId,
+        name: &str,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+    ) -> Result<()> {
+        self.plan(id)?;
+        let program = &mut self.programs[id.0];
+        program.feeds.feed_from_device(program.plan.graph(), name, buffer, offset)
+    }
+}
