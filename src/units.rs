@@ -32,7 +32,7 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
             return f.pad(&format!("{} B", self.0));
         }
@@ -45,6 +45,16 @@ impl fmt::Display for Bytes {
         }
         f.pad(&format!("{value:.1} {}", UNITS[unit]))
     }
+}
+
+/// Returns round numbers from 0 to `total` bytes for an axis, at most nine: multiples of a power of two that
+/// print exactly.
+pub(crate) fn ticks(total: u64) -> Vec<u64> {
+    let unit = std::iter::successors(Some(1u64), |unit| unit.checked_mul(1024));
+    let unit = unit.take_while(|unit| *unit <= total).last().unwrap_or(1);
+    let quarter = (total / 4).max(1);
+    let step = (1u64 << quarter.ilog2()).max(unit / 2).max(1);
+    (0..=total / step).map(|i| i * step).collect()
 }
 
 impl FromStr for Bytes {
@@ -151,12 +161,38 @@ mod tests {
             (1024, "1.0 KiB"),
             (1_048_575, "1.0 MiB"),
             (11_500_000, "11.0 MiB"),
-            (u64::MAX, "16384.0 PiB"),
+            (u64::MAX, "16.0 EiB"),
         ];
         for (bytes, text) in cases {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
         assert_eq!(format!("{:>10}", Bytes(5)), "       5 B");
+    }
+
+    #[test]
+    fn ticks_are_few_and_print_exactly() {
+        let gib = 1u64 << 30;
+        assert_eq!(ticks(3 * gib / 2), [0, gib / 2, gib, 3 * gib / 2]);
+        assert_eq!(ticks(0), [0]);
+        for total in (0..64).flat_map(|bit| [1u64 << bit, (1 << bit) + (1 << bit) / 3, u64::MAX >> bit]) {
+            let ticks = ticks(total);
+            assert!(ticks.len() <= 9 && (total < 2 || ticks.len() >= 3), "{total}: {ticks:?}");
+            for tick in ticks {
+                let text = Bytes(tick).to_string();
+                let (number, unit) = text.split_once(' ').unwrap();
+                let exact = number.parse::<f64>().unwrap()
+                    * 1024f64.powi(match unit {
+                        "B" => 0,
+                        "KiB" => 1,
+                        "MiB" => 2,
+                        "GiB" => 3,
+                        "TiB" => 4,
+                        "PiB" => 5,
+                        _ => 6,
+                    });
+                assert_eq!(exact, tick as f64, "{tick} prints as {text}");
+            }
+        }
     }
 
     #[test]

@@ -392,3 +392,43 @@ fn plan_hashes_are_the_same_in_every_process() {
         assert_eq!(other(&more), format!("{:016x}", plan(precision, true)), "{more:?}");
     }
 }
+
+#[test]
+fn plan_over_its_budget_is_an_error_on_standard_error() {
+    let text = refusal(&["plan", "mlp", "--budget", "1MB"]);
+    assert!(text.starts_with("error: the step needs ") && text.contains("the budget is 976.6 KiB"), "{text}");
+    // Negative numbers are values, not options.
+    let text = refusal(&["plan", "mlp", "--batch", "-1"]);
+    assert!(text.contains("invalid value '-1' for '--batch <BATCH>'"), "{text}");
+}
+
+/// Eight processes open one cache at a time, some of them twice; all train, and the cache stays whole.
+#[test]
+fn processes_share_a_cache() {
+    let folder = std::env::temp_dir().join(format!("wgrad-cli-cache-{}", std::process::id()));
+    let path = folder.display().to_string();
+    let arguments = ["bench", "mlp", "--batch", "8", "--steps", "2", "--json", "--cache", &path];
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wgrad"));
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let all: Vec<_> = (0..8).map(|_| start()).collect();
+    let losses: Vec<Value> = all
+        .into_iter()
+        .map(|process| {
+            let output = process.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice::<Value>(&output.stdout).expect("JSON")["loss_last"].clone()
+        })
+        .collect();
+    assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+    let files: Vec<_> =
+        std::fs::read_dir(&folder).expect("a cache").map(|file| file.unwrap().path()).collect();
+    assert!(files.iter().all(|file| file.extension().is_none_or(|name| name != "partial")), "{files:?}");
+    assert_eq!(json(&arguments)["loss_last"], losses[0]);
+    std::fs::remove_dir_all(&folder).expect("removed");
+    // A cache that cannot be written is a warning.
+    let output = wgrad(&["bench", "mlp", "--batch", "8", "--steps", "1", "--cache", "/dev/null/cache"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && text.contains("warning: /dev/null/cache"), "{text}");
+}

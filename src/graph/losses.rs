@@ -23,16 +23,11 @@ impl Tensor {
     /// Reports labels that are declared for more classes than there are logits.
     fn check_labels(&self, labels: &Tensor, classes: usize, at: &'static Location<'static>) {
         let declared = labels.id.and_then(|id| labels.trace.state.borrow().graph.value(id).indices);
-        let message = match declared {
-            Some(Indices::Labels(below)) if below as usize > classes => {
-                format!("cross_entropy: labels of {below} classes, logits of {classes}")
-            }
-            Some(Indices::Ids(_)) => {
-                "cross_entropy: ids in place of labels, declare the input with `Trace::labels`".to_owned()
-            }
-            _ => return,
-        };
-        self.trace.complain(message, at);
+        if let Some(Indices::Labels(below) | Indices::Ids(below)) = declared
+            && below as usize > classes
+        {
+            self.trace.complain(format!("cross_entropy: labels of {below} classes, logits of {classes}"), at);
+        }
     }
 
     /// [`Tensor::cross_entropy`] of the logits `self · weightᵀ`: `self [n, d]`, `weight [v, d]`,

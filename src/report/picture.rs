@@ -6,7 +6,7 @@ use super::palette::{AGAIN, look};
 use super::scene::{Band, Block, Scene};
 use crate::compile::Plan;
 use crate::graph::Class;
-use crate::units::Bytes;
+use crate::units::{Bytes, ticks};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 78.0;
@@ -154,8 +154,7 @@ impl Svg {
     }
 
     fn axes(&mut self, frame: &Frame) {
-        for step in 0..=4u64 {
-            let address = frame.total / 4 * step;
+        for address in ticks(frame.total) {
             let y = frame.y(address);
             self.line(format_args!("<path d=\"M{LEFT} {y:.1}H{}\" class=\"rule\"/>", frame.right));
             self.text(LEFT - 6.0, y + 4.0, "end", "soft", &Bytes(address).to_string());

@@ -88,7 +88,15 @@ fn figures(progress: &StepProgress) -> String {
     )
 }
 
+/// Estimates of a year and more are none.
+const MOST_SECONDS: u64 = 365 * 24 * 3600;
+
+/// Formats a time as minutes and seconds.
 pub(super) fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
+    // Before the first samples are counted the rate is 0.
+    if seconds >= MOST_SECONDS {
+        return "–".to_owned();
+    }
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }

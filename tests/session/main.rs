@@ -17,6 +17,7 @@ mod recompute;
 mod record;
 mod refit;
 mod row_ops;
+mod sharing;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -25,7 +25,7 @@ use wgrad::train::Meter;
 
 /// Plans the memory of training steps to the byte, and trains in exactly that.
 #[derive(Parser)]
-#[command(version, about, allow_negative_numbers = true)]
+#[command(version, about)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -52,9 +52,24 @@ enum Command {
     Replay(replay::Options),
 }
 
+/// Messages that are shown: those of wgpu on every driver's quirks are not.
+const LOGGED: &str = "warn,wgpu=error,wgpu_core=error,wgpu_hal=error,naga=error";
+
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
     let Arguments { command, quiet } = Arguments::parse();
+    // Warnings of the library and of wgpu; RUST_LOG selects others.
+    let filter = env_logger::Env::default().default_filter_or(LOGGED);
+    env_logger::Builder::from_env(filter)
+        .format(|out, record| {
+            use std::io::Write as _;
+            let level = match record.level() {
+                log::Level::Warn => "warning".to_owned(),
+                other => other.as_str().to_lowercase(),
+            };
+            writeln!(out, "{level}: {}", record.args())
+        })
+        .init();
     let ended = watch(Meter::new(quiet).drawing(), || run(command, start));
     let ended = print::end().map_err(Into::into).and(ended);
     ended.unwrap_or_else(|error| {

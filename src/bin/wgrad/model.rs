@@ -6,19 +6,19 @@ use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Name of the model.
+    #[arg(help = format!("Name of the model: {}", Model::NAMES.join(", ")))]
     pub model: String,
     /// Samples per step.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
     pub batch: usize,
     /// Rows and columns of an image, such as 224 or 416x608; the model's own by default.
     #[arg(long)]
     pub image: Option<String>,
     /// Number of classes; the model's own by default.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub classes: Option<usize>,
     /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub seq: Option<usize>,
     /// Format of activations saved for the backward pass: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]

@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 function bytes(n) {
-  const units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   if (n < 1024) return n + " B";
   let value = n / 1024, unit = 0;
   while (value >= 1023.95 && unit + 1 < units.length) { value /= 1024; unit += 1; }

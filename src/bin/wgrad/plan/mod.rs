@@ -94,8 +94,15 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     } else {
         text::print(options, &answer);
     }
-    let fits = answer.fitting.is_none_or(|fitting| fitting.fits);
-    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    match answer.fitting {
+        Some(Fitting { budget, fits: false, .. }) => {
+            let needs = answer.plan.footprint().total();
+            let more = Bytes(needs.saturating_sub(budget.0));
+            eprintln!("error: the step needs {}, the budget is {budget}: {more} too much", Bytes(needs));
+            Ok(ExitCode::FAILURE)
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn answer(options: &Options) -> Result<Answer> {
