@@ -78,7 +78,7 @@ impl Device {
     /// Returns the pipeline for a kernel, compiled at the first call.
     ///
     /// # Errors
-    /// [`Error::Device`] with the compiler's message.
+    /// [`Error::Device`](crate::Error::Device) with the compiler's message.
     pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
         let key = source.key();
         if let Some(pipeline) = lock(&self.shared.pipelines.compiled).get(&key) {
