@@ -35,12 +35,20 @@ impl Replacement {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file"));
         };
         remove_abandoned(folder(&target), name);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut temporary = prefix(name);
-        temporary.push(format!("{}.{number}{SUFFIX}", std::process::id()));
-        let temporary = folder(&target).join(temporary);
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        Ok(Self { target, temporary, file: BufWriter::new(file), committed: false })
+        // An earlier process with the same number, such as 1 in a container, may have left the first names.
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let mut temporary = prefix(name);
+            temporary.push(format!("{}.{number}{SUFFIX}", std::process::id()));
+            let temporary = folder(&target).join(temporary);
+            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                file => {
+                    let file = BufWriter::new(file?);
+                    return Ok(Self { target, temporary, file, committed: false });
+                }
+            }
+        }
     }
 
     /// Replaces the file: afterwards it has the new contents, or after an error or a crash the old ones.
@@ -56,9 +64,9 @@ impl Replacement {
         file.sync_all()?;
         std::fs::rename(&self.temporary, &self.target)?;
         self.committed = true;
-        // The new name is in the folder. Only Unix opens folders.
+        // The file is replaced; some file systems cannot synchronize a folder, and only Unix opens folders.
         if cfg!(unix) {
-            File::open(folder(&self.target))?.sync_all()?;
+            let _ = File::open(folder(&self.target)).and_then(|folder| folder.sync_all());
         }
         Ok(())
     }
@@ -101,7 +109,10 @@ pub fn check(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the path without symbolic links; also that of a file that does not exist yet.
-fn followed(path: &Path) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// For links that lead to themselves.
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     // As many links as Linux follows.
     for _ in 0..40 {
@@ -216,6 +227,18 @@ mod tests {
         for refused in [folder.clone(), "/dev/full".into(), folder.join("none/a"), folder.join("around")] {
             assert!(check(&refused).is_err() && write(&refused, b"x").is_err(), "{}", refused.display());
         }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn names_left_by_an_earlier_process_of_the_same_number_are_skipped() {
+        let folder = room("same");
+        let process = std::process::id();
+        for number in 0..1000 {
+            std::fs::write(folder.join(format!(".a.{process}.{number}.partial")), "half").unwrap();
+        }
+        write(&folder.join("a"), b"whole").unwrap();
+        assert_eq!(std::fs::read(folder.join("a")).unwrap(), b"whole");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

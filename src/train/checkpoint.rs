@@ -84,7 +84,9 @@ impl Checkpoint {
         // A second name for the last file, which the save replaces by another.
         let previous = self.sibling("0");
         let _ = std::fs::remove_file(&previous);
-        std::fs::hard_link(&self.path, &previous)
+        // A link to a symbolic link would show the new file.
+        files::followed(&self.path)
+            .and_then(|path| std::fs::hard_link(path, &previous))
             .or_else(|_| std::fs::copy(&self.path, &previous).map(drop))
             .map_err(|e| failed(&previous, &e))?;
         trainer.save_with(&self.path, &self.notes).inspect_err(|_| drop(std::fs::remove_file(&previous)))?;
