@@ -1,4 +1,50 @@
-#![doc = include_str!("../README.md")]
+//! Trains neural networks on any GPU that [wgpu](https://wgpu.rs) supports, in memory that is planned to the byte
+//! before the run.
+//!
+//! A model is a function from symbolic tensors to a loss. Tracing it needs no GPU; planning it lays out every tensor
+//! of a training step; a session creates what its plan says and runs it:
+//!
+//! ```
+//! # #[cfg(all(feature = "gpu", feature = "safetensors"))]
+//! # fn main() -> wgrad::Result<()> {
+//! use wgrad::prelude::*;
+//!
+//! let params = Params::new(42);
+//! let line = Linear::new(&params.scope("line"), 1, 1);
+//! let step = TrainStep::trace(&params, |trace| {
+//!     let x = trace.input("x", [4, 1]);
+//!     line.forward(&x).mse(&trace.input("y", [4, 1]))
+//! })?;
+//! let options = PlanOptions { optimizer: Sgd { lr: 0.1, ..Sgd::default() }.into(), ..PlanOptions::default() };
+//! let plan = step.plan(&options, &Limits::default())?;
+//! print!("{}", Estimate::of(&plan)); // every byte, by class and by tensor
+//!
+//! let device = Device::new()?;
+//! let mut session = Session::new(&device, &step.plan(&options, device.limits())?)?;
+//! for _ in 0..100 {
+//!     session.feed("x", &[-1.0f32, 0.0, 1.0, 2.0])?;
+//!     session.feed("y", &[-1.0f32, 1.0, 3.0, 5.0])?;
+//!     session.step()?;
+//! }
+//! assert!(session.loss()? < 0.01);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "gpu", feature = "safetensors")))]
+//! # fn main() {}
+//! ```
+//!
+//! # Where to look
+//!
+//! | to | see |
+//! |---|---|
+//! | define a model | [`nn`] (layers), [`graph::Tensor`] (operations), [`models`] (known networks) |
+//! | know its memory | [`compile::TrainStep::plan`], [`report::Estimate`], [`compile::fit`] (within a budget) |
+//! | train it | [`train::Trainer`] (data, epochs, callbacks, checkpoints), [`exec::Session`] (step by step) |
+//! | use it in an app | [`device::Device::from_wgpu`], [`exec::DeviceTensor`] |
+//! | save and load | [`exec::Session::save_with`], [`exec::Session::load_with`] |
+//! | pack other buffers | [`memory::planner`] (known lifetimes), [`memory::Pool`] (unknown ones) |
+//!
+//! README.md of the package shows what wgrad saves, and its folder `docs` has a page for each of these tasks.
 //!
 //! # Data flow
 //!
@@ -111,6 +157,8 @@ pub mod prelude {
 /// The code of the documents compiles.
 #[cfg(all(doctest, feature = "gpu", feature = "safetensors"))]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
     #[doc = include_str!("../docs/training.md")]
     struct Training;
 }

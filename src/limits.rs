@@ -201,14 +201,15 @@ impl Limits {
         })
     }
 
-    /// Returns the first limit that is too small for any plan: its value, its name, and the smallest value.
-    pub(crate) fn lack(&self) -> Option<(u32, &'static str, u32)> {
+    /// Describes the first limit that is too small for any plan, with the smallest value that does.
+    pub(crate) fn lack(&self) -> Option<String> {
         let least = [
             (self.max_storage_buffers, "storage buffers per stage", 8),
             (self.max_invocations, "threads per workgroup", 256),
             (self.max_workgroups, "workgroups per dimension", 65_535),
         ];
-        least.into_iter().find(|(has, _, needs)| has < needs)
+        let (has, what, needs) = least.into_iter().find(|(has, _, needs)| has < needs)?;
+        Some(format!("has {has} {what}, wgrad needs {needs}"))
     }
 
     /// Returns the same limits with other choices of kernels.

@@ -88,7 +88,11 @@ impl FromStr for Bytes {
             _ => return Err(wrong()),
         };
         let bytes = number * factor as f64;
-        if bytes < u64::MAX as f64 { Ok(Self(bytes.round() as u64)) } else { Err(wrong()) }
+        if bytes < u64::MAX as f64 {
+            Ok(Self(bytes.round() as u64))
+        } else {
+            Err(format!("`{text}` is 2^64 bytes or more"))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::devices;
+use support::folder::Folder;
 use wgrad::compile::PlanOptions;
 use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
@@ -193,16 +194,15 @@ fn closed_output_pipe_is_not_an_error() {
 
 #[test]
 fn plan_over_its_budget_writes_a_failure_report() {
-    let folder = std::env::temp_dir().join(format!("wgrad-cli-failures-{}", std::process::id()));
+    let folder = Folder::new("cli-failures");
     let path = folder.display().to_string();
     let text = refusal(&["bench", "mlp", "--budget", "1MB", "--failures", &path]);
     let file = text.lines().find_map(|line| line.strip_prefix("what is known of this failure is in "));
     let file = Path::new(file.unwrap_or_else(|| panic!("no file is named in {text}")));
-    assert!(file.starts_with(&folder) && file.with_extension("pickle").exists(), "{text}");
+    assert!(file.starts_with(&*folder) && file.with_extension("pickle").exists(), "{text}");
     let known: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert!(known["error"].as_str().is_some_and(|error| text.contains(error)), "{known} and {text}");
     assert!(known["estimate"]["planned_bytes"].as_u64() > Some(1_000_000), "{known}");
-    std::fs::remove_dir_all(&folder).unwrap();
     // A mistake in the arguments needs no report.
     assert!(!refusal(&["bench", "mlp", "--steps", "0"]).contains("what is known"));
 }
@@ -405,7 +405,7 @@ fn plan_over_its_budget_is_an_error_on_standard_error() {
 /// Eight processes open one cache at a time, some of them twice; all train, and the cache stays whole.
 #[test]
 fn processes_share_a_cache() {
-    let folder = std::env::temp_dir().join(format!("wgrad-cli-cache-{}", std::process::id()));
+    let folder = Folder::new("cli-cache");
     let path = folder.display().to_string();
     let arguments = ["bench", "mlp", "--batch", "8", "--steps", "2", "--json", "--cache", &path];
     let start = || {
@@ -423,10 +423,9 @@ fn processes_share_a_cache() {
         .collect();
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
     let files: Vec<_> =
-        std::fs::read_dir(&folder).expect("a cache").map(|file| file.unwrap().path()).collect();
+        std::fs::read_dir(&*folder).expect("a cache").map(|file| file.unwrap().path()).collect();
     assert!(files.iter().all(|file| file.extension().is_none_or(|name| name != "partial")), "{files:?}");
     assert_eq!(json(&arguments)["loss_last"], losses[0]);
-    std::fs::remove_dir_all(&folder).expect("removed");
     // A cache that cannot be written is a warning.
     let output = wgrad(&["bench", "mlp", "--batch", "8", "--steps", "1", "--cache", "/dev/null/cache"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

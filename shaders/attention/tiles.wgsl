@@ -105,8 +105,8 @@ fn store(to: Rows, row: u32, quad: u32, left: vec4<f32>, right: vec4<f32>, befor
     }
 }
 
-// Adds the other rows, weighted by the tile, to the own rows of a result. The factors of `store` are `before` and 1 or, where
-// `told`, those of each own row that `near` holds from 128 and from 144 on.
+// Adds the other rows, weighted by the tile, to the own rows of a result. The factors of `store` are `before` and 1; with
+// `told`, each own row has its own two, in `near` from 128 and from 144 on.
 fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f32, told: bool) {
     let x = thread % 8u;
     let y = thread / 8u;

@@ -74,7 +74,7 @@ impl Draws {
 
 fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor) -> Tensor {
     let axis = draws.one(&[0, 1, 2, 3, 5, 6, 100, usize::MAX]);
-    match draws.below(40) {
+    match draws.below(41) {
         0 => x.matmul(y),
         1 => x.matmul_transposed(y, draws.odds(2), draws.odds(2)),
         2 => x + y,
@@ -123,10 +123,10 @@ fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor
         35 => {
             let shape = draws.shape();
             let labels = trace.labels(&format!("labels{}", draws.0), shape, draws.size() as u32);
-            if draws.odds(2) {
-                x.cross_entropy(&labels)
-            } else {
-                x.linear_cross_entropy(y, &labels, draws.size())
+            match draws.below(3) {
+                0 => x.cross_entropy(&labels),
+                1 => x.cross_entropy(y),
+                _ => x.linear_cross_entropy(y, &labels, draws.size()),
             }
         }
         36 => {
@@ -137,11 +137,13 @@ fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor
             let (inputs, outputs, groups) = (draws.size(), draws.size(), draws.size());
             Conv2d::grouped(&scope.scope(draws.0), inputs, outputs, draws.window(), groups).forward(x)
         }
-        38 => GroupNorm::new(&scope.scope(draws.0), draws.size(), draws.size()).forward(x),
+        38 => x.clone().named("w"),
+        39 => GroupNorm::new(&scope.scope(draws.0), draws.size(), draws.size()).forward(x),
         _ => {
             let table = Embedding::new(&scope.scope(draws.0), draws.size(), draws.size());
             let shape = draws.shape();
-            table.forward(&trace.ids(&format!("ids{}", draws.0), shape, draws.size() as u32))
+            let ids = trace.ids(&format!("ids{}", draws.0), shape, draws.size() as u32);
+            if draws.odds(2) { table.forward(&ids) } else { x.embedding(y) }
         }
     }
 }
@@ -159,11 +161,10 @@ fn program(seed: u64) -> Result<()> {
     let own = params.add("w", draws.shape(), init(draws));
     let theirs = foreign.add("w", draws.shape(), init(draws));
     drop(own.initial(draws.size() as u64..draws.below(9) as u64));
-    let mut stranger = None;
+    let mut strangers = Vec::new();
     let other = Trace::record(&foreign, Mode::Eval, "y", |trace| {
-        let x = trace.input("x", [2]);
-        stranger = Some(x.clone());
-        x
+        strangers.extend([trace.input("x", [2]), trace.ids("i", [2], 3), trace.labels("l", [2], 3)]);
+        strangers[0].clone()
     });
     drop(other);
     let step = TrainStep::trace(&params, |trace| {
@@ -173,7 +174,7 @@ fn program(seed: u64) -> Result<()> {
             values.push(trace.param(&theirs));
         }
         if draws.odds(8) {
-            values.extend(stranger.clone());
+            values.extend(strangers.clone());
         }
         for _ in 0..CALLS {
             let (x, y) = (draws.below(values.len()), draws.below(values.len()));

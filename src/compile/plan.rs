@@ -52,10 +52,7 @@ pub(super) struct Settings {
 /// [`Error::Unsupported`] for limits too small for any plan.
 pub(super) fn check_limits(limits: &Limits) -> Result<()> {
     match limits.lack() {
-        Some((has, what, needs)) => {
-            let name = &limits.name;
-            Err(Error::unsupported(name, format!("`{name}` has {has} {what}, wgrad needs {needs}")))
-        }
+        Some(lack) => Err(Error::unsupported(&limits.name, format!("`{}` {lack}", limits.name))),
         None => Ok(()),
     }
 }

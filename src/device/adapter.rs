@@ -106,7 +106,7 @@ impl Adapter {
         } else if alignment > ALIGNMENT {
             Some(format!("it aligns storage to {alignment} bytes, plans to {ALIGNMENT}"))
         } else {
-            own.lack().map(|(has, what, needs)| format!("it has {has} {what}, wgrad needs {needs}"))
+            own.lack().map(|lack| format!("it {lack}"))
         };
         Self {
             name: info.name.clone(),

@@ -239,13 +239,9 @@ impl Eager {
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are.
     pub fn output<T: Element>(&mut self, name: &str) -> Result<Vec<T>> {
-        let outputs = &self.plan.graph().outputs;
-        let Some(i) = outputs.iter().position(|(other, _)| other == name) else {
-            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
-            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
-        };
+        let (i, id) = self.plan.graph().output(name)?;
         let device = &self.ledger.device;
-        let place = value_place(&self.pool, &self.blocks, &self.plan, outputs[i].1)?;
+        let place = value_place(&self.pool, &self.blocks, &self.plan, id)?;
         let mut encoder =
             device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let slot = self.readbacks[i].record(&mut encoder, place.buffer, place.offset);
@@ -254,7 +250,7 @@ impl Eager {
         let mut data: Vec<T> =
             self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
         // An odd number of 16-bit elements is padded to whole words.
-        data.truncate(self.plan.graph().value(outputs[i].1).shape.numel() as usize);
+        data.truncate(self.plan.graph().value(id).shape.numel() as usize);
         Ok(data)
     }
 

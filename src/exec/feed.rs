@@ -55,24 +55,11 @@ pub(super) fn finite<T: Element>(
     what: impl FnOnce() -> String,
     help: &'static str,
 ) -> Result<()> {
-    let odd = data.iter().position(|x| x.number().is_some_and(|x| !x.is_finite()));
-    match odd.and_then(|index| Some((index as u64, data[index].number()?))) {
+    let numbers = data.iter().filter_map(|x| x.number());
+    match (0..).zip(numbers).find(|(_, x)| !x.is_finite()) {
         Some((index, value)) => Err(Error::NotFinite { what: what(), index, value, help }),
         None => Ok(()),
     }
-}
-
-/// Checks data for the host before a step: its type, length and range, and that it is finite.
-pub(super) fn check_input<T: Element>(graph: &Graph, id: ValueId, data: &[T], accept: bool) -> Result<()> {
-    check(graph, id, data)?;
-    if accept {
-        return Ok(());
-    }
-    finite(
-        data,
-        || format!("input `{}`", graph.value(id).name),
-        "repair or leave out the sample; `set_accept_non_finite(true)` feeds such values",
-    )
 }
 
 /// A staging buffer, mapped while the host writes it.
@@ -131,7 +118,11 @@ impl Feeds {
         accept_non_finite: bool,
     ) -> Result<()> {
         let input = self.input(graph, name)?;
-        check_input(graph, input.value, data, accept_non_finite)?;
+        check(graph, input.value, data)?;
+        if !accept_non_finite {
+            let help = "repair or leave out the sample; `set_accept_non_finite(true)` feeds such values";
+            finite(data, || format!("input `{name}`"), help)?;
+        }
         // The current slot may still be in use by the step that was submitted last.
         let slot = match input.current {
             Some(current) if input.slots[current].mapped => current,

@@ -23,6 +23,7 @@ mod record;
 mod refit;
 mod replan;
 mod session;
+mod state;
 mod state_layout;
 mod statistics;
 mod timers;
@@ -42,6 +43,7 @@ pub use on_device::DeviceTensor;
 pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};
+pub use state::SessionState;
 pub use statistics::RunStats;
 pub use tune::{Tuning, tune};
 #[cfg(feature = "safetensors")]

@@ -42,14 +42,10 @@ impl Session {
     /// one ran after it.
     pub fn output_on_device(&self, id: ProgramId, name: &str) -> Result<DeviceTensor<'_>> {
         let plan = self.plan(id)?;
-        let outputs = &plan.graph().outputs;
-        let Some((_, value)) = outputs.iter().find(|(output, _)| output == name) else {
-            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
-            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
-        };
+        let (_, value) = plan.graph().output(name)?;
         self.check_ran_last(id, name)?;
-        let (buffer, offset) = self.arenas.place_of(plan, *value);
-        Ok(DeviceTensor { buffer, offset, bytes: plan.graph().value(*value).bytes() })
+        let (buffer, offset) = self.arenas.place_of(plan, value);
+        Ok(DeviceTensor { buffer, offset, bytes: plan.graph().value(value).bytes() })
     }
 
     /// Returns where a parameter or optimizer state is, in the type in which the session stores it. Does not
@@ -74,7 +70,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a buffer that cannot be copied from,
-    /// is too short, or an offset that is not a multiple of 4.
+    /// is too short, or holds the outputs of this session, and for an offset that is not a multiple of 4.
     pub fn feed_from_device(
         &mut self,
         id: ProgramId,
@@ -83,6 +79,11 @@ impl Session {
         offset: u64,
     ) -> Result<()> {
         self.plan(id)?;
+        // The run writes there, and wgpu copies only between two buffers.
+        if self.arenas.step.iter().any(|arena| **arena == *buffer) {
+            let message = "the buffer holds this session's outputs, which a run overwrites; copy it first";
+            return Err(Error::Input { name: name.to_owned(), message: message.to_owned() });
+        }
         let program = &mut self.programs[id.0];
         program.feeds.feed_from_device(program.plan.graph(), name, buffer, offset)
     }

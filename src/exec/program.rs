@@ -118,12 +118,7 @@ impl Program {
         arenas: &Arenas,
         name: &str,
     ) -> Result<Vec<T>> {
-        let outputs = &self.plan.graph().outputs;
-        let Some(i) = outputs.iter().position(|(other, _)| other == name) else {
-            let known = outputs.iter().map(|(name, _)| name.clone()).collect();
-            return Err(Error::Unknown { kind: "output", name: name.to_owned(), known });
-        };
-        let id = outputs[i].1;
+        let (i, id) = self.plan.graph().output(name)?;
         let dtype = self.plan.graph().value(id).dtype;
         if dtype != T::DTYPE {
             let message = format!("is {dtype}, asked for {}", T::DTYPE);

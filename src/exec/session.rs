@@ -19,6 +19,7 @@ use super::transfer::Transfer;
 use crate::compile::{Footprint, Plan, transfer_bytes};
 use crate::data::{Batch, Values};
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::optim::Schedule;
 
@@ -257,7 +258,7 @@ impl Session {
     }
 
     /// Waits for the losses of all steps submitted so far.
-    pub(super) fn wait_for_losses(&mut self) -> Result<()> {
+    pub(crate) fn wait_for_losses(&mut self) -> Result<()> {
         let mut arrived = Vec::new();
         for program in self.programs.iter_mut().filter(|program| program.trains()) {
             while let Some(loss) = program.loss_ring().wait_oldest(&self.ledger.device)? {
@@ -292,17 +293,12 @@ impl Session {
     pub fn output<T: Element>(&mut self, id: ProgramId, name: &str) -> Result<Vec<T>> {
         self.known(id)?;
         let program = &self.programs[id.0];
-        if program.trains()
-            && program.plan.graph().outputs[0].0 == name
-            && T::DTYPE == crate::dtype::DType::F32
-        {
+        let (position, _) = program.plan.graph().output(name)?;
+        if program.trains() && position == 0 && T::DTYPE == DType::F32 {
             let loss = [self.loss()?];
             return Ok(bytemuck::cast_slice(&loss).to_vec());
         }
-        let outputs = &self.programs[id.0].plan.graph().outputs;
-        if outputs.iter().any(|(output, _)| output == name) {
-            self.check_ran_last(id, name)?;
-        }
+        self.check_ran_last(id, name)?;
         self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::op::Op;
 use super::params::Param;
 use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 
 /// Index of a value in [`Graph::values`].
@@ -218,6 +219,16 @@ impl Graph {
     /// Returns the values that the host feeds, in the order of declaration.
     pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         self.ids().filter(|(_, value)| value.class == Class::Input)
+    }
+
+    /// Returns the output with this name: its position in [`Graph::outputs`] and its value.
+    pub(crate) fn output(&self, name: &str) -> Result<(usize, ValueId)> {
+        let found = self.outputs.iter().enumerate().find(|(_, (output, _))| output == name);
+        found.map(|(position, (_, id))| (position, *id)).ok_or_else(|| Error::Unknown {
+            kind: "output",
+            name: name.to_owned(),
+            known: self.outputs.iter().map(|(output, _)| output.clone()).collect(),
+        })
     }
 
     /// Returns the largest key of a random draw; 0 if there is none.

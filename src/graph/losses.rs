@@ -22,8 +22,7 @@ impl Tensor {
 
     /// Reports labels that are declared for more classes than there are logits.
     fn check_labels(&self, labels: &Tensor, classes: usize, at: &'static Location<'static>) {
-        let declared = labels.id.and_then(|id| labels.trace.state.borrow().graph.value(id).indices);
-        if let Some(Indices::Labels(below) | Indices::Ids(below)) = declared
+        if let Some(Indices::Labels(below) | Indices::Ids(below)) = labels.indices()
             && below as usize > classes
         {
             self.trace.complain(format!("cross_entropy: labels of {below} classes, logits of {classes}"), at);
@@ -41,11 +40,12 @@ impl Tensor {
             return Tensor { id: None, ..self.clone() };
         }
         let rows = self.dim(0);
-        if chunks == 0 || chunks > rows.max(1) || self.shape.rank() != 2 || labels.shape != [rows].into() {
+        let matrices = self.shape.rank() == 2 && weight.shape == [weight.dim(0), self.dim(1)].into();
+        if chunks == 0 || chunks > rows.max(1) || !matrices || labels.shape != [rows].into() {
             self.trace.complain(
                 format!(
-                    "linear_cross_entropy of {} with labels {} in {chunks} chunks",
-                    self.shape, labels.shape
+                    "linear_cross_entropy of {} with weight {} and labels {} in {chunks} chunks",
+                    self.shape, weight.shape, labels.shape
                 ),
                 at,
             );
@@ -56,12 +56,13 @@ impl Tensor {
         }
         self.check_labels(labels, weight.dim(0), at);
         let share = labels.one(Op::LabelShare, &[labels], at);
-        let sums = (0..chunks).map(|i| {
+        let sum = |i| {
             let part = i * rows / chunks..(i + 1) * rows / chunks;
             let logits = self.slice(0, part.clone()).matmul_transposed(weight, false, true);
             logits.one(Op::CrossEntropy, &[&logits, &labels.slice(0, part)], at).sum(&[])
-        });
-        sums.reduce(|sum, next| sum.add(&next)).expect("at least two chunks").mul(&share)
+        };
+        let sums = || (0..chunks).map(sum).reduce(|sum, next| sum.add(&next));
+        self.trace.called_at(at, sums).expect("at least two chunks").mul(&share)
     }
 
     /// Mean squared error over all elements; shapes equal.

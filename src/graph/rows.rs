@@ -13,8 +13,7 @@ impl Tensor {
     pub fn embedding(&self, ids: &Tensor) -> Tensor {
         let at = Location::caller();
         let rows = self.dim(0);
-        let declared = ids.id.and_then(|id| self.trace.state.borrow().graph.value(id).indices);
-        match declared {
+        match ids.indices() {
             Some(Indices::Ids(below)) if below as usize > rows => {
                 self.trace
                     .complain(format!("embedding: ids up to {} of a table {}", below - 1, self.shape), at);

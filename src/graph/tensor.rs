@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use super::{Trace, ValueId};
+use super::{Indices, Trace, ValueId};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -44,6 +44,13 @@ impl Tensor {
         self.id
     }
 
+    /// Returns the range of the class indices that this input was declared with.
+    pub(super) fn indices(&self) -> Option<Indices> {
+        // A trace that has ended has no values.
+        let state = self.trace.state.borrow();
+        self.id.and_then(|id| state.graph.values.get(id.index())?.indices)
+    }
+
     /// Reports a mistake that the trace cannot infer from an operation's operands, at the call site. Returns
     /// a placeholder of this shape; operations on it do not report further mistakes.
     #[track_caller]
@@ -58,10 +65,10 @@ impl Tensor {
     pub fn named(self, name: &str) -> Self {
         let mut state = self.trace.state.borrow_mut();
         let taken = state.graph.values.iter().any(|value| value.name == name);
-        if let Some(id) = self.id
-            && !taken
-        {
-            state.graph.values[id.index()].name = name.to_owned();
+        // A trace that has ended has no values.
+        let value = self.id.and_then(|id| state.graph.values.get_mut(id.index()));
+        if let Some(value) = value.filter(|_| !taken) {
+            name.clone_into(&mut value.name);
         }
         drop(state);
         self

@@ -109,23 +109,21 @@ impl Callback for Checkpoint {
     }
 
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
-        let mut improved = false;
         if let Some(best) = self.best {
             let Some(metric) = epoch.metric else {
                 let message =
                     "`Checkpoint::best` needs a metric: give `Trainer::fit` evaluation data".to_owned();
                 return Err(Error::NotReady(message));
             };
-            improved = best.is(metric.value, trainer.best);
-            if improved {
-                trainer.best = Some(metric.value);
+            if best.is(metric.value, trainer.best) {
+                // The file holds its own value as the best so far.
+                let before = trainer.best.replace(metric.value);
+                let saved = trainer.save_with(&self.sibling("best"), &self.notes);
+                saved.inspect_err(|_| trainer.best = before)?;
             }
         }
         if (epoch.epoch + 1).is_multiple_of(self.every.max(1)) {
             self.save(trainer)?;
-        }
-        if improved {
-            trainer.save_with(&self.sibling("best"), &self.notes)?;
         }
         Ok(())
     }

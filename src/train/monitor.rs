@@ -258,7 +258,7 @@ impl Callback for Monitor<'_> {
     }
 
     fn on_error(&mut self, error: &Error, trainer: &mut Trainer) {
-        // A stop was asked for and is no failure.
+        // A requested stop is not a failure.
         if matches!(error, Error::Stopped { .. }) {
             return;
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops a [`Trainer`](super::Trainer), from a signal handler or another thread. The step that runs is
-/// finished, [`Trainer::fit`](super::Trainer::fit) returns
+/// Stops a [`Trainer`](super::Trainer), from a signal handler or another thread. What is under way is finished
+/// (a step, or the evaluation after an epoch), [`Trainer::fit`](super::Trainer::fit) returns
 /// [`Error::Stopped`](crate::Error::Stopped), and a [`Checkpoint`](super::Checkpoint) saves the state, from
-/// which a later `fit` continues.
+/// which a later `fit` continues. A request in the last epoch's last step, or in its evaluation, has no effect: the
+/// run ends as it would have.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -16,8 +17,13 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stop was requested since the last call.
-    pub(super) fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
+    /// Whether a stop is requested.
+    pub(super) fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Ends the request.
+    pub(super) fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }

@@ -169,6 +169,7 @@ impl Trainer {
             callbacks.iter_mut().for_each(|callback| callback.on_error(error, self));
         }
         callbacks.iter_mut().for_each(|callback| callback.on_end());
+        self.stop.clear();
         result
     }
 
@@ -195,6 +196,7 @@ impl Trainer {
         for epoch in done..epochs {
             let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
             for (i, batch) in (first..).zip(self.loader.epoch(epoch, std::mem::take(&mut first))) {
+                self.check_stop()?;
                 let batch = batch?;
                 self.step(&batch)?;
                 self.tell(callbacks)?;
@@ -219,7 +221,6 @@ impl Trainer {
                     device_bytes: self.session.device_bytes(),
                 };
                 callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
-                self.stop_if_requested()?;
             }
             // Losses still in flight belong to this epoch.
             self.session.loss()?;
@@ -239,13 +240,12 @@ impl Trainer {
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
     }
 
-    fn stop_if_requested(&mut self) -> Result<()> {
-        if !self.stop.take() {
+    /// Returns [`Error::Stopped`] where a stop is requested, once the last step is finished.
+    fn check_stop(&mut self) -> Result<()> {
+        if !self.stop.is_requested() {
             return Ok(());
         }
-        if self.session.steps() > 0 {
-            self.session.loss()?;
-        }
+        self.session.wait_for_losses()?;
         Err(Error::Stopped { steps: self.session.steps() })
     }
 
@@ -340,7 +340,6 @@ impl Trainer {
         }
         let (all, mut sum) = ((0..data.len()).collect::<Vec<_>>(), 0.0);
         for samples in all.chunks(self.loader.batch()) {
-            self.stop_if_requested()?;
             let batch = data.batch(samples)?;
             let output = self.predict(&program, &batch)?;
             sum += score(&output, &batch);

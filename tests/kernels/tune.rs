@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::compare::compare;
+use crate::support::folder::Folder;
 use crate::support::{devices, noise, on_each};
 use wgrad::Bytes;
 use wgrad::compile::PlanOptions;
@@ -40,9 +41,8 @@ fn tried(device: &Device, tuning: &Tuning) -> (wgrad::limits::Limits, u64) {
 
 #[test]
 fn results_are_cached_and_damaged_files_are_ignored() {
-    let folder = std::env::temp_dir().join(format!("wgrad-tune-{}", std::process::id()));
     on_each(devices(), |device| {
-        let _ = std::fs::remove_dir_all(&folder);
+        let folder = Folder::new("tune");
         let (first, ways) = tried(&fresh(device, Some(&folder)), &LONG);
         assert!(ways >= 3, "only {ways} ways were tried");
         let again = fresh(device, Some(&folder));
@@ -50,7 +50,7 @@ fn results_are_cached_and_damaged_files_are_ignored() {
         // A cached result belongs to the adapter: other limits of time and memory do not change it.
         let little = Tuning { time: Duration::ZERO, max_workspace: Bytes(0) };
         assert_eq!(tried(&again, &little), (first, 0));
-        let notes = std::fs::read_dir(&folder).expect("the folder").map(|file| file.expect("a file").path());
+        let notes = std::fs::read_dir(&*folder).expect("the folder").map(|file| file.expect("a file").path());
         let notes: Vec<_> = notes.filter(|path| path.to_string_lossy().contains("products_f32")).collect();
         assert_eq!(notes.len(), 1, "{notes:?}");
         let whole = std::fs::read(&notes[0]).expect("it can be read");
@@ -60,7 +60,6 @@ fn results_are_cached_and_damaged_files_are_ignored() {
             assert!(std::fs::read(&notes[0]).expect("it can be read").len() > 10, "it is not written anew");
         }
     });
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::folder::Folder;
 use crate::support::skip::skip;
 use wgrad::Bytes;
 use wgrad::compile::PlanOptions;
@@ -64,8 +65,7 @@ fn page_script_reproduces_the_numbers_of_the_plan() {
     let (naive, planned) =
         (step.plan_naive(&options, &limits).unwrap(), step.plan(&options, &limits).unwrap());
     let panels = [Panel { name: "naive", plan: &naive }, Panel { name: "planned", plan: &planned }];
-    let folder = std::env::temp_dir().join(format!("wgrad-page-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("page");
     let file = folder.join("plan.html");
     std::fs::write(&file, page(&panels, "ResNet-18 </script> & <b>")).unwrap();
 
@@ -97,7 +97,6 @@ fn page_script_reproduces_the_numbers_of_the_plan() {
         t.bytes * (until - t.first) as u64
     });
     assert_eq!(rows[0], most.unwrap().bytes, "the first row holds most bytes for most operations");
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Moves the mouse over points of the picture, given as an operation and an address, and records the tooltip
@@ -142,8 +141,7 @@ fn tooltip_describes_the_tensor_under_the_mouse() {
     let nothing = format!("[{}, {}]", end as f64 - 0.5, plan.peak_bytes() - 1);
     let script = MOUSE.replace("PLACES", &format!("[{}, {nothing}]", places.join(", ")));
 
-    let folder = std::env::temp_dir().join(format!("wgrad-mouse-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("mouse");
     let file = folder.join("plan.html");
     let html = page(&[Panel { name: "planned", plan: &plan }], "ResNet-18");
     std::fs::write(&file, html.replace("</body>", &script)).unwrap();
@@ -166,5 +164,4 @@ fn tooltip_describes_the_tensor_under_the_mouse() {
         let again = if t.again { "computed again in the backward pass" } else { "computed once" };
         assert_eq!(lines[5], again, "{}", t.name);
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }

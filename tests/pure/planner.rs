@@ -8,8 +8,8 @@ use crate::support::problems::{brute_force, lowest_place};
 use crate::support::skip::public_problems;
 use proptest::prelude::*;
 use wgrad::memory::planner::{
-    Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem, solve,
-    validate, write_problem, write_solution,
+    Certificate, Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem,
+    solve, validate, write_problem, write_solution,
 };
 
 fn with(effort: Effort) -> Options {
@@ -221,6 +221,43 @@ fn overlapping_steps_are_packed_to_within_a_hundredth() {
             assert_eq!(packing, packed(&problem, effort));
         }
     }
+}
+
+/// On which a search for the last bytes took seconds.
+const ODD: [(u64, u64, u64); 25] = [
+    (3, 53, 989698),
+    (14, 64, 116542),
+    (24, 65, 332734),
+    (40, 82, 598807),
+    (30, 37, 7016),
+    (1, 21, 644368),
+    (22, 43, 497889),
+    (19, 36, 911489),
+    (20, 56, 668212),
+    (27, 58, 1015643),
+    (47, 49, 188086),
+    (28, 43, 874733),
+    (41, 86, 446279),
+    (0, 3, 297185),
+    (24, 54, 774676),
+    (21, 38, 570677),
+    (20, 47, 387025),
+    (2, 27, 265819),
+    (6, 35, 394146),
+    (4, 34, 129049),
+    (26, 30, 180088),
+    (35, 59, 346761),
+    (32, 52, 377649),
+    (33, 42, 593697),
+    (1, 44, 459088),
+];
+
+#[test]
+fn less_than_the_common_alignment_is_not_searched_for() {
+    let items = ODD.iter().map(|&(lower, upper, size)| Item::new("odd", lower, upper, size).aligned(256));
+    let problem = Problem::new(items.collect());
+    let Certificate { gap, method, .. } = packed(&problem, Effort::Balanced).certificate;
+    assert!((1..256).contains(&gap) && method.to_string().starts_with("greedy"), "{gap} {method}");
 }
 
 #[test]

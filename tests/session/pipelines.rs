@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::support::folder::Folder;
 use crate::support::skip::skip;
 use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
@@ -82,8 +83,7 @@ fn nothing_is_compiled_after_a_session_opens() {
 #[test]
 fn compiled_pipelines_are_cached_and_damaged_files_ignored() {
     on_each(devices(), |device| {
-        let id = device.adapter().name.len();
-        let folder = std::env::temp_dir().join(format!("wgrad-pipelines-{}-{id}", std::process::id()));
+        let folder = Folder::new("pipelines");
         let expected = loss(device);
         let run = || loss(&cached(device, &folder));
         assert_eq!(run(), expected);
@@ -104,7 +104,6 @@ fn compiled_pipelines_are_cached_and_damaged_files_ignored() {
             assert_eq!(run(), expected);
             assert_ne!(std::fs::read(file).unwrap(), bad, "it is written anew");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
         // A folder that cannot be created is not an error.
         assert_eq!(loss(&cached(device, Path::new("/dev/null/pipelines"))), expected);
     });

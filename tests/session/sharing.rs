@@ -72,6 +72,10 @@ fn tensors_are_fed_and_read_on_the_device() {
         says(session.feed_from_device(id, "x", &create(32, target), 0), &["`x`", "COPY_SRC"]);
         says(session.feed_from_device(id, "x", &own, 20), &["takes 16 bytes from offset 20", "has 32"]);
         says(session.feed_from_device(id, "x", &own, 6), &["multiple of 4"]);
+        session.feed("x", &[0.0f32; 4]).expect("it fits");
+        session.step().expect("it runs");
+        let output = session.output_on_device(id, "y").expect("it ran").buffer.clone();
+        says(session.feed_from_device(id, "x", &output, 0), &["`x`", "holds this session's outputs"]);
         assert!(matches!(session.feed_from_device(id, "z", &own, 0), Err(Error::Unknown { .. })));
         session.feed_from_device(id, "x", &own, 16).expect("it fits");
         // What is written before a run is seen by it, each time.

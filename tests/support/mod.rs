@@ -14,6 +14,7 @@ pub mod close;
 #[cfg(feature = "gpu")]
 pub mod compare;
 pub mod digits;
+pub mod folder;
 #[cfg(feature = "safetensors")]
 pub mod golden;
 pub mod image_cases;

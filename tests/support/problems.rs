@@ -69,22 +69,26 @@ pub fn brute_force(items: &[Item]) -> u64 {
     best
 }
 
-/// Returns the maximum of live bytes over all instants, with all sizes rounded up to the step that all
-/// offsets share, except for the item that gains most by being on top; at least the highest end of an item
-/// with a fixed place.
+/// Returns the maximum of live bytes over all instants: of all items with sizes rounded up to the step that all
+/// offsets share, and of the items at multiples of each alignment with sizes rounded up to it, in each case
+/// except for the item that gains most by being on top; at least the highest end of an item with a fixed place.
 pub fn live_bytes(items: &[Item]) -> u64 {
-    let divides_all = |step: &u64| items.iter().filter(|i| i.size > 0).all(|i| i.alignment % step == 0);
-    let step = (1..=items.iter().map(|item| item.alignment).max().unwrap_or(1)).rev().find(divides_all);
-    let step = step.unwrap_or(1);
-    let at = |instant: u64| {
-        let alive = items.iter().filter(|i| i.lower <= instant && instant < i.upper && i.size > 0);
+    let items: Vec<&Item> = items.iter().filter(|item| item.size > 0).collect();
+    let largest = items.iter().map(|item| item.alignment).max().unwrap_or(1);
+    let steps = (1..=largest).filter(|step| {
+        let shared = items.iter().all(|item| item.alignment % step == 0);
+        shared || items.iter().any(|item| item.alignment == *step)
+    });
+    let at = |step: u64, instant: u64| {
+        let alive =
+            items.iter().filter(|i| i.lower <= instant && instant < i.upper && i.alignment % step == 0);
         let rounded = |item: &Item| item.size.div_ceil(step) * step;
         let on_top = alive.clone().map(|item| rounded(item) - item.size).max().unwrap_or(0);
-        alive.map(rounded).sum::<u64>() - on_top
+        alive.map(|item| rounded(item)).sum::<u64>() - on_top
     };
-    let fullest = items.iter().map(|item| at(item.lower)).max().unwrap_or(0);
-    let ends =
-        items.iter().filter(|item| item.size > 0).filter_map(|item| Some(item.fixed?.offset + item.size));
+    let fullest = steps.flat_map(|step| items.iter().map(move |item| (step, item.lower)));
+    let fullest = fullest.map(|(step, instant)| at(step, instant)).max().unwrap_or(0);
+    let ends = items.iter().filter_map(|item| Some(item.fixed?.offset + item.size));
     fullest.max(ends.max().unwrap_or(0))
 }
 

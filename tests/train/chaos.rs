@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support;
+use crate::support::folder::{Folder, names};
 use wgrad::data::{Loader, Table};
 use wgrad::device::Device;
-use wgrad::exec::ProgramId;
 use wgrad::graph::Params;
 use wgrad::nn::{Linear, Module};
 use wgrad::train::{Checkpoint, Task, TrainOptions, Trainer};
@@ -18,7 +18,7 @@ use wgrad::{Error, random};
 /// How long a part goes on.
 fn seconds() -> Duration {
     let named = std::env::var("WGRAD_CHAOS_SECONDS").ok();
-    Duration::from_secs(named.map_or(10, |seconds| seconds.parse().expect("a number")))
+    Duration::from_secs(named.map_or(20, |seconds| seconds.parse().expect("a number")))
 }
 
 /// The first adapter: what is tested here is the host's.
@@ -40,21 +40,6 @@ fn bits(trainer: &mut Trainer) -> Vec<u32> {
     let names = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];
     let all = names.map(|name| trainer.session().parameter(name).expect("there"));
     all.concat().into_iter().map(f32::to_bits).collect()
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("wgrad-chaos-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).expect("a folder");
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
-    names.sort();
-    names
 }
 
 const EPOCHS: u64 = 60;
@@ -113,15 +98,17 @@ fn victim() {
 }
 
 /// A run that is killed again and again, each time at a random moment, and started again, ends with the bits of a
-/// run that is left alone: a kill costs the steps since the last checkpoint, and nothing else.
+/// run that is left alone: a kill costs the steps since the last checkpoint, and nothing else. A run on the same
+/// adapter at the same time notices nothing.
 #[test]
 fn killed_runs_end_with_the_same_bits() {
     let Some(device) = device() else { return };
     let mut through = trainer(device);
     through.fit(EPOCHS, None, &mut []).expect("it trains");
-    let folder = folder("kill");
+    let folder = Folder::new("chaos-kill");
     let path = folder.join("m.safetensors");
     let (start, mut kills, mut saved) = (Instant::now(), 0u64, 0u64);
+    let mut beside = trainer(device);
     loop {
         let mut child = child("train", &folder).spawn().expect("a process");
         if start.elapsed() > seconds() {
@@ -130,7 +117,13 @@ fn killed_runs_end_with_the_same_bits() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             break;
         }
-        std::thread::sleep(Duration::from_millis(150 + random::mix(kills) % 700));
+        let alive = Instant::now();
+        while alive.elapsed() < Duration::from_millis(150 + random::mix(kills) % 700) {
+            if beside.session().steps() < EPOCHS * 8 {
+                beside.fit(1, None, &mut []).expect("it trains while others are killed");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         child.kill().expect("killed, or ended before");
         child.wait().expect("it ended");
         kills += 1;
@@ -145,11 +138,12 @@ fn killed_runs_end_with_the_same_bits() {
     end.load(&path).expect("the last file");
     assert_eq!(end.session().steps(), EPOCHS * 8);
     assert!(bits(&mut end) == bits(&mut through), "other bits after {kills} kills");
+    assert_eq!(beside.session().steps(), EPOCHS * 8);
+    assert!(bits(&mut beside) == bits(&mut through), "other bits beside {kills} killed runs");
     eprintln!("{kills} kills");
     let names = names(&folder);
     // A kill within a save leaves one temporary file, which the next save removes.
     assert_eq!(names, ["m.1.safetensors", "m.safetensors"]);
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// Files cut short, made longer, with bytes changed, in the header more often: they load or are refused with an
@@ -157,7 +151,7 @@ fn killed_runs_end_with_the_same_bits() {
 #[test]
 fn damaged_files_are_refused_and_change_nothing() {
     let Some(device) = device() else { return };
-    let folder = folder("mutate");
+    let folder = Folder::new("chaos-mutate");
     let path = folder.join("m.safetensors");
     let mut trainer = trainer(device);
     trainer.fit(1, None, &mut []).expect("it trains");
@@ -207,7 +201,6 @@ fn damaged_files_are_refused_and_change_nothing() {
     }
     eprintln!("{files} files, {refused} refused");
     assert!(refused > files / 2);
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// On a small file system of its own that is filled to the last byte.
@@ -217,7 +210,7 @@ fn a_full_disk_ends_a_run_with_an_error_and_keeps_its_checkpoint() {
     if device().is_none() {
         return;
     }
-    let folder = folder("full");
+    let folder = Folder::new("chaos-full");
     let mount = format!("mount -t tmpfs -o size=2m none '{}' && exec \"$@\"", folder.display());
     let inner = child("full disk", &folder);
     let mut command = Command::new("unshare");
@@ -235,28 +228,33 @@ fn a_full_disk_ends_a_run_with_an_error_and_keeps_its_checkpoint() {
     }
     let output = command.output().expect("a process");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// A device that is destroyed in the middle of a run: a typed error, and the run continues on a new device from the last
-/// checkpoint.
+/// checkpoint,
+/// or from state that was held in host memory.
 #[test]
 fn lost_devices_are_an_error_and_the_run_continues_on_another() {
     let Some(first) = device() else { return };
-    let folder = folder("lost");
+    let folder = Folder::new("chaos-lost");
     let path = folder.join("m.safetensors");
     let own = Device::by_name(&first.adapter().name).expect("it opens again");
     let mut lost = trainer(&own);
     lost.fit(2, None, &mut [&mut Checkpoint { path: path.clone(), ..Checkpoint::default() }])
         .expect("it trains");
+    let state = lost.session().state().expect("the device is there");
     own.wgpu_device().destroy();
     let error = lost.fit(1, None, &mut []).expect_err("the device is gone");
     assert!(matches!(error, Error::DeviceLost(_)), "{error:?}");
-    let (mut again, mut through) = (trainer(first), trainer(first));
-    again.load(&path).expect("the checkpoint");
-    again.fit(1, None, &mut []).expect("it trains");
+    let [mut from_file, mut from_memory, mut through] = [trainer(first), trainer(first), trainer(first)];
+    from_file.load(&path).expect("the checkpoint");
+    from_memory.session().set_state(&state).expect("the same model");
+    assert_eq!(from_memory.session().state().expect("there"), state);
+    assert_eq!((state.steps(), state.bytes().0), (16, 3 * 4 * (8 * 64 + 64 + 64 * 3 + 3)));
+    for again in [&mut from_file, &mut from_memory] {
+        again.fit(1, None, &mut []).expect("it trains");
+    }
     through.fit(3, None, &mut []).expect("it trains");
-    assert!(bits(&mut again) == bits(&mut through));
-    assert!(again.session().plan(ProgramId(0)).is_ok());
-    std::fs::remove_dir_all(&folder).expect("removed");
+    assert!(bits(&mut from_file) == bits(&mut through));
+    assert!(bits(&mut from_memory) == bits(&mut through));
 }

@@ -106,7 +106,7 @@ impl Dataset for Ids {
 fn parameters_that_are_not_finite_are_neither_saved_nor_loaded() {
     let params = Params::new(0);
     let table = params.add("table", [4, 2], Init::Normal(1.0));
-    // A mask with infinities is no mistake.
+    // A mask may hold infinities.
     let mask = params.add_buffer("mask", [2], Init::Data([0.0, f32::NEG_INFINITY].into()));
     let task = || {
         Task::new(&params, |trace: &Trace, n: usize| {

@@ -1,9 +1,10 @@
 //! Monitored runs: metrics in files, alerts, and the report of a failed run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::support;
+use crate::support::folder::Folder;
 use wgrad::Bytes;
 use wgrad::compile::PlanOptions;
 use wgrad::data::{Loader, Table};
@@ -25,12 +26,6 @@ fn trainer(device: &wgrad::device::Device, lr: f32) -> Trainer {
     let loader = Loader::new(Arc::new(table), 16).unwrap();
     let options = TrainOptions { plan, ..TrainOptions::default() };
     Trainer::new(device, &Model::named("digits", 0).unwrap(), loader, &options).unwrap()
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("wgrad-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 /// Returns the messages of a TFRecord file, as TensorBoard reads it; unit tests check the checksums.
@@ -55,7 +50,7 @@ fn scalar(message: &[u8], tag: &str) -> Option<f32> {
 #[test]
 fn metrics_of_every_step_are_the_same_in_all_files() {
     support::on_each(support::devices(), |device| {
-        let folder = folder("metrics");
+        let folder = Folder::new("monitor-metrics");
         let mut jsonl = Metrics::jsonl(folder.join("run.jsonl")).unwrap();
         let mut csv = Metrics::csv(folder.join("run.csv")).unwrap();
         let mut board = Metrics::tensorboard(folder.join("board")).unwrap();
@@ -79,14 +74,13 @@ fn metrics_of_every_step_are_the_same_in_all_files() {
             assert_eq!(scalar(event, "memory/device_bytes"), Some(bytes as f32));
         }
         assert!(lines.lines().last().is_some_and(|line| !line.contains("\"loss\":null")), "{lines}");
-        std::fs::remove_dir_all(&folder).unwrap();
     });
 }
 
 #[test]
 fn failed_run_writes_a_report() {
     support::on_each(support::devices(), |device| {
-        let folder = folder("failure");
+        let folder = Folder::new("monitor-failure");
         let mut trainer = trainer(device, 1e20);
         let (bytes, peak) = (trainer.session().device_bytes(), {
             let plan = trainer.session().plan(wgrad::exec::ProgramId(0)).unwrap();
@@ -94,7 +88,7 @@ fn failed_run_writes_a_report() {
         });
         let options = MonitorOptions {
             budget: Some(Bytes(bytes + bytes / 100)),
-            failures: Some(folder.clone()),
+            failures: Some(folder.to_path_buf()),
             ..MonitorOptions::default()
         };
         let mut heard = Vec::new();
@@ -117,7 +111,6 @@ fn failed_run_writes_a_report() {
         assert!(text.contains(&format!("\"reserved_bytes.all.current\":{bytes}")), "{text}");
         let snapshot = Snapshot::read(&std::fs::read(path.with_extension("pickle")).unwrap()).unwrap();
         assert_eq!(snapshot.reserved(0), peak);
-        std::fs::remove_dir_all(&folder).unwrap();
     });
 }
 
@@ -133,8 +126,8 @@ fn written(alert: &Alert, folder: &Path) -> (String, Snapshot) {
 fn run_that_cannot_start_writes_a_report() {
     let step = Model::named("digits", 0).unwrap().train_step(16).unwrap();
     support::on_each(&support::own_devices(), |device| {
-        let folder = folder("refusal");
-        let options = MonitorOptions { failures: Some(folder.clone()), ..MonitorOptions::default() };
+        let folder = Folder::new("monitor-refusal");
+        let options = MonitorOptions { failures: Some(folder.to_path_buf()), ..MonitorOptions::default() };
         let mut monitor = Monitor::new(options, |_| {});
         let mut refuse = |plan: PlanOptions| {
             let table = Table::new(64, 10, vec![0.0; 64 * 64], vec![0; 64]).unwrap();
@@ -163,26 +156,24 @@ fn run_that_cannot_start_writes_a_report() {
         for part in ["\"budget_bytes\":65536", "\"used_bytes\":0", "\"estimate\":{", &device.adapter().name] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     });
 }
 
 #[test]
 fn report_of_an_eager_run_has_the_snapshot_of_its_pool() {
     support::on_each(support::devices(), |device| {
-        let folder = folder("eager");
+        let folder = Folder::new("monitor-eager");
         let step = Model::named("digits", 0).unwrap().train_step(4).unwrap();
         let plan = step.plan(&PlanOptions::default(), device.limits()).unwrap();
         let mut eager =
             Eager::new(device, &plan, PoolOptions { events: 1000, ..PoolOptions::default() }).unwrap();
         let error = eager.step().unwrap_err();
         assert!(!Failure::helps_with(&error), "{error}: a mistake needs no report");
-        let path = Failure::of(&error).with_eager(&eager).write(&folder).unwrap();
+        let path = Failure::of(&error).with_eager(&eager).write(&*folder).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("\"memory\":{"), "{text}");
         let snapshot = Snapshot::read(&std::fs::read(path.with_extension("pickle")).unwrap()).unwrap();
         assert_eq!(snapshot.reserved(0), eager.stats().reserved.current);
-        std::fs::remove_dir_all(&folder).unwrap();
     });
 }
 
@@ -195,7 +186,8 @@ fn error_of_a_file_that_cannot_be_written_has_its_name() {
 /// A session without problems raises no alert in any epoch.
 #[test]
 fn run_without_problems_raises_no_alert() {
-    support::on_each(support::devices(), |device| {
+    // Devices of its own: memory that other tests use on a device would look like a leak.
+    support::on_each(&support::own_devices(), |device| {
         // Times on a shared machine may drift.
         let options = MonitorOptions { slower: f64::INFINITY, epochs: 2, ..MonitorOptions::default() };
         let mut monitor = Monitor::new(options, |alert| panic!("{alert}"));

@@ -1,9 +1,10 @@
 //! Runs that stop and continue, and the files between them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::digits::digits;
+use crate::support::folder::{Folder, names as names_in};
 use crate::support::{devices, on_each};
 use wgrad::compile::PlanOptions;
 use wgrad::data::Loader;
@@ -17,36 +18,6 @@ use wgrad::train::{
     Best, Callback, Checkpoint, Epoch, Metric, StepProgress, Stop, Task, TrainOptions, Trainer,
 };
 use wgrad::{Error, Result};
-
-/// A folder of one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("wgrad-resume-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn trainer(device: &Device, loader: Loader, options: &TrainOptions) -> Trainer {
     let params = Params::new(1);
@@ -91,7 +62,7 @@ fn state(trainer: &mut Trainer) -> Vec<Vec<u32>> {
 fn stopped_runs_continue_to_the_bit() {
     let optimizers = ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
     on_each(devices(), |device| {
-        let folder = Folder::new("bits");
+        let folder = Folder::new("resume-bits");
         for (i, name) in optimizers.into_iter().enumerate() {
             let (precision, weights) = [
                 (Precision::F32, WeightStorage::F32),
@@ -107,7 +78,7 @@ fn stopped_runs_continue_to_the_bit() {
             through.fit(3, None, &mut []).unwrap();
 
             let mut first = trainer(device, loader(), &options);
-            let path = folder.file("m.safetensors");
+            let path = folder.join("m.safetensors");
             let mut checkpoint = Checkpoint { path: path.clone(), every: 100, ..Checkpoint::default() };
             let mut stop = StopAt(6, first.stop());
             let error = first.fit(3, None, &mut [&mut checkpoint, &mut stop]).unwrap_err();
@@ -126,8 +97,8 @@ fn stopped_runs_continue_to_the_bit() {
 #[test]
 fn checkpoints_of_another_run_are_refused_with_the_differences() {
     on_each(devices(), |device| {
-        let folder = Folder::new("foreign");
-        let path = folder.file("m.safetensors");
+        let folder = Folder::new("resume-foreign");
+        let path = folder.join("m.safetensors");
         let options = |lr| TrainOptions {
             plan: PlanOptions {
                 optimizer: AdamW { lr, ..AdamW::default() }.into(),
@@ -186,9 +157,9 @@ impl Callback for Scripted<'_> {
 #[test]
 fn the_last_files_and_the_best_are_kept() {
     on_each(devices(), |device| {
-        let folder = Folder::new("kept");
-        let steps = |name: &str| read_notes(folder.file(name)).unwrap()["steps"].clone();
-        let path = folder.file("m.safetensors");
+        let folder = Folder::new("resume-kept");
+        let steps = |name: &str| read_notes(folder.join(name)).unwrap()["steps"].clone();
+        let path = folder.join("m.safetensors");
         let mut checkpoint =
             Checkpoint { path: path.clone(), last: 3, best: Some(Best::Highest), ..Checkpoint::default() };
         let metrics = [0.5, 0.9, 0.8, 0.7, f64::NAN, 0.9];
@@ -196,25 +167,70 @@ fn the_last_files_and_the_best_are_kept() {
         let mut first = trainer(device, loader(), &options);
         first.fit(5, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap();
         let names = ["m.1.safetensors", "m.2.safetensors", "m.best.safetensors", "m.safetensors"];
-        assert_eq!(folder.names(), names);
+        assert_eq!(names_in(&folder), names);
         assert_eq!(names.map(steps), ["16", "12", "8", "20"]);
         // The best metric is in the file: an epoch that only equals it replaces nothing.
         let mut second = trainer(device, loader(), &options);
         second.load(&path).unwrap();
         second.fit(1, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap();
         assert_eq!(names.map(steps), ["20", "16", "8", "24"]);
-        assert_eq!(folder.names(), names);
+        assert_eq!(names_in(&folder), names);
         let error = second.fit(1, None, &mut [&mut checkpoint]).unwrap_err().to_string();
         assert!(error.contains("evaluation data"), "{error}");
     });
 }
 
 #[test]
+fn a_best_metric_whose_file_is_not_written_is_not_the_best() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("resume-best");
+        let best = folder.join("m.best.safetensors");
+        let path = folder.join("m.safetensors");
+        let mut checkpoint = Checkpoint { path, best: Some(Best::Highest), ..Checkpoint::default() };
+        let mut trainer = trainer(device, loader(), &TrainOptions::default());
+        let metrics = [0.9, 0.9];
+        std::fs::create_dir(&best).unwrap();
+        let error = trainer.fit(1, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap_err();
+        assert!(matches!(&error, Error::Weights { path, .. } if *path == best), "{error}");
+        std::fs::remove_dir(&best).unwrap();
+        trainer.fit(1, None, &mut [&mut Scripted(&metrics, &mut checkpoint)]).unwrap();
+        assert_eq!(read_notes(&best).unwrap()["steps"], "8");
+    });
+}
+
+#[test]
+fn stops_take_effect_between_steps_and_lose_no_end_of_an_epoch() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("resume-stop");
+        let path = folder.join("m.safetensors");
+        let saved = || read_notes(&path).unwrap()["run.best"].clone();
+        let mut checkpoint =
+            Checkpoint { path: path.clone(), best: Some(Best::Highest), ..Checkpoint::default() };
+        let mut trainer = trainer(device, loader(), &TrainOptions::default());
+        trainer.stop().request();
+        let error = trainer.fit(1, None, &mut []).unwrap_err();
+        assert!(matches!(error, Error::Stopped { steps: 0 }), "{error}");
+        // In the last step of the first epoch, whose metric is recorded all the same.
+        let mut stop = StopAt(4, trainer.stop());
+        let error =
+            trainer.fit(2, None, &mut [&mut Scripted(&[0.5], &mut checkpoint), &mut stop]).unwrap_err();
+        assert!(matches!(error, Error::Stopped { steps: 4 }), "{error}");
+        assert_eq!(saved(), "0.5");
+        // In the last step of all; the run after it is not stopped.
+        let mut stop = StopAt(8, trainer.stop());
+        assert_eq!(trainer.fit(1, None, &mut [&mut stop]).unwrap().epoch, 1);
+        assert_eq!(trainer.fit(1, None, &mut []).unwrap().epoch, 2);
+    });
+}
+
+#[test]
 fn paths_that_cannot_be_written_end_a_run_before_its_first_step() {
     on_each(devices(), |device| {
-        let folder = Folder::new("paths");
+        let folder = Folder::new("resume-paths");
         let mut trainer = trainer(device, loader(), &TrainOptions::default());
-        for path in [folder.file("none/m.safetensors"), folder.0.clone(), Path::new("/dev/full").to_owned()] {
+        for path in
+            [folder.join("none/m.safetensors"), folder.to_path_buf(), Path::new("/dev/full").to_owned()]
+        {
             let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
             let error = trainer.fit(1, None, &mut [&mut checkpoint]).unwrap_err();
             assert!(matches!(&error, Error::Weights { path: at, .. } if *at == path), "{error}");

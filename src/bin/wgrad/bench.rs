@@ -62,11 +62,47 @@ pub struct Options {
     json: bool,
 }
 
+/// Options, by their ids, that only networks have.
+const OF_NETWORKS: [&str; 26] = [
+    "batch",
+    "image",
+    "classes",
+    "seq",
+    "precision",
+    "weights",
+    "stochastic_rounding",
+    "no_fuse",
+    "budget",
+    "headroom",
+    "recompute",
+    "no_rebuild",
+    "bit_masks",
+    "accumulate",
+    "clip_norm",
+    "loss_scale",
+    "offload",
+    "roofline",
+    "failures",
+    "steps",
+    "optimizer",
+    "on_oom",
+    "device_budget",
+    "profile",
+    "trace",
+    "memory",
+];
+
 /// Number of steps between the first step and the timed ones.
 const WARM_UP: u32 = 2;
 
-pub fn run(options: &Options, start: Instant) -> Result<()> {
+/// Measures; `given` has the ids of the options that the command line sets.
+pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
     if let Some(kind) = kernel::Kind::named(&options.network.model) {
+        if let Some(id) = given.iter().find(|id| OF_NETWORKS.contains(&id.as_str())) {
+            let (option, kernel) = (id.replace('_', "-"), &options.network.model);
+            let message = format!("--{option} belongs to a network, not to the kernel `{kernel}`");
+            return Err(Error::setting("command line", message));
+        }
         let (size, variant) = (options.size.as_deref(), options.variant.as_deref());
         let (device, json) = (&options.device, options.json);
         let dtype = kernel::storage(options.dtype.as_deref().unwrap_or("f32"))?;

@@ -32,7 +32,7 @@ pub struct Options {
     json: bool,
     /// Do not check; write the random networks to this file, one per line as JSON, for
     /// benches/check/against_pytorch.py.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "seconds", "adapter"])]
     export: Option<PathBuf>,
 }
 

@@ -27,7 +27,7 @@ pub struct Options {
     #[arg(long)]
     summary: bool,
     /// With --summary: group layers by this many components of their path.
-    #[arg(long, value_name = "PARTS")]
+    #[arg(long, value_name = "PARTS", requires = "summary")]
     depth: Option<usize>,
 }
 

@@ -13,7 +13,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
     /// Percentage of the budget to keep free.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, requires = "budget")]
     pub headroom: f64,
     /// What the backward pass recomputes: off, auto (with --budget), every:N (layers), sqrt, policy or
     /// named:PATH,PATH.
@@ -128,6 +128,12 @@ fn offload(text: &str) -> Result<Offload> {
                     Some("") => return Err(wrong()),
                     Some(which) => match which.parse::<Bytes>() {
                         Ok(bytes) => Activations::Most(bytes),
+                        Err(message) if is_size(which) => {
+                            return Err(Error::setting(
+                                "command line",
+                                format!("--offload {text}: {message}"),
+                            ));
+                        }
                         Err(_) => Activations::Layers(leaked(which, '+')),
                     },
                 };
@@ -136,6 +142,12 @@ fn offload(text: &str) -> Result<Offload> {
         }
     }
     Ok(offload)
+}
+
+/// Whether a text is a number of bytes rather than the path of a layer.
+fn is_size(text: &str) -> bool {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim().to_ascii_lowercase();
+    unit.len() < text.len() && unit.len() <= 3 && unit.ends_with('b')
 }
 
 /// Splits paths at separators and leaks them. The program parses its arguments once, so the leak is no larger

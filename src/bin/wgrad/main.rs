@@ -19,7 +19,8 @@ mod replay;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use wgrad::progress::watch;
 use wgrad::train::Meter;
 
@@ -57,7 +58,10 @@ const LOGGED: &str = "warn,wgpu=error,wgpu_core=error,wgpu_hal=error,naga=error"
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
-    let Arguments { command, quiet } = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let given = given(&matches);
+    let Arguments { command, quiet } =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Warnings of the library and of wgpu; RUST_LOG selects others.
     let filter = env_logger::Env::default().default_filter_or(LOGGED);
     env_logger::Builder::from_env(filter)
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
             writeln!(out, "{level}: {}", record.args())
         })
         .init();
-    let ended = watch(Meter::new(quiet).drawing(), || run(command, start));
+    let ended = watch(Meter::new(quiet).drawing(), || run(command, &given, start));
     let ended = print::end().map_err(Into::into).and(ended);
     ended.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -78,11 +82,22 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command, start: std::time::Instant) -> Result<ExitCode, Box<dyn std::error::Error>> {
+/// Returns the ids of the options that the command line sets.
+fn given(matches: &ArgMatches) -> Vec<String> {
+    let Some((_, options)) = matches.subcommand() else { return Vec::new() };
+    let set = |id: &&clap::Id| options.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    options.ids().filter(set).map(|id| id.to_string()).collect()
+}
+
+fn run(
+    command: Command,
+    given: &[String],
+    start: std::time::Instant,
+) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         Command::Adapters(options) => adapters::run(&options)?,
         Command::Plan(options) => return Ok(plan::run(&options)?),
-        Command::Bench(options) => bench::run(&options, start)?,
+        Command::Bench(options) => bench::run(&options, given, start)?,
         Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,

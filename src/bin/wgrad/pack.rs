@@ -107,7 +107,7 @@ fn patiently(problem: &Problem, options: &Options) -> Result<Packing, PackError>
             let _working = working;
             solve(problem, options)
         });
-        // Without a thread there is no progress to see.
+        // Without a thread, no progress is shown.
         let Ok(packing) = worker else { return solve(problem, options) };
         let start = Instant::now();
         while done.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {

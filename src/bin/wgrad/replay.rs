@@ -22,9 +22,9 @@ pub struct Options {
     /// Maximum bytes that a strategy may reserve; unlimited by default.
     #[arg(long)]
     capacity: Option<u64>,
-    /// Index of the device to replay, for snapshots of several devices.
-    #[arg(long, default_value_t = 0)]
-    device: usize,
+    /// Index of the device to replay, for snapshots of several devices; the first by default.
+    #[arg(long)]
+    device: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -88,10 +88,11 @@ fn choose(names: &str) -> Result<Vec<Contender>> {
 }
 
 /// Returns the trace in a file and, for a snapshot, the bytes that PyTorch had reserved at its end.
-fn read(path: &Path, device: usize) -> Result<(Trace, Option<u64>)> {
+fn read(path: &Path, device: Option<usize>) -> Result<(Trace, Option<u64>)> {
     let bytes = std::fs::read(path).map_err(|error| data(path, error))?;
     // Binary pickles begin with the byte 0x80, which no UTF-8 text begins with.
     if bytes.first() == Some(&0x80) {
+        let device = device.unwrap_or(0);
         let snapshot = Snapshot::read(&bytes).map_err(|error| data(path, error))?;
         let trace = snapshot.trace(device).map_err(|error| data(path, error))?;
         if trace.steps.is_empty() {
@@ -102,6 +103,12 @@ fn read(path: &Path, device: usize) -> Result<(Trace, Option<u64>)> {
             ));
         }
         return Ok((trace, Some(snapshot.reserved(device))));
+    }
+    if let Some(device) = device {
+        return Err(data(
+            path,
+            format!("--device {device} is for snapshots, which name devices; leave it out"),
+        ));
     }
     let text = String::from_utf8(bytes)
         .map_err(|error| data(path, format!("neither a binary pickle nor text: {}", error.utf8_error())))?;

@@ -30,6 +30,8 @@ struct Effect {
 pub(in crate::compile) struct Effects {
     nodes: Vec<Effect>,
     uses: Vec<usize>,
+    /// The nodes that read each value's memory: how many, and the exclusive or of their indices.
+    readers: Vec<(usize, usize)>,
     stays: Vec<bool>,
 }
 
@@ -42,9 +44,17 @@ impl Effects {
         }
         let mut stays: Vec<bool> = graph.values.iter().map(|v| v.class.is_persistent()).collect();
         graph.outputs.iter().for_each(|(_, id)| stays[roots[id.index()].index()] = true);
-        let nodes =
+        let nodes: Vec<Effect> =
             graph.nodes.iter().map(|node| effect(graph, node, views.is_free(node), &roots, &stays)).collect();
-        Self { nodes, uses, stays }
+        let mut readers = vec![(0, 0); graph.values.len()];
+        for (n, node) in nodes.iter().enumerate() {
+            for read in &node.reads {
+                let (count, all) = &mut readers[read.root];
+                *count += 1;
+                *all ^= n;
+            }
+        }
+        Self { nodes, uses, readers, stays }
     }
 }
 
@@ -78,11 +88,12 @@ fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bo
 pub(in crate::compile) struct Live<'a> {
     effects: &'a Effects,
     uses: Vec<usize>,
+    readers: Vec<(usize, usize)>,
 }
 
 impl<'a> Live<'a> {
     pub(in crate::compile) fn new(effects: &'a Effects) -> Self {
-        Self { effects, uses: effects.uses.clone() }
+        Self { effects, uses: effects.uses.clone(), readers: effects.readers.clone() }
     }
 
     /// Bytes that running node `n` now allocates, minus the bytes that it frees.
@@ -101,9 +112,19 @@ impl<'a> Live<'a> {
         effect.passing + if over { effect.taken - effect.first } else { effect.taken }
     }
 
-    pub(in crate::compile) fn run(&mut self, n: usize) {
+    /// Runs node `n` and calls `changed` with each node whose growth this changes: the last reader left of
+    /// memory that `n` reads.
+    pub(in crate::compile) fn run(&mut self, n: usize, mut changed: impl FnMut(&Self, usize)) {
         for read in &self.effects.nodes[n].reads {
             self.uses[read.root] -= read.count;
+            let (count, all) = &mut self.readers[read.root];
+            *count -= 1;
+            *all ^= n;
+        }
+        for read in &self.effects.nodes[n].reads {
+            if let (1, last) = self.readers[read.root] {
+                changed(self, last);
+            }
         }
     }
 }
@@ -117,7 +138,7 @@ pub(in crate::compile) fn profile(effects: &Effects, order: &[usize]) -> Vec<i12
         .map(|&n| {
             let while_it_runs = now + live.beside(n);
             now += live.growth(n);
-            live.run(n);
+            live.run(n, |_, _| ());
             while_it_runs
         })
         .collect()

@@ -187,7 +187,9 @@ impl Copies {
     }
 
     fn emit(&mut self, op: Op, inputs: &[ValueId], nodes: &[Node]) -> ValueId {
-        let value = self.graph.value(inputs[0]).clone();
+        // Named after the newest part: the names of sums of sums would grow with each.
+        let name = inputs.last().map_or(String::new(), |newest| self.graph.value(*newest).name.clone());
+        let value = Value { name, ..self.graph.value(inputs[0]).clone() };
         let phase = if value.class == Class::Gradient { Phase::Backward } else { Phase::Forward };
         let output = self.add(value, &format!("sum{}", self.graph.values.len()));
         self.push(op, inputs, output, phase, nodes);

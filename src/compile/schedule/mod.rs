@@ -102,31 +102,72 @@ fn on_demand(graph: &Graph, dependencies: &Dependencies) -> Vec<usize> {
     order
 }
 
-/// List scheduling; `start` is an order of all operations.
+/// List scheduling; `start` is an order of all operations, and ties take the first of it.
 fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule, start: &[usize]) -> Vec<usize> {
-    let mut place = vec![0; start.len()];
-    start.iter().enumerate().for_each(|(position, &n)| place[n] = position);
-    let mut waiting: Vec<usize> = dependencies.before.iter().map(BTreeSet::len).collect();
-    let ready = (0..waiting.len()).filter(|&n| waiting[n] == 0);
-    let mut ready: BTreeSet<(usize, usize)> = ready.map(|n| (place[n], n)).collect();
     let mut live = Live::new(effects);
+    let mut waiting: Vec<usize> = dependencies.before.iter().map(BTreeSet::len).collect();
+    let mut ready = Ready::new(start);
+    for n in (0..waiting.len()).filter(|&n| waiting[n] == 0) {
+        ready.insert(n, live.growth(n));
+    }
     let mut order = Vec::with_capacity(waiting.len());
-    while let Some(&first) = ready.iter().next() {
-        let growths = ready.iter().map(|&(place, n)| (live.growth(n), (place, n)));
-        let next = match rule {
-            Rule::FreeFirst => growths.filter(|(growth, _)| *growth <= 0).min(),
-            Rule::GrowLeast => growths.min(),
-        };
-        let next = next.map_or(first, |(_, n)| n);
-        ready.remove(&next);
-        live.run(next.1);
-        order.push(next.1);
-        for &after in &dependencies.after[next.1] {
+    while let Some(next) = ready.pop(rule) {
+        live.run(next, |live, last| ready.update(last, live.growth(last)));
+        order.push(next);
+        for &after in &dependencies.after[next] {
             waiting[after] -= 1;
             if waiting[after] == 0 {
-                ready.insert((place[after], after));
+                ready.insert(after, live.growth(after));
             }
         }
     }
     order
+}
+
+/// The operations whose operands are computed. With the parts of an accumulated step there are thousands, so
+/// none is looked for one by one.
+struct Ready {
+    /// The place of each operation in the order that the schedule starts from.
+    place: Vec<usize>,
+    growth: Vec<Option<i128>>,
+    by_place: BTreeSet<(usize, usize)>,
+    by_growth: BTreeSet<(i128, usize, usize)>,
+}
+
+impl Ready {
+    fn new(start: &[usize]) -> Self {
+        let mut place = vec![0; start.len()];
+        start.iter().enumerate().for_each(|(position, &n)| place[n] = position);
+        let growth = vec![None; start.len()];
+        Self { place, growth, by_place: BTreeSet::new(), by_growth: BTreeSet::new() }
+    }
+
+    fn insert(&mut self, n: usize, growth: i128) {
+        self.growth[n] = Some(growth);
+        self.by_place.insert((self.place[n], n));
+        self.by_growth.insert((growth, self.place[n], n));
+    }
+
+    /// Takes a new growth into account, if the operation is ready.
+    fn update(&mut self, n: usize, growth: i128) {
+        if self.remove(n) {
+            self.insert(n, growth);
+        }
+    }
+
+    fn remove(&mut self, n: usize) -> bool {
+        let Some(growth) = self.growth[n].take() else { return false };
+        self.by_place.remove(&(self.place[n], n));
+        self.by_growth.remove(&(growth, self.place[n], n))
+    }
+
+    fn pop(&mut self, rule: Rule) -> Option<usize> {
+        let least = self.by_growth.first().filter(|(growth, ..)| match rule {
+            Rule::FreeFirst => *growth <= 0,
+            Rule::GrowLeast => true,
+        });
+        let next = least.map(|&(_, _, n)| n).or_else(|| self.by_place.first().map(|&(_, n)| n))?;
+        self.remove(next);
+        Some(next)
+    }
 }

@@ -47,6 +47,8 @@ const STEPS: &str = "steps";
 const MAX_STEPS: u64 = 1 << 53;
 const BAD_FILE: &str =
     "use an earlier file; `LoadOptions { accept_non_finite: true, .. }` loads it all the same";
+const TOO_LARGE: &str =
+    "store weights in a wider type; `LoadOptions { accept_non_finite: true, .. }` loads it as infinity";
 /// Note that other programs expect in a file: tensors are laid out as PyTorch's.
 const FORMAT: (&str, &str) = ("format", "pt");
 
@@ -154,8 +156,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Weights`] with every name, shape and type that does not match, and how to resolve it; or for
-    /// a file that is missing or damaged. [`Error::NotFinite`] for parameters that are NaN or infinite, before
-    /// the first tensor is loaded.
+    /// a file that is missing or damaged. [`Error::NotFinite`] for parameters that are NaN or infinite, or would
+    /// be in the type in which the session stores them, before the first tensor is loaded.
     pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
         self.load_file(path.as_ref(), options, &|name| options.rename.apply(name))
     }
@@ -181,8 +183,13 @@ impl Session {
         let stored = |name: &str| &wanted.tensors[name];
         if !options.accept_non_finite {
             for (name, info) in in_order.iter().filter(|(name, _)| stored(name).trained) {
-                if let Some((index, value)) = file.non_finite(info)? {
-                    let (what, help) = (format!("{}: parameter `{name}`", path.display()), BAD_FILE);
+                let held = stored(name).dtype;
+                if let Some((index, number, value)) = file.non_finite(info, held)? {
+                    let what = format!("{}: parameter `{name}`", path.display());
+                    let (what, help) = match number.is_finite() {
+                        true => (format!("{what}, {number} as {held}"), TOO_LARGE),
+                        false => (what, BAD_FILE),
+                    };
                     return Err(Error::NotFinite { what, index, value, help });
                 }
             }

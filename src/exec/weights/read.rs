@@ -89,15 +89,16 @@ impl File {
         Ok((all, overflowed))
     }
 
-    /// Returns the position and the value of the first element of a floating-point tensor that is not finite.
-    pub(super) fn non_finite(&mut self, info: &TensorInfo) -> Result<Option<(u64, f32)>> {
+    /// Returns the first element of a floating-point tensor that is not finite as `held` stores it: its position,
+    /// its value in the file, and as stored.
+    pub(super) fn non_finite(&mut self, info: &TensorInfo, held: DType) -> Result<Option<(u64, f64, f32)>> {
         let (mut found, mut before) = (None, 0);
         let width = info.dtype.bitsize() / 8;
         self.pieces(info, |piece| {
             if found.is_none() {
                 let elements = piece.chunks_exact(width).map(|element| wide(info.dtype, element));
-                let odd = elements.enumerate().find(|(_, x)| !x.is_finite());
-                found = odd.map(|(i, x)| (before + i as u64, x as f32));
+                let mut stored = (before..).zip(elements).map(|(i, x)| (i, x, nearest(x, held)));
+                found = stored.find(|(_, _, stored)| !stored.is_finite());
                 before += (piece.len() / width) as u64;
             }
         })?;

@@ -331,7 +331,6 @@ pub enum Op {
 
 named! {
     impl Op {
-
         /// Every kind of operation.
         KINDS;
         /// Returns the operation's kind, one of [`Op::KINDS`]; all unary functions are one kind, and so are

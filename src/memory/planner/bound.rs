@@ -1,15 +1,17 @@
 //! The lower bound: no packing is lower than the bytes alive at any instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::problem::Item;
 
 /// Returns a lower bound in bytes for the height of any packing of `items` into one line of memory, or `None`
 /// if it does not fit 64 bits.
 ///
-/// At every instant the items alive are stacked without overlap. Every offset is a multiple of the greatest
-/// common divisor `g` of the alignments, so each of these items but the topmost takes its size rounded up to
-/// `g`. The height is also at least the end of every fixed item.
+/// At every instant the items alive are stacked without overlap. Let `g` divide the alignments of some of them:
+/// their offsets are multiples of `g`, so each of them but the topmost takes its size rounded up to `g`. The bound
+/// is the most that this gives for any instant and for `g` the greatest common divisor of all alignments, with all
+/// items, or one of the alignments, with the items whose alignments are its multiples. The height is also at least
+/// the end of every fixed item.
 pub fn lower_bound<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<u64> {
     lower_bound_in_chunks(items, 1)
 }
@@ -39,19 +41,32 @@ pub(super) struct Load {
     pub fixed: Option<u64>,
 }
 
+/// Number of different alignments, the largest, that [`bound_of`] considers besides their common divisor.
+const MOST_ALIGNMENTS: usize = 32;
+
 /// Computes [`lower_bound_in_chunks`] for any source of items.
 pub(super) fn bound_of(items: impl IntoIterator<Item = Load>, chunks: usize) -> Option<u64> {
     let items: Vec<Load> = items.into_iter().filter(|item| item.size > 0).collect();
-    let unit = common_alignment(items.iter().map(|item| item.alignment));
+    let end = |item: &Load| item.fixed.map_or(0, u128::from) + u128::from(item.size);
+    let ends = items.iter().map(end).max().unwrap_or(0);
+    let different: BTreeSet<u64> = items.iter().map(|item| item.alignment).collect();
+    let unit = common_alignment(different.iter().copied());
+    let units = different.into_iter().filter(|&alignment| alignment > unit).rev().take(MOST_ALIGNMENTS);
+    let stacks = units.chain([unit]).map(|unit| stack(&items, unit, chunks));
+    u64::try_from(stacks.max().unwrap_or(0).max(ends)).ok()
+}
+
+/// Returns the largest number of bytes that the items whose alignment is a multiple of `unit` take at an instant,
+/// each rounded up to `unit` but the topmost of each chunk.
+fn stack(items: &[Load], unit: u64, chunks: usize) -> u128 {
     let mut highest: u128 = 0;
     let mut events: Vec<(u64, bool, u128, u64)> = Vec::with_capacity(2 * items.len());
-    for item in items {
+    for item in items.iter().filter(|item| item.alignment.is_multiple_of(unit)) {
         let padded = u128::from(item.size).next_multiple_of(u128::from(unit));
         // The padding is less than `unit`, which is 64 bits wide.
         let padding = (padded - u128::from(item.size)) as u64;
         events.push((item.lower, true, padded, padding));
         events.push((item.upper, false, padded, padding));
-        highest = highest.max(item.fixed.map_or(0, u128::from) + u128::from(item.size));
     }
     events.sort_unstable();
     let mut live: u128 = 0;
@@ -71,7 +86,7 @@ pub(super) fn bound_of(items: impl IntoIterator<Item = Load>, chunks: usize) -> 
             }
         }
     }
-    u64::try_from(highest).ok()
+    highest
 }
 
 /// The sum of the `count` largest of `paddings`, which says how often each occurs.
@@ -115,6 +130,18 @@ mod tests {
         let items = [Item::new("a", 0, 5, 10).aligned(16), Item::new("b", 0, 5, 3).aligned(32)];
         assert_eq!(lower_bound(&items), Some(16 + 16 - 13));
         assert_eq!(common_alignment([256, 96]), 32);
+    }
+
+    #[test]
+    fn items_of_a_common_alignment_are_rounded_up_to_it() {
+        let item = |size, alignment| Item::new("a", 0, 5, size).aligned(alignment);
+        // Two of the first three at multiples of 64; the fourth can lie between them.
+        let items = [item(10, 64), item(20, 64), item(7, 128), item(30, 1)];
+        assert_eq!(lower_bound(&items), Some(64 + 64 + 7));
+        assert_eq!(lower_bound(&[item(10, 64), item(1000, 1)]), Some(1010));
+        let many: Vec<Item> = (1..2000).map(|i| item(1, i)).collect();
+        assert!(lower_bound(&many).is_some_and(|bound| bound >= 1999));
+        assert_eq!(lower_bound(&[item(3, 0), item(4, 2)]), Some(3 + 4));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use super::validate::Violation;
 pub enum Effort {
     /// Greedy orders and a short search: milliseconds.
     Fast,
-    /// A longer search: up to about a second for a hard problem.
+    /// A longer search: up to about a second for a hard problem. Without a capacity, this effort and
+    /// [`Effort::Fast`] are content with less than the greatest common divisor of all alignments above the bound.
     #[default]
     Balanced,
     /// Search until the packing is proved optimal or the (large) budget is spent.

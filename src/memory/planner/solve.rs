@@ -34,11 +34,18 @@ pub fn solve(problem: &Problem, options: &Options) -> Result<Packing, PackError>
     for (&arena, members) in &members_of {
         let items: Vec<&Item> = members.iter().map(|&i| &problem.items[i]).collect();
         let least = lower_bound(items.iter().copied()).ok_or_else(overflow)?;
+        let instance = Instance::new(&items);
         // With several arenas, the share of the capacity that one arena may use is not known.
         let spare = options.capacity.filter(|_| members_of.len() == 1).unwrap_or(0);
         let (limit, effort) = (problem.max_arena, options.effort);
-        let goal = Goal { bound: least, enough: least.max(spare), limit, effort };
-        let found = pack_arena(&Instance::new(&items), goal, &mut budget).ok_or_else(overflow)?;
+        // All offsets are multiples of the unit, so what a search could still gain is less than one: the padding
+        // of another topmost item. Few searches can show that nothing is gained.
+        let padding = match (effort, options.capacity, limit) {
+            (Effort::Fast | Effort::Balanced, None, None) => instance.unit - 1,
+            _ => 0,
+        };
+        let goal = Goal { bound: least, enough: least.saturating_add(padding).max(spare), limit, effort };
+        let found = pack_arena(&instance, goal, &mut budget).ok_or_else(overflow)?;
         // The limit split the line: the bound proved for one line need not hold for several.
         let proved = match found.layout.heights.len() {
             0 | 1 => found.proved,

@@ -1,0 +1,78 @@
+//! A session's state in host memory.
+
+use std::collections::BTreeMap;
+
+use super::Session;
+use super::arenas::lasting_storage;
+use super::state_layout::StateLayout;
+use crate::error::{Error, Result};
+use crate::units::Bytes;
+
+/// A copy in host memory of what a run needs to continue on any device: parameters, optimizer state and the
+/// number of steps. It outlives its session and the session's device ([`Error::DeviceLost`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionState {
+    steps: u64,
+    /// By name, as [`Session::parameter`] returns them.
+    tensors: BTreeMap<String, Vec<f32>>,
+}
+
+impl SessionState {
+    /// Returns the number of training steps made.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Returns its size in host memory: 4 bytes for each element, also of 16-bit tensors.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.tensors.values().map(|data| 4 * data.len() as u64).sum())
+    }
+}
+
+impl Session {
+    /// Copies parameters, optimizer state and the number of steps to host memory. Waits for the steps submitted
+    /// so far.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn state(&mut self) -> Result<SessionState> {
+        let storages = self.state_plan.program.storages.iter();
+        let names: Vec<String> = storages.filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
+        let mut tensors = BTreeMap::new();
+        for name in names {
+            let data = self.parameter(&name)?;
+            tensors.insert(name, data);
+        }
+        Ok(SessionState { steps: self.steps(), tensors })
+    }
+
+    /// Replaces parameters, optimizer state and the number of steps, by those of another session of the same
+    /// model and optimizer. A session that only evaluates takes the parameters.
+    ///
+    /// # Errors
+    /// [`Error::PlanMismatch`] with what this session has and `state` does not, before anything is changed;
+    /// [`Error::DeviceLost`].
+    pub fn set_state(&mut self, state: &SessionState) -> Result<()> {
+        let mut tensors = Vec::new();
+        for storage in self.state_plan.program.storages.iter().filter(|storage| storage.is_state()) {
+            let name = &storage.name;
+            let elements =
+                StateLayout::of(&self.state_plan, lasting_storage(&self.state_plan, name)?).elements;
+            let given = state.tensors.get(name);
+            match given.filter(|data| data.len() as u64 == elements) {
+                Some(data) => tensors.push((name.clone(), data)),
+                None => {
+                    let has = given.map_or("nothing".to_owned(), |data| data.len().to_string());
+                    let message =
+                        format!("`{name}` has {elements} elements, the state has {has} of that name");
+                    return Err(Error::PlanMismatch(message));
+                }
+            }
+        }
+        for (name, data) in tensors {
+            self.set_parameter(&name, data)?;
+        }
+        self.set_steps(state.steps);
+        Ok(())
+    }
+}
