@@ -1,5 +1,6 @@
-// Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 8 parts. Own and other rows
-// past the end repeat the last row; their scores are hidden, or their results are not stored.
+// Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 8 parts. Own rows past the end
+// repeat the last row, and their results are not stored. The scores of other rows past the end are hidden, and they count as
+// 0: a weight of 0 times an infinity of the last row would be NaN.
 #if LANES4
 #import attention/fours
 #else
@@ -13,7 +14,7 @@ struct Tile {
 }
 
 // The other rows that a lane loads, or numbers that belong to them: one for each part.
-struct Fetched { v0: vec4<u32>, v1: vec4<u32>, }
+struct Fetched { v0: vec4<u32>, v1: vec4<u32>, in0: vec4<bool>, in1: vec4<bool>, }
 struct Numbers { v0: vec4<f32>, v1: vec4<f32>, }
 
 fn dot4(s: vec4<f32>, own: Quads, sum: vec4<f32>) -> vec4<f32> {
@@ -31,6 +32,11 @@ fn hide(s: vec4<f32>, at: u32, start: vec4<u32>, end: vec4<u32>) -> vec4<f32> {
     return select(vec4(HIDDEN), s * p.scale, (vec4(at) >= start) & (vec4(at) < end));
 }
 
+// A vec4 of another row, 0 past the end.
+fn loaded(theirs: u32, at: u32, inside: bool) -> vec4<f32> {
+    return select(vec4<f32>(), source(theirs, at), inside);
+}
+
 // Products of the own rows, at `own` in `mine`, with the other rows, of which this lane loads those at `other` in `theirs`.
 fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
     var t = Tile();
@@ -38,14 +44,14 @@ fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
         let x = transposed(
             source(mine, own.x + c), source(mine, own.y + c), source(mine, own.z + c), source(mine, own.w + c),
         );
-        t.a = part_dots(t.a, source(theirs, other.v0.x + c), x);
-        t.b = part_dots(t.b, source(theirs, other.v0.y + c), x);
-        t.c = part_dots(t.c, source(theirs, other.v0.z + c), x);
-        t.d = part_dots(t.d, source(theirs, other.v0.w + c), x);
-        t.e = part_dots(t.e, source(theirs, other.v1.x + c), x);
-        t.f = part_dots(t.f, source(theirs, other.v1.y + c), x);
-        t.g = part_dots(t.g, source(theirs, other.v1.z + c), x);
-        t.h = part_dots(t.h, source(theirs, other.v1.w + c), x);
+        t.a = part_dots(t.a, loaded(theirs, other.v0.x + c, other.in0.x), x);
+        t.b = part_dots(t.b, loaded(theirs, other.v0.y + c, other.in0.y), x);
+        t.c = part_dots(t.c, loaded(theirs, other.v0.z + c, other.in0.z), x);
+        t.d = part_dots(t.d, loaded(theirs, other.v0.w + c, other.in0.w), x);
+        t.e = part_dots(t.e, loaded(theirs, other.v1.x + c, other.in1.x), x);
+        t.f = part_dots(t.f, loaded(theirs, other.v1.y + c, other.in1.y), x);
+        t.g = part_dots(t.g, loaded(theirs, other.v1.z + c, other.in1.z), x);
+        t.h = part_dots(t.h, loaded(theirs, other.v1.w + c, other.in1.w), x);
     }
     return t;
 }
@@ -63,14 +69,14 @@ fn gather(
             select(vec4<f32>(), result(to, own.z + c) * before.z, before.z != 0.0),
             select(vec4<f32>(), result(to, own.w + c) * before.w, before.w != 0.0),
         );
-        sum = part_sums(t.a, source(theirs, other.v0.x + c), sum);
-        sum = part_sums(t.b, source(theirs, other.v0.y + c), sum);
-        sum = part_sums(t.c, source(theirs, other.v0.z + c), sum);
-        sum = part_sums(t.d, source(theirs, other.v0.w + c), sum);
-        sum = part_sums(t.e, source(theirs, other.v1.x + c), sum);
-        sum = part_sums(t.f, source(theirs, other.v1.y + c), sum);
-        sum = part_sums(t.g, source(theirs, other.v1.z + c), sum);
-        sum = part_sums(t.h, source(theirs, other.v1.w + c), sum);
+        sum = part_sums(t.a, loaded(theirs, other.v0.x + c, other.in0.x), sum);
+        sum = part_sums(t.b, loaded(theirs, other.v0.y + c, other.in0.y), sum);
+        sum = part_sums(t.c, loaded(theirs, other.v0.z + c, other.in0.z), sum);
+        sum = part_sums(t.d, loaded(theirs, other.v0.w + c, other.in0.w), sum);
+        sum = part_sums(t.e, loaded(theirs, other.v1.x + c, other.in1.x), sum);
+        sum = part_sums(t.f, loaded(theirs, other.v1.y + c, other.in1.y), sum);
+        sum = part_sums(t.g, loaded(theirs, other.v1.z + c, other.in1.z), sum);
+        sum = part_sums(t.h, loaded(theirs, other.v1.w + c, other.in1.w), sum);
         if (inside.x) { set_result(to, own.x + c, sum.r0 * after.x); }
         if (inside.y) { set_result(to, own.y + c, sum.r1 * after.y); }
         if (inside.z) { set_result(to, own.z + c, sum.r2 * after.z); }
@@ -82,12 +88,14 @@ fn gather(
 fn fetched(tile: u32, lane: u32, count: u32) -> Fetched {
     let first = vec4(tile * TILE + lane % LANES);
     let last = vec4(count - 1u);
-    return Fetched(min(first + vec4(0u, 1u, 2u, 3u) * LANES, last), min(first + vec4(4u, 5u, 6u, 7u) * LANES, last));
+    let v0 = first + vec4(0u, 1u, 2u, 3u) * LANES;
+    let v1 = first + vec4(4u, 5u, 6u, 7u) * LANES;
+    return Fetched(min(v0, last), min(v1, last), v0 <= last, v1 <= last);
 }
 
 // Offsets of rows in memory.
 fn placed(rows: Fetched, base: u32, pitch: u32) -> Fetched {
-    return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch);
+    return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch, rows.in0, rows.in1);
 }
 
 fn seen(t: Tile, tile: u32, start: vec4<u32>, end: vec4<u32>) -> Tile {

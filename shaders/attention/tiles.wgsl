@@ -22,9 +22,10 @@ struct Micro {
     r4: vec4<f32>, r5: vec4<f32>, r6: vec4<f32>, r7: vec4<f32>,
 }
 
+// 0 past the end: a weight of 0 times an infinity of the last row would be NaN.
 fn row_quad(rows: Rows, row: u32, quad: u32) -> vec4<f32> {
     let i = rows.base + min(row, rows.count - 1u) * rows.pitch + min(quad, p.quads - 1u);
-    return select(vec4<f32>(), source(rows.which, i), quad < p.quads);
+    return select(vec4<f32>(), source(rows.which, i), quad < p.quads && row < rows.count);
 }
 
 // One vec4 of each of four rows, transposed.

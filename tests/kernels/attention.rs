@@ -7,8 +7,8 @@ use wgrad::graph::{Attention, Init, Params};
 use wgrad::limits::Limits;
 
 use super::{everywhere, is_gpu, unchecked};
-use crate::support::close::assert_within;
-use crate::support::compare::{device_gradients, kernels, twin_gradients};
+use crate::support::close::{Near, assert_within};
+use crate::support::compare::{compare, device_gradients, kernels, twin_gradients};
 use crate::support::noise;
 
 /// One attention: its lengths, its options, and the largest magnitude of the elements of queries and keys.
@@ -162,6 +162,26 @@ fn nan_in_a_query_does_not_reach_other_rows() {
         for (packed, size) in [(false, 16), (true, 16), (false, 20)] {
             check(device, limits, &Shape { packed, size, nan: true, ..square(37, FULL) });
         }
+    });
+}
+
+const NEAR: Near = Near { rel: 1e-5, abs: 1e-5 };
+
+/// The keys that pad a tile contribute 0, and not 0 · ∞.
+#[test]
+fn infinity_in_the_last_value_does_not_become_nan() {
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            for (length, size) in [(1, 16), (37, 16), (37, 20), (70, 64)] {
+                let dims = [1, length, 1, size];
+                let input = |seed| noise(seed, length * size, -1.0, 1.0);
+                let (q, k) = (batch.input(trace, dims, input(1)), batch.input(trace, dims, input(2)));
+                let mut v = input(3);
+                v[length * size - 3] = f32::INFINITY;
+                let v = batch.input(trace, dims, v);
+                batch.expect(&format!("{length} × {size}"), &q.attention(&k, &v, &FULL), NEAR);
+            }
+        });
     });
 }
 

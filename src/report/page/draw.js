@@ -48,14 +48,21 @@ function frame(plan, w, h, most) {
   };
 }
 
+// Multiples of a power of two that print exactly, as on the axes of the SVG pictures.
+function ticks(most) {
+  const unit = 1024 ** Math.floor(Math.log2(Math.max(most, 1)) / 10);
+  const step = Math.max(2 ** Math.floor(Math.log2(Math.max(most / 4, 1))), unit / 2, 1);
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
+}
+
 function axes(context, f, most) {
   context.textAlign = "end";
-  for (let i = 0; i <= 4; i += 1) {
-    const y = f.y(most / 4 * i);
+  for (const n of ticks(most)) {
+    const y = f.y(n);
     context.fillStyle = colour("--rule");
     context.fillRect(LEFT, y, f.right - LEFT, 1);
     context.fillStyle = colour("--soft");
-    context.fillText(bytes(Math.floor(most / 4 * i)), LEFT - 6, y + 4);
+    context.fillText(bytes(n), LEFT - 6, y + 4);
   }
 }
 
@@ -106,7 +113,8 @@ function peak(context, f, plan, narrow) {
   context.arc(x, y, 4, 0, 7);
   context.fill();
   const most = bytes(plan.live[plan.peak]);
-  const told = narrow ? "peak " + most : `peak and lower bound ${most} at ${operation(plan, plan.peak)}`;
+  const whole = `peak and lower bound ${most} at ${operation(plan, plan.peak)}`;
+  const told = narrow || context.measureText(whole).width > f.right - LEFT ? "peak " + most : whole;
   const wide = context.measureText(told).width;
   context.textAlign = "start";
   context.fillText(told, Math.max(LEFT, Math.min(x - 4, f.right - wide)), TOP - 15);
