@@ -158,10 +158,31 @@ OPS = {
     "sub": lambda n, x: [x[0] - x[1]],
     "mul": lambda n, x: [x[0] * x[1]],
     "div": lambda n, x: [x[0] / x[1]],
-    "max": None,
-    "min": lambda n, x: elementwise_max(x[0], x[1], -1),
+    "rsqrt": lambda n, x: [x[0].rsqrt()],
+    "softplus": lambda n, x: [F.softplus(x[0])],
+    "elu": lambda n, x: [F.elu(x[0], n["a"])],
+    "hardsigmoid": lambda n, x: [F.hardsigmoid(x[0])],
+    "hardswish": lambda n, x: [F.hardswish(x[0])],
+    "erf": lambda n, x: [x[0].erf()],
+    "sin": lambda n, x: [x[0].sin()],
+    "cos": lambda n, x: [x[0].cos()],
+    "floor": lambda n, x: [x[0].floor()],
+    "ceil": lambda n, x: [x[0].ceil()],
+    "round": lambda n, x: [x[0].round()],
+    "sign": lambda n, x: [x[0].sign()],
+    "mish": lambda n, x: [F.mish(x[0])],
+    "max": lambda n, x: tied_max(x[0], n["axes"]),
+    "maximum": lambda n, x: elementwise_max(x[0], x[1], 1),
+    "minimum": lambda n, x: elementwise_max(x[0], x[1], -1),
     "equal": lambda n, x: [(x[0] == x[1]).double()],
+    "not_equal": lambda n, x: [(x[0] != x[1]).double()],
     "greater": lambda n, x: [(x[0] > x[1]).double()],
+    "greater_equal": lambda n, x: [(x[0] >= x[1]).double()],
+    "less": lambda n, x: [(x[0] < x[1]).double()],
+    "less_equal": lambda n, x: [(x[0] <= x[1]).double()],
+    "masked": lambda n, x: [torch.where(x[1] != 0, x[0], 0.0)],
+    "unmasked": lambda n, x: [torch.where(x[1] == 0, x[0], 0.0)],
+    "pow": lambda n, x: [x[0] ** x[1]],
     "bce_logits": lambda n, x: [F.binary_cross_entropy_with_logits(*torch.broadcast_tensors(x[0], x[1]), reduction="none")],
     "sum": lambda n, x: [x[0].sum(n["axes"], keepdim=True)],
     "mean": lambda n, x: [x[0].mean(n["axes"], keepdim=True)],
@@ -207,8 +228,6 @@ def apply(node, x, shapes, dtypes):
     if op == "dropout":
         kept = torch.tensor(node["kept"], dtype=torch.float64).reshape(x[0].shape)
         return [x[0] * kept / (1 - node["p"])]
-    if op == "max":
-        return tied_max(x[0], node["axes"]) if "axes" in node else elementwise_max(x[0], x[1], 1)
     return OPS[op](node, x)
 
 

@@ -1,40 +1,37 @@
-// Functions of two elements, four at a time.
+// Functions of two elements, four at a time, and what they call. `binary_NAME` is a function of its operands. With BY_CODE,
+// `binary` selects one by the override F. Both come from the table in src/graph/op/binary.rs.
 #import common/nan
+#import elementwise/binary_table
+
 fn flag(condition: vec4<bool>) -> vec4<f32> { return select(vec4(0.0), vec4(1.0), condition); }
-fn binary_add(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a + b; }
-fn binary_sub(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a - b; }
-fn binary_mul(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a * b; }
-fn binary_div(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return a / b;
-}
-fn binary_max(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return or_nan4(a, or_nan4(b, max(a, b))); }
-fn binary_min(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return or_nan4(a, or_nan4(b, min(a, b))); }
-fn binary_equal(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return flag(a == b); }
-fn binary_greater(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return flag(a > b); }
-fn binary_bce_logits(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return max(a, vec4(0.0)) - a * b + log(1.0 + exp(-abs(a)));
-}
-fn binary_bce_logits_grad(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+
+// The derivative of the cross-entropy of logit a and target b. e^-|a| never overflows.
+fn bce_slope(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let e = exp(-abs(a));
     return select(e, vec4(1.0), a >= vec4(0.0)) / (1.0 + e) - b;
 }
-#if BY_CODE
 
-// A function of two elements by number. F is the code of graph::Binary.
-override F: u32 = 0u;
-
-fn binary(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    switch F {
-        case 0u: { return binary_add(a, b); }
-        case 1u: { return binary_sub(a, b); }
-        case 2u: { return binary_mul(a, b); }
-        case 3u: { return binary_div(a, b); }
-        case 4u: { return binary_max(a, b); }
-        case 5u: { return binary_min(a, b); }
-        case 6u: { return binary_equal(a, b); }
-        case 7u: { return binary_greater(a, b); }
-        case 8u: { return binary_bce_logits(a, b); }
-        default: { return binary_bce_logits_grad(a, b); }
-    }
+// ln v; NaN for v < 0, where WGSL's log may be anything.
+fn log_or_nan(v: vec4<f32>) -> vec4<f32> {
+    let zero = v * 0.0;
+    return select(log4(v), zero / zero, v < vec4(0.0));
 }
-#endif
+
+// a^b with C's special cases. WGSL's pow is defined for a > 0, or a = 0 with b > 0.
+fn power(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    let size = abs(a);
+    let one = (size == vec4(1.0)) | (b == vec4(0.0));
+    var r = exp2(b * log2(size));
+    r = select(r, select(vec4(0.0), 1.0 / size, b < vec4(0.0)), size == vec4(0.0));
+    r = select(r, vec4(1.0), one);
+    // An integer is odd if its half is none. From 2^24 on all are even.
+    let whole = floor(b) == b;
+    let odd = whole & (floor(0.5 * b) * 2.0 != b) & (abs(b) < vec4(16777216.0));
+    let minus = (bitcast<vec4<u32>>(a) >> vec4(31u)) == vec4(1u);
+    r = select(r, -r, minus & odd);
+    // NaN: the quotient of zeros is made of an operand, so that no compiler knows it.
+    let zero = size * 0.0;
+    r = select(r, zero / zero, (a < vec4(0.0)) & !whole & (size < 1.0 / zero));
+    let kept = (b == vec4(0.0)) | (a == vec4(1.0));
+    return select(or_nan4(a, or_nan4(b, r)), r, kept);
+}

@@ -53,3 +53,22 @@ fn silu_slope(s: vec4<f32>) -> vec4<f32> {
     let t = sigmoid(s);
     return t * (1.0 + s * (1.0 - t));
 }
+
+fn mish_slope(s: vec4<f32>) -> vec4<f32> {
+    let t = tanh_safe(softplus(s));
+    return t + s * (1.0 - t * t) * sigmoid(s);
+}
+
+// sin(v + turns π/2). π/2 is subtracted in three parts: the products with the first two are exact while v is below 50,000.
+// Polynomials on -π/4 to π/4 after Cephes' sinf and cosf.
+fn wave(v: vec4<f32>, turns: i32) -> vec4<f32> {
+    let k = round(v * 0.63661977237);
+    let r = clamp(((v - k * 1.5703125) - k * 4.837512969970703125e-4) - k * 7.54978995489188216e-8, vec4(-0.8), vec4(0.8));
+    let s = r * r;
+    let odd = r + r * s * (-1.6666654611e-1 + s * (8.3321608736e-3 - s * 1.9515295891e-4));
+    let even = 1.0 - 0.5 * s + s * s * (4.166664568298827e-2 + s * (-1.388731625493765e-3 + s * 2.443315711809948e-5));
+    let quarter = (vec4<i32>(k) + vec4(turns)) & vec4(3);
+    let y = select(odd, even, (quarter & vec4(1)) == vec4(1));
+    // Infinities have no sine: their products with 0 are NaN.
+    return or_nan4(v, or_nan4(v * 0.0, select(y, -y, quarter >= vec4(2))));
+}

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
-use crate::graph::{Attention, Domain, Init, Reduction, Tensor, Unary, Window};
+use crate::graph::{Attention, Binary, Domain, Init, Op, Reduction, Results, Tensor, Unary, Window};
 
 /// Adds one or a few operations to a network.
 pub(super) type Draw = fn(&mut Maker);
@@ -156,12 +156,13 @@ fn slopes(maker: &mut Maker) {
 /// Functions with results or slopes that may be large.
 fn power(maker: &mut Maker) {
     let x = any(maker);
-    let y = match maker.dice.below(6) {
+    let y = match maker.dice.below(7) {
         0 => x.tanh().exp(),
         1 => x.abs().offset(0.2).log(),
         2 => x.square().offset(0.1).sqrt(),
         3 => x.tanh().square(),
         4 => x.sigmoid().offset(0.3).recip(),
+        5 => x.abs().offset(0.2).pow(&x.sin()),
         _ => x.abs().tanh(),
     };
     maker.keep(y);
@@ -209,8 +210,16 @@ fn quotient(maker: &mut Maker) {
 
 fn comparison(maker: &mut Maker) {
     let (x, y) = (maker.matrix(), maker.matrix());
-    let flags = if maker.dice.one_in(2) { x.greater(&y) } else { x.relu().equal(&y.relu()) };
-    maker.keep(x.mul(&flags).add(&y));
+    let flags = Binary::METHODS.iter().filter(|f| f.function().results == Results::Flags);
+    let f = maker.dice.of(&flags.copied().collect::<Vec<_>>());
+    let [a, b] = if maker.dice.one_in(2) { [x.clone(), y.clone()] } else { [x.relu(), y.relu()] };
+    let flags = a.one(Op::Binary(f), &[&a, &b], Location::caller());
+    let z = match maker.dice.below(3) {
+        0 => x.mul(&flags).add(&y),
+        1 => flags.where_cond(&x.square(), &y),
+        _ => x.masked_fill(&flags, 0.25),
+    };
+    maker.keep(z);
 }
 
 /// Reduces random axes of a random value and subtracts the result from the value.

@@ -1,44 +1,12 @@
-//! Element-wise operations, matrix products, softmax and dropout.
+//! Matrix products, softmax, casts and dropout.
 
 use std::panic::Location;
 
-use super::{Binary, Mode, Op, Tensor, Unary};
+use super::{Mode, Op, Tensor, Unary};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
-macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
-        $($(#[$doc])*
-        #[track_caller]
-        #[must_use]
-        pub fn $name(&self, other: &Tensor) -> Tensor {
-            self.one(Op::Binary($op), &[self, other], Location::caller())
-        })*
-    };
-}
-
-// The names are PyTorch's; `add` and `neg` take references, so the operator traits would not replace them.
-#[allow(clippy::should_implement_trait, reason = "PyTorch's names; both operands are references")]
 impl Tensor {
-    binary! {
-        /// `a + b`; shapes broadcast.
-        add => Binary::Add;
-        /// `a - b`; shapes broadcast.
-        sub => Binary::Sub;
-        /// `a b` element by element; shapes broadcast.
-        mul => Binary::Mul;
-        /// `a / b`; shapes broadcast.
-        div => Binary::Div;
-        /// `max(a, b)`; shapes broadcast. Where both are equal the gradient goes to `a`.
-        maximum => Binary::Max;
-        /// `min(a, b)`; shapes broadcast. Where both are equal the gradient goes to `a`.
-        minimum => Binary::Min;
-        /// 1 where `a = b`, else 0; shapes broadcast; no gradient.
-        equal => Binary::Equal;
-        /// 1 where `a > b`, else 0; shapes broadcast; no gradient.
-        greater => Binary::Greater;
-    }
-
     /// `A · B`: `[.., m, k] · [.., k, n] → [.., m, n]`; leading dimensions broadcast.
     #[track_caller]
     #[must_use]
@@ -124,6 +92,87 @@ impl Tensor {
         }
         let op = Op::Dropout { p, key: self.trace.next_dropout() };
         self.one(op, &[self, &self.trace.step_scalars()], at)
+    }
+
+    /// `a` where this condition is not 0, else `b`; shapes broadcast. Elements that are not chosen, NaN and
+    /// infinities included, reach neither the result nor the gradients.
+    #[track_caller]
+    #[must_use]
+    pub fn where_cond(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        a.masked(self).add(&b.unmasked(self))
+    }
+
+    /// `value` where `mask` is not 0, else this tensor; shapes broadcast.
+    #[track_caller]
+    #[must_use]
+    pub fn masked_fill(&self, mask: &Tensor, value: f32) -> Tensor {
+        self.unmasked(mask).add(&self.fill_like([], value).masked(mask))
+    }
+
+    /// `xᵉ`; see [`Tensor::pow`].
+    #[track_caller]
+    #[must_use]
+    pub fn powf(&self, exponent: f32) -> Tensor {
+        self.pow(&self.fill_like([], exponent))
+    }
+
+    /// `min(max(x, 0), 6)` (Howard et al. 2017).
+    #[track_caller]
+    #[must_use]
+    pub fn relu6(&self) -> Tensor {
+        self.clamp(0.0, 6.0)
+    }
+
+    /// `1.0507 x` where `x > 0`, else `1.0507 · 1.67326 (eˣ - 1)` (Klambauer et al. 2017).
+    #[track_caller]
+    #[must_use]
+    pub fn selu(&self) -> Tensor {
+        self.elu(1.673_263_2).scale(1.050_701)
+    }
+
+    /// `x` where `x > 0`, else `a (e^(x/a) - 1)` (Barron 2017).
+    #[track_caller]
+    #[must_use]
+    pub fn celu(&self, a: f32) -> Tensor {
+        self.scale(1.0 / a).elu(1.0).scale(a)
+    }
+
+    /// `x` where `x > 0`, else `slope x` (He et al. 2015). `slope` broadcasts: one number, or `[c, 1, 1]` for a
+    /// number for each channel of `[n, c, h, w]`.
+    #[track_caller]
+    #[must_use]
+    pub fn prelu(&self, slope: &Tensor) -> Tensor {
+        self.relu().sub(&self.neg().relu().mul(slope))
+    }
+
+    /// `a σ(b)` of the first half `a` and the second half `b` along `axis` (Dauphin et al. 2017).
+    #[track_caller]
+    #[must_use]
+    pub fn glu(&self, axis: usize) -> Tensor {
+        let (a, b) = self.halves(axis);
+        a.mul(&b.sigmoid())
+    }
+
+    /// `silu(a) b` of the first half `a` and the second half `b` along `axis` (Shazeer 2020).
+    #[track_caller]
+    #[must_use]
+    pub fn swiglu(&self, axis: usize) -> Tensor {
+        let (a, b) = self.halves(axis);
+        a.silu().mul(&b)
+    }
+
+    /// Slices in the middle of `axis`; an odd length is a mistake.
+    #[track_caller]
+    fn halves(&self, axis: usize) -> (Tensor, Tensor) {
+        let len = self.dim(axis);
+        if self.id.is_some() && (axis >= self.shape.rank() || !len.is_multiple_of(2)) {
+            let none = self.mistake(
+                format!("halves of {} along axis {axis}: not an even length", self.shape),
+                self.shape,
+            );
+            return (none.clone(), none);
+        }
+        (self.slice(axis, 0..len / 2), self.slice(axis, len / 2..len))
     }
 
     /// Records a function of one element.

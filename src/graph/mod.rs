@@ -47,7 +47,7 @@ pub use op::{
     MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub use op::{IGNORE, LossScale};
-pub(crate) use op::{can_fuse, only_reads, reads, sigmoid, special};
+pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, special};
 pub use params::{Init, Param, ParamGroup, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

@@ -2,16 +2,18 @@
 //! own:
 //!
 //! - `#import NAME` inserts a module, once per kernel; `#import generated` inserts the generated source of
-//!   the kernel, and `#import elementwise/unary_table` the functions of [`Unary`](crate::graph::Unary).
+//!   the kernel, and `#import elementwise/unary_table` the functions of [`Unary`](crate::graph::Unary), `binary_table` those of
+//!   [`Binary`](crate::graph::Binary).
 //! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: a condition is a list of `NAME` or `!NAME`, all
 //!   combined by `||` or all by `&&`.
 
 use std::borrow::Cow;
 
-use super::elementwise::unary_table;
+use super::elementwise::{binary_table, unary_table};
 
-/// The module that is generated from the table of unary functions.
+/// The modules that are generated from the tables of functions.
 const UNARY_TABLE: &str = "elementwise/unary_table";
+const BINARY_TABLE: &str = "elementwise/binary_table";
 
 /// The module that is generated for a kernel.
 pub(crate) const GENERATED: &str = "generated";
@@ -154,6 +156,7 @@ impl<'a> Assembly<'a> {
         let (module, text): (&'static str, Cow<'a, str>) = match (name, self.generated, known) {
             (GENERATED, Some(generated), _) => (GENERATED, generated.into()),
             (UNARY_TABLE, ..) => (UNARY_TABLE, unary_table().into()),
+            (BINARY_TABLE, ..) => (BINARY_TABLE, binary_table().into()),
             (.., Some((module, source))) => (module, (*source).into()),
             _ => {
                 self.source.push_str(&format!("#import {name}\n"));
@@ -235,7 +238,7 @@ mod tests {
                 |word: &str| source.lines().filter(|line| line.split(' ').next() == Some(word)).count();
             assert_eq!(count("#if"), count("#endif"), "{module}");
             for name in source.lines().filter_map(|line| line.strip_prefix("#import ")) {
-                let known = [GENERATED, UNARY_TABLE].contains(&name)
+                let known = [GENERATED, UNARY_TABLE, BINARY_TABLE].contains(&name)
                     || MODULES.iter().any(|(module, _)| *module == name);
                 assert!(known, "{module} imports {name}");
             }

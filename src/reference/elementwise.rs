@@ -2,7 +2,7 @@
 
 use super::{Array, offsets};
 use crate::dtype::DType;
-use crate::graph::{Binary, Unary, sigmoid};
+use crate::graph::{Binary, Unary};
 use crate::shape::Shape;
 
 pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
@@ -21,29 +21,10 @@ pub(super) fn mask_grad(f: Unary, bits: &[f64], dy: &[f64]) -> Vec<f64> {
     dy.iter().enumerate().map(|(i, dy)| dy * slope(i)).collect()
 }
 
-/// Returns the larger number; NaN if either is NaN.
-pub(super) fn largest(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
-}
-
-fn two(f: Binary, a: f64, b: f64) -> f64 {
-    match f {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Max => largest(a, b),
-        Binary::Min => -largest(-a, -b),
-        Binary::Equal => f64::from(u8::from(a == b)),
-        Binary::Greater => f64::from(u8::from(a > b)),
-        Binary::BceLogits => a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(),
-        Binary::BceLogitsGrad => sigmoid(a) - b,
-    }
-}
-
 pub(super) fn binary(f: Binary, a: Array, b: Array, out: Shape) -> Vec<f64> {
+    let value = f.function().value;
     let places = |x: &Array| offsets(out.dims(), &x.shape.broadcast_strides(&out));
-    places(&a).into_iter().zip(places(&b)).map(|(i, j)| two(f, a.data[i], b.data[j])).collect()
+    places(&a).into_iter().zip(places(&b)).map(|(i, j)| value(a.data[i], b.data[j])).collect()
 }
 
 pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {

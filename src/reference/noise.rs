@@ -1,7 +1,7 @@
 //! Random relative changes as small as rounding errors. Their effect on a result measures how well the result
 //! is conditioned in arithmetic of low precision.
 
-use crate::graph::{Binary, Op, Reduction};
+use crate::graph::{Op, Reduction, Results};
 use crate::random::mix;
 
 /// Multiplies each number by a random factor of 1 ± `size`, and flushes it to 0 where `f32` underflows. Equal
@@ -51,10 +51,12 @@ impl Noise {
 
 /// Whether an operation computes numbers, rather than moves, selects or counts them.
 fn rounds(op: &Op) -> bool {
+    if let Op::Binary(f) = op {
+        return f.function().results == Results::Rounded;
+    }
     !matches!(
         op,
         Op::Mask(_)
-            | Op::Binary(Binary::Equal | Binary::Greater | Binary::Max | Binary::Min)
             | Op::Reduce { kind: Reduction::Max, .. }
             | Op::Reshape(_)
             | Op::Permute(_)

@@ -1,8 +1,7 @@
 //! Reductions over axes, element by element.
 
-use super::elementwise::largest;
 use super::{Array, offsets};
-use crate::graph::Reduction;
+use crate::graph::{Reduction, largest};
 
 pub(super) fn reduce(kind: Reduction, axes: u8, x: Array) -> Vec<f64> {
     let mut kept = x.shape;

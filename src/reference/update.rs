@@ -1,7 +1,6 @@
 //! Optimizer updates, from the formulas of PyTorch's documentation.
 
-use super::elementwise::largest;
-use crate::graph::Update;
+use crate::graph::{Update, largest};
 
 /// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state. `factor` multiplies the rate.
 pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {

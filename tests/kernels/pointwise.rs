@@ -5,7 +5,7 @@ use wgrad::dtype::DType;
 use wgrad::graph::Tensor;
 use wgrad::shape::Shape;
 
-use super::{SIZES, everywhere, placed_both_ways};
+use super::{SIZES, everywhere, placed_both_ways, unchecked};
 use crate::support::close::{EXACT, Near, ULP, ulps};
 use crate::support::compare::compare;
 use crate::support::noise;
@@ -15,7 +15,7 @@ type Function = fn(&Tensor) -> Tensor;
 type Error = fn(f64, f64) -> f64;
 
 /// WGSL's accuracy table, with one unit of slack where a formula has a further step.
-const UNARY: [(&str, Function, Error); 20] = [
+const UNARY: [(&str, Function, Error); 27] = [
     ("neg", |x| x.neg(), |_, _| 0.0),
     ("scale", |x| x.scale(-1.75), |_, y| ULP * y.abs()),
     ("scale by 0", |x| x.scale(0.0), |_, _| 0.0),
@@ -34,6 +34,13 @@ const UNARY: [(&str, Function, Error); 20] = [
     ("gelu", |x| x.gelu(), |x, y| 4.0 * ULP * y.abs() + 3.0 * ULP * x.abs().min(8.0)),
     ("gelu_tanh", |x| x.gelu_tanh(), |x, y| 8.0 * ULP * y.abs() + 6.0 * ULP * x.abs().min(8.0)),
     ("silu", |x| x.silu(), |x, y| 6.0 * ULP * y.abs() + exp_error(x, y)),
+    ("sin", |x| x.sin(), wave_error),
+    ("cos", |x| x.cos(), wave_error),
+    ("floor", |x| x.floor(), |_, _| 0.0),
+    ("ceil", |x| x.ceil(), |_, _| 0.0),
+    ("round", |x| x.round(), |_, _| 0.0),
+    ("sign", |x| x.sign(), |_, _| 0.0),
+    ("mish", |x| x.mish(), |x, y| 8.0 * ULP * y.abs() + x.abs() * (exp_error(x, (-x.abs()).exp()) + 5e-7)),
     (
         "log of exp",
         |x| x.clamp(-20.0, 20.0).exp().log(),
@@ -43,6 +50,11 @@ const UNARY: [(&str, Function, Error); 20] = [
     ("greater than 0", |x| x.greater(&x.fill_zero()), |_, _| 0.0),
     ("bce", |x| x.clamp(-40.0, 40.0).bce_elements(), |x, y| 4.0 * ULP * (y.abs() + x.abs().min(40.0)) + 3e-7),
 ];
+
+fn wave_error(x: f64, _: f64) -> f64 {
+    // Beyond 50,000 the result is only bounded.
+    if x.abs() <= 5e4 { 2e-6 } else { 2.0 }
+}
 
 fn exp_error(x: f64, y: f64) -> f64 {
     (3.0 + 2.0 * x.abs().min(110.0)) * ULP * y.abs()
@@ -223,7 +235,7 @@ const PAIRS: [(&[usize], &[usize]); 24] = [
 
 type Function2 = fn(&Tensor, &Tensor) -> Tensor;
 
-const BINARY: [(&str, Function2, f64); 8] = [
+const BINARY: [(&str, Function2, f64); 15] = [
     ("add", |a, b| a.add(b), 1.0),
     ("sub", |a, b| a.sub(b), 1.0),
     ("mul", |a, b| a.mul(b), 1.0),
@@ -232,7 +244,45 @@ const BINARY: [(&str, Function2, f64); 8] = [
     ("minimum", |a, b| a.minimum(b), 0.0),
     ("equal", |a, b| a.equal(b), 0.0),
     ("greater", |a, b| a.greater(b), 0.0),
+    ("not_equal", |a, b| a.not_equal(b), 0.0),
+    ("greater_equal", |a, b| a.greater_equal(b), 0.0),
+    ("less", |a, b| a.less(b), 0.0),
+    ("less_equal", |a, b| a.less_equal(b), 0.0),
+    ("masked", |a, b| a.masked(b), 0.0),
+    ("unmasked", |a, b| a.unmasked(b), 0.0),
+    ("pow", |a, b| a.pow(b), 64.0),
 ];
+
+/// The special cases of C's `pow`, and exponents up to 2¹²⁰.
+#[test]
+fn powers_have_the_special_cases_of_c() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let bases = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 1e-10, 3e7, -8.0, inf, -inf, nan];
+    let exponents = [0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, 1.0 / 3.0, -2.5, 4.0, 5.0, inf, -inf, nan];
+    let n = bases.len();
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let a = batch.input(trace, [n, 1], bases.to_vec());
+            let b = batch.input(trace, [n], exponents.to_vec());
+            batch.expect("pow", &a.pow(&b), Near { rel: 4e-5, abs: 1e-37 });
+        });
+    });
+}
+
+/// What a condition does not choose has no effect, NaN and infinities included.
+#[test]
+fn conditions_choose_elements() {
+    unchecked(|device, limits| {
+        compare(device, limits, |trace, batch| {
+            let a = batch.input(trace, [4], vec![1.0, f32::NAN, 3.0, f32::INFINITY]);
+            let b = batch.input(trace, [2, 1], vec![f32::NEG_INFINITY, 5.0]);
+            let flags = batch.input(trace, [2, 4], vec![1.0, 0.0, -1.0, 0.0, 0.5, 0.0, 0.0, 1.0]);
+            batch.expect("where", &flags.where_cond(&a, &b), EXACT);
+            batch.expect("masked_fill", &a.masked_fill(&flags, f32::NEG_INFINITY), EXACT);
+            batch.expect("prelu", &b.prelu(&a), EXACT);
+        });
+    });
+}
 
 #[test]
 fn binary_functions_broadcast() {
@@ -263,7 +313,7 @@ fn binary_functions_of_extreme_pairs_match_the_twin() {
     let n = values.len();
     everywhere(|device, limits| {
         compare(device, limits, |trace, batch| {
-            for (name, f, error) in BINARY.iter().filter(|(name, ..)| *name != "div") {
+            for (name, f, error) in BINARY.iter().filter(|(name, ..)| !matches!(*name, "div" | "pow")) {
                 let x = batch.input(trace, [n, 1], values.clone());
                 let y = batch.input(trace, [n], values.clone());
                 batch.expect(name, &f(&x, &y), ulps(*error));

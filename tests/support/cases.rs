@@ -93,7 +93,7 @@ pub fn all() -> Vec<Case> {
 
 fn elementwise() -> Vec<Case> {
     type Function = fn(&Tensor) -> Tensor;
-    let functions: [(&str, Function, f32, f32); 22] = [
+    let functions: [(&str, Function, f32, f32); 32] = [
         ("neg", |x| x.neg(), -2.0, 2.0),
         ("scale", |x| x.scale(-1.75), -2.0, 2.0),
         ("offset", |x| x.offset(3.5), -2.0, 2.0),
@@ -116,6 +116,16 @@ fn elementwise() -> Vec<Case> {
         ("gelu_tanh", |x| x.gelu_tanh(), -4.0, 4.0),
         ("silu", |x| x.silu(), -5.0, 5.0),
         ("dropout", |x| x.dropout(0.4), -2.0, 2.0),
+        ("sin", |x| x.sin(), -9.0, 9.0),
+        ("cos", |x| x.cos(), -9.0, 9.0),
+        ("mish", |x| x.mish(), -4.0, 4.0),
+        ("round", |x| x.round().add(x).mul(&x.floor()).sub(&x.ceil().mul(&x.sign())), -2.0, 2.0),
+        ("powf", |x| x.powf(-1.5), 0.5, 2.0),
+        ("selu", |x| x.selu(), -2.0, 2.0),
+        ("celu", |x| x.celu(0.5), -2.0, 2.0),
+        ("relu6", |x| x.relu6(), -2.0, 8.0),
+        ("glu", |x| x.slice(1, 0..6).glu(1), -2.0, 2.0),
+        ("swiglu", |x| x.slice(1, 0..6).swiglu(1), -2.0, 2.0),
     ];
     let mut list = Vec::new();
     for (name, f, low, high) in functions {
@@ -132,7 +142,7 @@ fn elementwise() -> Vec<Case> {
 
 fn broadcasts() -> Vec<Case> {
     type Function = fn(&Tensor, &Tensor) -> Tensor;
-    let functions: [(&str, Function); 7] = [
+    let functions: [(&str, Function); 10] = [
         ("add", |a, b| a.add(b)),
         ("sub", |a, b| a.sub(b)),
         ("mul", |a, b| a.mul(b)),
@@ -140,6 +150,9 @@ fn broadcasts() -> Vec<Case> {
         ("maximum", |a, b| a.maximum(b)),
         ("minimum", |a, b| a.minimum(b)),
         ("greater", |a, b| a.greater(b).mul(a)),
+        ("pow", |a, b| a.abs().offset(0.5).pow(b)),
+        ("where", |a, b| a.less_equal(b).where_cond(&a.square(), &b.tanh())),
+        ("prelu", |a, b| a.prelu(b)),
     ];
     let shapes: [(&[usize], &[usize]); 11] = [
         (&[3, 5], &[3, 5]),

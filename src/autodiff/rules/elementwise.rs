@@ -1,9 +1,9 @@
-//! Element-wise functions. A unary function saves what `Unary::saves` returns; a product saves its operands.
+//! Element-wise functions. Their derivatives are in the tables of `Unary` and `Binary`.
 
 use std::panic::Location;
 
 use super::Site;
-use crate::graph::{Binary, Op, Saves, Tensor, Unary};
+use crate::graph::{Binary, Op, Pair, Saves, Tensor, Unary};
 
 /// `dx = dy f'(·)`. Saves the output if it determines the derivative, else the input.
 pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
@@ -22,35 +22,13 @@ pub(super) fn unary(site: &Site, f: Unary) -> Tensor {
     dy.one(Op::UnaryGrad(f), &[saved, dy], Location::caller())
 }
 
-/// Saves both operands of a product or extremum, the divisor and the result of a quotient, and nothing for a
-/// sum or difference.
+/// The gradients of the table, summed to the operands' shapes.
 pub(super) fn binary(site: &Site, f: Binary) -> Vec<Option<Tensor>> {
-    let (dy, a, b) = (site.dy(), &site.inputs[0], &site.inputs[1]);
-    let (da, db): (Option<Tensor>, Option<Tensor>) = match f {
-        Binary::Add => (site.want(0, || dy.clone()), site.want(1, || dy.clone())),
-        Binary::Sub => (site.want(0, || dy.clone()), site.want(1, || dy.neg())),
-        Binary::Mul => (site.want(0, || dy.mul(b)), site.want(1, || dy.mul(a))),
-        Binary::Div => {
-            let over_b = dy.div(b);
-            // d(a/b)/db = -(a/b)/b
-            (site.want(0, || over_b.clone()), site.want(1, || over_b.mul(&site.outputs[0]).neg()))
-        }
-        Binary::Max => chosen(site, |a, b| b.greater(a)),
-        Binary::Min => chosen(site, |a, b| a.greater(b)),
-        Binary::BceLogits => {
-            let slope = || a.one(Op::Binary(Binary::BceLogitsGrad), &[a, b], Location::caller());
-            (site.want(0, || slope().mul(dy)), site.want(1, || dy.mul(a).neg()))
-        }
-        Binary::Equal | Binary::Greater | Binary::BceLogitsGrad => (None, None),
-    };
+    let (a, b) = (&site.inputs[0], &site.inputs[1]);
+    let wants = [site.wants[0], site.wants[1]];
+    let pair = Pair { a, b, y: &site.outputs[0], dy: site.dy(), wants };
+    let [da, db] = (f.function().gradient)(&pair);
     vec![da.map(|d| d.sum_to(a.shape())), db.map(|d| d.sum_to(b.shape()))]
-}
-
-/// The gradient goes to `b` where `b_wins`, else to `a`.
-fn chosen(site: &Site, b_wins: impl Fn(&Tensor, &Tensor) -> Tensor) -> (Option<Tensor>, Option<Tensor>) {
-    let mask = b_wins(&site.inputs[0], &site.inputs[1]);
-    let to_b = mask.mul(site.dy());
-    (site.want(0, || site.dy().sub(&to_b)), site.want(1, || to_b.clone()))
 }
 
 /// Applies the same mask, regenerated; nothing is saved.

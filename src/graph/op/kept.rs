@@ -1,6 +1,6 @@
 //! Precision that the backward pass needs of the tensors that the forward pass saves.
 
-use super::{Binary, Op};
+use super::{Op, Results};
 
 /// Whether an operand may be stored in 16 bits between the forward and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +24,9 @@ impl Op {
             // 1 / x and 1 / 2y are infinite where the stored number is 0; -y² and y are wrong where y
             // saturated at the largest number.
             Self::UnaryGrad(f) if i == 0 && f.function().exact => Kept::Exact,
-            Self::Binary(Binary::Div) if i == 1 => Kept::Exact,
+            Self::Binary(f) if f.function().exact.contains(&i) => Kept::Exact,
             // The gradient of a maximum compares to find the element that it came from.
-            Self::Binary(Binary::Equal | Binary::Greater) => Kept::Consistent,
+            Self::Binary(f) if f.function().results == Results::Flags => Kept::Consistent,
             // e^(x - lse), with the lse of the forward pass.
             Self::CrossEntropyGrad if i == 0 => Kept::Consistent,
             Self::AttentionGrad(attend) if i < attend.operands() => Kept::Consistent,

@@ -19,23 +19,26 @@ macro_rules! named {
 }
 
 mod attention;
-mod elementwise;
+mod binary;
 mod fused;
 mod images;
 mod kept;
 mod loss_scale;
+mod reduction;
 mod rows;
 pub(crate) mod special;
 mod unary;
 mod update;
 
 pub use attention::{Attend, AttendSizes, MAX_HEAD};
-pub use elementwise::{Binary, Reduction};
+pub use binary::Binary;
+pub(crate) use binary::{Pair, Results, largest};
 pub use fused::{Arg, FusedElementwise, FusedOp, Read};
 pub(crate) use fused::{can_fuse, only_reads, reads};
 pub use images::{Activation, Averaging, Resample, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
+pub use reduction::Reduction;
 pub use rows::RowNorm;
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use unary::Domain;

@@ -5,26 +5,11 @@ mod fused_wgsl;
 pub(super) mod mask;
 
 use super::grid::{per_thread, quads};
-use super::kernel::Variants;
 use super::lower::flag;
 use super::{Kernel, Launch, Operand, Site, and_in_place};
 use crate::dtype::DType;
 use crate::graph::{Binary, Unary};
 use crate::shape::{MAX_RANK, Shape};
-
-/// Codes of [`Binary`].
-const BINARY_CODES: Variants = &[
-    &[("F", 0.0)],
-    &[("F", 1.0), ("SWAP", 1.0)],
-    &[("F", 2.0)],
-    &[("F", 3.0)],
-    &[("F", 4.0)],
-    &[("F", 5.0)],
-    &[("F", 6.0)],
-    &[("F", 7.0)],
-    &[("F", 8.0)],
-    &[("F", 9.0)],
-];
 
 static UNARY: Kernel =
     Kernel::new("unary", "elementwise/unary", &["VEC4", "BY_CODE"], &[1, 2], 64, Unary::CODES);
@@ -37,14 +22,14 @@ static UNARY_GRAD: Kernel = Kernel::new(
     Unary::CODES,
 );
 static BINARY: Kernel =
-    Kernel::new("binary", "elementwise/binary", &["VEC4", "BY_CODE"], &[1, 2, 3], 256, BINARY_CODES);
+    Kernel::new("binary", "elementwise/binary", &["VEC4", "BY_CODE"], &[1, 2, 3], 256, Binary::CODES);
 static BINARY_STRIDED: Kernel = Kernel::new(
     "binary_strided",
     "elementwise/binary",
     &["STRIDED", "BY_CODE"],
     &[1, 2, 3],
     64,
-    BINARY_CODES,
+    Binary::CODES,
 );
 static DROPOUT: Kernel =
     Kernel::new("dropout", "elementwise/dropout", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[]]);
@@ -177,39 +162,41 @@ pub(super) fn six(values: &[u64], missing: u32) -> [u32; 8] {
     words
 }
 
-/// Returns the WGSL of all unary functions, from the table of [`Unary`].
+/// Returns the WGSL of all unary functions and their derivatives, from the table of [`Unary`].
 pub(super) fn unary_table() -> String {
-    let mut source = String::new();
-    let mut codes = [String::new(), String::new()];
-    for (code, f) in Unary::TABLE.iter().enumerate() {
-        let parts = [("unary", "v", f.wgsl), ("slope", "s", f.wgsl_slope)];
-        for ((kind, argument, value), codes) in parts.into_iter().zip(&mut codes) {
-            let name = f.name;
-            source += &format!(
-                "fn {kind}_{name}({argument}: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{\n    return {value};\n}}\n"
-            );
-            // The last is the default.
-            let case =
-                if code + 1 < Unary::TABLE.len() { format!("case {code}u") } else { "default".to_owned() };
-            *codes += &format!("        {case}: {{ return {kind}_{name}(x, a, b); }}\n");
-        }
+    let values: Vec<_> = Unary::TABLE.iter().map(|f| (f.name, f.wgsl)).collect();
+    let slopes: Vec<_> = Unary::TABLE.iter().map(|f| (f.name, f.wgsl_slope)).collect();
+    let constants = ", a: f32, b: f32";
+    let (values, value) =
+        functions("unary", "unary", (&format!("v: vec4<f32>{constants}"), "v, a, b"), &values);
+    let (slopes, slope) =
+        functions("slope", "unary_slope", (&format!("s: vec4<f32>{constants}"), "s, a, b"), &slopes);
+    format!("{values}{slopes}#if BY_CODE\noverride F: u32 = 0u;\n{value}{slope}#endif\n")
+}
+
+/// Returns the WGSL of all binary functions, from the table of [`Binary`].
+pub(super) fn binary_table() -> String {
+    let values: Vec<_> = Binary::TABLE.iter().map(|f| (f.name, f.wgsl)).collect();
+    let (values, value) = functions("binary", "binary", ("a: vec4<f32>, b: vec4<f32>", "a, b"), &values);
+    format!("{values}#if BY_CODE\noverride F: u32 = 0u;\n{value}#endif\n")
+}
+
+/// Returns a function `KIND_NAME` for each entry, a name and an expression, and the function `selector` that calls
+/// one of them by the override `F`.
+fn functions(
+    kind: &str,
+    selector: &str,
+    (parameters, arguments): (&str, &str),
+    entries: &[(&str, &str)],
+) -> (String, String) {
+    let (mut all, mut cases) = (String::new(), String::new());
+    for (code, (name, expression)) in entries.iter().enumerate() {
+        all += &format!("fn {kind}_{name}({parameters}) -> vec4<f32> {{\n    return {expression};\n}}\n");
+        // The last is the default.
+        let case = if code + 1 < entries.len() { format!("case {code}u") } else { "default".to_owned() };
+        cases += &format!("        {case}: {{ return {kind}_{name}({arguments}); }}\n");
     }
-    let [values, slopes] = codes;
-    source += &format!(
-        "#if BY_CODE
-override F: u32 = 0u;
-fn unary(x: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{
-    switch F {{
-{values}    }}
-}}
-fn unary_slope(x: vec4<f32>, a: f32, b: f32) -> vec4<f32> {{
-    switch F {{
-{slopes}    }}
-}}
-#endif
-"
-    );
-    source
+    (all, format!("fn {selector}({parameters}) -> vec4<f32> {{\n    switch F {{\n{cases}    }}\n}}\n"))
 }
 
 #[cfg(test)]
