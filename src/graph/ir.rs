@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::op::Op;
 use super::params::Param;
 use crate::dtype::DType;
+#[cfg(feature = "gpu")]
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 
@@ -222,6 +223,7 @@ impl Graph {
     }
 
     /// Returns the output with this name: its position in [`Graph::outputs`] and its value.
+    #[cfg(feature = "gpu")]
     pub(crate) fn output(&self, name: &str) -> Result<(usize, ValueId)> {
         let found = self.outputs.iter().enumerate().find(|(_, (output, _))| output == name);
         found.map(|(position, (_, id))| (position, *id)).ok_or_else(|| Error::Unknown {
