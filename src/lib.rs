@@ -67,7 +67,7 @@
 //! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
 //! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
 //! | `cli` | no | the `wgrad` program |
-//! | `internals` | no | graphs, kernels and layouts as this crate's tests see them: no promise of stability |
+//! | `internals` | no | graphs, kernels, layouts and methods that only this crate's tests and program use: no promise of stability |
 //!
 //! Features do not change numerical results.
 

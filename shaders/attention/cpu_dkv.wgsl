@@ -50,30 +50,13 @@ fn dots_and_gather(
             select(vec4<f32>(), result(mine, own.z + c) * before.z, before.z != 0.0),
             select(vec4<f32>(), result(mine, own.w + c) * before.w, before.w != 0.0),
         );
-        let load0 = loaded(theirs, other.v0.x + c, other.in0.x);
-        t.a = part_dots(t.a, load0, x);
-        sum = part_sums(weight.a, load0, sum);
-        let load1 = loaded(theirs, other.v0.y + c, other.in0.y);
-        t.b = part_dots(t.b, load1, x);
-        sum = part_sums(weight.b, load1, sum);
-        let load2 = loaded(theirs, other.v0.z + c, other.in0.z);
-        t.c = part_dots(t.c, load2, x);
-        sum = part_sums(weight.c, load2, sum);
-        let load3 = loaded(theirs, other.v0.w + c, other.in0.w);
-        t.d = part_dots(t.d, load3, x);
-        sum = part_sums(weight.d, load3, sum);
-        let load4 = loaded(theirs, other.v1.x + c, other.in1.x);
-        t.e = part_dots(t.e, load4, x);
-        sum = part_sums(weight.e, load4, sum);
-        let load5 = loaded(theirs, other.v1.y + c, other.in1.y);
-        t.f = part_dots(t.f, load5, x);
-        sum = part_sums(weight.f, load5, sum);
-        let load6 = loaded(theirs, other.v1.z + c, other.in1.z);
-        t.g = part_dots(t.g, load6, x);
-        sum = part_sums(weight.g, load6, sum);
-        let load7 = loaded(theirs, other.v1.w + c, other.in1.w);
-        t.h = part_dots(t.h, load7, x);
-        sum = part_sums(weight.h, load7, sum);
+#repeat i 8
+        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat j $LANES
+        t.p$i.s$j = dot4(subgroupBroadcast(v$i, $(j)u), x, t.p$i.s$j);
+        sum = spread(weight.p$i.s$j, subgroupBroadcast(v$i, $(j)u), sum);
+#endrepeat
+#endrepeat
         if (inside.x) { set_result(mine, own.x + c, sum.r0); }
         if (inside.y) { set_result(mine, own.y + c, sum.r1); }
         if (inside.z) { set_result(mine, own.z + c, sum.r2); }
@@ -130,7 +113,7 @@ fn main(
         // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
         var slope = slopes_by(t, d, means(number, row), select(p.scale, 0.0, p.cols == 1u));
         if (p.causal != 0u && tile == 0u) {
-            slope.a.s0 = vec4<f32>();
+            slope.p0.s0 = vec4<f32>();
         }
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }

@@ -1,16 +1,17 @@
 // Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 8 parts. Own rows past the end
 // repeat the last row, and their results are not stored. The scores of other rows past the end are hidden, and they count as
 // 0: a weight of 0 times an infinity of the last row would be NaN.
-#if LANES4
-#import attention/fours
-#else
-#import attention/eights
-#endif
+#import common/lanes
 const TILE = 8u * LANES;
 
+// A tile is eight parts of LANES other rows, one in each lane: s_j of a part is other row j against own rows x, y, z, w.
 struct Tile {
-    a: Part, b: Part, c: Part, d: Part,
-    e: Part, f: Part, g: Part, h: Part,
+    p0: Part, p1: Part, p2: Part, p3: Part, p4: Part, p5: Part, p6: Part, p7: Part,
+}
+struct Part {
+#repeat j $LANES
+    s$j: vec4<f32>,
+#endrepeat
 }
 
 // The other rows that a lane loads, or numbers that belong to them: one for each part.
@@ -44,14 +45,12 @@ fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
         let x = transposed(
             source(mine, own.x + c), source(mine, own.y + c), source(mine, own.z + c), source(mine, own.w + c),
         );
-        t.a = part_dots(t.a, loaded(theirs, other.v0.x + c, other.in0.x), x);
-        t.b = part_dots(t.b, loaded(theirs, other.v0.y + c, other.in0.y), x);
-        t.c = part_dots(t.c, loaded(theirs, other.v0.z + c, other.in0.z), x);
-        t.d = part_dots(t.d, loaded(theirs, other.v0.w + c, other.in0.w), x);
-        t.e = part_dots(t.e, loaded(theirs, other.v1.x + c, other.in1.x), x);
-        t.f = part_dots(t.f, loaded(theirs, other.v1.y + c, other.in1.y), x);
-        t.g = part_dots(t.g, loaded(theirs, other.v1.z + c, other.in1.z), x);
-        t.h = part_dots(t.h, loaded(theirs, other.v1.w + c, other.in1.w), x);
+#repeat i 8
+        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat j $LANES
+        t.p$i.s$j = dot4(subgroupBroadcast(v$i, $(j)u), x, t.p$i.s$j);
+#endrepeat
+#endrepeat
     }
     return t;
 }
@@ -69,14 +68,12 @@ fn gather(
             select(vec4<f32>(), result(to, own.z + c) * before.z, before.z != 0.0),
             select(vec4<f32>(), result(to, own.w + c) * before.w, before.w != 0.0),
         );
-        sum = part_sums(t.a, loaded(theirs, other.v0.x + c, other.in0.x), sum);
-        sum = part_sums(t.b, loaded(theirs, other.v0.y + c, other.in0.y), sum);
-        sum = part_sums(t.c, loaded(theirs, other.v0.z + c, other.in0.z), sum);
-        sum = part_sums(t.d, loaded(theirs, other.v0.w + c, other.in0.w), sum);
-        sum = part_sums(t.e, loaded(theirs, other.v1.x + c, other.in1.x), sum);
-        sum = part_sums(t.f, loaded(theirs, other.v1.y + c, other.in1.y), sum);
-        sum = part_sums(t.g, loaded(theirs, other.v1.z + c, other.in1.z), sum);
-        sum = part_sums(t.h, loaded(theirs, other.v1.w + c, other.in1.w), sum);
+#repeat i 8
+        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat j $LANES
+        sum = spread(t.p$i.s$j, subgroupBroadcast(v$i, $(j)u), sum);
+#endrepeat
+#endrepeat
         if (inside.x) { set_result(to, own.x + c, sum.r0 * after.x); }
         if (inside.y) { set_result(to, own.y + c, sum.r1 * after.y); }
         if (inside.z) { set_result(to, own.z + c, sum.r2 * after.z); }
@@ -98,83 +95,104 @@ fn placed(rows: Fetched, base: u32, pitch: u32) -> Fetched {
     return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch, rows.in0, rows.in1);
 }
 
+// Scales the scores and hides those of other rows outside of `start` .. `end`.
 fn seen(t: Tile, tile: u32, start: vec4<u32>, end: vec4<u32>) -> Tile {
     let at = tile * TILE;
-    return Tile(
-        part_seen(t.a, at + 0u * LANES, start, end), part_seen(t.b, at + 1u * LANES, start, end),
-        part_seen(t.c, at + 2u * LANES, start, end), part_seen(t.d, at + 3u * LANES, start, end),
-        part_seen(t.e, at + 4u * LANES, start, end), part_seen(t.f, at + 5u * LANES, start, end),
-        part_seen(t.g, at + 6u * LANES, start, end), part_seen(t.h, at + 7u * LANES, start, end),
-    );
+    var s = t;
+#repeat i 8
+#repeat j $LANES
+    s.p$i.s$j = hide(t.p$i.s$j, at + $(i * LANES + j)u, start, end);
+#endrepeat
+#endrepeat
+    return s;
 }
 
 fn top(t: Tile, start: vec4<f32>) -> vec4<f32> {
-    var all = start;
-    all = part_top(t.a, all); all = part_top(t.b, all); all = part_top(t.c, all); all = part_top(t.d, all);
-    all = part_top(t.e, all); all = part_top(t.f, all); all = part_top(t.g, all); all = part_top(t.h, all);
-    return all;
+    var top = start;
+#repeat i 8
+#repeat j $LANES
+    top = max(top, t.p$i.s$j);
+#endrepeat
+#endrepeat
+    return top;
 }
 
 fn total(t: Tile, start: vec4<f32>) -> vec4<f32> {
-    var all = start;
-    all = part_total(t.a, all); all = part_total(t.b, all);
-    all = part_total(t.c, all); all = part_total(t.d, all);
-    all = part_total(t.e, all); all = part_total(t.f, all);
-    all = part_total(t.g, all); all = part_total(t.h, all);
-    return all;
+    var sum = start;
+#repeat i 8
+#repeat j $LANES
+    sum += t.p$i.s$j;
+#endrepeat
+#endrepeat
+    return sum;
 }
 
+// e^(score - top), with one `top` per own row.
 fn weights(t: Tile, top: vec4<f32>) -> Tile {
-    return Tile(
-        part_weights(t.a, top), part_weights(t.b, top),
-        part_weights(t.c, top), part_weights(t.d, top),
-        part_weights(t.e, top), part_weights(t.f, top),
-        part_weights(t.g, top), part_weights(t.h, top),
-    );
+    var w = t;
+#repeat i 8
+#repeat j $LANES
+    w.p$i.s$j = weight(t.p$i.s$j, top);
+#endrepeat
+#endrepeat
+    return w;
 }
 
+// The same with one `top` per other row.
 fn weights_by(t: Tile, top: Numbers) -> Tile {
-    return Tile(
-        part_weights_by(t.a, top.v0.x), part_weights_by(t.b, top.v0.y),
-        part_weights_by(t.c, top.v0.z), part_weights_by(t.d, top.v0.w),
-        part_weights_by(t.e, top.v1.x), part_weights_by(t.f, top.v1.y),
-        part_weights_by(t.g, top.v1.z), part_weights_by(t.h, top.v1.w),
-    );
+    var w = t;
+#repeat i 8
+#repeat j $LANES
+    w.p$i.s$j = weight(t.p$i.s$j, vec4(subgroupBroadcast(top.v$(i / 4)[$(i % 4)], $(j)u)));
+#endrepeat
+#endrepeat
+    return w;
 }
 
+// weight (dweight - mean) scale, with one `mean` per own row.
 fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>) -> Tile {
-    return Tile(
-        part_slopes(t.a, d.a, mean, scale), part_slopes(t.b, d.b, mean, scale),
-        part_slopes(t.c, d.c, mean, scale), part_slopes(t.d, d.d, mean, scale),
-        part_slopes(t.e, d.e, mean, scale), part_slopes(t.f, d.f, mean, scale),
-        part_slopes(t.g, d.g, mean, scale), part_slopes(t.h, d.h, mean, scale),
-    );
+    var s = t;
+#repeat i 8
+#repeat j $LANES
+    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - mean) * scale;
+#endrepeat
+#endrepeat
+    return s;
 }
 
+// The same with one `mean` per other row.
 fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: f32) -> Tile {
-    return Tile(
-        part_slopes_by(t.a, d.a, mean.v0.x, scale), part_slopes_by(t.b, d.b, mean.v0.y, scale),
-        part_slopes_by(t.c, d.c, mean.v0.z, scale), part_slopes_by(t.d, d.d, mean.v0.w, scale),
-        part_slopes_by(t.e, d.e, mean.v1.x, scale), part_slopes_by(t.f, d.f, mean.v1.y, scale),
-        part_slopes_by(t.g, d.g, mean.v1.z, scale), part_slopes_by(t.h, d.h, mean.v1.w, scale),
-    );
+    var s = t;
+#repeat i 8
+#repeat j $LANES
+    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u))) * scale;
+#endrepeat
+#endrepeat
+    return s;
 }
 
+// Dropout where the own rows are queries and the other rows are keys.
 fn thinned(t: Tile, row: vec4<u32>, tile: u32) -> Tile {
     let quad = tile * (TILE / 4u);
-    return Tile(
-        part_kept(t.a, row, quad + 0u * (LANES / 4u)), part_kept(t.b, row, quad + 1u * (LANES / 4u)),
-        part_kept(t.c, row, quad + 2u * (LANES / 4u)), part_kept(t.d, row, quad + 3u * (LANES / 4u)),
-        part_kept(t.e, row, quad + 4u * (LANES / 4u)), part_kept(t.f, row, quad + 5u * (LANES / 4u)),
-        part_kept(t.g, row, quad + 6u * (LANES / 4u)), part_kept(t.h, row, quad + 7u * (LANES / 4u)),
+    var s = t;
+#repeat q $(LANES * 2)
+    let q$q = transposed(
+        kept(row.x, quad + $(q)u), kept(row.y, quad + $(q)u), kept(row.z, quad + $(q)u), kept(row.w, quad + $(q)u),
     );
+#repeat e 4
+    s.p$(q * 4 / LANES).s$(q * 4 % LANES + e) *= q$q.r$e;
+#endrepeat
+#endrepeat
+    return s;
 }
 
+// Dropout where the own rows are the keys of a vec4 and the other rows are queries from `row` on.
 fn thinned_by(t: Tile, row: u32, quad: u32) -> Tile {
-    return Tile(
-        part_kept_by(t.a, row + 0u * LANES, quad), part_kept_by(t.b, row + 1u * LANES, quad),
-        part_kept_by(t.c, row + 2u * LANES, quad), part_kept_by(t.d, row + 3u * LANES, quad),
-        part_kept_by(t.e, row + 4u * LANES, quad), part_kept_by(t.f, row + 5u * LANES, quad),
-        part_kept_by(t.g, row + 6u * LANES, quad), part_kept_by(t.h, row + 7u * LANES, quad),
-    );
+    var s = t;
+#repeat i 8
+#repeat j $LANES
+    s.p$i.s$j *= kept(row + $(i * LANES + j)u, quad);
+#endrepeat
+#endrepeat
+    return s;
 }

@@ -46,30 +46,23 @@ fn dots(thread: u32, own: Rows, own0: u32, other: Rows, other0: u32) -> Micro {
         let four = thread / 4u;
         workgroupBarrier();
         let a = four_rows(own, own0 + four * 4u, quad + step);
-        far[(step * 4u) * PITCH + four] = a.r0;
-        far[(step * 4u + 1u) * PITCH + four] = a.r1;
-        far[(step * 4u + 2u) * PITCH + four] = a.r2;
-        far[(step * 4u + 3u) * PITCH + four] = a.r3;
+#repeat i 4
+        far[(step * 4u + $(i)u) * PITCH + four] = a.r$i;
+#endrepeat
         if (four < 8u) {
             let b = four_rows(other, other0 + four * 4u, quad + step);
-            near[(step * 4u) * NEAR_PITCH + four] = b.r0;
-            near[(step * 4u + 1u) * NEAR_PITCH + four] = b.r1;
-            near[(step * 4u + 2u) * NEAR_PITCH + four] = b.r2;
-            near[(step * 4u + 3u) * NEAR_PITCH + four] = b.r3;
+#repeat i 4
+            near[(step * 4u + $(i)u) * NEAR_PITCH + four] = b.r$i;
+#endrepeat
         }
         workgroupBarrier();
         for (var c = 0u; c < 16u; c += 1u) {
-            let s = far[c * PITCH + y];
-            let t = far[c * PITCH + y + 8u];
+            let s0 = far[c * PITCH + y];
+            let s1 = far[c * PITCH + y + 8u];
             let b = near[c * NEAR_PITCH + x];
-            m.r0 = fma(vec4(s.x), b, m.r0);
-            m.r1 = fma(vec4(s.y), b, m.r1);
-            m.r2 = fma(vec4(s.z), b, m.r2);
-            m.r3 = fma(vec4(s.w), b, m.r3);
-            m.r4 = fma(vec4(t.x), b, m.r4);
-            m.r5 = fma(vec4(t.y), b, m.r5);
-            m.r6 = fma(vec4(t.z), b, m.r6);
-            m.r7 = fma(vec4(t.w), b, m.r7);
+#repeat i 8
+            m.r$i = fma(vec4(s$(i / 4)[$(i % 4)]), b, m.r$i);
+#endrepeat
         }
     }
     return m;
@@ -82,14 +75,10 @@ fn hold(thread: u32, m: Micro) {
     let a = transposed(m.r0, m.r1, m.r2, m.r3);
     let b = transposed(m.r4, m.r5, m.r6, m.r7);
     workgroupBarrier();
-    held[x * PITCH + y] = a.r0;
-    held[(x + 1u) * PITCH + y] = a.r1;
-    held[(x + 2u) * PITCH + y] = a.r2;
-    held[(x + 3u) * PITCH + y] = a.r3;
-    held[x * PITCH + y + 8u] = b.r0;
-    held[(x + 1u) * PITCH + y + 8u] = b.r1;
-    held[(x + 2u) * PITCH + y + 8u] = b.r2;
-    held[(x + 3u) * PITCH + y + 8u] = b.r3;
+#repeat i 4
+    held[(x + $(i)u) * PITCH + y] = a.r$i;
+    held[(x + $(i)u) * PITCH + y + 8u] = b.r$i;
+#endrepeat
     workgroupBarrier();
 }
 
@@ -112,10 +101,10 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
     let x = thread % 8u;
     let y = thread / 8u;
     for (var quad = 0u; quad < p.quads; quad += 16u) {
-        var l0 = vec4<f32>(); var l1 = vec4<f32>(); var l2 = vec4<f32>(); var l3 = vec4<f32>();
-        var l4 = vec4<f32>(); var l5 = vec4<f32>(); var l6 = vec4<f32>(); var l7 = vec4<f32>();
-        var r0 = vec4<f32>(); var r1 = vec4<f32>(); var r2 = vec4<f32>(); var r3 = vec4<f32>();
-        var r4 = vec4<f32>(); var r5 = vec4<f32>(); var r6 = vec4<f32>(); var r7 = vec4<f32>();
+#repeat i 8
+        var l$i = vec4<f32>();
+        var r$i = vec4<f32>();
+#endrepeat
         for (var half = 0u; half < TILE; half += 16u) {
             workgroupBarrier();
             for (var j = thread / 16u; j < 16u; j += 4u) {
@@ -123,18 +112,14 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
             }
             workgroupBarrier();
             for (var j = 0u; j < 16u; j += 1u) {
-                let s = held[(half + j) * PITCH + y];
-                let t = held[(half + j) * PITCH + y + 8u];
+                let s0 = held[(half + j) * PITCH + y];
+                let s1 = held[(half + j) * PITCH + y + 8u];
                 let left = far[j * PITCH + x];
                 let right = far[j * PITCH + x + 8u];
-                l0 = fma(vec4(s.x), left, l0); r0 = fma(vec4(s.x), right, r0);
-                l1 = fma(vec4(s.y), left, l1); r1 = fma(vec4(s.y), right, r1);
-                l2 = fma(vec4(s.z), left, l2); r2 = fma(vec4(s.z), right, r2);
-                l3 = fma(vec4(s.w), left, l3); r3 = fma(vec4(s.w), right, r3);
-                l4 = fma(vec4(t.x), left, l4); r4 = fma(vec4(t.x), right, r4);
-                l5 = fma(vec4(t.y), left, l5); r5 = fma(vec4(t.y), right, r5);
-                l6 = fma(vec4(t.z), left, l6); r6 = fma(vec4(t.z), right, r6);
-                l7 = fma(vec4(t.w), left, l7); r7 = fma(vec4(t.w), right, r7);
+#repeat i 8
+                l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, l$i);
+                r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, r$i);
+#endrepeat
             }
         }
         var b0 = vec4(before); var b1 = vec4(before); var a0 = vec4(1.0); var a1 = vec4(1.0);
@@ -144,8 +129,10 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
         // One store in a loop that shifts the sums: SwiftShader takes seconds to compile eight stores.
         for (var i = 0u; i < 8u; i += 1u) {
             store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, l0, r0, b0.x, a0.x);
-            l0 = l1; l1 = l2; l2 = l3; l3 = l4; l4 = l5; l5 = l6; l6 = l7;
-            r0 = r1; r1 = r2; r2 = r3; r3 = r4; r4 = r5; r5 = r6; r6 = r7;
+#repeat i 7
+            l$i = l$(i + 1);
+            r$i = r$(i + 1);
+#endrepeat
             b0 = vec4(b0.yzw, b1.x); b1 = b1.yzww;
             a0 = vec4(a0.yzw, a1.x); a1 = a1.yzww;
         }

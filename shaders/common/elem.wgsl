@@ -8,7 +8,7 @@ fn from_memory(v: InMemory) -> Elem { return v; }
 fn or_nan(v: Elem, r: Elem) -> Elem { return select(r, v, (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u); }
 fn to_memory(v: Elem) -> InMemory { return v; }
 #elif U64
-// Elements in fours, as elem4.wgsl; in memory two words of 64 bits: software adapters go through memory word by word.
+// vec4 of elements, as elem4.wgsl; in memory two words of 64 bits: software adapters go through memory word by word.
 alias Elem = vec4<f32>;
 alias InMemory = vec2<u64>;
 fn from_memory(words: InMemory) -> Elem {
@@ -25,7 +25,7 @@ fn to_memory(v: Elem) -> InMemory {
     return vec2<u64>(bits.xz) | (vec2<u64>(bits.yw) << vec2(32u));
 }
 #else
-// Elements in fours. Every tensor's memory is a multiple of 16 bytes, so the last four may reach into its padding.
+// vec4 of elements. Every tensor's memory is a multiple of 16 bytes, so the last vec4 may reach into its padding.
 alias Elem = vec4<f32>;
 alias InMemory = vec4<f32>;
 fn from_memory(v: InMemory) -> Elem { return v; }

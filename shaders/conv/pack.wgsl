@@ -1,4 +1,4 @@
-// conv_pack: weights in the order in which conv_cpu reads them, padded with zeros; biases behind them
+// conv_pack: weights in the order in which conv_cpu reads them, padded with zeros; biases after them
 // w [groups, m, kc, taps] as strides say, bias [groups * m]? -> packed [groups, tiles_m, taps, iterations, 16, at_once], iterations of
 //   at_once source channels each, then [groups, tiles_m, 16, at_once] with the bias first
 // grid: one thread per element, folded      overrides: none

@@ -43,27 +43,17 @@ struct Fours {
 
 fn fetch_a(known: OfA, k0: u32, thread: u32) -> Fours {
     var all: Fours;
-    if (count_of_a() > 0u) { all.v0 = four_of_a(known, k0, thread); }
-    if (count_of_a() > 1u) { all.v1 = four_of_a(known, k0, thread + THREADS); }
-    if (count_of_a() > 2u) { all.v2 = four_of_a(known, k0, thread + 2u * THREADS); }
-    if (count_of_a() > 2u) { all.v3 = four_of_a(known, k0, thread + 3u * THREADS); }
-    if (count_of_a() > 4u) { all.v4 = four_of_a(known, k0, thread + 4u * THREADS); }
-    if (count_of_a() > 4u) { all.v5 = four_of_a(known, k0, thread + 5u * THREADS); }
-    if (count_of_a() > 4u) { all.v6 = four_of_a(known, k0, thread + 6u * THREADS); }
-    if (count_of_a() > 4u) { all.v7 = four_of_a(known, k0, thread + 7u * THREADS); }
+#repeat i 8
+    if (count_of_a() > $(i)u) { all.v$i = four_of_a(known, k0, thread + $(i)u * THREADS); }
+#endrepeat
     return all;
 }
 
 fn fetch_b(known: OfB, k0: u32, thread: u32) -> Fours {
     var all: Fours;
-    if (count_of_b() > 0u) { all.v0 = four_of_b(known, k0, thread); }
-    if (count_of_b() > 1u) { all.v1 = four_of_b(known, k0, thread + THREADS); }
-    if (count_of_b() > 2u) { all.v2 = four_of_b(known, k0, thread + 2u * THREADS); }
-    if (count_of_b() > 2u) { all.v3 = four_of_b(known, k0, thread + 3u * THREADS); }
-    if (count_of_b() > 4u) { all.v4 = four_of_b(known, k0, thread + 4u * THREADS); }
-    if (count_of_b() > 4u) { all.v5 = four_of_b(known, k0, thread + 5u * THREADS); }
-    if (count_of_b() > 4u) { all.v6 = four_of_b(known, k0, thread + 6u * THREADS); }
-    if (count_of_b() > 4u) { all.v7 = four_of_b(known, k0, thread + 7u * THREADS); }
+#repeat i 8
+    if (count_of_b() > $(i)u) { all.v$i = four_of_b(known, k0, thread + $(i)u * THREADS); }
+#endrepeat
     return all;
 }
 
@@ -78,14 +68,9 @@ fn keep_one(place: Place, number: u32, v: vec4<f16>) {
 }
 
 fn keep(all: Fours, place: Place, thread: u32) {
-    if (place.count > 0u) { keep_one(place, thread, all.v0); }
-    if (place.count > 1u) { keep_one(place, thread + THREADS, all.v1); }
-    if (place.count > 2u) { keep_one(place, thread + 2u * THREADS, all.v2); }
-    if (place.count > 2u) { keep_one(place, thread + 3u * THREADS, all.v3); }
-    if (place.count > 4u) { keep_one(place, thread + 4u * THREADS, all.v4); }
-    if (place.count > 4u) { keep_one(place, thread + 5u * THREADS, all.v5); }
-    if (place.count > 4u) { keep_one(place, thread + 6u * THREADS, all.v6); }
-    if (place.count > 4u) { keep_one(place, thread + 7u * THREADS, all.v7); }
+#repeat i 8
+    if (place.count > $(i)u) { keep_one(place, thread + $(i)u * THREADS, all.v$i); }
+#endrepeat
 }
 #if !MATMUL
 
@@ -114,7 +99,7 @@ struct OfA {
 }
 fn of_a(work: Work, thread: u32) -> OfA { return OfA(work.product, work.row, work.end, thread % DEPTH); }
 fn four_of_a(known: OfA, k0: u32, number: u32) -> vec4<f16> {
-    // Behind the last tile, or before the first of a phase that no tap meets.
+    // After the last tile, or before the first of a phase that has no taps.
     if (k0 >= known.end) {
         return vec4<f16>();
     }

@@ -46,7 +46,7 @@ fn passes(v: vec4<f32>) -> vec4<bool> {
     return (v > vec4(0.0)) | (nan4(v) & vec4(F == 9u));
 }
 
-// Bits of elements behind the tensor's end mean nothing.
+// Bits of elements past the tensor's end have no meaning.
 fn four(i: u32) -> u32 {
     let bits = select(vec4(0u), vec4(1u, 2u, 4u, 8u), passes(from_memory(s[min(i, p.quads - 1u)])));
     return bits.x | bits.y | bits.z | bits.w;

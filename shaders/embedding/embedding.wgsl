@@ -50,7 +50,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #if F16 || BF16
 #import common/half
 #if VEC4
-// A table in 16 bits, two elements to a word, read in fours.
+// A table in 16 bits, two elements to a word, read as vec4.
 @group(0) @binding(1) var<storage, read_write> table: array<vec2<u32>>;
 fn table_at(i: u32) -> vec4<f32> { return bitcast<vec4<f32>>(widened(table[i])); }
 #else

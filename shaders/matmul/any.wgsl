@@ -3,7 +3,7 @@
 //   repeated `batch` times; K = 0 gives zeros
 // grid: see params.wgsl; surplus workgroups return; tiles_m = ceil(M / (4 * LANES_M)), tiles_n = ceil(N / (4 * LANES_N))
 // overrides: LANES_N, LANES_M (threads per workgroup along N and M)
-// requires: K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 turns in sum
+// requires: K <= 250,000 on lavapipe, which ends a thread's loops after 65,535 iterations in all
 #import matmul/operands
 
 override LANES_N: u32 = 8u;

@@ -1,6 +1,6 @@
 // Reads of B for four iterations: with B_COLUMNS of B [N, K], else of B [K, N].
 #if B_COLUMNS
-// B [N, K]: each of four neighbouring columns gives four steps of K in one read; they are turned round here.
+// B [N, K]: each of four neighbouring columns gives four steps of K in one read; they are transposed here.
 struct Steps {
     b0: vec4<f32>, b1: vec4<f32>, b2: vec4<f32>, b3: vec4<f32>,
 }

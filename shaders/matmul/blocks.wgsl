@@ -9,7 +9,7 @@ fn turned(t: Block) -> Block {
     );
 }
 
-// Where four rows (columns) begin, in fours; where they are neighbours in memory, all four in `at.x`. Rows past the edge
+// Where four rows (columns) begin, in units of vec4; where they are neighbours in memory, all four in `at.x`. Rows past the edge
 // repeat the last ones and are never stored. Steps past K are zero, on both sides.
 struct Rows {
     at: vec4<u32>,
@@ -61,7 +61,7 @@ fn b_block(columns: Columns, k: u32, end: u32) -> Block {
     );
 }
 
-// Where results of four neighbouring columns lie in row 0, in fours.
+// Where results of four neighbouring columns lie in row 0, in units of vec4.
 struct Results {
     at: u32,
     live: bool,

@@ -90,7 +90,7 @@ fn b_of_word(word: BWord, i: u32) -> f32 { return word; }
 #endif
 
 #if OPERANDS_VEC4
-// Operands in fours, for matrix products whose rows are multiples of four long.
+// Operands as vec4, for matrix products whose rows are multiples of four long.
 @group(0) @binding(1) var<storage, read_write> a: array<AFour>;
 @group(0) @binding(2) var<storage, read_write> b: array<BFour>;
 @group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;

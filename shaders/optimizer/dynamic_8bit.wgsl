@@ -77,7 +77,7 @@ fn word(codes: vec4<u32>) -> u32 {
     return placed.x | placed.y | placed.z | placed.w;
 }
 
-// The moments of four elements after this step, in 32 bits. Behind the tensor's end they are made 0 by the caller.
+// The moments of four elements after this step, in 32 bits. The caller sets those past the tensor's end to 0.
 struct Moments {
     first: vec4<f32>,
     second: vec4<f32>,

@@ -46,7 +46,7 @@ fn bins_over(i: u32, image: u32, result: u32, kernel: u32, stride: u32, padding:
         return vec2(i * result / image, min(((i + 1u) * result - 1u) / image, result - 1u) + 1u);
     }
     let near = i + padding;
-    // Behind the last window lie no elements of one.
+    // Elements after the last window are in no window.
     return vec2(min((max(near + stride, kernel) - kernel) / stride, result), min(near / stride + 1u, result));
 }
 

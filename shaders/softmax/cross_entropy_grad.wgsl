@@ -30,7 +30,7 @@ struct Row {
 
 fn row_at(number: u32) -> Row {
     let start = number * p.cols;
-    // Behind the last row is padding.
+    // After the last row is padding.
     let own = min(number, p.rows - 1u);
     let label = labels[own];
     return Row(number, start, start + label, lse[own], dloss[own * p.dloss_step], label == 0xffffffffu);

@@ -37,7 +37,7 @@ fn b_block(columns: Columns, k: u32, end: u32) -> Block {
 var<workgroup> a_tile: array<vec4<f32>, 512>;
 var<workgroup> b_tile: array<vec4<f32>, 512>;
 
-// Where quad `q` of step `k` lies. Every fourth step quads trade places in pairs, so that blocks which are turned round on
+// Where quad `q` of step `k` lies. Every fourth step quads trade places in pairs, so that blocks which are transposed on
 // their way here, of neighbouring threads, spread over all banks: padding would do that too, and take more than 16 KiB.
 fn place(k: u32, q: u32) -> u32 {
     return k * 32u + (q ^ (k / 4u * 2u));
@@ -79,14 +79,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     // A thread owns row quads y and y + 16, column quads x and x + 16; 32 neighbours 4 x 8 of them.
     let x = thread % 8u + thread / 32u % 2u * 8u;
     let y = thread / 8u % 4u + thread / 64u * 4u;
-    var l0 = vec4<f32>(); var r0 = vec4<f32>();
-    var l1 = vec4<f32>(); var r1 = vec4<f32>();
-    var l2 = vec4<f32>(); var r2 = vec4<f32>();
-    var l3 = vec4<f32>(); var r3 = vec4<f32>();
-    var l4 = vec4<f32>(); var r4 = vec4<f32>();
-    var l5 = vec4<f32>(); var r5 = vec4<f32>();
-    var l6 = vec4<f32>(); var r6 = vec4<f32>();
-    var l7 = vec4<f32>(); var r7 = vec4<f32>();
+#repeat i 8
+    var l$i = vec4<f32>();
+    var r$i = vec4<f32>();
+#endrepeat
     for (var k0 = steps.x; k0 < steps.y; k0 += 16u) {
         if (fetches_a) {
             a_tile[place(own_k, own.y)] = next.s0;
@@ -108,18 +104,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             }
         }
         for (var k = 0u; k < 16u; k += 1u) {
-            let s = a_tile[place(k, y)];
-            let t = a_tile[place(k, y + 16u)];
+            let s0 = a_tile[place(k, y)];
+            let s1 = a_tile[place(k, y + 16u)];
             let left = b_tile[place(k, x)];
             let right = b_tile[place(k, x + 16u)];
-            l0 = fma(vec4(s.x), left, l0); r0 = fma(vec4(s.x), right, r0);
-            l1 = fma(vec4(s.y), left, l1); r1 = fma(vec4(s.y), right, r1);
-            l2 = fma(vec4(s.z), left, l2); r2 = fma(vec4(s.z), right, r2);
-            l3 = fma(vec4(s.w), left, l3); r3 = fma(vec4(s.w), right, r3);
-            l4 = fma(vec4(t.x), left, l4); r4 = fma(vec4(t.x), right, r4);
-            l5 = fma(vec4(t.y), left, l5); r5 = fma(vec4(t.y), right, r5);
-            l6 = fma(vec4(t.z), left, l6); r6 = fma(vec4(t.z), right, r6);
-            l7 = fma(vec4(t.w), left, l7); r7 = fma(vec4(t.w), right, r7);
+#repeat i 8
+            l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, l$i);
+            r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, r$i);
+#endrepeat
         }
         workgroupBarrier();
     }
@@ -131,7 +123,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         if (row < p.m) {
             store_row(near, far, row, l0, r0);
         }
-        l0 = l1; l1 = l2; l2 = l3; l3 = l4; l4 = l5; l5 = l6; l6 = l7;
-        r0 = r1; r1 = r2; r2 = r3; r3 = r4; r4 = r5; r5 = r6; r6 = r7;
+#repeat i 7
+        l$i = l$(i + 1);
+        r$i = r$(i + 1);
+#endrepeat
     }
 }

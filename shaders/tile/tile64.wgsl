@@ -41,67 +41,40 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let x = thread % 8u;
     let y = thread / 8u;
     // Where it loads one quad at four steps the four are the same, where four quads at one step the steps are.
-    let a0 = share(thread, 0u, A_ACROSS);
-    let a1 = share(thread, 1u, A_ACROSS);
-    let a2 = share(thread, 2u, A_ACROSS);
-    let a3 = share(thread, 3u, A_ACROSS);
-    let b0 = share(thread, 0u, B_ACROSS);
-    let b1 = share(thread, 1u, B_ACROSS);
-    let b2 = share(thread, 2u, B_ACROSS);
-    let b3 = share(thread, 3u, B_ACROSS);
-    let rows0 = rows_at(product, first.x + a0.y * 4u);
-    let rows1 = rows_at(product, first.x + a1.y * 4u);
-    let rows2 = rows_at(product, first.x + a2.y * 4u);
-    let rows3 = rows_at(product, first.x + a3.y * 4u);
-    let columns0 = columns_at(product, first.y + b0.y * 4u);
-    let columns1 = columns_at(product, first.y + b1.y * 4u);
-    let columns2 = columns_at(product, first.y + b2.y * 4u);
-    let columns3 = columns_at(product, first.y + b3.y * 4u);
-    var l0 = vec4<f32>(); var r0 = vec4<f32>();
-    var l1 = vec4<f32>(); var r1 = vec4<f32>();
-    var l2 = vec4<f32>(); var r2 = vec4<f32>();
-    var l3 = vec4<f32>(); var r3 = vec4<f32>();
-    var l4 = vec4<f32>(); var r4 = vec4<f32>();
-    var l5 = vec4<f32>(); var r5 = vec4<f32>();
-    var l6 = vec4<f32>(); var r6 = vec4<f32>();
-    var l7 = vec4<f32>(); var r7 = vec4<f32>();
+#repeat i 4
+    let a$i = share(thread, $(i)u, A_ACROSS);
+    let b$i = share(thread, $(i)u, B_ACROSS);
+    let rows$i = rows_at(product, first.x + a$i.y * 4u);
+    let columns$i = columns_at(product, first.y + b$i.y * 4u);
+#endrepeat
+#repeat i 8
+    var l$i = vec4<f32>();
+    var r$i = vec4<f32>();
+#endrepeat
     for (var k0 = steps.x; k0 < steps.y; k0 += 16u) {
-        a_tile[place(a0)] = a_quad(rows0, step_of(k0 + a0.x, steps.y));
-        a_tile[place(a1)] = a_quad(rows1, step_of(k0 + a1.x, steps.y));
-        a_tile[place(a2)] = a_quad(rows2, step_of(k0 + a2.x, steps.y));
-        a_tile[place(a3)] = a_quad(rows3, step_of(k0 + a3.x, steps.y));
-        b_tile[place(b0)] = b_quad(columns0, step_of(k0 + b0.x, steps.y));
-        b_tile[place(b1)] = b_quad(columns1, step_of(k0 + b1.x, steps.y));
-        b_tile[place(b2)] = b_quad(columns2, step_of(k0 + b2.x, steps.y));
-        b_tile[place(b3)] = b_quad(columns3, step_of(k0 + b3.x, steps.y));
+#repeat i 4
+        a_tile[place(a$i)] = a_quad(rows$i, step_of(k0 + a$i.x, steps.y));
+        b_tile[place(b$i)] = b_quad(columns$i, step_of(k0 + b$i.x, steps.y));
+#endrepeat
         workgroupBarrier();
         for (var k = 0u; k < 16u; k += 1u) {
-            let s = a_tile[k * PITCH + y];
-            let t = a_tile[k * PITCH + y + 8u];
+            let s0 = a_tile[k * PITCH + y];
+            let s1 = a_tile[k * PITCH + y + 8u];
             let left = b_tile[k * PITCH + x];
             let right = b_tile[k * PITCH + x + 8u];
-            l0 = fma(vec4(s.x), left, l0); r0 = fma(vec4(s.x), right, r0);
-            l1 = fma(vec4(s.y), left, l1); r1 = fma(vec4(s.y), right, r1);
-            l2 = fma(vec4(s.z), left, l2); r2 = fma(vec4(s.z), right, r2);
-            l3 = fma(vec4(s.w), left, l3); r3 = fma(vec4(s.w), right, r3);
-            l4 = fma(vec4(t.x), left, l4); r4 = fma(vec4(t.x), right, r4);
-            l5 = fma(vec4(t.y), left, l5); r5 = fma(vec4(t.y), right, r5);
-            l6 = fma(vec4(t.z), left, l6); r6 = fma(vec4(t.z), right, r6);
-            l7 = fma(vec4(t.w), left, l7); r7 = fma(vec4(t.w), right, r7);
+#repeat i 8
+            l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, l$i);
+            r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, r$i);
+#endrepeat
         }
         workgroupBarrier();
     }
     let near = results_at(product, first.y + x * 4u);
     let far = results_at(product, first.y + x * 4u + 32u);
     let row = first.x + y * 4u;
-    store_live(near, far, row, l0, r0);
-    store_live(near, far, row + 1u, l1, r1);
-    store_live(near, far, row + 2u, l2, r2);
-    store_live(near, far, row + 3u, l3, r3);
-    store_live(near, far, row + 32u, l4, r4);
-    store_live(near, far, row + 33u, l5, r5);
-    store_live(near, far, row + 34u, l6, r6);
-    store_live(near, far, row + 35u, l7, r7);
+#repeat i 8
+    store_live(near, far, row + $(i / 4 * 32 + i % 4)u, l$i, r$i);
+#endrepeat
 }
 
 fn store_live(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {

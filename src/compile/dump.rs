@@ -7,6 +7,7 @@ impl Plan {
     /// The step as a snapshot for <https://pytorch.org/memory_viz>. Every arena is a segment. Every tensor is
     /// allocated where it is first written and freed after its last use. The segments hold the tensors alive
     /// after the step. `Dump::pickle` serializes the snapshot.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn dump(&self) -> Dump {
         let arenas: Vec<(Arena, u64)> = self.layout.arenas().collect();
         let page = |arena: Arena| arenas.iter().position(|(other, _)| *other == arena).unwrap_or(0) as u32;

@@ -64,6 +64,7 @@ impl Plan {
     ///
     /// # Errors
     /// A tensor larger than a binding.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn of_graph(graph: Graph, optimizer: Option<Optimizer>, limits: &Limits) -> Result<Self> {
         let settings = Settings {
             optimizer,
@@ -207,6 +208,7 @@ impl Plan {
     }
 
     /// Bytes of each class alive at the peak, in the order of `Class::ALL`.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn class_bytes(&self) -> [(Class, u64); 6] {
         Class::ALL.map(|class| (class, self.peak.classes.get(&class).copied().unwrap_or(0)))
     }

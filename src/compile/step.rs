@@ -315,6 +315,7 @@ impl Forward {
     ///
     /// # Errors
     /// As [`Forward::plan`].
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
         self.compile(&limits.within(Precision::F32), WeightStorage::F32, false)
     }

@@ -11,6 +11,7 @@ impl Device {
     /// # Errors
     /// [`Error::OutOfMemory`] if the device, or [its budget](Device::set_budget), has too little memory left;
     /// [`Error::Device`] if the device refuses for another reason.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn buffer(
         &self,
         label: &str,

@@ -29,6 +29,7 @@ impl Device {
     }
 
     /// Returns the nanoseconds of one tick of the device's clock; `None` if passes cannot be timed.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn timestamp_period(&self) -> Option<f32> {
         let timed = self.wgpu_device().features().contains(wgpu::Features::TIMESTAMP_QUERY);
         timed.then(|| self.wgpu_queue().get_timestamp_period())

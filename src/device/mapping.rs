@@ -19,6 +19,7 @@ pub struct Mapping {
 
 impl Device {
     /// Requests that a buffer be mapped once `submission`, or everything submitted so far, is done with it.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn map(
         &self,
         buffer: &wgpu::Buffer,

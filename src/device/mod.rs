@@ -20,14 +20,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 pub use adapter::{Adapter, Select};
-pub use budget::Buffer;
 pub use cache::cache_folder;
 pub use descriptor::descriptor;
 pub use driver::DriverMemory;
 #[cfg(not(feature = "internals"))]
-pub(crate) use {mapping::Mapping, pipelines::PipelineSource};
+pub(crate) use {budget::Buffer, mapping::Mapping, pipelines::PipelineSource};
 #[cfg(feature = "internals")]
-pub use {mapping::Mapping, pipelines::PipelineSource};
+pub use {budget::Buffer, mapping::Mapping, pipelines::PipelineSource};
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;

@@ -55,6 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Device {
     /// Returns the layout of a bind group with `Params` at binding 0 and storage at `slots`.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn bind_group_layout(&self, slots: &[u32]) -> wgpu::BindGroupLayout {
         let mut layouts = lock(&self.shared.pipelines.layouts);
         let create = || {
@@ -79,6 +80,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) with the compiler's message.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
         let key = source.key();
         if let Some(pipeline) = lock(&self.shared.pipelines.compiled).get(&key) {
@@ -131,6 +133,7 @@ impl Device {
     }
 
     /// Returns the number of pipelines compiled so far. It does not grow while a session runs.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn pipelines(&self) -> usize {
         lock(&self.shared.pipelines.compiled).len()
     }

@@ -23,6 +23,7 @@ impl Device {
     /// # Errors
     /// [`Error::SubmitOutOfMemory`] if the device has no memory for the commands, which then do not run;
     /// [`Error::Device`] and [`Error::DeviceLost`] for errors that it reported so far.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex> {
         if self.shared.rehearsal.fails() {
             let message = "rehearsed by `Device::fail_submit`".to_owned();
@@ -35,6 +36,7 @@ impl Device {
 
     /// Makes the `n`th submit from now fail once as if the device had run out of memory, to test how an app
     /// handles it. 1 is the next submit; with 0 none fails.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn fail_submit(&self, n: u32) {
         self.shared.rehearsal.0.store(n, Ordering::Relaxed);
     }

@@ -280,6 +280,7 @@ impl Eager {
     }
 
     /// Returns pages, live tensors and the logged events as a snapshot for <https://pytorch.org/memory_viz>.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn dump(&self) -> crate::memory::Dump {
         self.pool.dump()
     }

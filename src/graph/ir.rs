@@ -239,6 +239,7 @@ impl Graph {
     }
 
     /// Returns every value with its id.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn ids(&self) -> impl Iterator<Item = (ValueId, &Value)> {
         ValueId::all(self.values.len()).zip(&self.values)
     }

@@ -67,6 +67,7 @@ impl Param {
     }
 
     /// Returns the position in the order of registration.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn index(&self) -> usize {
         self.0.index
     }

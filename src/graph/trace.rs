@@ -50,6 +50,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`Error::Trace`] with every mistake found, each with its source location.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     #[track_caller]
     pub fn record(
         params: &Params,
@@ -74,6 +75,7 @@ impl Trace {
     }
 
     /// Continues recording at the end of an existing graph.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn over(graph: Graph, mode: Mode) -> Self {
         let mut names = BTreeMap::new();
         let mut imported = BTreeMap::new();
@@ -105,6 +107,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`Error::Trace`] with every mistake found.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn finish(self) -> Result<Graph> {
         let mut state = self.state.borrow_mut();
         if state.errors.is_empty() {
@@ -190,6 +193,7 @@ impl Trace {
 
     /// Runs `body` with its operations attributed to a phase. Outside the forward phase, their results are of
     /// class gradient.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn phase<T>(&self, phase: Phase, body: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.state.borrow_mut().phase, phase);
         let result = body();
@@ -226,6 +230,7 @@ impl Trace {
     }
 
     /// Declares optimizer state that starts as zeros and persists across steps.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn state(&self, name: &str, shape: Shape) -> Tensor {
         self.state_of(DType::F32, name, shape)
     }
@@ -247,6 +252,7 @@ impl Trace {
     }
 
     /// Returns an existing value as a tensor.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn tensor(&self, id: ValueId) -> Tensor {
         let state = self.state.borrow();
         let value = state.graph.value(id);
@@ -254,6 +260,7 @@ impl Trace {
     }
 
     /// Returns the name of a value of this trace.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn name_of(&self, id: ValueId) -> String {
         self.state.borrow().graph.value(id).name.clone()
     }

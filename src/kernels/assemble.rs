@@ -1,4 +1,4 @@
-//! Assembles WGSL from the modules in `shaders/`. There are two kinds of directives, each on a line of its
+//! Assembles WGSL from the modules in `shaders/`. There are three kinds of directives, each on a line of its
 //! own:
 //!
 //! - `#import NAME` inserts a module, once per kernel; `#import generated` inserts the generated source of
@@ -6,6 +6,10 @@
 //!   [`Binary`](crate::graph::Binary).
 //! - `#if CONDITION`, `#elif CONDITION`, `#else`, `#endif`: a condition is a list of `NAME` or `!NAME`, all
 //!   combined by `||` or all by `&&`.
+//! - `#let NAME NUMBER` names a number. `#repeat NAME COUNT`, `#endrepeat`: the lines between are inserted COUNT
+//!   times, with 0, 1, 2, … as the number of that name.
+//!
+//! `$NAME` is replaced by a number, `$(NAME / 4 % 2)` by an expression of them.
 
 use std::borrow::Cow;
 
@@ -29,8 +33,6 @@ macro_rules! modules {
 modules![
     "attention/cpu",
     "attention/cpu_dkv",
-    "attention/eights",
-    "attention/fours",
     "attention/means",
     "attention/operands",
     "attention/tile",
@@ -42,11 +44,11 @@ modules![
     "common/grid",
     "common/half",
     "common/jobs",
+    "common/lanes",
     "common/nan",
     "common/operand",
     "common/pieces",
     "common/random",
-    "common/share",
     "common/store",
     "conv/bias",
     "conv/conv",
@@ -77,9 +79,7 @@ modules![
     "matmul/b_layout",
     "matmul/blocks",
     "matmul/cpu",
-    "matmul/cpu8",
     "matmul/cpu_any",
-    "matmul/cpu_tn",
     "matmul/operands",
     "matmul/params",
     "matmul/quads",
@@ -120,9 +120,7 @@ modules![
 
 /// Returns the source of `module` with everything that it imports, for these conditions.
 pub(crate) fn assemble(module: &'static str, defines: &[&str], generated: Option<&str>) -> String {
-    let mut assembly = Assembly { defines, generated, imported: Vec::new(), source: String::new() };
-    assembly.import(module);
-    assembly.source
+    assembly_of(module, defines, generated).source
 }
 
 /// Returns the modules that [`assemble`] inserts, in order of insertion.
@@ -131,15 +129,33 @@ pub(crate) fn modules_of(
     defines: &[&str],
     generated: Option<&str>,
 ) -> Vec<&'static str> {
-    let mut assembly = Assembly { defines, generated, imported: Vec::new(), source: String::new() };
+    assembly_of(module, defines, generated).imported
+}
+
+fn assembly_of<'a>(module: &str, defines: &'a [&'a str], generated: Option<&'a str>) -> Assembly<'a> {
+    let (imported, numbers) = (Vec::new(), Vec::new());
+    let mut assembly = Assembly { defines, generated, imported, numbers, source: String::new() };
     assembly.import(module);
-    assembly.imported
+    assembly
+}
+
+/// Number of lines before the `#endrepeat` of a `#repeat` just before these lines.
+fn repeated(lines: &[&str]) -> usize {
+    let mut depth = 1;
+    let ends = |line: &&str| {
+        let word = line.split(' ').next();
+        depth += i32::from(word == Some("#repeat")) - i32::from(word == Some("#endrepeat"));
+        depth == 0
+    };
+    lines.iter().position(ends).unwrap_or(lines.len())
 }
 
 struct Assembly<'a> {
     defines: &'a [&'a str],
     generated: Option<&'a str>,
     imported: Vec<&'static str>,
+    /// Numbers by name; later ones hide earlier ones of the same name.
+    numbers: Vec<(String, u32)>,
     source: String,
 }
 
@@ -167,8 +183,14 @@ impl<'a> Assembly<'a> {
             return;
         }
         self.imported.push(module);
+        self.insert(&text.lines().collect::<Vec<_>>());
+    }
+
+    fn insert(&mut self, lines: &[&str]) {
         let mut branches: Vec<Branch> = Vec::new();
-        for line in text.lines() {
+        let mut at = 0;
+        while let Some(&line) = lines.get(at) {
+            at += 1;
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             let inside = branches.iter().all(|branch| branch.active);
             match (word, branches.last_mut()) {
@@ -182,12 +204,95 @@ impl<'a> Assembly<'a> {
                 }
                 ("#else", Some(branch)) => branch.active = !branch.taken,
                 ("#endif", Some(_)) => drop(branches.pop()),
+                ("#repeat", _) => {
+                    let body = &lines[at..at + repeated(&lines[at..])];
+                    at += body.len() + 1;
+                    if inside {
+                        self.repeat(rest, body);
+                    }
+                }
                 _ if !inside => {}
                 ("#import", _) => self.import(rest),
+                ("#let", _) => {
+                    if let Some((name, value)) = self.named_number(rest) {
+                        self.numbers.push((name, value));
+                    }
+                }
                 _ => {
-                    self.source.push_str(line);
+                    let line = self.substitute(line);
+                    self.source.push_str(&line);
                     self.source.push('\n');
                 }
+            }
+        }
+    }
+
+    fn repeat(&mut self, head: &str, body: &[&str]) {
+        let Some((name, count)) = self.named_number(head) else { return };
+        let outside = self.numbers.len();
+        for i in 0..count {
+            self.numbers.push((name.clone(), i));
+            self.insert(body);
+            self.numbers.truncate(outside);
+        }
+    }
+
+    /// Reads `NAME NUMBER`, where the number may be given by other names.
+    fn named_number(&self, text: &str) -> Option<(String, u32)> {
+        let text = self.substitute(text);
+        let (name, value) = text.split_once(' ')?;
+        Some((name.to_owned(), value.trim().parse().ok()?))
+    }
+
+    /// Replaces `$NAME` and `$(…)`. What is not a number stays, and WGSL compilers reject the `$`.
+    fn substitute<'t>(&self, line: &'t str) -> Cow<'t, str> {
+        if !line.contains('$') {
+            return line.into();
+        }
+        let mut parts = line.split('$');
+        let mut result = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (expression, rest) = match part.strip_prefix('(').and_then(|part| part.split_once(')')) {
+                Some(split) => split,
+                None => {
+                    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                    part.split_at(part.find(|c| !word(c)).unwrap_or(part.len()))
+                }
+            };
+            match self.evaluate(expression) {
+                Some(number) => result.push_str(&format!("{number}{rest}")),
+                None => result.push_str(&format!("${part}")),
+            }
+        }
+        result.into()
+    }
+
+    fn evaluate(&self, expression: &str) -> Option<u32> {
+        let number = |word: &str| {
+            let named = self.numbers.iter().rev().find(|(name, _)| name == word);
+            named.map(|(_, value)| *value).or_else(|| word.parse().ok())
+        };
+        // A sum of products: `sum` is complete, `product` is not.
+        let (mut sum, mut product, mut negative) = (0i64, None, false);
+        let mut words = expression.split_whitespace();
+        let mut operator = "*";
+        loop {
+            let other = i64::from(number(words.next()?)?);
+            product = Some(match (operator, product) {
+                (_, None) => other,
+                ("*", Some(product)) => i64::checked_mul(product, other)?,
+                ("/", Some(product)) => i64::checked_div(product, other)?,
+                ("%", Some(product)) => i64::checked_rem(product, other)?,
+                _ => return None,
+            });
+            operator = words.next().unwrap_or_default();
+            if ["+", "-", ""].contains(&operator) {
+                let product = product.take()?;
+                sum = sum.checked_add(if negative { -product } else { product })?;
+                negative = operator == "-";
+            }
+            if operator.is_empty() {
+                return u32::try_from(sum).ok();
             }
         }
     }
@@ -227,6 +332,17 @@ mod tests {
     }
 
     #[test]
+    fn repeated_lines_are_inserted_with_their_number() {
+        let of = |source: &str| assemble(GENERATED, &["A"], Some(source));
+        let source = "#let N 2\n#repeat i $N\n#repeat j $(N * 2)\n#if A\nc$(i)_$j = $(i * 4 + j % 3 - i)u;\n#endif\n#endrepeat\n#endrepeat\nend $N\n";
+        assert_eq!(
+            of(source),
+            "c0_0 = 0u;\nc0_1 = 1u;\nc0_2 = 2u;\nc0_3 = 0u;\nc1_0 = 3u;\nc1_1 = 4u;\nc1_2 = 5u;\nc1_3 = 3u;\nend 2\n"
+        );
+        assert_eq!(of("#if B\n#repeat i 2\n#else\n#endrepeat\n#endif\na $b $(1 / 0)\n"), "a $b $(1 / 0)\n");
+    }
+
+    #[test]
     fn unknown_modules_stay_in_the_source() {
         assert_eq!(assemble(GENERATED, &[], Some("#import no/module\n")), "#import no/module\n");
     }
@@ -237,6 +353,7 @@ mod tests {
             let count =
                 |word: &str| source.lines().filter(|line| line.split(' ').next() == Some(word)).count();
             assert_eq!(count("#if"), count("#endif"), "{module}");
+            assert_eq!(count("#repeat"), count("#endrepeat"), "{module}");
             for name in source.lines().filter_map(|line| line.strip_prefix("#import ")) {
                 let known = [GENERATED, UNARY_TABLE, BINARY_TABLE].contains(&name)
                     || MODULES.iter().any(|(module, _)| *module == name);

@@ -201,6 +201,7 @@ impl<B: Backing> Pool<B> {
 
     /// Returns the pages, the live blocks and the events in the log as a snapshot that PyTorch's memory
     /// viewer opens.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn dump(&self) -> Dump {
         let segment = |page: PageInfo| DumpSegment { page: page.page, size: page.bytes, live: Vec::new() };
         let mut segments: Vec<DumpSegment> = self.pages().map(segment).collect();

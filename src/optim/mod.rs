@@ -180,6 +180,7 @@ impl Optimizer {
     }
 
     /// Returns optimizers with less state and the same learning rate, by name.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn lighter(&self) -> Vec<(&'static str, Self)> {
         let without = |sgd: Sgd| Self::Sgd(Sgd { momentum: 0.0, nesterov: false, ..sgd });
         let lightest = |lr, weight_decay| {
@@ -203,6 +204,7 @@ impl Optimizer {
     }
 
     /// Returns the scalars that the device needs at step `step` (0 is the first) with learning rate `lr`.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
         let count = step as f64 + 1.0;
         let (bias1, sqrt_bias2) = match self {
@@ -233,6 +235,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of its range.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn append(&self, trace: &Trace, gradients: Gradients, clip: Clip) -> Result<()> {
         self.check()?;
         clip.check()?;

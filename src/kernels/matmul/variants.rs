@@ -54,32 +54,32 @@ static CPU_NT: Kernel = Kernel::new(
 );
 static CPU_TN: Kernel = Kernel::new(
     "matmul_cpu_tn",
-    "matmul/cpu_tn",
-    &["CPU", "OPERANDS_VEC4", "STORE_VEC4"],
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "TN"],
     &[1, 2, 3],
     8,
     &[&[]],
 );
 static CPU8_NN: Kernel = Kernel::new(
     "matmul_cpu8_nn",
-    "matmul/cpu8",
-    &["CPU", "OPERANDS_VEC4", "STORE_VEC4"],
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "LANES4"],
     &[1, 2, 3],
     8,
     &[&[]],
 );
 static CPU8_NT: Kernel = Kernel::new(
     "matmul_cpu8_nt",
-    "matmul/cpu8",
-    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "B_COLUMNS"],
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "LANES4", "B_COLUMNS"],
     &[1, 2, 3],
     8,
     &[&[]],
 );
 static CPU8_TN: Kernel = Kernel::new(
     "matmul_cpu8_tn",
-    "matmul/cpu8",
-    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "TN"],
+    "matmul/cpu",
+    &["CPU", "OPERANDS_VEC4", "STORE_VEC4", "LANES4", "TN"],
     &[1, 2, 3],
     8,
     &[&[]],
