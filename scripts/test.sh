@@ -9,9 +9,9 @@
 # WGRAD_CHECKED=1 compiles every kernel with bounds checks and loop limits, in all tests. Without it those of kernels and
 # gradients run both ways.
 #
-# Everything with all features is built once, as in a release: lints and documentation share its macros and build scripts, and
-# the examples and benchmarks, which no test runs, are read by the lints and not linked. `pure` is the same library without
-# the feature `gpu`, with overflow checks.
+# Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself: lints
+# and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
+# lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
 #
@@ -24,7 +24,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=() failed=0
-built=(--release --all-features) programs=(--lib --bins --tests)
+checked=profile.release.package.wgrad
+built=(--release --all-features --config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
+programs=(--lib --bins --tests)
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -40,12 +42,6 @@ stage() {
 
 # shellcheck disable=SC2329 # called through stage
 run_tests() { cargo test "${built[@]}" "${programs[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
-
-# The tests of the pure half compile without the feature as well; they run with all features, where they are optimized.
-# shellcheck disable=SC2329
-test_without_gpu() {
-    cargo clippy --no-default-features --lib --tests -- -D warnings && cargo test --no-default-features --lib
-}
 
 # The pages as docs.rs shows them, and those of the internals.
 # shellcheck disable=SC2329
@@ -89,7 +85,7 @@ fi
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
-stage pure test_without_gpu
+stage no-gpu cargo clippy --release --no-default-features --lib --tests -- -D warnings
 stage doc make_documents
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc

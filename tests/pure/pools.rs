@@ -14,7 +14,7 @@ use wgrad::memory::{
     Strategy,
 };
 
-const STEPS: usize = if cfg!(debug_assertions) { 20_000 } else { 500_000 };
+const STEPS: usize = 500_000;
 
 /// SplitMix64, so that a failure can be reproduced from its seed.
 struct Random(u64);
