@@ -220,9 +220,24 @@ def apply(node, x, shapes, dtypes):
         return [x[0].expand(shapes[0])]
     if op == "fill":
         return [torch.full(shapes[0], node["value"], dtype=torch.float64)]
-    if op == "pad":
-        rank, axis = x[0].dim(), node["axis"]
-        return [F.pad(x[0], [0, 0] * (rank - 1 - axis) + [node["before"], node["after"]])]
+    if op == "iota":
+        rank, axis = len(shapes[0]), node["axis"]
+        line = torch.arange(shapes[0][axis], dtype=torch.float64)
+        return [line.reshape([-1] + [1] * (rank - 1 - axis)).expand(shapes[0])]
+    if op in ("stride", "pad"):
+        count = shapes[0][node["axis"]] if op == "stride" else x[0].shape[node["axis"]]
+        places = node["start"] + int(node["step"]) * torch.arange(count)
+        if op == "stride":
+            return [x[0].index_select(node["axis"], places)]
+        return [torch.zeros(shapes[0], dtype=torch.float64).index_copy(node["axis"], places, x[0])]
+    if op == "gather":
+        return [x[0].gather(node["axis"], x[1].expand(shapes[0]))]
+    if op == "scatter_add":
+        return [torch.zeros(shapes[0], dtype=torch.float64).scatter_add(node["axis"], x[0].expand(x[1].shape), x[1])]
+    if op == "detach":
+        return [x[0].detach()]
+    if op == "argsort":
+        return [x[0].argsort(-1, descending=node["descending"], stable=True)]
     if op == "cast":
         return cast(node, x, dtypes[0])
     if op == "dropout":

@@ -13,3 +13,9 @@ fn exp1(v: f32) -> f32 { return or_nan1(v, exp(v)); }
 fn exp4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, exp(v)); }
 fn log1(v: f32) -> f32 { return or_nan1(v, log(v)); }
 fn log4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, log(v)); }
+
+// ln(1 + v) for v ≥ 0, with its digits near 0.
+fn log1p4(v: vec4<f32>) -> vec4<f32> {
+    let near = v - v * v * (0.5 - v * (1.0 / 3.0 - v * 0.25));
+    return select(log(1.0 + v), near, v < vec4(0.015625));
+}

@@ -4,8 +4,19 @@
 #import common/nan
 #import elementwise/unary_table
 
-// tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows.
-fn tanh_safe(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, tanh(clamp(v, vec4(-15.0), vec4(15.0)))); }
+// tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows. Near 0 it
+// would lose its digits: a series has them.
+fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
+    let s = v * v;
+    let near = v - v * s * (1.0 / 3.0 - s * 2.0 / 15.0);
+    return or_nan4(v, select(tanh(clamp(v, vec4(-15.0), vec4(15.0))), near, s < vec4(4e-3)));
+}
+
+// e^v - 1, with its digits near 0.
+fn expm1(v: vec4<f32>) -> vec4<f32> {
+    let near = v + v * v * (0.5 + v * (1.0 / 6.0 + v / 24.0));
+    return select(exp(v) - 1.0, near, abs(v) < vec4(0.02));
+}
 
 // e^-|v| never overflows.
 fn sigmoid(v: vec4<f32>) -> vec4<f32> {
@@ -14,7 +25,7 @@ fn sigmoid(v: vec4<f32>) -> vec4<f32> {
 }
 
 // ln(1 + e^v), without overflow.
-fn softplus(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, max(v, vec4(0.0)) + log(1.0 + exp(-abs(v)))); }
+fn softplus(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, max(v, vec4(0.0)) + log1p4(exp(-abs(v)))); }
 
 // erf after N. Juffa's erff: two polynomials, each within 1 ULP.
 fn erf(v: vec4<f32>) -> vec4<f32> {

@@ -1,4 +1,4 @@
-// Copies under strides; with FILL one number everywhere.
+// Copies under strides; with FILL one number everywhere, with IOTA the index along an axis.
 #import common/grid
 #if FILL
 // fill: y = bits
@@ -17,6 +17,27 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.quads) {
         y[i] = vec4(p.bits);
+    }
+}
+#else
+#if IOTA
+// iota: y[i] = i / stride % len
+// y [n]
+// grid: one thread per element, folded      overrides: none
+struct Params {
+    threads_x: u32,
+    n: u32,
+    stride: u32,
+    len: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i < p.n) {
+        y[i] = f32(i / p.stride % p.len);
     }
 }
 #else
@@ -44,4 +65,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         y[p.to_offset + offset_of(at, p.y_strides)] = x[p.from_offset + offset_of(at, p.x_strides)];
     }
 }
+#endif
 #endif

@@ -33,6 +33,10 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("views", views),
     ("slices", slices),
     ("padding", padding),
+    ("steps", steps),
+    ("indices", indices),
+    ("sorted", sorted),
+    ("detached", detached),
     ("repeated", repeated),
     ("casts", casts),
     ("dropout", dropout),
@@ -287,6 +291,63 @@ fn padding(maker: &mut Maker) {
     let (before, after, n) = (maker.dice.below(3), maker.dice.below(3), x.dim(axis));
     let start = maker.dice.below(before + after + 1);
     maker.keep(x.pad(axis, before, after).add(&x.fill_like([], 0.25)).slice(axis, start..start + n));
+}
+
+/// Slices with steps, either direction, and elements placed apart from each other.
+fn steps(maker: &mut Maker) {
+    let x = any(maker);
+    let axis = maker.dice.below(x.shape().rank());
+    let n = x.dim(axis);
+    let y = match maker.dice.below(4) {
+        0 => x.tanh().flip(axis),
+        1 => x.roll(axis, maker.dice.below(2 * n) as isize - n as isize),
+        2 => {
+            let apart = |start: usize, x: &Tensor| {
+                let len = x.dim(axis);
+                let op = Op::Place { axis, start, step: 2, len: 2 * len };
+                x.one(op, &[x], Location::caller())
+            };
+            // Even and odd elements, woven together again.
+            let cut = x.slice(axis, 0..n / 2 * 2);
+            let [even, odd] = [0, 1].map(|start| cut.slice_step(axis, start..n / 2 * 2, 2));
+            let woven = apart(0, &odd).add(&apart(1, &even));
+            if n % 2 == 1 { woven.concat(&[&x.slice(axis, n - 1..n)], axis) } else { woven }
+        }
+        _ => x.cumsum(axis).scale(0.2),
+    };
+    maker.keep(y);
+}
+
+/// Elements by index, and sums of them.
+fn indices(maker: &mut Maker) {
+    let (x, Sizes { batch, width, .. }) = (maker.matrix(), maker.sizes);
+    let y = match maker.dice.below(4) {
+        0 => x.gather(1, &maker.ids([batch, width], width)),
+        1 => {
+            let some = x.index_select(1, &maker.ids([batch], width));
+            x.add(&some.reduce_keep(Reduction::Mean, &[1]))
+        }
+        2 => x.tanh().scatter_add(1, &maker.ids([batch, width], width), &x),
+        _ => {
+            let shifted = x.indices_like([batch, width], 1).scale(0.1);
+            x.add(&shifted.sin())
+        }
+    };
+    maker.keep(y);
+}
+
+/// Sorted rows: the order is that of numbers far from each other, which no rounding changes.
+fn sorted(maker: &mut Maker) {
+    let Sizes { batch, width, .. } = maker.sizes;
+    let keys = maker.ids([batch, width], 1000).cast(DType::F32);
+    let order = keys.argsort(1, maker.dice.one_in(2));
+    let y = maker.matrix().gather(1, &order);
+    maker.keep(y);
+}
+
+fn detached(maker: &mut Maker) {
+    let x = any(maker);
+    maker.keep(x.sub(&x.tanh().detach().scale(0.5)));
 }
 
 fn repeated(maker: &mut Maker) {

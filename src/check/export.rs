@@ -103,9 +103,15 @@ fn settings(graph: &Graph, node: &Node, words: [u32; 8]) -> Vec<(&'static str, J
         Op::Slice { axis, start, len } => {
             vec![("axis", Json::from(*axis)), ("start", Json::from(*start)), ("len", Json::from(*len))]
         }
-        Op::Pad { axis, before, after } => {
-            vec![("axis", Json::from(*axis)), ("before", Json::from(*before)), ("after", Json::from(*after))]
-        }
+        Op::Stride { axis, start, step, len } | Op::Place { axis, start, step, len } => vec![
+            ("axis", Json::from(*axis)),
+            ("start", Json::from(*start)),
+            ("step", Json::Float(*step as f64)),
+            ("len", Json::from(*len)),
+        ],
+        Op::Iota { axis, .. } | Op::Gather { axis } => vec![("axis", Json::from(*axis))],
+        Op::ScatterAdd { axis, len } => vec![("axis", Json::from(*axis)), ("len", Json::from(*len))],
+        Op::ArgSort { descending } => vec![("descending", Json::Bool(*descending))],
         Op::Concat { axis } => vec![("axis", Json::from(*axis))],
         Op::Fill { value, .. } => vec![("value", number(*value))],
         Op::Dropout { p, key } => {

@@ -104,6 +104,7 @@ impl Reference {
         let own = Self::of_parts(network, 1, |_| graph.clone(), parameters, scalars, None)?;
         let length = own.gradients.values().flatten().map(|g| g * g).sum::<f64>().sqrt();
         let length = length.max(1e-6);
+        let still = forward(graph, network, parameters, scalars, None)?;
         let (mut best, mut jumps) = (f64::INFINITY, false);
         // Tries another direction and a shorter step if a kink lies between.
         for (seed, step) in (1..).zip([1e-6, 1e-7, 1e-7, 3e-8, 1e-8, 1e-8, 3e-9, 3e-9]) {
@@ -121,11 +122,7 @@ impl Reference {
                         moved.get_mut(name).ok_or_else(|| Error::Internal(format!("`{name}` is missing")))?;
                     to.iter_mut().zip(along).for_each(|(w, d)| *w += sign * step * d);
                 }
-                let mut twin = Twin::new(graph);
-                feed(&mut twin, graph, network, 0, network.batch, &moved, None)?;
-                twin.set_step(scalars);
-                twin.run()?;
-                *loss = twin.output("loss")?[0];
+                *loss = forward(graph, network, &moved, scalars, Some(&still))?.output("loss")?[0];
             }
             let along = own.gradients.iter().flat_map(|(name, g)| g.iter().zip(&direction[name]));
             let told: f64 = along.map(|(g, d)| g * d).sum();
@@ -141,6 +138,22 @@ impl Reference {
         }
         Ok(if jumps { 0.0 } else { best })
     }
+}
+
+/// Runs the forward pass; with `still`, detached values are those of that run.
+fn forward<'a>(
+    graph: &'a Graph,
+    network: &Network,
+    parameters: &Tensors,
+    scalars: &StepScalars,
+    still: Option<&Twin>,
+) -> Result<Twin<'a>> {
+    let mut twin = Twin::new(graph);
+    feed(&mut twin, graph, network, 0, network.batch, parameters, None)?;
+    twin.set_step(scalars);
+    still.iter().for_each(|still| twin.hold_detached(still));
+    twin.run()?;
+    Ok(twin)
 }
 
 /// Maximum allowed slope error, in units of the gradient's norm.

@@ -66,7 +66,7 @@ impl Roofline {
 impl Graph {
     /// Returns the cost of one operation of this graph. Views cost nothing; plans count host transfers.
     pub fn cost(&self, node: &Node) -> Cost {
-        if matches!(node.op, Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. }) {
+        if matches!(node.op, Op::Reshape(_) | Op::Detach | Op::ToHost { .. } | Op::FromHost { .. }) {
             return Cost::default();
         }
         let bytes = |ids: &[super::ValueId]| ids.iter().map(|id| self.value(*id).bytes()).sum::<u64>();
@@ -159,6 +159,8 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),
         Op::AvgPool2d(over) => n * window_taps(over, first, result),
         Op::AvgPool2dGrad { over, .. } => first.numel() * window_taps(over, result, first),
+        // Every element is compared with all of its row.
+        Op::ArgSort { .. } => n.saturating_mul(first.last() as u64),
         Op::Resample { .. } => 8 * n,
         Op::ResampleGrad { .. } => 8 * first.numel(),
         Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
@@ -178,7 +180,10 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         | Op::Permute(_)
         | Op::Expand(_)
         | Op::Slice { .. }
-        | Op::Pad { .. }
+        | Op::Stride { .. }
+        | Op::Place { .. }
+        | Op::Gather { .. }
+        | Op::Detach
         | Op::Concat { .. }
         | Op::Copy
         | Op::Cast(_)
@@ -191,7 +196,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
 fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {
     match node.op {
         // Only the sliced part is read.
-        Op::Slice { .. } => 2 * written,
+        Op::Slice { .. } | Op::Stride { .. } => 2 * written,
         // Image and gradient are read for the sums, and once more for the result.
         Op::BatchNormGrad { .. } => 2 * read + written,
         // Operands changed in place are also written.

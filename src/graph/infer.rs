@@ -142,22 +142,18 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                 _ => Err(format!("slice {start}..{start}+{len} along axis {axis} of {x}")),
             }
         }
-        Op::Pad { axis, before, after } => {
-            all_float(inputs)?;
-            let x = shape(0);
-            let sum = |dim: &usize| dim.checked_add(*before)?.checked_add(*after);
-            match (x.dims().get(*axis), x.dims().get(*axis).and_then(sum)) {
-                (Some(_), Some(padded)) => Ok(vec![(x.with(*axis, padded), F32)]),
-                (Some(_), None) => Err(format!("pad of {x} by {before} and {after}: too long")),
-                (None, _) => Err(format!("pad along axis {axis} of {x}")),
-            }
-        }
+        Op::Stride { .. }
+        | Op::Place { .. }
+        | Op::Iota { .. }
+        | Op::Gather { .. }
+        | Op::ScatterAdd { .. }
+        | Op::ArgSort { .. } => super::infer_indices::infer(op, inputs),
         Op::Concat { axis } => concat(inputs, *axis),
         Op::Cast(to) => match (inputs[0].1, *to) {
             (F32, _) | (_, F32) => Ok(vec![(shape(0), *to)]),
             (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
         },
-        Op::Copy => same(0),
+        Op::Copy | Op::Detach => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update { rule, .. } => {
             let states = match rule {
@@ -203,7 +199,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
 /// each.
 fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
-        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Fused(_) | Op::Slice { .. } => true,
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach | Op::Fused(_) | Op::Slice { .. } => true,
         // The weight.
         Op::Update { .. } => i == 0,
         _ => op.widens(i),

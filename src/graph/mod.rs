@@ -1,13 +1,16 @@
 //! A training step as a list of operations on named values. Nothing here depends on a device.
 
 mod arithmetic;
+mod arrange;
 mod attention;
 mod cost;
 mod draw;
 mod edit;
+mod einsum;
 mod images;
 mod infer;
 mod infer_images;
+mod infer_indices;
 mod infer_rows;
 mod ir;
 mod losses;
@@ -17,10 +20,13 @@ mod operators;
 mod params;
 mod reductions;
 mod rows;
+mod select;
+mod statistics;
 mod tensor;
 mod trace;
 mod window;
 
+pub use arrange::Padding;
 pub use attention::Attention;
 pub use cost::{Cost, Roofline};
 pub use images::RunningStats;

@@ -78,7 +78,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn pad(&self, axis: usize, before: usize, after: usize) -> Tensor {
-        self.one(Op::Pad { axis, before, after }, &[self], Location::caller())
+        let at = Location::caller();
+        // Lengths that overflow are reported as too large.
+        let len = self.dim(axis).saturating_add(before).saturating_add(after);
+        self.one(Op::Place { axis, start: before, step: 1, len }, &[self], at)
     }
 
     /// Concatenates this tensor and others along `axis`.

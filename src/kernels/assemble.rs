@@ -75,6 +75,8 @@ modules![
     "embedding/embedding",
     "embedding/rotary",
     "embedding/sort",
+    "indices/argsort",
+    "indices/gather",
     "matmul/any",
     "matmul/b_layout",
     "matmul/blocks",

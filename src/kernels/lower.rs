@@ -5,7 +5,7 @@ use super::embedding::{self, rotary};
 use super::norm::{self, batch};
 use super::optimizer::{self, loss_scale};
 use super::softmax::{self, cross_entropy};
-use super::{Kernel, Launch, attention, conv, matmul, movement, pool, reduce};
+use super::{Kernel, Launch, attention, conv, indices, matmul, movement, pool, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{FusedElementwise, Op, Read, Source};
@@ -135,9 +135,14 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Permute(perm) => movement::permute(site, perm).into(),
         Op::Expand(_) => movement::expand(site).into(),
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
-        Op::Pad { axis, before, .. } => movement::pad(site, *axis, *before),
+        Op::Stride { axis, start, step, .. } => movement::stride(site, *axis, *start, *step).into(),
+        Op::Place { axis, start, step, .. } => movement::place(site, *axis, *start, *step),
+        Op::Iota { axis, .. } => movement::iota(site, *axis).into(),
+        Op::Gather { axis } => indices::gather(site, *axis).into(),
+        Op::ScatterAdd { axis, .. } => indices::scatter_add(site, *axis),
+        Op::ArgSort { descending } => indices::argsort(site, *descending)?.into(),
         Op::Concat { axis } => movement::concat(site, *axis),
-        Op::Copy => movement::copy(site, 0).into(),
+        Op::Copy | Op::Detach => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update { rule, rate, stored } => optimizer::update(site, rule, *rate, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),

@@ -8,6 +8,7 @@ pub mod cooperative;
 mod elementwise;
 mod embedding;
 mod grid;
+mod indices;
 mod kernel;
 mod launch;
 mod lower;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Kernel> {
         cooperative::kernels(),
         elementwise::kernels(),
         embedding::kernels(),
+        indices::kernels(),
         matmul::kernels(),
         movement::kernels(),
         norm::kernels(),

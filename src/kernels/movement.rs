@@ -7,9 +7,10 @@ use crate::shape::Shape;
 
 static COPY: Kernel = Kernel::new("copy", "movement/copy", &["STRIDED"], &[1, 2], 64, &[&[]]);
 static FILL: Kernel = Kernel::new("fill", "movement/copy", &["FILL"], &[1], 64, &[&[]]);
+static IOTA: Kernel = Kernel::new("iota", "movement/copy", &["IOTA"], &[1], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    vec![COPY.clone(), FILL.clone()]
+    vec![COPY.clone(), FILL.clone(), IOTA.clone()]
 }
 
 /// A strided copy of `dims` elements; offsets and strides in elements.
@@ -74,8 +75,8 @@ pub(super) fn slice(site: &Site, axis: usize, start: usize) -> Launch<Operand> {
     whole(site, 0, strides, offset)
 }
 
-/// Returns the copy of an input to position `start` along `axis` of the output.
-fn into_place(site: &Site, input: usize, axis: usize, start: usize) -> Launch<Operand> {
+/// Returns the copy of an input to the positions from `start` by `step` along `axis` of the output.
+fn into_place(site: &Site, input: usize, axis: usize, start: usize, step: isize) -> Launch<Operand> {
     let part = site.inputs[input].0;
     let strides = site.output().strides();
     let job = Move {
@@ -83,18 +84,37 @@ fn into_place(site: &Site, input: usize, axis: usize, start: usize) -> Launch<Op
         from_offset: 0,
         from_strides: part.strides(),
         to_offset: start as u64 * strides[axis],
-        to_strides: strides,
+        to_strides: stepped(strides, axis, step),
         dims: part,
     };
     moved(site, &job)
 }
 
-pub(super) fn pad(site: &Site, axis: usize, before: usize) -> Lowered {
+/// Strides of a walk by `step` along `axis`. Kernels multiply in `u32`, where a negative stride wraps around.
+fn stepped(mut strides: Vec<u64>, axis: usize, step: isize) -> Vec<u64> {
+    strides[axis] = strides[axis].wrapping_mul(step as u64);
+    strides
+}
+
+pub(super) fn stride(site: &Site, axis: usize, start: usize, step: isize) -> Launch<Operand> {
+    let strides = site.inputs[0].0.strides();
+    let offset = start as u64 * strides[axis];
+    whole(site, 0, stepped(strides, axis, step), offset)
+}
+
+pub(super) fn place(site: &Site, axis: usize, start: usize, step: isize) -> Lowered {
     let mut launches = vec![fill(site, 0.0)];
     if site.inputs[0].0.numel() > 0 {
-        launches.push(into_place(site, 0, axis, before));
+        launches.push(into_place(site, 0, axis, start, step));
     }
     Lowered { launches, workspace: Vec::new() }
+}
+
+/// Writes the index along `axis` to every element.
+pub(super) fn iota(site: &Site, axis: usize) -> Launch<Operand> {
+    let shape = site.output();
+    let params = [shape.numel() as u32, shape.strides()[axis] as u32, shape.dims()[axis] as u32];
+    per_thread(site, &IOTA, shape.numel(), vec![Operand::Output(0)], &params)
 }
 
 pub(super) fn concat(site: &Site, axis: usize) -> Lowered {
@@ -102,7 +122,7 @@ pub(super) fn concat(site: &Site, axis: usize) -> Lowered {
     let mut launches = Vec::new();
     for (i, (part, _)) in site.inputs.iter().enumerate() {
         if part.numel() > 0 {
-            launches.push(into_place(site, i, axis, start));
+            launches.push(into_place(site, i, axis, start, 1));
         }
         start += part.dims()[axis];
     }

@@ -51,6 +51,8 @@ pub struct Twin<'a> {
     memory: Vec<Option<Vec<f64>>>,
     /// Tensors offloaded to host memory, by slot.
     host: BTreeMap<u32, Vec<f64>>,
+    /// Detached values that do not follow their operands.
+    held: BTreeMap<ValueId, Vec<f64>>,
     noise: Noise,
 }
 
@@ -77,7 +79,7 @@ impl<'a> Twin<'a> {
             }
         };
         let memory = graph.values.iter().map(start).collect();
-        Self { graph, memory, host: BTreeMap::new(), noise: Noise::default() }
+        Self { graph, memory, host: BTreeMap::new(), held: BTreeMap::new(), noise: Noise::default() }
     }
 
     /// Perturbs from here on every number that is set and every number that an operation computes, by a
@@ -86,6 +88,14 @@ impl<'a> Twin<'a> {
     #[cfg(any(feature = "gpu", test))]
     pub(crate) fn perturb(&mut self, seed: u64, size: f64) {
         self.noise = Noise { seed, size };
+    }
+
+    /// Holds the results of all [`Op::Detach`] at those of another run: what the derivative of a loss takes as constant.
+    #[cfg(any(feature = "gpu", test))]
+    pub(crate) fn hold_detached(&mut self, other: &Twin) {
+        let detached = self.graph.nodes.iter().filter(|node| node.op == Op::Detach);
+        let value = |node: &Node| Some((node.outputs[0], other.value(node.outputs[0])?.to_vec()));
+        self.held = detached.filter_map(value).collect();
     }
 
     /// Replaces an input, a parameter or optimizer state, row-major.
@@ -235,10 +245,18 @@ impl<'a> Twin<'a> {
             Op::CrossEntropy => loss::cross_entropy(x(0), x(1)),
             Op::CrossEntropyGrad => vec![loss::cross_entropy_grad(x(0), x(1), x(2), x(3))],
             Op::LabelShare => vec![loss::label_share(x(0))],
-            Op::Reshape(_) | Op::Copy => vec![x(0).data.to_vec()],
+            Op::Detach if self.held.contains_key(&node.outputs[0]) => {
+                vec![self.held[&node.outputs[0]].clone()]
+            }
+            Op::Reshape(_) | Op::Copy | Op::Detach => vec![x(0).data.to_vec()],
             Op::Permute(perm) => vec![movement::permute(x(0), perm)],
             Op::Slice { axis, start, len } => vec![movement::slice(x(0), *axis, *start, *len)],
-            Op::Pad { axis, before, after } => vec![movement::pad(x(0), *axis, *before, *after)],
+            Op::Stride { axis, start, step, len } => vec![movement::stride(x(0), *axis, *start, *step, *len)],
+            Op::Place { axis, start, step, len } => vec![movement::place(x(0), *axis, *start, *step, *len)],
+            Op::Iota { shape, axis } => vec![movement::iota(*shape, *axis)],
+            Op::Gather { axis } => vec![movement::gather(x(0), x(1), *axis)],
+            Op::ScatterAdd { axis, len } => vec![movement::scatter_add(x(0), x(1), *axis, *len)],
+            Op::ArgSort { descending } => vec![movement::argsort(x(0), *descending)],
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],

@@ -62,7 +62,12 @@ fn rounds(op: &Op) -> bool {
             | Op::Permute(_)
             | Op::Expand(_)
             | Op::Slice { .. }
-            | Op::Pad { .. }
+            | Op::Stride { .. }
+            | Op::Place { .. }
+            | Op::Iota { .. }
+            | Op::Gather { .. }
+            | Op::ArgSort { .. }
+            | Op::Detach
             | Op::Concat { .. }
             | Op::Cast(_)
             | Op::Copy

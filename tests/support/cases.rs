@@ -257,6 +257,28 @@ fn movements() -> Vec<Case> {
             let x = s.x([2, 3], -2.0, 2.0);
             x.concat(&[&x, &x.neg()], 1)
         }),
+        case("flip", |s| s.x([2, 3, 4], -2.0, 2.0).flip(1).exp()),
+        case("every third", |s| s.x([7, 3], -2.0, 2.0).slice_step(0, 1..7, 3)),
+        case("iota", |s| {
+            let x = s.x([2, 3, 2], -2.0, 2.0);
+            x.mul(&x.indices_like([2, 3, 2], 1))
+        }),
+        case("tril", |s| s.x([2, 3, 4], -2.0, 2.0).tril(1)),
+        case("cumsum", |s| s.x([2, 7], -2.0, 2.0).cumsum(1)),
+        case("prod", |s| s.x([2, 5, 3], -2.0, 2.0).prod(&[1])),
+        case("logsumexp", |s| s.x([2, 5], -2.0, 2.0).logsumexp(&[1])),
+        case("sort", |s| s.x([2, 9, 3], -2.0, 2.0).sort(1, true).0),
+        case("topk", |s| s.x([4, 70], -2.0, 2.0).topk(3, 1, false).0),
+        labelled("gather", BTreeMap::from([("ids", vec![2, 0, 2, 2, 1, 0])]), |s| {
+            s.x([4, 3], -2.0, 2.0).gather(0, &s.trace.ids("ids", [2, 3], 4))
+        }),
+        labelled("index_select", BTreeMap::from([("ids", vec![2, 0, 2, 2])]), |s| {
+            s.x([2, 3, 4], -2.0, 2.0).index_select(1, &s.trace.ids("ids", [4], 3))
+        }),
+        labelled("scatter_add", BTreeMap::from([("ids", vec![2, 0, 2, 2, 1, 0])]), |s| {
+            let (x, y) = (s.x([4, 3], -2.0, 2.0), s.x([2, 3], -2.0, 2.0));
+            x.scatter_add(0, &s.trace.ids("ids", [2, 3], 4), &y)
+        }),
         case("views of views", |s| {
             let x = s.x([4, 6], -2.0, 2.0);
             let wide = x.reshape([2, 12]);

@@ -59,7 +59,14 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Permute(perm) => vec![site.want(0, || movement::permute(site, perm))],
         Op::Expand(_) => vec![site.want(0, || site.dy().sum_to(site.inputs[0].shape()))],
         Op::Slice { axis, start, len } => vec![site.want(0, || movement::slice(site, *axis, *start, *len))],
-        Op::Pad { axis, before, .. } => vec![site.want(0, || movement::pad(site, *axis, *before))],
+        Op::Stride { axis, start, step, .. } => {
+            vec![site.want(0, || movement::stride(site, *axis, *start, *step))]
+        }
+        Op::Place { axis, start, step, .. } => {
+            vec![site.want(0, || movement::place(site, *axis, *start, *step))]
+        }
+        Op::Gather { axis } => vec![site.want(0, || movement::gather(site, *axis)), None],
+        Op::ScatterAdd { axis, .. } => vec![None, site.want(1, || movement::scatter_add(site, *axis))],
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Dropout { .. } => vec![site.want(0, || elementwise::dropout(site, op)), None],
         Op::Attention(attend) => attention::attention(site, *attend),
@@ -83,6 +90,9 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         // update phases, or are created by graph passes after differentiation.
         Op::LabelShare
         | Op::Fill { .. }
+        | Op::Iota { .. }
+        | Op::ArgSort { .. }
+        | Op::Detach
         | Op::UnaryGrad(_)
         | Op::Mask(_)
         | Op::MaskGrad(_)

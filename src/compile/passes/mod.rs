@@ -14,6 +14,7 @@ mod fuse_updates;
 mod offload_optimizer_state;
 mod recompute_cheap;
 mod rematerialize;
+mod remove_detached;
 mod simplify;
 mod split_concat_grad;
 mod split_large_tensors;
@@ -39,6 +40,7 @@ pub(crate) use fuse_updates::{fuse_updates, is_small, small_states};
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;
 pub(crate) use rematerialize::{BACK, ScheduleEntry, is_view, rematerialize};
+use remove_detached::remove_detached;
 use simplify::simplify;
 use split_concat_grad::split_concat_grad;
 use split_large_tensors::split_large_tensors;
@@ -137,7 +139,8 @@ const BEFORE: [Pass; 2] = [
 ];
 
 /// Passes over the whole graph; for a training step, that includes its backward pass and updates.
-const AFTER: [Pass; 14] = [
+const AFTER: [Pass; 15] = [
+    pass("remove_detached", When::Always, true, |graph, _| remove_detached(graph)),
     pass("fold_scalar_grads", When::FuseTraining, true, |graph, _| fold_scalar_grads(graph)),
     pass("eliminate_dead_code", When::Always, true, |graph, _| eliminate_dead_code(graph)),
     pass("split_concat_grad", When::Training, true, |graph, _| split_concat_grad(graph)),

@@ -199,7 +199,7 @@ functions! {
     others {
         /// Binary cross-entropy of logit `a` and target `b`: `max(a, 0) - a b + ln(1 + e^-|a|)`
         BceLogits as bce_logits gives Rounded exact [];
-            |a, b| a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(), "max(a, vec4(0.0)) - a * b + log(1.0 + exp(-abs(a)))";
+            |a, b| a.max(0.0) - a * b + (-a.abs()).exp().ln_1p(), "max(a, vec4(0.0)) - a * b + log1p4(exp(-abs(a)))";
             |p| p.each(|| p.apply(Binary::BceLogitsGrad, p.a, p.b).mul(p.dy), || p.dy.mul(p.a).neg());
         /// The derivative of `BceLogits` with respect to `a`: `σ(a) - b`
         BceLogitsGrad as bce_logits_grad gives Rounded exact [];

@@ -204,7 +204,7 @@ functions! {
         |s, _, _| sigmoid(s), "sigmoid(s)";
     /// `y = x` where `x > 0`, else `a (eˣ - 1)` (Clevert et al. 2016)
     Elu(a = 0.8) as elu saves Input on Any:
-        |x, a, _| if x > 0.0 { x } else { a * x.exp_m1() }, "or_nan4(v, select(a * (exp(min(v, vec4(0.0))) - 1.0), v, v > vec4(0.0)))";
+        |x, a, _| if x > 0.0 { x } else { a * x.exp_m1() }, "or_nan4(v, select(a * expm1(min(v, vec4(0.0))), v, v > vec4(0.0)))";
         |s, a, _| if s > 0.0 { 1.0 } else { a * s.exp() }, "or_nan4(s, select(a * exp(min(s, vec4(0.0))), vec4(1.0), s > vec4(0.0)))";
     /// `y = min(max(x/6 + 1/2, 0), 1)`; the derivative where it bends is 0
     Hardsigmoid as hardsigmoid saves Input on Any:

@@ -105,6 +105,7 @@ pub fn extremes() -> Vec<Case> {
         rows(add, n, d);
     }
     lookups(add, &[(HUGE / 2, 3, 1), (HUGE / 64, 1 << 20, 4), (70_000, 256, 3)]);
+    indices(add, &[[HUGE / 4, 1], [3, 1 << 20], [70_000, 9]], 60_000);
     rotaries(add, &[(1 << 20, 1, 64), (33, 3, 1 << 16), (1 << 16, 4, 6)]);
     attentions(add, &[(1 << 13, 4, 1, 1), (1 << 15, 256, 1, 1), (513, 128, 64, 1)]);
     averages(
@@ -157,6 +158,7 @@ pub fn others() -> Vec<Case> {
         rows(add, n, d);
     }
     lookups(add, &[(700, 300, 3), (700, 300, 4), (1, 1, 1)]);
+    indices(add, &[[70, 9]], 1000);
     rotaries(add, &[(33, 3, 6), (33, 3, 64)]);
     attentions(add, &[(70, 64, 4, 2), (70, 20, 1, 1)]);
     averages(add, &[([9, 9], [3, 3], 2)]);
@@ -220,6 +222,16 @@ fn lookups(add: Add, sizes: &[(usize, usize, usize)]) {
 }
 
 /// Positions, heads and columns.
+/// Gathers along the first of two axes, and sorted rows.
+fn indices(add: Add, sizes: &[[usize; 2]], sorted: usize) {
+    for &[n, d] in sizes {
+        add(format!("gather from [{n}, {d}]"), &|s| {
+            s.x(&[n, d]).gather(0, &s.ids(n * d, n as u32).reshape([n, d]))
+        });
+    }
+    add(format!("sort of {sorted}"), &|s| s.x(&[3, sorted]).sort(1, false).0);
+}
+
 fn rotaries(add: Add, sizes: &[(usize, usize, usize)]) {
     for &(positions, heads, d) in sizes {
         add(format!("rotary of {positions} by {d}"), &|s| {
