@@ -7,11 +7,23 @@ use crate::dtype::DType;
 use crate::shape::Shape;
 
 impl Tensor {
-    /// `A · B`: `[.., m, k] · [.., k, n] → [.., m, n]`; leading dimensions broadcast.
+    /// `A · B`: `[.., m, k] · [.., k, n] → [.., m, n]`; leading dimensions broadcast. A vector `[k]` is a row on the left
+    /// and a column on the right, and has no dimension in the result, as with `torch.matmul`.
     #[track_caller]
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
-        self.matmul_transposed(other, false, false)
+        match (self.shape.rank(), other.shape.rank()) {
+            (1, 1) => self.mul(other).sum(&[0]),
+            (1, rank) if rank > 1 => {
+                let y = self.unsqueeze(0).matmul_transposed(other, false, false);
+                y.squeeze(y.shape.rank().saturating_sub(2))
+            }
+            (rank, 1) if rank > 1 => {
+                let y = self.matmul_transposed(&other.unsqueeze(1), false, false);
+                y.squeeze(y.shape.rank().saturating_sub(1))
+            }
+            _ => self.matmul_transposed(other, false, false),
+        }
     }
 
     /// `op(A) · op(B)`, where op transposes the last two dimensions if its flag is set. The transpose does

@@ -102,7 +102,64 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn attention_unfused(&self, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
-        let at = Location::caller();
+        self.attend_unfused(k, v, None, options, Location::caller())
+    }
+
+    /// [`Tensor::attention_unfused`] with `mask` added to the scores: it broadcasts to `[b, h, s, t]`. 0 leaves a score as
+    /// it is; a large negative number, such as -1e9, hides a key: [`Tensor::padding_mask`], [`Tensor::window_mask`]. Any
+    /// other numbers are a bias, such as [`Tensor::alibi`]; gradients of the mask are computed where they are needed.
+    #[track_caller]
+    #[must_use]
+    pub fn attention_masked(&self, k: &Tensor, v: &Tensor, mask: &Tensor, options: &Attention) -> Tensor {
+        self.attend_unfused(k, v, Some(mask), options, Location::caller())
+    }
+
+    /// Mask `[b, 1, 1, t]` for [`Tensor::attention_masked`] from `self [b, t]`: keys where it is not 0 are seen, the
+    /// others are padding.
+    #[track_caller]
+    #[must_use]
+    pub fn padding_mask(&self) -> Tensor {
+        let [b, t] = [self.dim(0), self.dim(1)];
+        let hidden = self.equal(&self.fill_like([], 0.0)).scale(HIDDEN);
+        hidden.reshape([b, 1, 1, t])
+    }
+
+    /// Mask `[s, t]` for [`Tensor::attention_masked`]: query `i` sees the `window` keys up to its own position, counted
+    /// from the end of the keys (Beltagy et al. 2020; Mistral). Needs no elements of `self`.
+    #[track_caller]
+    #[must_use]
+    pub fn window_mask(&self, s: usize, t: usize, window: usize) -> Tensor {
+        let back = self.distances(s, t);
+        let late = back.less(&self.fill_like([], 0.0));
+        let early = back.greater_equal(&self.fill_like([], window as f32));
+        late.maximum(&early).scale(HIDDEN)
+    }
+
+    /// Bias `[h, s, t]` for [`Tensor::attention_masked`] that falls linearly with the distance, by `2^(-8 i / h)` for head
+    /// `i` from 1 (ALiBi, Press et al. 2022; for a power of two of heads). Needs no elements of `self`.
+    #[track_caller]
+    #[must_use]
+    pub fn alibi(&self, heads: usize, s: usize, t: usize) -> Tensor {
+        let rate = -8.0 * std::f32::consts::LN_2 / heads.max(1) as f32;
+        let slopes = self.indices_like([heads, 1, 1], 0).offset(1.0).scale(rate).exp();
+        self.distances(s, t).abs().mul(&slopes).neg()
+    }
+
+    /// Position of each query minus that of each key, `[s, t]`, where the last ones are at the same position.
+    #[track_caller]
+    fn distances(&self, s: usize, t: usize) -> Tensor {
+        let shift = t as f32 - s as f32;
+        self.indices_like([s, 1], 0).offset(shift).sub(&self.indices_like([1, t], 1))
+    }
+
+    fn attend_unfused(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+        options: &Attention,
+        at: &'static Location<'static>,
+    ) -> Tensor {
         let broken = || Tensor { id: None, ..self.clone() };
         let Some(scale) = self.score_scale(options, at) else { return broken() };
         if [self, k, v].iter().any(|x| x.id.is_none()) {
@@ -126,6 +183,16 @@ impl Tensor {
         if options.causal {
             scores = scores.add(&self.causal_mask(s, t));
         }
+        if let Some(mask) = mask {
+            let masked = self.trace.called_at(at, || scores.add(mask));
+            if masked.shape != scores.shape {
+                return self.mistake(
+                    format!("attention mask {} for scores {}", mask.shape, scores.shape),
+                    self.shape,
+                );
+            }
+            scores = masked;
+        }
         let weights = scores.softmax().dropout(options.dropout);
         let o = weights.reshape([b, hkv, group * s, t]).matmul(&v);
         o.reshape([b, sizes.heads, s, d]).permute(&[0, 2, 1, 3])
@@ -134,14 +201,7 @@ impl Tensor {
     /// Mask `[s, t]` added to the scores: 0 where `j ≤ i` for query `i` and key `j`, else [`HIDDEN`], which
     /// makes the weight 0.
     fn causal_mask(&self, s: usize, t: usize) -> Tensor {
-        if t == 1 {
-            return self.fill_like([s, t], 0.0);
-        }
-        // One row of s + t elements is repeated s times and cut into rows of s + t - 1: each starts one
-        // element further to the left.
-        let row = self.fill_like([t - 1], HIDDEN).pad(0, 1, s);
-        let length = s + t;
-        let shifted = row.expand([s, length]).reshape([s * length]).slice(0, 0..s * (length - 1));
-        shifted.reshape([s, length - 1]).slice(1, 0..t)
+        let later = self.indices_like([1, t], 1).greater(&self.indices_like([s, 1], 0));
+        later.scale(HIDDEN)
     }
 }

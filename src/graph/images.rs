@@ -2,7 +2,9 @@
 
 use std::panic::Location;
 
+use super::pooling::MAX_TAPS;
 use super::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
+use crate::shape::Shape;
 
 /// Running statistics of a batch norm, each `[c]`.
 #[derive(Clone, Debug)]
@@ -93,7 +95,25 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn max_pool2d(&self, window: Window) -> Tensor {
-        self.trace.emit(Op::MaxPool2d(window), &[self], Location::caller()).swap_remove(0)
+        let at = Location::caller();
+        if window.taps() > MAX_TAPS && window.kernel.iter().all(|&len| len <= MAX_TAPS) {
+            // The first of equal maxima of a row, then of the rows, is the first of the window.
+            let [rows, columns] = [0, 1].map(|axis| {
+                let only = |values: [usize; 2], other: usize| {
+                    let mut values = values;
+                    values[1 - axis] = other;
+                    values
+                };
+                Window {
+                    kernel: only(window.kernel, 1),
+                    stride: only(window.stride, 1),
+                    padding: only(window.padding, 0),
+                    dilation: only(window.dilation, 1),
+                }
+            });
+            return self.trace.called_at(at, || self.max_pool2d(columns).max_pool2d(rows));
+        }
+        self.trace.emit(Op::MaxPool2d(window), &[self], at).swap_remove(0)
     }
 
     /// The mean of each window. With `count_padding`, padding counts as zeros; otherwise it is left out of
@@ -158,22 +178,36 @@ impl Tensor {
         self.one(Op::BatchNorm(Activation::None), &inputs, Location::caller())
     }
 
-    /// Group norm (Wu & He 2018): normalises over groups of `c / groups` channels of a sample, then applies
-    /// `γ x + β` per channel.
+    /// Group norm (Wu & He 2018): normalises over groups of `c / groups` channels of a sample of `[n, c, ..]`, then
+    /// applies `γ x + β` per channel.
     #[track_caller]
     #[must_use]
     pub fn group_norm(&self, groups: usize, gamma: &Tensor, beta: &Tensor, eps: f32) -> Tensor {
         let at = Location::caller();
-        let [n, c, h, w] = [0, 1, 2, 3].map(|axis| self.dim(axis));
-        if self.shape.rank() != 4 || groups == 0 || c % groups != 0 {
+        let [n, c] = [0, 1].map(|axis| self.dim(axis));
+        if self.shape.rank() < 2 || groups == 0 || c % groups != 0 {
             self.trace.complain(format!("group_norm of {} in {groups} groups", self.shape), at);
             return Tensor { id: None, ..self.clone() };
         }
-        let rows = n * groups;
-        let flat = self.reshape([1, rows, c / groups * h, w]);
+        let (rows, last) = (n * groups, if self.shape.rank() > 2 { self.shape.last() } else { 1 });
+        let flat = self.reshape([1, rows, (self.shape.numel() / (rows * last).max(1) as u64) as usize, last]);
         let (one, zero) = (self.fill_like([rows], 1.0), self.fill_like([rows], 0.0));
-        let normal = flat.batch_norm_train(&one, &zero, eps, None).reshape([n, c, h, w]);
-        normal.mul(&gamma.reshape([c, 1, 1])).add(&beta.reshape([c, 1, 1]))
+        let normal = flat.batch_norm_train(&one, &zero, eps, None).reshape(self.shape);
+        let mut per_channel = vec![1; self.shape.rank() - 1];
+        per_channel[0] = c;
+        let per_channel = Shape::try_new(&per_channel).expect("fewer dimensions than the operand");
+        normal.mul(&gamma.reshape(per_channel)).add(&beta.reshape(per_channel))
+    }
+
+    /// `[n, c, ..]` as `[n, c, h, w]`: other dimensions are joined, missing ones are 1.
+    #[track_caller]
+    pub(crate) fn as_channels_of_image(&self) -> Tensor {
+        match *self.shape.dims() {
+            [n, c] => self.reshape([n, c, 1, 1]),
+            [n, c, l] => self.reshape([n, c, 1, l]),
+            [n, c, d, h, w] => self.reshape([n, c, d.saturating_mul(h), w]),
+            _ => self.clone(),
+        }
     }
 
     /// Nearest-neighbour upsampling to `size`, rows and columns: pixel `i` of the result is pixel

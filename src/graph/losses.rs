@@ -6,7 +6,7 @@ use super::{Binary, Indices, Op, Tensor};
 use crate::shape::Shape;
 
 impl Tensor {
-    /// Cross-entropy of logits `[n, classes]` with class indices `[n]`: the mean over the rows with a label
+    /// Cross-entropy of logits `[.., classes]` with class indices `[..]`: the mean over the rows with a label
     /// other than [`IGNORE`](super::IGNORE). Probabilities are never stored.
     #[track_caller]
     #[must_use]
@@ -14,6 +14,11 @@ impl Tensor {
         let at = Location::caller();
         if let Some(classes) = self.shape.dims().last() {
             self.check_labels(labels, *classes, at);
+        }
+        if self.shape.rank() > 2 && self.shape.dims().starts_with(labels.shape.dims()) {
+            let (rows, classes) = (labels.shape.numel() as usize, self.shape.last());
+            let flat = self.trace.called_at(at, || (self.reshape([rows, classes]), labels.reshape([rows])));
+            return self.trace.called_at(at, || flat.0.cross_entropy(&flat.1));
         }
         let losses = self.one(Op::CrossEntropy, &[self, labels], at);
         let share = labels.one(Op::LabelShare, &[labels], at);
@@ -88,7 +93,7 @@ impl Tensor {
     /// Reports unequal shapes. A loss of operands that would broadcast is nearly always a mistake: `[n, 1]`
     /// with `[n]` compares every prediction with every target.
     #[track_caller]
-    fn unequal(&self, what: &str, target: &Tensor) -> Tensor {
+    pub(super) fn unequal(&self, what: &str, target: &Tensor) -> Tensor {
         let (own, other) = (self.shape(), target.shape());
         if self.id.is_none() || target.id.is_none() {
             return Tensor { id: None, shape: Shape::from([]), ..self.clone() };

@@ -17,6 +17,11 @@ pub enum Init {
     Uniform(f32),
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
+    /// Normal with mean 0 and this standard deviation, drawn again beyond two deviations.
+    TruncatedNormal(f32),
+    /// A matrix `[rows, columns]` of the first dimension and all others with orthogonal rows, or columns where there are
+    /// fewer, each of this length (Saxe et al. 2014).
+    Orthogonal(f32),
     /// These elements, row-major.
     Data(Arc<[f32]>),
 }
@@ -25,6 +30,26 @@ impl Init {
     /// The initialization of `torch.nn.Linear`: uniform in ±1/√fan_in (Kaiming with a = √5, He et al. 2015).
     pub fn fan_in(fan_in: usize) -> Self {
         Self::Uniform(1.0 / (fan_in.max(1) as f32).sqrt())
+    }
+
+    /// Uniform in ±√(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).
+    pub fn xavier_uniform(fan_in: usize, fan_out: usize) -> Self {
+        Self::Uniform((6.0 / fan_in.saturating_add(fan_out).max(1) as f32).sqrt())
+    }
+
+    /// Normal with deviation √(2 / (fan_in + fan_out)) (Glorot & Bengio 2010).
+    pub fn xavier_normal(fan_in: usize, fan_out: usize) -> Self {
+        Self::Normal((2.0 / fan_in.saturating_add(fan_out).max(1) as f32).sqrt())
+    }
+
+    /// Uniform in ±√(6 / fan), for layers before a ReLU (He et al. 2015).
+    pub fn kaiming_uniform(fan: usize) -> Self {
+        Self::Uniform((6.0 / fan.max(1) as f32).sqrt())
+    }
+
+    /// Normal with deviation √(2 / fan), for layers before a ReLU (He et al. 2015).
+    pub fn kaiming_normal(fan: usize) -> Self {
+        Self::Normal((2.0 / fan.max(1) as f32).sqrt())
     }
 }
 
@@ -102,9 +127,46 @@ impl Param {
             Init::Constant(value) => range.map(|_| *value).collect(),
             Init::Uniform(bound) => range.map(|i| (random::uniform(key, i) * 2.0 - 1.0) * bound).collect(),
             Init::Normal(std) => range.map(|i| random::normal(key, i) * std).collect(),
+            Init::TruncatedNormal(std) => range.map(|i| truncated_normal(key, i) * std).collect(),
             Init::Data(data) => data[range.start as usize..range.end as usize].to_vec(),
+            // Replaced by its elements when it is registered.
+            Init::Orthogonal(gain) => vec![*gain; (range.end - range.start) as usize],
         }
     }
+}
+
+/// A number of the normal distribution within two deviations.
+fn truncated_normal(key: u64, i: u64) -> f32 {
+    // Numbers of other keys, until one is within; one in 22 is not.
+    let draw =
+        |attempt: u64| random::normal(key.wrapping_add(attempt.wrapping_mul(0x9e37_79b9_7f4a_7c15)), i);
+    (0..64).map(draw).find(|x| x.abs() <= 2.0).unwrap_or(0.0)
+}
+
+/// The elements of [`Init::Orthogonal`]: normal numbers, made orthogonal one vector after the other (Gram-Schmidt, twice, in
+/// `f64`).
+fn orthogonal(shape: Shape, key: u64, gain: f32) -> Vec<f32> {
+    let rows = shape.dims().first().copied().unwrap_or(1);
+    let columns = (shape.numel() / rows.max(1) as u64) as usize;
+    let (count, len) = (rows.min(columns), rows.max(columns));
+    let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
+    for v in 0..count {
+        let mut own: Vec<f64> =
+            (0..len).map(|i| f64::from(random::normal(key, (v * len + i) as u64))).collect();
+        for _ in 0..2 {
+            for other in &vectors {
+                let along: f64 = own.iter().zip(other).map(|(a, b)| a * b).sum();
+                own.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+            }
+        }
+        let length = own.iter().map(|a| a * a).sum::<f64>().sqrt();
+        own.iter_mut().for_each(|a| *a /= length);
+        vectors.push(own);
+    }
+    let element =
+        |row: usize, column: usize| if rows <= columns { vectors[row][column] } else { vectors[column][row] };
+    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    all.map(|(row, column)| element(row, column) as f32 * gain).collect()
 }
 
 /// Where a model registers its parameters, under a path. Clones share the registry.
@@ -192,6 +254,9 @@ impl Params {
             registry.errors.push(TraceError { message, file: at.file(), line: at.line() });
         }
         let key = random::key(registry.seed, &name);
+        if let Init::Orthogonal(gain) = init {
+            init = Init::Data(orthogonal(shape, key, gain).into());
+        }
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
         let group = ParamGroup::default();
         let registered = Registered { registry: identity, index, name, shape, init, key, trained, group };

@@ -5,16 +5,22 @@ mod dropout;
 mod embedding;
 mod linear;
 mod norm;
+mod recurrent;
 mod row_norm;
 mod sequential;
+mod transformer;
 
-pub use conv::{Conv2d, ConvTranspose2d};
+pub use conv::{
+    Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use linear::Linear;
-pub use norm::{BatchNorm2d, GroupNorm};
+pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
+pub use recurrent::{Cell, Recurrent, RecurrentConfig};
 pub use row_norm::{LayerNorm, RmsNorm};
 pub use sequential::Sequential;
+pub use transformer::{BlockConfig, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer};
 
 use crate::graph::Tensor;
 
@@ -54,7 +60,8 @@ mod tests {
         fn moves<T: Send + Sync>() {}
         moves::<(Params, Param, Model)>();
         moves::<(Linear, Conv2d, ConvTranspose2d, BatchNorm2d, GroupNorm, LayerNorm, RmsNorm)>();
-        moves::<(Embedding, Dropout, Sequential)>();
+        moves::<(Embedding, Dropout, Sequential, Recurrent)>();
+        moves::<(MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer)>();
         moves::<(TrainStep, Forward, Plan)>();
     }
 }

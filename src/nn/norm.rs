@@ -1,9 +1,14 @@
-//! Normalisation layers for images.
+//! Normalisation layers over channels.
 
 use super::Module;
 use crate::graph::{Init, Mode, Param, Params, RunningStats, Tensor};
 
-/// `torch.nn.BatchNorm2d` (Ioffe & Szegedy 2015): uses the statistics of the batch in training and the
+/// `torch.nn.BatchNorm1d`: [`BatchNorm2d`] takes operands of any number of dimensions.
+pub type BatchNorm1d = BatchNorm2d;
+/// `torch.nn.BatchNorm3d`: [`BatchNorm2d`] takes operands of any number of dimensions.
+pub type BatchNorm3d = BatchNorm2d;
+
+/// `torch.nn.BatchNorm2d` (Ioffe & Szegedy 2015), and those of other dimensions: uses the statistics of the batch in training and the
 /// running ones in evaluation. `weight [c]` is initialized to 1, `bias [c]` to 0; `running_mean` and
 /// `running_var` are saved with them.
 #[derive(Clone, Debug)]
@@ -40,11 +45,13 @@ impl BatchNorm2d {
 }
 
 impl Module for BatchNorm2d {
-    /// `x [n, c, h, w]`, shape unchanged.
+    /// `x [n, c, ..]`, shape unchanged.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
-        trace.layer(&self.path, || {
+        let whole = x.shape();
+        let x = &x.as_channels_of_image();
+        let y = trace.layer(&self.path, || {
             let [gamma, beta, mean, var] =
                 [&self.weight, &self.bias, &self.running_mean, &self.running_var].map(|p| trace.param(p));
             match trace.mode() {
@@ -54,7 +61,8 @@ impl Module for BatchNorm2d {
                     x.batch_norm_train(&gamma, &beta, self.eps, Some(&running))
                 }
             }
-        })
+        });
+        if y.id().is_some() { y.reshape(whole) } else { y }
     }
 }
 
@@ -82,12 +90,33 @@ impl GroupNorm {
 }
 
 impl Module for GroupNorm {
-    /// `x [n, c, h, w]`, shape unchanged.
+    /// `x [n, c, ..]`, shape unchanged.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
         trace.layer(&self.path, || {
             x.group_norm(self.groups, &trace.param(&self.weight), &trace.param(&self.bias), self.eps)
         })
+    }
+}
+
+/// `torch.nn.InstanceNorm2d` and those of other dimensions, with `affine=True` (Ulyanov et al. 2016): a group norm with a
+/// group for each channel.
+#[derive(Clone, Debug)]
+pub struct InstanceNorm(GroupNorm);
+
+impl InstanceNorm {
+    /// Registers γ and β at the path of `params`.
+    #[track_caller]
+    pub fn new(params: &Params, channels: usize) -> Self {
+        Self(GroupNorm::new(params, channels, channels))
+    }
+}
+
+impl Module for InstanceNorm {
+    /// `x [n, c, ..]`, shape unchanged.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.0.forward(x)
     }
 }

@@ -8,6 +8,7 @@ mod conv_table;
 mod cooperative;
 mod dropout;
 mod epilogues;
+mod functions;
 mod golden;
 mod gradients;
 mod half_casts;
