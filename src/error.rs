@@ -249,6 +249,15 @@ pub enum Error {
         message: String,
     },
 
+    /// An ONNX file that cannot be read or recorded.
+    #[error("{file}: {message}")]
+    Onnx {
+        /// The file.
+        file: String,
+        /// The node or tensor, and what is wrong with it.
+        message: String,
+    },
+
     /// A debug check found an out-of-bounds write.
     #[error("debug check: {0}")]
     Check(String),

@@ -108,6 +108,8 @@ pub mod limits;
 pub mod memory;
 pub mod models;
 pub mod nn;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 pub mod optim;
 
 pub mod progress;

@@ -127,6 +127,12 @@ impl Trace {
         self.state.borrow().mode
     }
 
+    /// Creates a tensor with all elements equal to `value`.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn filled(&self, shape: Shape, value: f32) -> Tensor {
+        self.emit(Op::Fill { shape, value }, &[], Location::caller()).swap_remove(0)
+    }
+
     /// Declares an `f32` input that the host feeds by this name.
     #[track_caller]
     pub fn input(&self, name: &str, shape: impl Into<Shape>) -> Tensor {

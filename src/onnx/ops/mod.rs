@@ -1,0 +1,45 @@
+//! What each kind of node computes.
+
+mod elementwise;
+mod images;
+mod products;
+mod reduce;
+mod shapes;
+
+use super::constant::Constant;
+use super::import::{Call, Handler, Import, Value};
+use crate::graph::Tensor;
+
+/// The kinds of nodes, by family.
+const FAMILIES: [&[(&str, Handler)]; 5] =
+    [elementwise::OPS, images::OPS, products::OPS, reduce::OPS, shapes::OPS];
+
+/// Returns how a node is recorded.
+pub(super) fn lookup(domain: &str, op: &str) -> Option<Handler> {
+    if !matches!(domain, "" | "ai.onnx") {
+        return None;
+    }
+    FAMILIES
+        .iter()
+        .flat_map(|family| family.iter())
+        .find(|(name, _)| *name == op)
+        .map(|(_, handler)| *handler)
+}
+
+/// Returns the names of all kinds of nodes, sorted.
+pub(super) fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> =
+        FAMILIES.iter().flat_map(|family| family.iter()).map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
+type Results<'a> = Result<Vec<Value<'a>>, String>;
+
+fn one<'a>(tensor: Tensor) -> Results<'a> {
+    Ok(vec![Value::Tensor(tensor)])
+}
+
+fn known<'a>(constant: Constant) -> Results<'a> {
+    Ok(vec![Value::Constant(constant)])
+}

@@ -1,0 +1,97 @@
+//! Products, norms, softmax and lookups of rows.
+
+use super::super::import::{axis, shape};
+use super::{Call, Handler, Import, Results, Value, one};
+use crate::graph::{Reduction, Tensor};
+
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("Einsum", einsum),
+    ("Gemm", gemm),
+    ("LayerNormalization", layer_norm),
+    ("LogSoftmax", |i, c| softmax(i, c, Tensor::log_softmax_over)),
+    ("MatMul", matmul),
+    ("RMSNormalization", rms_norm),
+    ("SimplifiedLayerNormalization", rms_norm),
+    ("Softmax", |i, c| softmax(i, c, Tensor::softmax_over)),
+];
+
+fn matmul<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let (a, b) = (import.x(call, 0)?, import.x(call, 1)?);
+    one(a.matmul(&b))
+}
+
+fn gemm<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let (a, b) = (import.x(call, 0)?, import.x(call, 1)?);
+    let (alpha, beta) = (call.float("alpha", 1.0), call.float("beta", 1.0));
+    let product = a.matmul_transposed(&b, call.int("transA", 0) != 0, call.int("transB", 0) != 0);
+    let product = if alpha == 1.0 { product } else { product.scale(alpha) };
+    if !call.has(2) {
+        return one(product);
+    }
+    let c = import.x(call, 2)?;
+    one(product.add(&if beta == 1.0 { c } else { c.scale(beta) }))
+}
+
+fn einsum<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let operands: Vec<Tensor> =
+        (0..call.inputs.len()).map(|i| import.x(call, i)).collect::<Result<_, _>>()?;
+    let (first, rest) = operands.split_first().ok_or("no operands")?;
+    one(first.einsum(&call.text("equation", ""), &rest.iter().collect::<Vec<_>>()))
+}
+
+fn softmax<'a>(import: &mut Import<'a>, call: &Call<'a>, over: fn(&Tensor, usize) -> Tensor) -> Results<'a> {
+    let x = import.x(call, 0)?;
+    if import.opset >= 13 {
+        return one(over(&x, axis(call.int("axis", -1), x.shape().rank())?));
+    }
+    // All dimensions from the axis on are one.
+    let from = axis(call.int("axis", 1), x.shape().rank())?;
+    one(over(&x.flatten(from), from).reshape(x.shape()))
+}
+
+/// The operand with the dimensions from `axis` on as one, and the length of that.
+fn rows<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Result<(Tensor, Tensor), String> {
+    let x = import.x(call, 0)?;
+    let from = axis(call.int("axis", -1), x.shape().rank())?;
+    Ok((x.clone(), x.flatten(from)))
+}
+
+fn layer_norm<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let (x, flat) = rows(import, call)?;
+    let width = flat.shape().last();
+    let gamma = import.x(call, 1)?.reshape([width]);
+    let beta = if call.has(2) { import.x(call, 2)?.reshape([width]) } else { x.fill_like([width], 0.0) };
+    one(flat.layer_norm(&gamma, &beta, call.float("epsilon", 1e-5)).reshape(x.shape()))
+}
+
+fn rms_norm<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let (x, flat) = rows(import, call)?;
+    let gamma = import.x(call, 1)?.reshape([flat.shape().last()]);
+    one(flat.rms_norm(&gamma, call.float("epsilon", 1e-5)).reshape(x.shape()))
+}
+
+/// `γ (x - mean) / √(var + ε) + β` over groups of channels.
+pub(super) fn group_norm<'a>(import: &mut Import<'a>, call: &Call<'a>, groups: usize) -> Results<'a> {
+    let (x, gamma, beta) = (import.x(call, 0)?, import.x(call, 1)?, import.x(call, 2)?);
+    one(x.group_norm(groups, &gamma, &beta, call.float("epsilon", 1e-5)))
+}
+
+/// `x / norm` along an axis.
+pub(super) fn lp_normalization<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let x = import.x(call, 0)?;
+    let along = axis(call.int("axis", -1), x.shape().rank())?;
+    let p = call.int("p", 2) as f32;
+    let norm = x.norm(p, &[along]).reshape(shape(x.shape().with(along, 1).dims())?);
+    one(x.div(&norm))
+}
+
+/// `x - mean` over `√var` of the axes.
+pub(super) fn mean_variance<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    let x = import.x(call, 0)?;
+    let rank = x.shape().rank();
+    let axes = call.ints("axes").unwrap_or_else(|| vec![0, 2, 3]);
+    let axes: Vec<usize> = axes.into_iter().map(|own| axis(own, rank)).collect::<Result<_, _>>()?;
+    let centred = x.sub(&x.reduce_keep(Reduction::Mean, &axes));
+    let var = centred.square().reduce_keep(Reduction::Mean, &axes);
+    Ok(vec![Value::Tensor(centred.div(&var.sqrt().offset(1e-9)))])
+}
