@@ -12,7 +12,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
+        let floats = self.dtype != DType::U32 && other.dtype != DType::U32;
+        let inner = other.dim(other.shape.rank().saturating_sub(2));
         match (self.shape.rank(), other.shape.rank()) {
+            _ if !floats || self.shape.last() != inner => self.matmul_transposed(other, false, false),
             (1, 1) => self.mul(other).sum(&[0]),
             (1, rank) if rank > 1 => {
                 let y = self.unsqueeze(0).matmul_transposed(other, false, false);

@@ -204,7 +204,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tril(&self, offset: isize) -> Tensor {
-        match self.from_diagonal() {
+        match self.diagonal_distance() {
             Some(right) => self.masked(&right.less_equal(&self.fill_like([], offset as f32))),
             None => self.clone(),
         }
@@ -214,7 +214,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn triu(&self, offset: isize) -> Tensor {
-        match self.from_diagonal() {
+        match self.diagonal_distance() {
             Some(right) => self.masked(&right.greater_equal(&self.fill_like([], offset as f32))),
             None => self.clone(),
         }
@@ -246,7 +246,7 @@ impl Tensor {
 
     /// Column minus row of each element of the last two dimensions.
     #[track_caller]
-    fn from_diagonal(&self) -> Option<Tensor> {
+    fn diagonal_distance(&self) -> Option<Tensor> {
         let dims = self.shape.dims();
         if dims.len() < 2 {
             self.trace.complain(

@@ -224,7 +224,7 @@ pub(crate) fn matmul(a: Shape, b: Shape, ta: bool, tb: bool) -> Result<Shape, St
         Err(format!("matmul {a}{} · {b}{}: {why}", mark(ta), mark(tb)))
     };
     if a.rank() < 2 || b.rank() < 2 {
-        return wrong("both need two dimensions or more");
+        return wrong("both need two dimensions or more, or a vector the length of the inner dimension");
     }
     let last_two = |s: &Shape, transposed: bool| {
         let (rows, cols) = (s.dims()[s.rank() - 2], s.dims()[s.rank() - 1]);

@@ -15,13 +15,16 @@ impl Tensor {
         if let Some(classes) = self.shape.dims().last() {
             self.check_labels(labels, *classes, at);
         }
-        if self.shape.rank() > 2 && self.shape.dims().starts_with(labels.shape.dims()) {
-            let (rows, classes) = (labels.shape.numel() as usize, self.shape.last());
-            let flat = self.trace.called_at(at, || (self.reshape([rows, classes]), labels.reshape([rows])));
-            return self.trace.called_at(at, || flat.0.cross_entropy(&flat.1));
-        }
-        let losses = self.one(Op::CrossEntropy, &[self, labels], at);
-        let share = labels.one(Op::LabelShare, &[labels], at);
+        let rows = labels.shape.numel() as usize;
+        let leading = self.shape.dims().len().saturating_sub(1);
+        let (logits, labels) = match self.shape.dims().starts_with(labels.shape.dims()) {
+            true if leading > 1 && labels.shape.rank() == leading => {
+                self.trace.called_at(at, || (self.reshape([rows, self.shape.last()]), labels.reshape([rows])))
+            }
+            _ => (self.clone(), labels.clone()),
+        };
+        let losses = self.one(Op::CrossEntropy, &[&logits, &labels], at);
+        let share = labels.one(Op::LabelShare, &[&labels], at);
         losses.sum(&[]).mul(&share)
     }
 

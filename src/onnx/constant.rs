@@ -43,7 +43,12 @@ impl Constant {
     }
 
     /// Applies `f` to pairs of elements; dimensions broadcast.
-    pub(super) fn zip(&self, other: &Self, integer: bool, f: impl Fn(f64, f64) -> f64) -> Result<Self, String> {
+    pub(super) fn zip(
+        &self,
+        other: &Self,
+        integer: bool,
+        f: impl Fn(f64, f64) -> f64,
+    ) -> Result<Self, String> {
         let dims = broadcast(&self.dims, &other.dims)?;
         let (a, b) = (self.expand(&dims)?, other.expand(&dims)?);
         let data = a.data.iter().zip(&b.data).map(|(x, y)| f(*x, *y)).collect();

@@ -80,7 +80,12 @@ impl<'a> Call<'a> {
     }
 
     /// Returns integers that are an operand in later opsets and an attribute in earlier ones.
-    pub(super) fn list(&self, import: &Import<'a>, i: usize, attribute: &str) -> Result<Option<Vec<i64>>, String> {
+    pub(super) fn list(
+        &self,
+        import: &Import<'a>,
+        i: usize,
+        attribute: &str,
+    ) -> Result<Option<Vec<i64>>, String> {
         if self.has(i) {
             self.constant(import, i).map(|c| Some(c.as_ints()))
         } else {

@@ -61,9 +61,9 @@ fn digits_reach_the_accuracy_of_f32() {
 
 const BATCH: usize = 4;
 const CONTEXT: usize = 48;
-const STEPS: u64 = 300;
+const STEPS: u64 = 200;
 
-/// Trains, and returns the nats per character: the mean over the last ten steps.
+/// Trains, and returns the nats per character: the mean over the last fifty steps.
 fn learn(device: &Device, plan: &Plan, ids: &[u32]) -> f32 {
     let mut session = Session::new(device, plan).expect("it opens");
     session.set_schedule(Schedule::Cosine { warmup: 6, total: STEPS, floor: 0.1 });
@@ -83,7 +83,7 @@ fn learn(device: &Device, plan: &Plan, ids: &[u32]) -> f32 {
     }
     session.loss().expect("a finite loss");
     let losses = session.losses().expect("finite losses");
-    losses.iter().rev().take(10).map(|(_, loss)| loss).sum::<f32>() / 10.0
+    losses.iter().rev().take(50).map(|(_, loss)| loss).sum::<f32>() / 50.0
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn character_gpt_reaches_the_loss_of_f32() {
     });
     let step = step.expect("valid");
     on_each(first(), |device| {
-        let optimizer = AdamW { lr: 4e-3, weight_decay: 0.1, ..AdamW::default() }.into();
+        let optimizer = AdamW { lr: 2e-3, weight_decay: 0.1, ..AdamW::default() }.into();
         let settings = both(PlanOptions { optimizer, clip: Clip::Norm(1.0), ..PlanOptions::default() });
         let plans = settings.map(|options| step.plan(&options, device.limits()).expect("planned"));
         assert_small("gpt", &plans);
         let [wide, mixed] = plans.map(|plan| learn(device, &plan, all.ids()));
         println!("gpt: {wide:.4} and {mixed:.4} nats per character");
         // A model of character frequencies alone reaches 3.1.
-        assert!(wide < 3.0 && mixed < wide + 0.1, "{wide} and {mixed}");
+        assert!(wide < 2.7 && mixed < wide + 0.06, "{wide} and {mixed}");
     });
 }
