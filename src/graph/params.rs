@@ -307,6 +307,13 @@ impl Params {
         self.lock().list.clone()
     }
 
+    /// Returns the parameter of this name, below the path of this handle.
+    #[cfg(feature = "onnx")]
+    pub(crate) fn find(&self, name: &str) -> Option<Param> {
+        let name = self.join(name);
+        self.lock().list.iter().find(|param| param.name() == name).cloned()
+    }
+
     /// Returns the number of elements of all trained parameters.
     pub fn count(&self) -> u64 {
         self.lock().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()

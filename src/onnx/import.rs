@@ -8,6 +8,7 @@ use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use crate::dtype::DType;
 use crate::graph::{Init, Mode, Params, Tensor, Trace};
+use crate::random;
 use crate::shape::{MAX_RANK, Shape};
 
 /// A value of the graph.
@@ -106,7 +107,6 @@ pub(super) struct Import<'a> {
     values: HashMap<String, Value<'a>>,
     /// Parameters that are in use, by name.
     parameters: HashMap<&'a str, Tensor>,
-    constants: usize,
     /// Functions and branches inside of each other.
     depth: usize,
 }
@@ -114,7 +114,7 @@ pub(super) struct Import<'a> {
 impl<'a> Import<'a> {
     pub(super) fn new(network: &'a Network, trace: &'a Trace, params: &'a Params) -> Self {
         let (values, parameters) = (HashMap::new(), HashMap::new());
-        Self { network, trace, params, opset: network.opset, values, parameters, constants: 0, depth: 0 }
+        Self { network, trace, params, opset: network.opset, values, parameters, depth: 0 }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Value<'a>) {
@@ -265,11 +265,24 @@ impl<'a> Import<'a> {
         if let Some(known) = self.parameters.get(&tensor.name[..]) {
             return Ok(known.clone());
         }
-        let data: Vec<f32> = elements(tensor, self.network.folder())?.into_iter().map(|x| x as f32).collect();
-        let (shape, init) = (shape(&dims_of(tensor)?)?, Init::Data(data.into()));
-        let param = match trained {
-            true => self.params.add(&tensor.name, shape, init),
-            false => self.params.add_buffer(&tensor.name, shape, init),
+        let shape = shape(&dims_of(tensor)?)?;
+        let param = match self.params.find(&tensor.name) {
+            Some(param) if param.shape() == shape => param,
+            Some(param) => {
+                return Err(format!(
+                    "parameter `{}` is registered as {}, not {shape}",
+                    tensor.name,
+                    param.shape()
+                ));
+            }
+            None => {
+                let data = elements(tensor, self.network.folder())?;
+                let init = Init::Data(data.into_iter().map(|x| x as f32).collect());
+                match trained {
+                    true => self.params.add(&tensor.name, shape, init),
+                    false => self.params.add_buffer(&tensor.name, shape, init),
+                }
+            }
         };
         let value = self.trace.param(&param);
         self.parameters.insert(&tensor.name, value.clone());
@@ -288,10 +301,15 @@ impl<'a> Import<'a> {
         if constant.data.iter().all(|x| *x == first) {
             return Ok(self.trace.filled(shape, first as f32));
         }
-        self.constants += 1;
-        let data: Vec<f32> = constant.data.iter().map(|x| *x as f32).collect();
-        let name = format!("constant.{}", self.constants);
-        Ok(self.trace.param(&self.params.add_buffer(&name, shape, Init::Data(data.into()))))
+        // Named by its contents: later traces over the same parameters find it.
+        let start = random::key(0, &format!("{:?}", constant.dims));
+        let hash = constant.data.iter().fold(start, |hash, x| random::bits(hash, x.to_bits()));
+        let name = format!("constant.{hash:016x}");
+        let param = self.params.find(&name).unwrap_or_else(|| {
+            let data = constant.data.iter().map(|x| *x as f32).collect();
+            self.params.add_buffer(&name, shape, Init::Data(data))
+        });
+        Ok(self.trace.param(&param))
     }
 
     pub(super) fn training(&self) -> bool {

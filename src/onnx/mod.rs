@@ -10,6 +10,7 @@ mod proto;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use prost::Message;
 
@@ -17,6 +18,7 @@ use crate::compile::{Forward, TrainStep};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
+use crate::shape::Shape;
 use import::{Import, Value};
 use proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
@@ -38,6 +40,8 @@ pub struct Port {
     pub dims: Vec<Dimension>,
     /// Whether its elements are integers or booleans.
     pub integer: bool,
+    /// For an input of integers that select rows of a table: the number of rows.
+    pub below: Option<usize>,
 }
 
 /// Lengths of the dimensions that a file leaves open.
@@ -47,6 +51,35 @@ pub struct Sizes {
     pub batch: Option<usize>,
     /// Other dimensions, by the file's name of them or as `INPUT.AXIS`.
     pub named: BTreeMap<String, usize>,
+}
+
+/// The loss that a network from a file is trained with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Loss {
+    /// Cross-entropy where the first output has two dimensions, at least two of them classes, or three and the network
+    /// takes integers; else the mean squared error.
+    #[default]
+    Auto,
+    /// Cross-entropy of the first output, its last dimension classes, with class indices.
+    CrossEntropy,
+    /// Mean squared error of the first output.
+    Mse,
+    /// This output, one number.
+    Output(String),
+}
+
+impl FromStr for Loss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("output:")) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cross-entropy", _) => Ok(Self::CrossEntropy),
+            ("mse", _) => Ok(Self::Mse),
+            (_, Some(name)) => Ok(Self::Output(name.to_owned())),
+            _ => Err(format!("`{text}`: expected auto, cross-entropy, mse or output:NAME")),
+        }
+    }
 }
 
 /// A network in an ONNX file.
@@ -137,7 +170,8 @@ impl Network {
     pub fn inputs(&self) -> Vec<Port> {
         let graph = self.graph();
         let stored: BTreeSet<&str> = graph.initializer.iter().map(|tensor| &tensor.name[..]).collect();
-        graph.input.iter().filter(|input| !stored.contains(&input.name[..])).map(port).collect()
+        let fed = graph.input.iter().filter(|input| !stored.contains(&input.name[..]));
+        fed.map(|input| Port { below: self.rows_of_table(&input.name), ..port(input) }).collect()
     }
 
     /// Returns what is computed; dimensions are those that the file declares.
@@ -164,7 +198,10 @@ impl Network {
             let shape =
                 import::shape(&dims).map_err(|why| self.wrong(format!("input `{}`: {why}", input.name)))?;
             let tensor = match input.integer {
-                true => trace.input_of(DType::U32, &input.name, shape),
+                true => match input.below {
+                    Some(below) => trace.ids(&input.name, shape, below as u32),
+                    None => trace.input_of(DType::U32, &input.name, shape),
+                },
                 false => trace.input(&input.name, shape),
             };
             import.set(&input.name, Value::Tensor(tensor));
@@ -214,13 +251,28 @@ impl Network {
         failed.map_or(forward, Err)
     }
 
-    /// Returns a loss for a network that has none: cross-entropy with the input `labels` where the first output has two
-    /// dimensions, at least two of them classes, else the mean squared error to the input `target`.
-    pub fn usual_loss(trace: &Trace, outputs: &[(String, Tensor)]) -> Tensor {
-        let Some((_, y)) = outputs.first() else { return trace.input("unused", []) };
-        match *y.shape().dims() {
-            [rows, classes] if classes > 1 => {
-                y.cross_entropy(&trace.labels("labels", [rows], classes as u32))
+    /// Returns a loss of the outputs. Cross-entropy declares the input `labels`, the outputs' dimensions without the last;
+    /// the mean squared error declares `target`.
+    pub fn loss(&self, loss: &Loss, trace: &Trace, outputs: &[(String, Tensor)]) -> Tensor {
+        let Some((_, y)) = outputs.first() else { return trace.input("target", []) };
+        let tokens = self.inputs().iter().any(|input| input.integer);
+        let classes = y.shape().dims().last().copied().unwrap_or(1);
+        match (loss, y.shape().rank()) {
+            (Loss::Output(name), _) => match outputs.iter().find(|(other, _)| other == name) {
+                Some((_, y)) if y.shape().numel() == 1 => y.reshape([]),
+                Some((_, y)) => y.mistake(format!("output `{name}` {} is not one number", y.shape()), []),
+                None => {
+                    let known: Vec<&str> = outputs.iter().map(|(name, _)| &name[..]).collect();
+                    y.mistake(format!("there is no output `{name}`; known: {}", known.join(", ")), [])
+                }
+            },
+            (Loss::CrossEntropy, rank) | (Loss::Auto, rank @ 2) | (Loss::Auto, rank @ 3)
+                if *loss == Loss::CrossEntropy || (classes > 1 && (rank == 2 || tokens)) =>
+            {
+                let shape = y.shape();
+                let rows = Shape::try_new(&shape.dims()[..rank.saturating_sub(1)])
+                    .expect("fewer dimensions than the output's");
+                y.cross_entropy(&trace.labels("labels", rows, classes as u32))
             }
             _ => y.mse(&trace.input("target", y.shape())),
         }
@@ -266,6 +318,26 @@ impl Network {
         input.dims.iter().enumerate().map(dim).collect()
     }
 
+    /// Returns the rows of the smallest table whose rows the input selects.
+    fn rows_of_table(&self, input: &str) -> Option<usize> {
+        let graph = self.graph();
+        // Exporters cast indices on the way.
+        let cast =
+            |name: &str| graph.node.iter().find(|node| node.op_type == "Cast" && node.output[..] == [name]);
+        let selects = |node: &&NodeProto| {
+            let [_, ids] = &node.input[..] else { return false };
+            let rows = node.attribute.iter().all(|attribute| attribute.name != "axis" || attribute.i == 0);
+            node.op_type == "Gather"
+                && rows
+                && (ids == input || cast(ids).is_some_and(|node| node.input[..] == [input]))
+        };
+        let rows = |node: &NodeProto| {
+            let table = graph.initializer.iter().find(|tensor| tensor.name == node.input[0])?;
+            usize::try_from(*table.dims.first()?).ok().filter(|rows| u32::try_from(*rows).is_ok())
+        };
+        graph.node.iter().filter(selects).filter_map(rows).min()
+    }
+
     /// Returns the operations that are not supported, with the names of their nodes.
     fn missing(&self) -> BTreeMap<String, Vec<String>> {
         let mut missing = BTreeMap::new();
@@ -296,5 +368,5 @@ fn port(info: &ValueInfoProto) -> Port {
         shape.dim.iter().map(dim).collect()
     });
     let integer = tensor.is_some_and(|tensor| constant::is_integer(tensor.elem_type) == Ok(true));
-    Port { name: info.name.clone(), dims, integer }
+    Port { name: info.name.clone(), dims, integer, below: None }
 }

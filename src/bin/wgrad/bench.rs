@@ -6,11 +6,12 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
+use crate::model::Selected;
 use crate::{data, kernel};
 use wgrad::compile::{self, PlanOptions, Planned};
+use wgrad::dtype::DType;
 use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
-use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::{Bytes, Error, Result, files, progress, random};
 
@@ -63,7 +64,9 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 26] = [
+const OF_NETWORKS: [&str; 28] = [
+    "dim",
+    "loss",
     "batch",
     "image",
     "classes",
@@ -130,8 +133,9 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
     if options.steps == 0 {
         return Err(Error::setting("command line", "--steps 0: it must be at least 1".to_owned()));
     }
-    let model = options.network.model()?;
-    let step = options.fitting.step(&model, options.network.batch)?;
+    let model = options.network.network()?;
+    let batch = options.network.batch(&model);
+    let step = options.fitting.step(&model, batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
     let device = options.device.open()?;
     let on_oom = match options.on_oom.as_str() {
@@ -152,9 +156,7 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
         let trace = |samples: usize| model.train_step(samples);
         Ok(match within {
             None => step.plan(&settings, limits)?.into(),
-            Some(bytes) => {
-                compile::fit(trace, options.network.batch / parts, &settings, bytes, limits)?.into()
-            }
+            Some(bytes) => compile::fit(trace, batch / parts, &settings, bytes, limits)?.into(),
         })
     };
     let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
@@ -222,7 +224,7 @@ fn measure(
 
 fn print(
     options: &Options,
-    model: &Model,
+    model: &Selected,
     session: &Session,
     refit: Option<&Refit>,
     measured: &Measured,
@@ -233,8 +235,8 @@ fn print(
     let reserved_bytes = session.device().driver_memory().map(|driver| driver.reserved);
     if options.json {
         let mut result = json!({
-            "model": model.name,
-            "batch": options.network.batch,
+            "model": model.name(),
+            "batch": options.network.batch(model),
             "seq": model.seq(),
             "optimizer": options.optimizer,
             "precision": options.network.precision,
@@ -310,7 +312,7 @@ fn print(
     Ok(())
 }
 
-/// Synthetic data of an input: numbers in [0, 1), or valid indices.
+/// Synthetic data of an input: numbers in [0, 1), valid indices, or ones for other integers.
 enum Synthetic {
     Numbers(Vec<f32>),
     Indices(Vec<u32>),
@@ -324,6 +326,7 @@ fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
             Some(Indices::Labels(below) | Indices::Ids(below)) => Synthetic::Indices(
                 elements.map(|i| (random::bits(key, i) % u64::from(below.max(1))) as u32).collect(),
             ),
+            None if value.dtype == DType::U32 => Synthetic::Indices(vec![1; value.shape.numel() as usize]),
             None => Synthetic::Numbers(elements.map(|i| random::uniform(key, i)).collect()),
         };
         (value.name.clone(), data)

@@ -3,9 +3,10 @@
 use wgrad::compile::{Activations, Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::{LossScale, Roofline};
 use wgrad::limits::Limits;
-use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer};
 use wgrad::{Bytes, Error, Result};
+
+use crate::model::Selected;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -71,7 +72,7 @@ impl Options {
     }
 
     /// Traces the step of one micro-batch of a batch.
-    pub fn step(&self, model: &Model, batch: usize) -> Result<TrainStep> {
+    pub fn step(&self, network: &Selected, batch: usize) -> Result<TrainStep> {
         let parts = self.accumulate as usize;
         if parts == 0 || !batch.is_multiple_of(parts) {
             return Err(Error::setting(
@@ -79,7 +80,7 @@ impl Options {
                 format!("--accumulate {parts}: it must divide the batch of {batch}"),
             ));
         }
-        model.train_step(batch / parts)
+        network.train_step(batch / parts)
     }
 }
 

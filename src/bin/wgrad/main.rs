@@ -16,6 +16,7 @@ mod model;
 mod pack;
 mod plan;
 mod replay;
+mod run;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,8 @@ enum Command {
     /// Measures the training of a model on synthetic input, or one kernel: matmul, conv, softmax, layer-norm,
     /// attention, elementwise or adamw.
     Bench(bench::Options),
+    /// Computes the outputs of an ONNX network.
+    Run(run::Options),
     /// Checks an adapter: compares every operation and random networks, with random options, with an f64
     /// reference.
     Check(check::Options),
@@ -98,6 +101,7 @@ fn run(
         Command::Adapters(options) => adapters::run(&options)?,
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, given, start)?,
+        Command::Run(options) => run::run(&options)?,
         Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,

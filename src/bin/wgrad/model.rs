@@ -1,25 +1,39 @@
-//! Options that select the model, its inputs and its classes; shared by `plan` and `bench`.
+//! Options that select the network, its inputs and its classes; shared by `plan` and `bench`.
 
+use std::collections::BTreeMap;
+
+use wgrad::compile::TrainStep;
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
+use wgrad::onnx::{Loss, Network, Sizes};
 use wgrad::{Error, Result};
+
+/// Samples per step of a model by name.
+const BATCH: usize = 128;
 
 #[derive(clap::Args)]
 pub struct Options {
-    #[arg(help = format!("Name of the model: {}", Model::NAMES.join(", ")))]
+    #[arg(help = format!("Path of an ONNX file, NAME.onnx, or name of a model: {}", Model::NAMES.join(", ")))]
     pub model: String,
-    /// Samples per step.
-    #[arg(long, default_value_t = 128, allow_negative_numbers = true)]
-    pub batch: usize,
+    /// Samples per step; by default 128, or as many as an ONNX file fixes.
+    #[arg(long, allow_negative_numbers = true)]
+    batch: Option<usize>,
     /// Rows and columns of an image, such as 224 or 416x608; the model's own by default.
     #[arg(long)]
-    pub image: Option<String>,
+    image: Option<String>,
     /// Number of classes; the model's own by default.
     #[arg(long, allow_negative_numbers = true)]
-    pub classes: Option<usize>,
+    classes: Option<usize>,
     /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
     #[arg(long, allow_negative_numbers = true)]
-    pub seq: Option<usize>,
+    seq: Option<usize>,
+    /// Length of a dimension that an ONNX file leaves open, by its name or as INPUT.AXIS.
+    #[arg(long, value_name = "NAME=LENGTH", value_parser = named_length)]
+    dim: Vec<(String, usize)>,
+    /// Loss of an ONNX network: cross-entropy or mse of its first output, or output:NAME; by default what fits the output.
+    #[arg(long, value_name = "LOSS")]
+    loss: Option<Loss>,
     /// Format of activations saved for the backward pass: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]
     pub precision: String,
@@ -35,11 +49,63 @@ pub struct Options {
     pub no_fuse: bool,
 }
 
+/// The network that the options select.
+pub enum Selected {
+    /// One of wgrad's models.
+    Named(Model),
+    /// An ONNX file.
+    File { network: Box<Network>, params: Params, sizes: Sizes, loss: Loss },
+}
+
+impl Selected {
+    /// Returns the name of the model or of the file.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Named(model) => model.name,
+            Self::File { network, .. } => network.name(),
+        }
+    }
+
+    /// Returns the tokens in a sequence; `None` for a model over numbers and for a file.
+    pub fn seq(&self) -> Option<usize> {
+        if let Self::Named(model) = self { model.seq() } else { None }
+    }
+
+    /// Returns the number of trained elements. Those of a file are known once it is traced.
+    pub fn parameters(&self) -> u64 {
+        match self {
+            Self::Named(model) => model.params().count(),
+            Self::File { params, .. } => params.count(),
+        }
+    }
+
+    /// Returns the batch, where a file fixes it.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        if let Self::File { network, .. } = self { network.fixed_batch() } else { None }
+    }
+
+    /// Traces the training step of `batch` samples.
+    pub fn train_step(&self, batch: usize) -> Result<TrainStep> {
+        match self {
+            Self::Named(model) => model.train_step(batch),
+            Self::File { network, params, sizes, loss } => {
+                let sizes = Sizes { batch: Some(batch), ..sizes.clone() };
+                network.train_step(params, &sizes, |trace, outputs| network.loss(loss, trace, outputs))
+            }
+        }
+    }
+}
+
 impl Options {
+    /// Returns the samples per step.
+    pub fn batch(&self, network: &Selected) -> usize {
+        self.batch.or(network.fixed_batch()).unwrap_or(BATCH)
+    }
+
     /// Returns the model and the size of its input as text: `gpt2 · batch 8 · 1024 tokens`.
-    pub fn title(&self, model: &Model) -> String {
-        let seq = model.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
-        format!("{} · batch {}{seq}", model.name, self.batch)
+    pub fn title(&self, network: &Selected) -> String {
+        let seq = network.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
+        format!("{} · batch {}{seq}", network.name(), self.batch(network))
     }
 
     pub fn precision(&self) -> Result<Precision> {
@@ -63,10 +129,41 @@ impl Options {
         })
     }
 
-    pub fn model(&self) -> Result<Model> {
-        let image = self.image.as_deref().map(size).transpose()?;
-        Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes, seq: self.seq })
+    /// Returns the network: a file if the name ends in `.onnx`.
+    pub fn network(&self) -> Result<Selected> {
+        let wrong = |message: String| Err(Error::setting("command line", message));
+        if !self.model.to_ascii_lowercase().ends_with(".onnx") {
+            if !self.dim.is_empty() || self.loss.is_some() {
+                return wrong(format!("--dim and --loss belong to ONNX files, not to `{}`", self.model));
+            }
+            let image = self.image.as_deref().map(size).transpose()?;
+            let options = ModelOptions { image, classes: self.classes, seq: self.seq };
+            return Model::with_options(&self.model, 0, &options).map(Selected::Named);
+        }
+        if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
+            return wrong(
+                "--image, --classes and --seq belong to models by name; an ONNX file takes --dim NAME=LENGTH"
+                    .to_owned(),
+            );
+        }
+        if self.batch == Some(0) {
+            return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
+        }
+        Ok(Selected::File {
+            network: Box::new(Network::read(&self.model)?),
+            params: Params::new(0),
+            sizes: Sizes { batch: None, named: BTreeMap::from_iter(self.dim.iter().cloned()) },
+            loss: self.loss.clone().unwrap_or_default(),
+        })
     }
+}
+
+/// Reads `NAME=LENGTH`.
+fn named_length(text: &str) -> std::result::Result<(String, usize), String> {
+    let wrong = || format!("`{text}`: expected NAME=LENGTH, such as sequence=128");
+    let (name, length) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let length = length.parse().ok().filter(|length| *length > 0).ok_or_else(wrong)?;
+    Ok((name.to_owned(), length))
 }
 
 fn size(text: &str) -> Result<[usize; 2]> {

@@ -38,9 +38,9 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
     let footprint = plan.footprint();
     let mut value = json!({
         "model": options.network.model,
-        "batch": options.network.batch,
+        "batch": options.network.batch(model),
         "seq": model.seq(),
-        "parameters": model.params().count(),
+        "parameters": model.parameters(),
         "optimizer": options.optimizer,
         "precision": options.network.precision,
         "weights": options.network.weights,
@@ -88,7 +88,7 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
         "recompute_time_fraction": plan.work.time_fraction(),
         "step_seconds": plan.work.step_s,
         "hash": format!("{:016x}", plan.hash()),
-        "estimate": data(&answer.estimate(options.network.batch).json())?,
+        "estimate": data(&answer.estimate(options.network.batch(model)).json())?,
         "tensors": tensors,
     });
     if let (Some(fitting), Value::Object(map)) = (fitting, &mut value) {

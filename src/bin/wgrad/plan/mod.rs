@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use wgrad::compile::{self, Lever, PassEffect, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use wgrad::dtype::Precision;
-use wgrad::models::Model;
 use wgrad::optim::Optimizer;
 use wgrad::{Bytes, Error, Result, report};
 
 use crate::fitting;
+use crate::model::Selected;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// A plan and the data that is printed about it.
 struct Answer {
-    model: Model,
+    model: Selected,
     /// Model, batch and the options that are not the default.
     title: String,
     plan: Plan,
@@ -106,9 +106,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn answer(options: &Options) -> Result<Answer> {
-    let model = options.network.model()?;
+    let model = options.network.network()?;
     let limits = fitting::limits(&options.limits)?;
-    let (batch, fitting) = (options.network.batch, &options.fitting);
+    let (batch, fitting) = (options.network.batch(&model), &options.fitting);
     let precision = options.network.precision()?;
     let settings = PlanOptions {
         precision,
@@ -147,6 +147,9 @@ fn answer(options: &Options) -> Result<Answer> {
             .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
     }
     let largest = |budget: Bytes| -> Result<usize> {
+        if let Some(only) = model.fixed_batch() {
+            return Ok(if plan.footprint().total() <= budget.0 { only } else { 0 });
+        }
         Ok(compile::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize)
     };
     let (all, with_headroom) = (largest(budget)?, largest(plan.estimate().spared(budget))?);
@@ -155,7 +158,7 @@ fn answer(options: &Options) -> Result<Answer> {
     Ok(Answer { model, title, plan, savings, changes, fitting, passes })
 }
 
-fn title(options: &Options, model: &Model) -> Result<String> {
+fn title(options: &Options, model: &Selected) -> Result<String> {
     let mut title = format!("{} · {}", options.network.title(model), options.optimizer);
     if options.network.precision != "f32" {
         title.push_str(&format!(" · {}", options.network.precision));

@@ -10,7 +10,7 @@ pub(super) fn print(options: &Options, answer: &Answer) {
     if !changes.is_empty() {
         println!("changed to fit: {}\n", changes.join(", "));
     }
-    print!("{}", answer.estimate(options.network.batch));
+    print!("{}", answer.estimate(options.network.batch(&answer.model)));
     println!("\nkept for the backward pass");
     for report::Kept { op, tensors, bytes } in report::kept(plan) {
         println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
