@@ -3,6 +3,7 @@
 mod estimate;
 mod failure;
 mod kept;
+mod operations;
 mod page;
 mod palette;
 mod passes;
@@ -15,6 +16,9 @@ mod tensors;
 pub use estimate::{Estimate, HEADROOM, LargestBatch};
 pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};
+pub use operations::{
+    ONNX_CONSTANTS, Operation, operations, operations_json, operations_markdown, operations_text,
+};
 pub use page::page;
 pub use passes::{passes, passes_json};
 pub use picture::{Panel, picture};

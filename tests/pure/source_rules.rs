@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::support::skip::skip;
 
 /// A file of `src`, with its path from there.
-struct Source {
-    path: String,
-    text: String,
+pub struct Source {
+    pub path: String,
+    pub text: String,
 }
 
 fn root() -> &'static Path {
@@ -27,7 +27,8 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn sources(folder: &str) -> Vec<Source> {
+/// Returns the files below a folder, sorted.
+pub fn sources(folder: &str) -> Vec<Source> {
     let mut files = Vec::new();
     walk(&root().join(folder), &mut files);
     files.sort();
