@@ -317,7 +317,7 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     assert!((share(&optimizer) / share(&fast) - 2.0).abs() < 1e-9);
     for offload in ["everything", "optimizer,optimizer", "activations:", "off,optimizer", ""] {
         let text = refusal(&["plan", "mlp", "--offload", offload]);
-        assert!(text.contains("--offload") && text.contains("activations:SIZE"), "{offload}: {text}");
+        assert!(text.contains("offload") && text.contains("activations:SIZE"), "{offload}: {text}");
     }
     let text = refusal(&["plan", "resnet18", "--batch", "2", "--offload", "activations:layer1.0+layer9"]);
     assert!(text.contains("`layer9`") && text.contains("layer1.1.conv1"), "{text}");

@@ -1,5 +1,6 @@
 //! Human-readable reports of plans and runs: tables and pictures. No device is needed.
 
+mod answer;
 mod estimate;
 mod failure;
 mod kept;
@@ -12,7 +13,9 @@ mod scene;
 mod summary;
 mod table;
 mod tensors;
+mod traces;
 
+pub use answer::{Answer, Asked, Fitting};
 pub use estimate::{Estimate, HEADROOM, LargestBatch};
 pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};
@@ -24,3 +27,4 @@ pub use passes::{passes, passes_json};
 pub use picture::{Panel, picture};
 pub use summary::{LayerSummary, Summary};
 pub use tensors::{TensorReport, tensors};
+pub use traces::{TraceFile, contenders_named, packing_json};

@@ -1,11 +1,13 @@
 //! Prints a plan as text.
 
+use wgrad::report::{Answer, Fitting};
 use wgrad::{Bytes, report};
 
-use super::{Answer, Fitting, Options};
+use super::{Options, Printed};
 
-pub(super) fn print(options: &Options, answer: &Answer) {
-    let Answer { title, plan, changes, fitting, .. } = answer;
+pub(super) fn print(options: &Options, printed: &Printed) {
+    let Printed { title, answer, .. } = printed;
+    let Answer { plan, changes, fitting, .. } = answer;
     println!("{title} · {}\n", plan.limits);
     if !changes.is_empty() {
         println!("changed to fit: {}\n", changes.join(", "));
