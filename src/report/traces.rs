@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::memory::planner::{Packing, Problem};
-use crate::memory::replay::{Contender, Outcome, contenders};
+use crate::memory::replay::{Contender, Outcome, contenders, replay};
 use crate::memory::snapshot::Snapshot;
 use crate::memory::trace::Trace;
 
@@ -47,6 +47,14 @@ impl TraceFile {
         let text = String::from_utf8(bytes)
             .map_err(|error| wrong(format!("neither a binary pickle nor text: {}", error.utf8_error())))?;
         Ok(Self { trace: Trace::parse(&text).map_err(|error| wrong(error.to_string()))?, reserved: None })
+    }
+
+    /// Runs the trace through a strategy; `capacity` limits its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] if the strategy cannot have this capacity, [`Error::Pack`] if the trace cannot be planned.
+    pub fn replay(&self, contender: Contender, capacity: Option<u64>) -> Result<Outcome> {
+        replay(&self.trace, contender, capacity)
     }
 
     /// Returns what `wgrad replay --json` prints of this file.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use wgrad::json::Json;
 use wgrad::memory::picture;
-use wgrad::memory::replay::{Outcome, Time, replay};
+use wgrad::memory::replay::{Outcome, Time};
 use wgrad::memory::trace::Trace;
 use wgrad::report::{TraceFile, contenders_named};
 use wgrad::{Bytes, Error, Result, files, progress};
@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<()> {
         let outcomes: Vec<Outcome> = (1..)
             .zip(&chosen)
             .map(|(done, &contender)| {
-                let outcome = replay(trace, contender, options.capacity);
+                let outcome = file.replay(contender, options.capacity);
                 task.done(done);
                 outcome
             })
