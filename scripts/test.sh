@@ -51,6 +51,7 @@ test_python() {
         say "SKIPPED: the Python package: python3 with venv is missing (apt-get install python3-venv)" 2>&1 | tee -a "$log"
         return
     fi
+    cargo fmt --check --manifest-path python/Cargo.toml || return
     WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
 }
 
