@@ -23,6 +23,9 @@ find_cargo() {
     command -v cargo >/dev/null 2>&1
 }
 
+# Whether python3 can make virtual environments.
+has_python() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
 # Platforms whose adapters are not Vulkan's (Metal, DirectX 12) need no driver from us.
 uses_vulkan() {
     case "$(uname -s)" in

@@ -15,6 +15,8 @@
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
 #
+# The Python package is built and tested where python3 can make virtual environments.
+#
 # Arguments go to the test programs: scripts/test.sh --test-threads 1
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -42,6 +44,16 @@ stage() {
 
 # shellcheck disable=SC2329 # called through stage
 run_tests() { cargo test "${built[@]}" "${programs[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+
+# shellcheck disable=SC2329
+test_python() {
+    if ! has_python; then
+        say "SKIPPED: the Python package: python3 with venv is missing (apt-get install python3-venv)" 2>&1 | tee -a "$log"
+        return
+    fi
+    cargo fmt --check --manifest-path python/Cargo.toml || return
+    WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
+}
 
 # The pages as docs.rs shows them, and those of the internals.
 # shellcheck disable=SC2329
@@ -90,6 +102,7 @@ stage doc make_documents
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
 stage test run_tests "$@"
+stage python test_python
 
 printf '\n%s\n' 'stage      result   wall'
 printf '%s\n' "${summary[@]}"

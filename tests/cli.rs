@@ -177,6 +177,18 @@ fn plan_passes_lists_every_pass_with_its_effect() {
 }
 
 #[test]
+fn ops_lists_the_table_of_operations() {
+    let rows = json(&["ops", "--json"]);
+    let rows = rows.as_array().expect("a list");
+    assert_eq!(rows.len(), wgrad::report::operations().len());
+    let clamp = rows.iter().find(|row| row["wgrad"] == "x.clamp(lo, hi)").expect("an entry");
+    assert_eq!(clamp["pytorch"], serde_json::json!(["torch.clamp", "F.hardtanh"]));
+    assert_eq!(clamp["gradient"], true);
+    let text = String::from_utf8(wgrad(&["ops"]).stdout).expect("UTF-8");
+    assert!(text.starts_with("elementwise\n") && text.contains("nn.LSTM"), "{text}");
+}
+
+#[test]
 fn closed_output_pipe_is_not_an_error() {
     // The output is larger than a pipe's buffer.
     for arguments in [&["plan", "resnet18", "--json"][..], &["plan", "resnet50", "--summary"]] {
@@ -305,7 +317,7 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     assert!((share(&optimizer) / share(&fast) - 2.0).abs() < 1e-9);
     for offload in ["everything", "optimizer,optimizer", "activations:", "off,optimizer", ""] {
         let text = refusal(&["plan", "mlp", "--offload", offload]);
-        assert!(text.contains("--offload") && text.contains("activations:SIZE"), "{offload}: {text}");
+        assert!(text.contains("offload") && text.contains("activations:SIZE"), "{offload}: {text}");
     }
     let text = refusal(&["plan", "resnet18", "--batch", "2", "--offload", "activations:layer1.0+layer9"]);
     assert!(text.contains("`layer9`") && text.contains("layer1.1.conv1"), "{text}");

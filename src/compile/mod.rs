@@ -5,6 +5,7 @@
 pub(crate) mod analysis;
 mod dump;
 mod fit;
+mod names;
 mod options;
 mod pass_effect;
 pub(crate) mod passes;

@@ -309,8 +309,12 @@ impl Network {
                 Dimension::Named(name) => {
                     let batch = if axis == 0 { sizes.batch } else { None };
                     given(name).or(batch).ok_or_else(|| {
-                        let named = if name.is_empty() { &own } else { name };
-                        self.wrong(format!("dimension {axis} of input `{}` is open: give `{named}` a size", input.name))
+                        let named =
+                            if name.is_empty() { String::new() } else { format!(", or all called `{name}`") };
+                        self.wrong(format!(
+                            "dimension {axis} of input `{}` is open: give `{own}` a length{named}",
+                            input.name
+                        ))
                     })
                 }
             }

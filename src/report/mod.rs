@@ -1,8 +1,10 @@
 //! Human-readable reports of plans and runs: tables and pictures. No device is needed.
 
+mod answer;
 mod estimate;
 mod failure;
 mod kept;
+mod operations;
 mod page;
 mod palette;
 mod passes;
@@ -11,12 +13,18 @@ mod scene;
 mod summary;
 mod table;
 mod tensors;
+mod traces;
 
+pub use answer::{Answer, Asked, Fitting};
 pub use estimate::{Estimate, HEADROOM, LargestBatch};
 pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};
+pub use operations::{
+    ONNX_CONSTANTS, Operation, operations, operations_json, operations_markdown, operations_text,
+};
 pub use page::page;
 pub use passes::{passes, passes_json};
 pub use picture::{Panel, picture};
 pub use summary::{LayerSummary, Summary};
 pub use tensors::{TensorReport, tensors};
+pub use traces::{TraceFile, contenders_named, packing_json};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::support::skip::skip;
 
 /// A file of `src`, with its path from there.
-struct Source {
-    path: String,
-    text: String,
+pub struct Source {
+    pub path: String,
+    pub text: String,
 }
 
 fn root() -> &'static Path {
@@ -27,7 +27,8 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn sources(folder: &str) -> Vec<Source> {
+/// Returns the files below a folder, sorted.
+pub fn sources(folder: &str) -> Vec<Source> {
     let mut files = Vec::new();
     walk(&root().join(folder), &mut files);
     files.sort();
@@ -175,14 +176,15 @@ fn no_file_is_longer_than_600_lines() {
 fn documents_refer_to_existing_files() {
     let docs = std::fs::read_dir(root().join("docs")).expect("a folder of documents");
     let docs = docs.map(|entry| format!("docs/{}", entry.expect("an entry").file_name().display()));
-    let documents = ["ARCHITECTURE.md", "README.md", "fuzz/README.md"].map(str::to_owned);
+    let documents = ["ARCHITECTURE.md", "README.md", "fuzz/README.md", "python/README.md"].map(str::to_owned);
     for document in docs.filter(|name| name.ends_with(".md")).chain(documents) {
         let Ok(text) = std::fs::read_to_string(root().join(&document)) else {
             skip(&format!("there is no {document}"));
             continue;
         };
         for word in text.split('`').skip(1).step_by(2) {
-            let folders = ["src/", "tests/", "shaders/", "scripts/", "examples/", "benches/", "docs/"];
+            let folders =
+                ["src/", "tests/", "shaders/", "scripts/", "examples/", "benches/", "docs/", "python/"];
             let is_path = folders.iter().any(|folder| word.starts_with(folder));
             if is_path && !word.contains([' ', '*', '{', '…']) {
                 assert!(root().join(word).exists(), "{document} speaks of `{word}`, which does not exist");

@@ -1,6 +1,6 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
-use wgrad::compile::{Activations, Offload, PlanOptions, Recompute, TrainStep};
+use wgrad::compile::{Offload, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::{LossScale, Roofline};
 use wgrad::limits::Limits;
 use wgrad::optim::{Clip, Optimizer};
@@ -60,10 +60,10 @@ impl Options {
     }
 
     pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
-        let recompute = recompute(&self.recompute)?;
+        let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
-        let offload = offload(&self.offload)?;
+        let offload = Offload::named(&self.offload)?;
         let (accumulate, bit_masks, rebuild) = (self.accumulate, self.bit_masks, !self.no_rebuild);
         let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let loss_scale = self.loss_scale.then(LossScale::default);
@@ -82,81 +82,6 @@ impl Options {
         }
         network.train_step(batch / parts)
     }
-}
-
-fn recompute(text: &str) -> Result<Recompute> {
-    let wrong = || {
-        Error::setting(
-            "command line",
-            format!("--recompute {text}: expected off, auto, every:N, sqrt, policy or named:PATH,PATH"),
-        )
-    };
-    Ok(match text.split_once(':') {
-        None => match text {
-            "off" => Recompute::Off,
-            "auto" => Recompute::Auto,
-            "sqrt" => Recompute::Sqrt,
-            "policy" => Recompute::Policy,
-            _ => return Err(wrong()),
-        },
-        Some(("every", n)) => Recompute::Every(n.parse().ok().filter(|&n: &u32| n > 0).ok_or_else(wrong)?),
-        Some(("named", layers)) => Recompute::Named(leaked(layers, ',')),
-        Some(_) => return Err(wrong()),
-    })
-}
-
-fn offload(text: &str) -> Result<Offload> {
-    let wrong = || {
-        Error::setting(
-            "command line",
-            format!(
-                "--offload {text}: expected off, optimizer, activations, activations:SIZE or activations:PATH+PATH, or optimizer \
-             and one of the others with a comma between"
-            ),
-        )
-    };
-    let mut offload = Offload::OFF;
-    if text == "off" {
-        return Ok(offload);
-    }
-    for part in text.split(',') {
-        let (what, which) = part.split_once(':').map_or((part, None), |(what, which)| (what, Some(which)));
-        match (what, which) {
-            ("optimizer", None) if !offload.optimizer => offload.optimizer = true,
-            ("activations", which) if offload.activations == Activations::Keep => {
-                offload.activations = match which {
-                    None => Activations::All,
-                    Some("") => return Err(wrong()),
-                    Some(which) => match which.parse::<Bytes>() {
-                        Ok(bytes) => Activations::Most(bytes),
-                        Err(message) if is_size(which) => {
-                            return Err(Error::setting(
-                                "command line",
-                                format!("--offload {text}: {message}"),
-                            ));
-                        }
-                        Err(_) => Activations::Layers(leaked(which, '+')),
-                    },
-                };
-            }
-            _ => return Err(wrong()),
-        }
-    }
-    Ok(offload)
-}
-
-/// Whether a text is a number of bytes rather than the path of a layer.
-fn is_size(text: &str) -> bool {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim().to_ascii_lowercase();
-    unit.len() < text.len() && unit.len() <= 3 && unit.ends_with('b')
-}
-
-/// Splits paths at separators and leaks them. The program parses its arguments once, so the leak is no larger
-/// than the arguments.
-fn leaked(text: &str, separator: char) -> &'static [&'static str] {
-    let paths: Vec<&'static str> =
-        text.split(separator).map(|path| &*String::leak(path.to_owned())).collect();
-    Vec::leak(paths)
 }
 
 fn roofline(text: &str) -> Result<Roofline> {

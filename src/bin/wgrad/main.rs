@@ -13,6 +13,7 @@ mod files;
 mod fitting;
 mod kernel;
 mod model;
+mod ops;
 mod pack;
 mod plan;
 mod replay;
@@ -40,6 +41,8 @@ struct Arguments {
 enum Command {
     /// Lists adapters: the limits of each, and why wgrad would or would not choose it.
     Adapters(adapters::Options),
+    /// Lists operations, layers, optimizers and schedules with their names in PyTorch and ONNX.
+    Ops(ops::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
     /// Measures the training of a model on synthetic input, or one kernel: matmul, conv, softmax, layer-norm,
@@ -99,6 +102,7 @@ fn run(
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         Command::Adapters(options) => adapters::run(&options)?,
+        Command::Ops(options) => ops::run(&options),
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, given, start)?,
         Command::Run(options) => run::run(&options)?,

@@ -62,7 +62,7 @@ impl Selected {
     pub fn name(&self) -> &str {
         match self {
             Self::Named(model) => model.name,
-            Self::File { network, .. } => network.name(),
+            Self::File { network, .. } => network.name().rsplit(['/', '\\']).next().unwrap_or_default(),
         }
     }
 

@@ -10,6 +10,7 @@ use wgrad::files::{self, Replacement};
 use wgrad::memory::planner::{
     Effort, Options, PackError, Packing, Problem, read_problem, solve, write_solution,
 };
+use wgrad::report::packing_json;
 use wgrad::{Bytes, progress};
 
 /// Pack buffers with known lifetimes into as few bytes as possible.
@@ -119,27 +120,14 @@ fn patiently(problem: &Problem, options: &Options) -> Result<Packing, PackError>
 
 fn report(problem: &Problem, packing: &Packing, seconds: f64, json: bool) {
     let certificate = &packing.certificate;
-    let ratio = match certificate.lower_bound {
-        0 => 1.0,
-        bound => certificate.height as f64 / bound as f64,
-    };
     if json {
-        let value = serde_json::json!({
-            "buffers": problem.items.len(),
-            "lower_bound": certificate.lower_bound,
-            "height": certificate.height,
-            "ratio": ratio,
-            "optimal": certificate.optimal,
-            "method": certificate.method.to_string(),
-            "seconds": seconds,
-        });
-        println!("{value}");
+        println!("{}", packing_json(problem, packing, seconds));
         return;
     }
     println!("buffers      {}", problem.items.len());
     println!("lower bound  {} ({})", certificate.lower_bound, Bytes(certificate.lower_bound));
     println!("height       {} ({})", certificate.height, Bytes(certificate.height));
-    println!("ratio        {ratio:.5}");
+    println!("ratio        {:.5}", certificate.ratio());
     println!("optimal      {}", if certificate.optimal { "yes, proved" } else { "not proved" });
     println!("method       {}", certificate.method);
     println!("seconds      {seconds:.3}");

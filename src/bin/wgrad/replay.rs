@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use wgrad::json::Json;
 use wgrad::memory::picture;
-use wgrad::memory::replay::{Contender, Outcome, Time, contenders, replay};
-use wgrad::memory::snapshot::Snapshot;
+use wgrad::memory::replay::{Outcome, Time};
 use wgrad::memory::trace::Trace;
+use wgrad::report::{TraceFile, contenders_named};
 use wgrad::{Bytes, Error, Result, files, progress};
 
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let chosen = choose(&options.strategy)?;
+    let chosen = contenders_named(&options.strategy)?;
     if options.capacity == Some(0) {
         return Err(Error::setting("command line", "--capacity 0: it must be at least 1 byte".to_owned()));
     }
@@ -46,103 +46,34 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mut reports = Vec::new();
     for path in &options.files {
-        let (trace, reported) = read(path, options.device)?;
+        let file = TraceFile::read(path, options.device)?;
+        let trace = &file.trace;
         let task = progress::task("replay", chosen.len() as u64);
         let outcomes: Vec<Outcome> = (1..)
             .zip(&chosen)
             .map(|(done, &contender)| {
-                let outcome = replay(&trace, contender, options.capacity);
+                let outcome = file.replay(contender, options.capacity);
                 task.done(done);
                 outcome
             })
             .collect::<Result<_, _>>()?;
         drop(task);
         if options.json {
-            reports.push(to_json(path, &trace, reported, &outcomes));
+            reports.push(file.json(path, &outcomes));
         } else {
-            print_table(path, &trace, reported, &outcomes);
+            print_table(path, trace, file.reserved, &outcomes);
         }
-        if let Some(file) = &options.svg {
-            files::write(file, picture::svg(&trace, &chosen)?.as_bytes())
-                .map_err(|error| data(file, error))?;
+        if let Some(path) = &options.svg {
+            files::write(path, picture::svg(trace, &chosen)?.as_bytes()).map_err(|error| Error::Data {
+                what: path.display().to_string(),
+                message: error.to_string(),
+            })?;
         }
     }
     if options.json {
-        println!("{}", Value::Array(reports));
+        println!("{}", Json::List(reports));
     }
     Ok(())
-}
-
-fn choose(names: &str) -> Result<Vec<Contender>> {
-    let all = contenders();
-    if names == "all" {
-        return Ok(all);
-    }
-    let find = |name: &str| {
-        let known =
-            || all.iter().map(|contender| contender.name.to_owned()).chain(["all".to_owned()]).collect();
-        let found = all.iter().find(|contender| contender.name == name).copied();
-        found.ok_or_else(|| Error::Unknown { kind: "strategy", name: name.to_owned(), known: known() })
-    };
-    names.split(',').map(find).collect()
-}
-
-/// Returns the trace in a file and, for a snapshot, the bytes that PyTorch had reserved at its end.
-fn read(path: &Path, device: Option<usize>) -> Result<(Trace, Option<u64>)> {
-    let bytes = std::fs::read(path).map_err(|error| data(path, error))?;
-    // Binary pickles begin with the byte 0x80, which no UTF-8 text begins with.
-    if bytes.first() == Some(&0x80) {
-        let device = device.unwrap_or(0);
-        let snapshot = Snapshot::read(&bytes).map_err(|error| data(path, error))?;
-        let trace = snapshot.trace(device).map_err(|error| data(path, error))?;
-        if trace.steps.is_empty() {
-            let devices = snapshot.device_traces.len();
-            return Err(data(
-                path,
-                format!("device {device} of {devices} has no blocks and no events; see --device"),
-            ));
-        }
-        return Ok((trace, Some(snapshot.reserved(device))));
-    }
-    if let Some(device) = device {
-        return Err(data(
-            path,
-            format!("--device {device} is for snapshots, which name devices; leave it out"),
-        ));
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|error| data(path, format!("neither a binary pickle nor text: {}", error.utf8_error())))?;
-    Ok((Trace::parse(&text).map_err(|error| data(path, error))?, None))
-}
-
-fn data(path: &Path, message: impl ToString) -> Error {
-    Error::Data { what: path.display().to_string(), message: message.to_string() }
-}
-
-fn to_json(path: &Path, trace: &Trace, reported: Option<u64>, outcomes: &[Outcome]) -> Value {
-    let strategies: Vec<Value> = outcomes
-        .iter()
-        .map(|o| {
-            json!({
-                "strategy": o.name,
-                "peak_live": o.peak_live,
-                "peak_reserved": o.peak_reserved,
-                "ratio": o.ratio,
-                "fragmentation": o.fragmentation,
-                "padding": o.padding,
-                "failed": o.failed,
-                "native_allocations": o.native_allocations,
-                "ns_per_op": o.ns_per_op.map(|time| json!({ "p50": time.p50, "p99": time.p99 })),
-            })
-        })
-        .collect();
-    json!({
-        "file": path.display().to_string(),
-        "blocks": trace.blocks.len(),
-        "lower_bound_bytes": trace.lower_bound(),
-        "reported_reserved_bytes": reported,
-        "strategies": strategies,
-    })
 }
 
 fn print_table(path: &Path, trace: &Trace, reported: Option<u64>, outcomes: &[Outcome]) {

@@ -48,6 +48,8 @@ impl Pair<'_> {
 /// `shaders/elementwise/binary_functions.wgsl` defines.
 pub(crate) struct Function {
     pub name: &'static str,
+    /// Its formula, as in the documentation of the method.
+    pub doc: &'static str,
     pub results: Results,
     /// Which operands must not be rounded to 16 bits where the backward pass reads them.
     pub exact: &'static [usize],
@@ -60,11 +62,11 @@ pub(crate) struct Function {
 macro_rules! functions {
     (
         methods {$(
-            $(#[$doc:meta])*
+            $(#[doc = $doc:literal])*
             $variant:ident as $name:ident gives $results:ident exact $exact:expr; $value:expr, $wgsl:literal; $gradient:expr;
         )*}
         others {$(
-            $(#[$other_doc:meta])*
+            $(#[doc = $other_doc:literal])*
             $other:ident as $other_name:ident gives $other_results:ident exact $other_exact:expr;
                 $other_value:expr, $other_wgsl:literal; $other_gradient:expr;
         )*}
@@ -72,8 +74,8 @@ macro_rules! functions {
         /// A function of two elements; operands broadcast as in NumPy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Binary {
-            $($(#[$doc])* $variant,)*
-            $($(#[$other_doc])* $other,)*
+            $($(#[doc = $doc])* $variant,)*
+            $($(#[doc = $other_doc])* $other,)*
         }
 
         impl Binary {
@@ -84,6 +86,7 @@ macro_rules! functions {
             pub(crate) const TABLE: &'static [Function] = &[
                 $(Function {
                     name: stringify!($name),
+                    doc: concat!($($doc),*),
                     results: Results::$results,
                     exact: &$exact,
                     value: $value,
@@ -92,6 +95,7 @@ macro_rules! functions {
                 },)*
                 $(Function {
                     name: stringify!($other_name),
+                    doc: concat!($($other_doc),*),
                     results: Results::$other_results,
                     exact: &$other_exact,
                     value: $other_value,
@@ -112,7 +116,7 @@ macro_rules! functions {
         }
 
         impl Tensor {
-            $($(#[$doc])*
+            $($(#[doc = $doc])*
             ///
             /// Element by element; shapes broadcast.
             #[track_caller]

@@ -32,9 +32,11 @@ pub(crate) enum Domain {
 /// `shaders/elementwise/unary_functions.wgsl` defines.
 pub(crate) struct Function {
     pub name: &'static str,
+    /// Its formula, as in the documentation of the method.
+    pub doc: &'static str,
     /// How many constants it has.
     pub constants: usize,
-    saves: Saves,
+    pub saves: Saves,
     /// Whether the saved number must not be rounded to 16 bits.
     pub exact: bool,
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "`check` draws inputs from it"))]
@@ -43,6 +45,13 @@ pub(crate) struct Function {
     pub wgsl_slope: &'static str,
     value: fn(f64, f64, f64) -> f64,
     slope: fn(f64, f64, f64) -> f64,
+}
+
+impl Function {
+    /// The derivative where `s` is saved, with constants of 1.
+    pub(crate) fn slope_at(&self, s: f64) -> f64 {
+        (self.slope)(s, 1.0, 1.0)
+    }
 }
 
 /// The type of a constant.
@@ -54,7 +63,7 @@ macro_rules! f32_of {
 
 macro_rules! functions {
     ($(
-        $(#[$doc:meta])*
+        $(#[doc = $doc:literal])*
         $variant:ident $(($($constant:ident = $example:literal),+))? as $name:ident saves $saves:ident $(, $exact:ident)? on $domain:ident:
             $value:expr, $wgsl:literal;
             $slope:expr, $wgsl_slope:literal;
@@ -62,7 +71,7 @@ macro_rules! functions {
         /// A function of one element.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Unary {
-            $($(#[$doc])* $variant $(($(f32_of!($constant)),+))?,)*
+            $($(#[doc = $doc])* $variant $(($(f32_of!($constant)),+))?,)*
         }
 
         #[derive(Clone, Copy)]
@@ -77,6 +86,7 @@ macro_rules! functions {
             /// Every function, in the order of its codes.
             pub(crate) const TABLE: &'static [Function] = &[$(Function {
                 name: stringify!($name),
+                doc: concat!($($doc),*),
                 constants: <[f32]>::len(&[$($($example),+)?]),
                 saves: Saves::$saves,
                 exact: <[&str]>::len(&[$(stringify!($exact))?]) > 0,
@@ -107,7 +117,7 @@ macro_rules! functions {
         }
 
         impl Tensor {
-            $($(#[$doc])*
+            $($(#[doc = $doc])*
             ///
             /// Element by element, any shape.
             #[track_caller]

@@ -104,6 +104,11 @@ impl Certificate {
         };
         Ok(Self { height, lower_bound, gap, optimal: gap == 0, method })
     }
+
+    /// Returns the height divided by the lower bound; 1 if there is nothing to pack.
+    pub fn ratio(&self) -> f64 {
+        if self.lower_bound == 0 { 1.0 } else { self.height as f64 / self.lower_bound as f64 }
+    }
 }
 
 /// A validated solution and its certificate.

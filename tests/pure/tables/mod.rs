@@ -4,6 +4,7 @@
 
 mod memory;
 mod networks;
+mod operations;
 mod options;
 
 use std::collections::BTreeMap;
@@ -98,6 +99,7 @@ fn every_table_has_a_test() {
         ("docs/precision.md", &["activations", "weights"]),
         ("docs/fit.md", &["offload"]),
         ("docs/kernels.md", &["fusion"]),
+        ("docs/ops.md", &["operations"]),
         ("benches/results/compare.md", &["speed"]),
     ]);
     let mut files: Vec<String> = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];

@@ -1,14 +1,14 @@
 //! `wgrad plan`: plans a training step and prints its memory.
 
-mod json;
 mod text;
 
 use std::process::ExitCode;
 
-use wgrad::compile::{self, Lever, PassEffect, Plan, PlanOptions, Recompute, Savings, TrainStep};
+use wgrad::compile::{PassEffect, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::dtype::Precision;
 use wgrad::optim::Optimizer;
-use wgrad::{Bytes, Error, Result, report};
+use wgrad::report::{Answer, Asked, Fitting};
+use wgrad::{Bytes, Result, report};
 
 use crate::fitting;
 use crate::model::Selected;
@@ -39,47 +39,23 @@ pub struct Options {
     json: bool,
 }
 
-/// A plan and the data that is printed about it.
-struct Answer {
+/// An answer and the data that is printed about it.
+struct Printed {
     model: Selected,
     /// Model, batch and the options that are not the default.
     title: String,
-    plan: Plan,
-    savings: Savings,
-    /// Changes made by `--fit`.
-    changes: Vec<String>,
-    fitting: Option<Fitting>,
+    settings: PlanOptions,
+    answer: Answer,
     /// The table of `--passes`.
     passes: Option<Vec<PassEffect>>,
 }
 
-impl Answer {
-    fn estimate(&self, batch: usize) -> report::Estimate {
-        let estimate = self.plan.estimate().with_savings(self.savings).with_batch(batch);
-        match &self.fitting {
-            Some(fitting) => estimate.with_largest_batch(fitting.largest),
-            None => estimate,
-        }
-    }
-}
-
-/// A plan's memory compared with its budget.
-struct Fitting {
-    budget: Bytes,
-    fits: bool,
-    /// Options that would save memory; empty if the plan fits.
-    levers: Vec<Lever>,
-    /// The cheapest combination that fits, if this plan does not fit and another does: changes, total bytes,
-    /// extra time as a fraction.
-    cheapest: Option<(String, u64, f64)>,
-    largest: report::LargestBatch,
-}
-
 /// Runs the command. The exit status is a failure if a budget is set and the plan exceeds it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let answer = answer(options)?;
+    let printed = printed(options)?;
+    let answer = &printed.answer;
     options.files.export(&answer.plan)?;
-    if let Some(effects) = &answer.passes {
+    if let Some(effects) = &printed.passes {
         match options.json {
             true => println!("{}", report::passes_json(effects)),
             false => print!("{}", report::passes(effects)),
@@ -90,11 +66,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if options.json {
-        println!("{}", json::to_json(options, &answer)?);
+        println!("{}", answer.json(&asked(options, &printed.model), &printed.settings));
     } else {
-        text::print(options, &answer);
+        text::print(options, &printed);
     }
-    match answer.fitting {
+    match &answer.fitting {
         Some(Fitting { budget, fits: false, .. }) => {
             let needs = answer.plan.footprint().total();
             let more = Bytes(needs.saturating_sub(budget.0));
@@ -105,7 +81,24 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-fn answer(options: &Options) -> Result<Answer> {
+fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
+    let network = &options.network;
+    Asked {
+        model: &network.model,
+        batch: network.batch(model),
+        seq: model.seq(),
+        parameters: model.parameters(),
+        optimizer: &options.optimizer,
+        precision: &network.precision,
+        weights: &network.weights,
+        stochastic_rounding: network.stochastic_rounding,
+        limits: &options.limits,
+        recompute: &options.fitting.recompute,
+        offload: &options.fitting.offload,
+    }
+}
+
+fn printed(options: &Options) -> Result<Printed> {
     let model = options.network.network()?;
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch(&model), &options.fitting);
@@ -118,44 +111,14 @@ fn answer(options: &Options) -> Result<Answer> {
     };
     let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
-    let savings = step.savings(&settings, &limits)?;
     let passes = if options.passes { Some(step.passes(&settings, &limits)?) } else { None };
-    let Some(budget) = fitting.budget()? else {
-        let plan = step.plan(&settings, &limits)?;
-        draw(options, &title, &step, &settings, &plan)?;
-        return Ok(Answer { model, title, plan, savings, changes: Vec::new(), fitting: None, passes });
-    };
     let trace = |part: usize| model.train_step(part);
+    let trace: Option<&dyn Fn(usize) -> Result<TrainStep>> =
+        if model.fixed_batch().is_some() { None } else { Some(&trace) };
     let part = batch / fitting.accumulate.max(1) as usize;
-    let fit = || match compile::fit(trace, part, &settings, budget, &limits) {
-        Ok(fitted) => Ok(Some(fitted)),
-        Err(Error::OverBudget { .. }) => Ok(None),
-        Err(error) => Err(error),
-    };
-    let fitted = if options.fit { fit()? } else { None };
-    let (plan, changes) = match fitted {
-        Some(fitted) => (fitted.plan, fitted.changes),
-        None => (step.plan_over_budget(&settings, &limits)?, Vec::new()),
-    };
-    draw(options, &title, &step, &settings, &plan)?;
-    let fits = plan.footprint().total() <= budget.0;
-    let (mut levers, mut cheapest) = (Vec::new(), None);
-    if !fits {
-        levers = compile::levers(trace, part, &settings, budget, &limits)?;
-        let found = if options.fit { None } else { fit()? };
-        cheapest = found
-            .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
-    }
-    let largest = |budget: Bytes| -> Result<usize> {
-        if let Some(only) = model.fixed_batch() {
-            return Ok(if plan.footprint().total() <= budget.0 { only } else { 0 });
-        }
-        Ok(compile::max_batch(trace, &settings, budget, &limits)? * fitting.accumulate as usize)
-    };
-    let (all, with_headroom) = (largest(budget)?, largest(plan.estimate().spared(budget))?);
-    let largest = report::LargestBatch { budget, all, with_headroom };
-    let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
-    Ok(Answer { model, title, plan, savings, changes, fitting, passes })
+    let answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
+    draw(options, &title, &step, &settings, &answer.plan)?;
+    Ok(Printed { model, title, settings, answer, passes })
 }
 
 fn title(options: &Options, model: &Selected) -> Result<String> {

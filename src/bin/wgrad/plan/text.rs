@@ -1,16 +1,18 @@
 //! Prints a plan as text.
 
+use wgrad::report::{Answer, Fitting};
 use wgrad::{Bytes, report};
 
-use super::{Answer, Fitting, Options};
+use super::{Options, Printed};
 
-pub(super) fn print(options: &Options, answer: &Answer) {
-    let Answer { title, plan, changes, fitting, .. } = answer;
+pub(super) fn print(options: &Options, printed: &Printed) {
+    let Printed { title, answer, model, .. } = printed;
+    let Answer { plan, changes, fitting, .. } = answer;
     println!("{title} · {}\n", plan.limits);
     if !changes.is_empty() {
         println!("changed to fit: {}\n", changes.join(", "));
     }
-    print!("{}", answer.estimate(options.network.batch(&answer.model)));
+    print!("{}", answer.estimate(options.network.batch(model)));
     println!("\nkept for the backward pass");
     for report::Kept { op, tensors, bytes } in report::kept(plan) {
         println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());

@@ -1,0 +1,272 @@
+//! A plan and what `wgrad plan` says about it: savings, and how it compares with a budget.
+
+use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
+use crate::compile::{self, Lever, Plan, PlanOptions, Savings, TrainStep};
+use crate::error::{Error, Result};
+use crate::json::Json;
+use crate::limits::Limits;
+use crate::units::Bytes;
+
+/// A plan and what `wgrad plan` says about it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The plan. It may exceed its budget.
+    pub plan: Plan,
+    /// Bytes that each method of the planner saves.
+    pub savings: Savings,
+    /// Changes to the options that make the plan fit, in words.
+    pub changes: Vec<String>,
+    /// The comparison with the budget, if there is one.
+    pub fitting: Option<Fitting>,
+}
+
+/// A plan's memory compared with its budget.
+#[derive(Clone, Debug)]
+pub struct Fitting {
+    /// The budget.
+    pub budget: Bytes,
+    /// Whether the plan fits.
+    pub fits: bool,
+    /// Options that would save memory; empty if the plan fits.
+    pub levers: Vec<Lever>,
+    /// The cheapest combination that fits, if this plan does not fit and another does: changes, total bytes,
+    /// extra time as a fraction.
+    pub cheapest: Option<(String, u64, f64)>,
+    /// The largest batch within the budget; `None` if the network has a fixed batch.
+    pub largest: Option<LargestBatch>,
+}
+
+/// What a plan was made of, by the names of the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Name of the network.
+    pub model: &'a str,
+    /// Samples per step.
+    pub batch: usize,
+    /// Tokens in a sequence, if the network takes tokens.
+    pub seq: Option<usize>,
+    /// Number of elements of all parameters.
+    pub parameters: u64,
+    /// Name of the optimizer.
+    pub optimizer: &'a str,
+    /// Name of the precision of activations.
+    pub precision: &'a str,
+    /// Name of the storage of weights.
+    pub weights: &'a str,
+    /// Whether 16-bit weights are rounded stochastically.
+    pub stochastic_rounding: bool,
+    /// Name of the limits.
+    pub limits: &'a str,
+    /// What is recomputed: [`Recompute::named`](crate::compile::Recompute::named).
+    pub recompute: &'a str,
+    /// What is offloaded: [`Offload::named`](crate::compile::Offload::named).
+    pub offload: &'a str,
+}
+
+impl Answer {
+    /// Plans `step`, traced for `part` samples, under the budget of the options. A plan that does not fit is no error: the
+    /// answer then has the ways to make it fit. With `fit` the answer is the cheapest plan that fits, if there is one.
+    /// `trace` traces the network for other numbers of samples; without it the batch stays as it is, and there are neither
+    /// levers nor a largest batch.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`], except for [`Error::OverBudget`].
+    pub fn of(
+        step: &TrainStep,
+        part: usize,
+        trace: Option<&dyn Fn(usize) -> Result<TrainStep>>,
+        options: &PlanOptions,
+        limits: &Limits,
+        fit: bool,
+    ) -> Result<Self> {
+        let savings = step.savings(options, limits)?;
+        let Some(budget) = options.budget else {
+            let plan = step.plan(options, limits)?;
+            return Ok(Self { plan, savings, changes: Vec::new(), fitting: None });
+        };
+        let fitted = || {
+            let found = match trace {
+                Some(trace) => compile::fit(trace, part, options, budget, limits),
+                None => step.fit(options, budget, limits),
+            };
+            match found {
+                Ok(fitted) => Ok(Some(fitted)),
+                Err(Error::OverBudget { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let (plan, changes) = match if fit { fitted()? } else { None } {
+            Some(fitted) => (fitted.plan, fitted.changes),
+            None => (step.plan_over_budget(options, limits)?, Vec::new()),
+        };
+        let fits = plan.footprint().total() <= budget.0;
+        let (mut levers, mut cheapest) = (Vec::new(), None);
+        if !fits {
+            levers = trace
+                .map_or(Ok(Vec::new()), |trace| compile::levers(trace, part, options, budget, limits))?;
+            let found = if fit { None } else { fitted()? };
+            cheapest = found
+                .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
+        }
+        let largest = |trace: &dyn Fn(usize) -> Result<TrainStep>| -> Result<LargestBatch> {
+            let within = |budget| -> Result<usize> {
+                Ok(compile::max_batch(trace, options, budget, limits)? * options.accumulate as usize)
+            };
+            let with_headroom = plan.estimate().spared(budget);
+            Ok(LargestBatch { budget, all: within(budget)?, with_headroom: within(with_headroom)? })
+        };
+        let largest = trace.map(largest).transpose()?;
+        let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
+        Ok(Self { plan, savings, changes, fitting })
+    }
+
+    /// Returns the estimate of the plan's memory for a batch of this many samples.
+    pub fn estimate(&self, batch: usize) -> Estimate {
+        let estimate = self.plan.estimate().with_savings(self.savings).with_batch(batch);
+        match self.fitting.as_ref().and_then(|fitting| fitting.largest) {
+            Some(largest) => estimate.with_largest_batch(largest),
+            None => estimate,
+        }
+    }
+
+    /// Returns what `wgrad plan --json` prints. `options` are those that the plan was asked for.
+    pub fn json(&self, asked: &Asked<'_>, options: &PlanOptions) -> Json {
+        let mut entries = self.request(asked, options);
+        entries.extend(self.memory());
+        entries.extend(self.work(asked));
+        entries.extend(self.fitting.iter().flat_map(Fitting::entries));
+        Json::object(entries)
+    }
+
+    fn request(&self, asked: &Asked<'_>, options: &PlanOptions) -> Vec<(&'static str, Json)> {
+        vec![
+            ("model", asked.model.into()),
+            ("batch", asked.batch.into()),
+            ("seq", asked.seq.into()),
+            ("parameters", asked.parameters.into()),
+            ("optimizer", asked.optimizer.into()),
+            ("precision", asked.precision.into()),
+            ("weights", asked.weights.into()),
+            ("stochastic_rounding", asked.stochastic_rounding.into()),
+            ("limits", asked.limits.into()),
+            ("recompute", asked.recompute.into()),
+            ("rebuild", options.rebuild.into()),
+            ("fused", options.fuse.into()),
+            ("bit_masks", options.bit_masks.into()),
+            ("accumulate", u64::from(options.accumulate).into()),
+            ("changes", Json::list(self.changes.iter().map(String::as_str))),
+        ]
+    }
+
+    fn memory(&self) -> Vec<(&'static str, Json)> {
+        let (plan, savings, footprint) = (&self.plan, &self.savings, self.plan.footprint());
+        let classes = plan.class_bytes().into_iter().map(|(class, bytes)| (class.name(), bytes.into()));
+        let arenas = plan.layout.arenas().map(|(arena, bytes)| {
+            Json::object([("name", arena.to_string().into()), ("bytes", bytes.into())])
+        });
+        vec![
+            ("naive_bytes", plan.naive_bytes().into()),
+            ("lower_bound_bytes", plan.lower_bound_bytes().into()),
+            ("peak_bytes", plan.peak_bytes().into()),
+            (
+                "savings",
+                Json::object([
+                    ("naive_bytes", savings.naive.into()),
+                    ("by_lifetimes_bytes", savings.lifetimes.into()),
+                    ("in_place_bytes", savings.in_place.into()),
+                    ("views_bytes", savings.views.into()),
+                    ("best_order_bytes", savings.order.into()),
+                    ("rebuild_bytes", savings.rebuild.into()),
+                    ("fuse_bytes", Json::from(savings.fuse)),
+                ]),
+            ),
+            ("classes", Json::object(classes)),
+            ("arenas", Json::List(arenas.collect())),
+            (
+                "peak_at",
+                Json::object([
+                    ("op", Json::from(plan.peak.op.as_str())),
+                    ("layer", plan.peak.layer.as_str().into()),
+                    ("position", plan.peak.position.into()),
+                ]),
+            ),
+            (
+                "device_bytes",
+                Json::object([
+                    ("total", footprint.total().into()),
+                    ("arenas", (footprint.persistent + footprint.step).into()),
+                    ("uniforms", footprint.uniforms.into()),
+                    ("staging", footprint.staging.into()),
+                    ("readback", footprint.readback.into()),
+                    ("transfer", footprint.transfer.into()),
+                    ("offload", Json::from(footprint.offload)),
+                ]),
+            ),
+            ("host_bytes", footprint.host.into()),
+        ]
+    }
+
+    fn work(&self, asked: &Asked<'_>) -> Vec<(&'static str, Json)> {
+        let plan = &self.plan;
+        let kept = kept(plan).into_iter().map(|k| {
+            Json::object([("op", Json::from(k.op)), ("tensors", k.tensors.into()), ("bytes", k.bytes.into())])
+        });
+        let tensors = tensors(plan).into_iter().map(|t| {
+            Json::object([
+                ("name", t.name.into()),
+                ("shape", Json::list(t.shape.dims().iter().copied())),
+                ("dtype", t.dtype.name().into()),
+                ("class", t.class.name().into()),
+                ("bytes", t.bytes.into()),
+                ("first", t.first.into()),
+                ("last", t.last.into()),
+                ("arena", t.region.arena.to_string().into()),
+                ("offset", Json::from(t.region.offset)),
+            ])
+        });
+        vec![
+            ("offload", asked.offload.into()),
+            ("moved_bytes", plan.work.moved.into()),
+            ("moved_time_fraction", plan.work.moved_fraction().into()),
+            ("operations", plan.program.order.len().into()),
+            ("dispatches", plan.program.launches.len().into()),
+            ("kept_bytes", kept_bytes(plan).into()),
+            ("kept", Json::List(kept.collect())),
+            ("recompute_flops_fraction", plan.work.flops_fraction().into()),
+            ("recompute_time_fraction", plan.work.time_fraction().into()),
+            ("step_seconds", plan.work.step_s.into()),
+            ("hash", format!("{:016x}", plan.hash()).into()),
+            ("estimate", self.estimate(asked.batch).json()),
+            ("tensors", Json::List(tensors.collect())),
+        ]
+    }
+}
+
+impl Fitting {
+    fn entries(&self) -> Vec<(&'static str, Json)> {
+        let lever = |lever: &Lever| {
+            Json::object([
+                ("name", lever.name.as_str().into()),
+                ("peak_bytes", lever.peak_bytes.into()),
+                ("total_bytes", lever.total_bytes.into()),
+                ("saved_bytes", lever.saved_bytes.into()),
+                ("time_fraction", lever.time_fraction.into()),
+                ("exact", Json::from(lever.exact)),
+            ])
+        };
+        let cheapest = self.cheapest.as_ref().map_or(Json::Null, |(changes, total, time)| {
+            Json::object([
+                ("changes", Json::from(changes.as_str())),
+                ("total_bytes", (*total).into()),
+                ("time_fraction", (*time).into()),
+            ])
+        });
+        vec![
+            ("budget_bytes", self.budget.0.into()),
+            ("fits", self.fits.into()),
+            ("max_batch", self.largest.map(|largest| largest.all).into()),
+            ("levers", Json::List(self.levers.iter().map(lever).collect())),
+            ("cheapest", cheapest),
+        ]
+    }
+}

@@ -1,0 +1,128 @@
+//! Layers, initialisers, optimizers, schedules, and operations that no model records itself.
+
+use super::{NO, Row, YES, row};
+
+pub(super) const LAYERS: &[Row] = &[
+    row("x.apply(layer)", "layer(x)", "`Module::forward`; a function of a tensor is a layer, too", YES, &[]),
+    row("nn::Sequential", "nn.Sequential", "layers one after the other", YES, &[]),
+    row("nn::Linear", "nn.Linear", "`weight [out, in]`, `bias [out]`", YES, &[]),
+    row("nn::Conv1d", "nn.Conv1d", "`nn::Conv<1>`", YES, &[]),
+    row("nn::Conv2d", "nn.Conv2d", "`nn::Conv<2>`", YES, &[]),
+    row("nn::Conv3d", "nn.Conv3d", "`nn::Conv<3>`", YES, &[]),
+    row("nn::ConvTranspose1d", "nn.ConvTranspose1d", "`nn::ConvTranspose<1>`", YES, &[]),
+    row("nn::ConvTranspose2d", "nn.ConvTranspose2d", "`nn::ConvTranspose<2>`", YES, &[]),
+    row("nn::ConvTranspose3d", "nn.ConvTranspose3d", "`nn::ConvTranspose<3>`", YES, &[]),
+    row("nn::BatchNorm1d", "nn.BatchNorm1d", "the same type as `nn::BatchNorm2d`", YES, &[]),
+    row("nn::BatchNorm2d", "nn.BatchNorm2d", "running statistics are buffers", YES, &[]),
+    row("nn::BatchNorm3d", "nn.BatchNorm3d", "the same type as `nn::BatchNorm2d`", YES, &[]),
+    row("nn::LayerNorm", "nn.LayerNorm", "over the last axis", YES, &[]),
+    row("nn::RmsNorm", "nn.RMSNorm", "over the last axis", YES, &[]),
+    row("nn::GroupNorm", "nn.GroupNorm", "over groups of channels", YES, &[]),
+    row("nn::InstanceNorm", "nn.InstanceNorm2d(affine=True)", "of any number of dimensions", YES, &[]),
+    row("nn::Dropout", "nn.Dropout", "the identity in `Mode::Eval`", YES, &[]),
+    row("nn::Embedding", "nn.Embedding", "a table `[rows, columns]`", YES, &[]),
+    row("nn::Recurrent", "nn.LSTM, nn.GRU, nn.RNN", "`batch_first=True`; unrolled over the steps", YES, &[]),
+    row("nn::MultiheadAttention", "nn.MultiheadAttention", "`batch_first=True`", YES, &[]),
+    row(
+        "nn::TransformerEncoderLayer",
+        "nn.TransformerEncoderLayer",
+        "`batch_first=True`; `BlockConfig` has its options",
+        YES,
+        &[],
+    ),
+    row(
+        "nn::TransformerDecoderLayer",
+        "nn.TransformerDecoderLayer",
+        "`batch_first=True`; `BlockConfig` has its options",
+        YES,
+        &[],
+    ),
+];
+
+pub(super) const INITIALISERS: &[Row] = &[
+    row("Init::Constant", "nn.init.constant_", "the same number everywhere", None, &[]),
+    row("Init::Uniform", "nn.init.uniform_", "in ±bound", None, &[]),
+    row("Init::Normal", "nn.init.normal_", "with mean 0", None, &[]),
+    row("Init::TruncatedNormal", "nn.init.trunc_normal_", "drawn again beyond two deviations", None, &[]),
+    row("Init::Orthogonal", "nn.init.orthogonal_", "rows of this length", None, &[]),
+    row("Init::Data", "nn.Parameter", "these elements, row-major", None, &[]),
+    row(
+        "Init::fan_in",
+        "nn.init.kaiming_uniform_(a=5 ** 0.5)",
+        "uniform in ±1/√fan_in, as in `nn.Linear`",
+        None,
+        &[],
+    ),
+    row("Init::xavier_uniform", "nn.init.xavier_uniform_", "in ±√(6 / (fan_in + fan_out))", None, &[]),
+    row("Init::xavier_normal", "nn.init.xavier_normal_", "deviation √(2 / (fan_in + fan_out))", None, &[]),
+    row("Init::kaiming_uniform", "nn.init.kaiming_uniform_", "in ±√(6 / fan)", None, &[]),
+    row("Init::kaiming_normal", "nn.init.kaiming_normal_", "deviation √(2 / fan)", None, &[]),
+];
+
+pub(super) const OPTIMIZERS: &[Row] = &[
+    row("optim::Sgd", "optim.SGD", "with and without momentum", None, &[]),
+    row("optim::Adam", "optim.Adam", "weight decay is added to the gradient", None, &[]),
+    row("optim::AdamW", "optim.AdamW", "decoupled weight decay", None, &[]),
+    row("optim::Lion", "", "one moment; steps by its sign (Chen et al. 2023)", None, &[]),
+    row("optim::Adafactor", "optim.Adafactor", "second moments as rows and columns", None, &[]),
+    row("optim::Adam8bit", "", "moments in 8 bits, by blocks (Dettmers et al. 2022)", None, &[]),
+    row("Clip::Off", "", "no clipping", None, &[]),
+    row("Clip::Value", "nn.utils.clip_grad_value_", "each element to ±this", None, &[]),
+    row("Clip::Norm", "nn.utils.clip_grad_norm_", "the norm of all gradients together", None, &[]),
+];
+
+pub(super) const SCHEDULES: &[Row] = &[
+    row("Schedule::Constant", "", "always 1", None, &[]),
+    row("Schedule::Step", "optim.lr_scheduler.StepLR", "by `gamma` after every `every` steps", None, &[]),
+    row(
+        "Schedule::Cosine",
+        "optim.lr_scheduler.CosineAnnealingLR",
+        "after a linear warm-up, down to `floor` at step `total`",
+        None,
+        &[],
+    ),
+    row(
+        "Schedule::Linear",
+        "optim.lr_scheduler.LinearLR",
+        "after a linear warm-up, down to 0 at step `total`",
+        None,
+        &[],
+    ),
+];
+
+/// Kinds of operations in graphs and reports that no method has as its name.
+pub(super) const COMPILER: &[Row] = &[
+    row("unary", "", "every function of one element", YES, &[]),
+    row("unary_grad", "", "its gradient", NO, &[]),
+    row("binary", "", "every function of two elements", YES, &[]),
+    row("chain", "", "element-wise operations fused into one kernel", NO, &[]),
+    row("mask", "", "one bit for each element where a function passes gradients", NO, &[]),
+    row("mask_grad", "", "the gradient by such a mask", NO, &[]),
+    row("sum_squares", "", "`reduce_keep` with `Reduction::SumSquares`, and norms of gradients", YES, &[]),
+    row("softmax_grad", "", "gradient of `softmax` and `log_softmax`", NO, &[]),
+    row("cross_entropy_grad", "", "gradient of `cross_entropy`", NO, &[]),
+    row("label_share", "", "the share of a label in a mean: 1 / their number", NO, &[]),
+    row("attention_grad", "", "gradient of `attention`", NO, &[]),
+    row("stride", "", "`slice_step`, `flip` and gradients of `pad`", YES, &[]),
+    row("iota", "", "`indices_like`", NO, &[]),
+    row("fill", "", "`fill_like`", NO, &[]),
+    row("copy", "", "a copy in separate memory", YES, &[]),
+    row("conv2d_input", "", "gradient of `conv2d` for its operand, and `conv_transpose2d`", YES, &[]),
+    row("conv2d_weight", "", "gradient of `conv2d` for its weight", NO, &[]),
+    row("max_pool2d_grad", "", "gradient of `max_pool2d`", NO, &[]),
+    row("avg_pool2d_grad", "", "gradient of `avg_pool2d` and `adaptive_avg_pool2d`", NO, &[]),
+    row("upsample_grad", "", "gradient of `upsample_nearest` and `upsample_bilinear`", NO, &[]),
+    row("batch_stats", "", "mean and variance for a batch norm", NO, &[]),
+    row("batch_norm", "", "`batch_norm_train` and `batch_norm_eval`", YES, &[]),
+    row("batch_norm_grad", "", "gradient of `batch_norm`", NO, &[]),
+    row("running_stats", "", "update of running statistics", NO, &[]),
+    row("embedding_grad", "", "gradient of `embedding` for its table", NO, &[]),
+    row("row_norm_grad", "", "gradient of `layer_norm` and `rms_norm`", NO, &[]),
+    row("momentum", "", "update of `optim::Sgd` with momentum", NO, &[]),
+    row("moving_average", "", "second moments of `optim::Adafactor`", NO, &[]),
+    row("loss_scale_seed", "", "the first gradient, scaled", NO, &[]),
+    row("not_finite", "", "whether a gradient overflowed", NO, &[]),
+    row("loss_scale", "", "the loss scale and whether the step is skipped", NO, &[]),
+    row("to_host", "", "offload to host memory", NO, &[]),
+    row("from_host", "", "restore from host memory", NO, &[]),
+];
