@@ -60,10 +60,9 @@ fn state(trainer: &mut Trainer) -> Vec<Vec<u32>> {
 /// is not, for every optimizer, precision and storage of weights, with dropout and a schedule.
 #[test]
 fn stopped_runs_continue_to_the_bit() {
-    let optimizers = ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
     on_each(devices(), |device| {
         let folder = Folder::new("resume-bits");
-        for (i, name) in optimizers.into_iter().enumerate() {
+        for (i, name) in Optimizer::NAMES.into_iter().enumerate() {
             let (precision, weights) = [
                 (Precision::F32, WeightStorage::F32),
                 (Precision::F16, WeightStorage::F32),
