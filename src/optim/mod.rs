@@ -10,7 +10,7 @@ use std::panic::Location;
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
 pub use clip::Clip;
 pub use lean::{Adafactor, Adam8bit, Lion};
-pub use schedule::Schedule;
+pub use schedule::{Custom, Schedule};
 
 use crate::autodiff::Gradients;
 use crate::dtype::DType;
