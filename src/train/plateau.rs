@@ -38,7 +38,7 @@ impl ReduceOnPlateau {
         if !(factor > 0.0 && factor < 1.0) {
             return wrong("factor", factor, "above 0 and below 1");
         }
-        if !(threshold >= 0.0 && threshold < f64::INFINITY) {
+        if !(0.0..f64::INFINITY).contains(&threshold) {
             return wrong("threshold", threshold, "at least 0 and finite");
         }
         if !(0.0..=1.0).contains(&floor) {
