@@ -116,7 +116,7 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { dq[i] = value; }
 #if ATTENTION_DROPOUT
 #import common/random
 // Dropout. The random words are a function of (seed, step, key, row, column), so the backward pass draws the same ones.
-// scalars [8]: graph::StepScalars
+// scalars [9]: graph::StepScalars
 @group(0) @binding(8) var<storage, read_write> scalars: array<u32>;
 const DROPOUT = true;
 

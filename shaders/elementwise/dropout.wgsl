@@ -1,5 +1,5 @@
 // dropout: y = x / (1 - p) where a random number is at least p, else 0
-// x [n], scalars [8] (graph::StepScalars) -> y [n], or in place
+// x [n], scalars [9] (graph::StepScalars) -> y [n], or in place
 // grid: threads of four elements, folded      overrides: none
 #import common/grid
 #import common/elem

@@ -1,5 +1,5 @@
 // adafactor: the last step. w = (1 - rate decay) w - alpha / max(1, rms(u) / d) u, alpha = max(eps, rms(w)) rho
-// w [n], u [n], scalars [8] (graph::StepScalars; rho in place of sqrt_bias2), u2 = Σ u² [], w2 = Σ w² [] -> w
+// w [n], u [n], scalars [9] (graph::StepScalars; rho in place of sqrt_bias2), u2 = Σ u² [], w2 = Σ w² [] -> w
 // grid: threads of four elements, folded      overrides: none
 #import common/grid
 #import optimizer/weight

@@ -1,9 +1,24 @@
-// adam: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; w -= rate / bias1 · m / (√v / sqrt_bias2 + eps)
-//   before it g += decay w, or with DECOUPLED (AdamW) w *= 1 - rate decay
-// w [n], g [n], scalars [8] (graph::StepScalars), m [n], v [n] -> w, m, v
-// grid: a thread for every sixteen elements, whole workgroups of 256, folded      overrides: DECOUPLED
+// Adam, and with AMSGRAD the largest second moment so far.
 #import common/grid
 #import optimizer/weight
+#if AMSGRAD
+// adam_amsgrad: as adam, with most = max(most, v) in place of v in the step.
+@group(0) @binding(6) var<storage, read_write> most: array<InMemory>;
+fn divisor(i: u32, second: vec4<f32>) -> vec4<f32> {
+    let before = from_memory(most[i]);
+    // NaN stays: the second moment is NaN from then on.
+    let after = select(second, before, before > second);
+    most[i] = to_memory(after);
+    return after;
+}
+#else
+fn divisor(i: u32, second: vec4<f32>) -> vec4<f32> { return second; }
+#endif
+
+// adam: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; w -= rate (m / bias1 + share g) / (√v / sqrt_bias2 + eps)
+//   before it g += decay w, or with DECOUPLED (AdamW) w *= 1 - rate decay; sqrt_bias2 = 0 stands for a divisor of 1
+// w [n], g [n], scalars [9] (graph::StepScalars), m [n], v [n], most [n] with AMSGRAD (else bound nowhere) -> w, m, v, most
+// grid: a thread for every sixteen elements, whole workgroups of 256, folded      overrides: DECOUPLED
 override DECOUPLED: bool = false;
 struct Params {
     threads_x: u32,
@@ -30,7 +45,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let rate = p.rate * bitcast<f32>(scalars[0]);
     let step = rate / bitcast<f32>(scalars[1]);
     let unscale = bitcast<f32>(scalars[6]);
-    let root = 1.0 / bitcast<f32>(scalars[2]);
+    let sqrt_bias2 = bitcast<f32>(scalars[2]);
+    let is_plain = sqrt_bias2 == 0.0;
+    let root = 1.0 / select(sqrt_bias2, 1.0, is_plain);
+    let share = rate * bitcast<f32>(scalars[8]);
     if (is_skipped) {
         return;
     }
@@ -48,6 +66,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let second = p.beta2 * from_memory(v[i]) + (1.0 - p.beta2) * gradient * gradient;
         m[i] = to_memory(first);
         v[i] = to_memory(second);
-        set_weight(i, weight - step * first / (sqrt(second) * root + p.eps));
+        let divided = select(sqrt(divisor(i, second)) * root + p.eps, vec4(1.0), is_plain);
+        set_weight(i, weight - (step * first + share * gradient) / divided);
     }
 }

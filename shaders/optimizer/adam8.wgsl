@@ -36,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 }
 #else
 // adam8: AdamW with moments in eight bits; formulas in adam.wgsl, the map in dynamic_8bit.wgsl
-// w [n], g [n], scalars [8], m [n/4] and v [n/4] (four codes a word), most [n/256] -> all but g and scalars
+// w [n], g [n], scalars [9], m [n/4] and v [n/4] (four codes a word), most [n/256] -> all but g and scalars
 // grid: one thread per block of 256 elements, folded (CPU adapters)      overrides: none
 override TAIL: u32 = 4u; // elements of the last four
 

@@ -1,5 +1,5 @@
 // lion: w = (1 - rate decay) w - rate sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
-// w [n], g [n], scalars [8] (graph::StepScalars), m [n] -> w, m
+// w [n], g [n], scalars [9] (graph::StepScalars), m [n] -> w, m
 // grid: threads of four elements, folded      overrides: none
 #import common/grid
 #import optimizer/weight

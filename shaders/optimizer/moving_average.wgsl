@@ -1,5 +1,5 @@
 // moving_average: y = s = s + share (scale x - s), share being what the step's scalars say (bias1)
-// s [n], x [n], scalars [8] (graph::StepScalars) -> s, y [n]
+// s [n], x [n], scalars [9] (graph::StepScalars) -> s, y [n]
 // grid: threads of four elements, folded      overrides: none
 #import common/grid
 #import common/elem

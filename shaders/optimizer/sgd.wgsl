@@ -15,7 +15,7 @@ fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> { return gradient; }
 #endif
 
 // sgd: g += decay w; with MOMENTUM v = momentum v + g, g = v or (NESTEROV) g + momentum v; w -= rate g
-// w [n], g [n], scalars [8] (graph::StepScalars), v [n] with MOMENTUM (else bound nowhere) -> w, v
+// w [n], g [n], scalars [9] (graph::StepScalars), v [n] with MOMENTUM (else bound nowhere) -> w, v
 // grid: threads of four elements, folded      overrides: NESTEROV
 override NESTEROV: bool = false;
 struct Params {

@@ -177,7 +177,7 @@ impl Case<'_> {
 /// Whether a rounding error in the first step is still only a rounding error after the second.
 fn is_smooth(options: &PlanOptions) -> bool {
     options.weights == WeightStorage::F32
-        && matches!(options.optimizer, Optimizer::Sgd(_) | Optimizer::Adam(_) | Optimizer::AdamW(_))
+        && !matches!(options.optimizer, Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_))
 }
 
 /// Returns kind, tensor and index of the first number that is finite but should be NaN, or the other way

@@ -6,7 +6,7 @@ use super::outcome::starts;
 use super::reference::Reference;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Attend, Averaging, Class, Graph, Node, Op, Resample, RowNorm, STEP_SCALARS, Value, Window,
+    Attend, Averaging, Class, Graph, Node, Op, Resample, RowNorm, STEP_SCALARS, StepScalars, Value, Window,
 };
 use crate::json::Json;
 use crate::optim::{Optimizer, Sgd};
@@ -25,7 +25,8 @@ pub fn network(seed: u64) -> Result<Json> {
     let parameters = starts(graph, &Twin::new(graph))?;
     let reference = Reference::of(&network, 1, &parameters, &scalars, None)?;
     let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&scalars));
-    let words: [u32; 8] = words.try_into().map_err(|_| Error::Internal("eight step scalars".to_owned()))?;
+    let words: [u32; StepScalars::WORDS] =
+        words.try_into().map_err(|_| Error::Internal("other step scalars".to_owned()))?;
     let values = graph.values.iter().map(|value| {
         let data = match network.feeds.get(&value.name) {
             _ if value.name == STEP_SCALARS => Json::Null,
@@ -89,7 +90,7 @@ fn window(window: Window) -> Vec<(&'static str, Json)> {
 }
 
 /// Returns the settings of an operation of the forward pass.
-fn settings(graph: &Graph, node: &Node, words: [u32; 8]) -> Vec<(&'static str, Json)> {
+fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec<(&'static str, Json)> {
     match &node.op {
         Op::MatMul { ta, tb, .. } => vec![("ta", Json::Bool(*ta)), ("tb", Json::Bool(*tb))],
         Op::Unary(f) => {

@@ -6,7 +6,9 @@ use crate::compile::{Activations, Offload, PlanOptions, Recompute};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
 use crate::limits::{AdapterClass, Limits};
-use crate::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
+use crate::optim::{
+    Adafactor, Adagrad, Adam, Adam8bit, AdamW, Clip, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+};
 
 /// Options with the limits that they are planned for.
 #[derive(Clone, Debug)]
@@ -94,13 +96,17 @@ fn limits(dice: &mut Dice, own: &Limits) -> Limits {
 /// would determine the first step of a gradient of 0.
 fn optimizer(dice: &mut Dice) -> Optimizer {
     let (lr, eps, weight_decay) = (0.01, 0.01, dice.of(&[0.0, 0.1]));
-    match dice.below(8) {
+    match dice.below(12) {
         0 => Sgd { lr, weight_decay, ..Sgd::default() }.into(),
         1 | 2 => Sgd { lr, momentum: 0.5, weight_decay, nesterov: dice.one_in(2) }.into(),
-        3 => Adam { lr, eps, weight_decay, ..Adam::default() }.into(),
-        4 => AdamW { lr, eps, weight_decay, ..AdamW::default() }.into(),
+        3 => Adam { lr, eps, weight_decay, amsgrad: dice.one_in(2), ..Adam::default() }.into(),
+        4 => AdamW { lr, eps, weight_decay, amsgrad: dice.one_in(2), ..AdamW::default() }.into(),
         5 => Lion { lr, weight_decay, ..Lion::default() }.into(),
         6 => Adafactor { lr, weight_decay, ..Adafactor::default() }.into(),
+        7 => NAdam { lr, eps, weight_decay, decoupled: dice.one_in(2), ..NAdam::default() }.into(),
+        8 => RAdam { lr, eps, weight_decay, decoupled: dice.one_in(2), ..RAdam::default() }.into(),
+        9 => RmsProp { lr, eps, weight_decay, momentum: dice.of(&[0.0, 0.5]), ..RmsProp::default() }.into(),
+        10 => Adagrad { lr, eps, weight_decay, lr_decay: dice.of(&[0.0, 0.5]) }.into(),
         _ => Adam8bit { lr, eps, weight_decay, ..Adam8bit::default() }.into(),
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Clock {
     pub(super) schedule: Schedule,
     /// Replaces the optimizer's learning rate.
     pub(super) learning_rate: Option<f32>,
+    /// Another factor of the learning rate, which does not depend on the step.
+    pub(super) rate_factor: Option<f32>,
 }
 
 impl Clock {
@@ -25,7 +27,8 @@ impl Clock {
             return Ok(());
         }
         let optimizer = plan.optimizer.unwrap_or_default();
-        let rate = self.learning_rate.unwrap_or(optimizer.learning_rate()) * self.schedule.factor(self.steps);
+        let rate = self.learning_rate.unwrap_or(optimizer.learning_rate()) * self.rate_factor.unwrap_or(1.0);
+        let rate = rate * self.schedule.factor(self.steps);
         let scalars = optimizer.scalars(self.steps, rate, plan.seed);
         let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&scalars));
         feeds.feed(device, plan.graph(), STEP_SCALARS, words, true)

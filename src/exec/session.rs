@@ -366,6 +366,11 @@ impl Session {
         self.clock.learning_rate = Some(learning_rate);
     }
 
+    /// Multiplies the learning rate, in addition to the schedule.
+    pub(crate) fn set_rate_factor(&mut self, factor: f32) {
+        self.clock.rate_factor = Some(factor);
+    }
+
     /// Reads the loss of every `interval`th step only. The default is 1, every step.
     pub fn set_loss_interval(&mut self, interval: u64) {
         self.loss_interval = interval.max(1);

@@ -156,13 +156,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Copy | Op::Detach => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update { rule, .. } => {
-            let states = match rule {
-                Update::Sgd { .. } => 0,
-                Update::Momentum { .. } | Update::Lion { .. } => 1,
-                Update::Adam { .. } | Update::Adafactor { .. } => 2,
-                Update::Adam8bit { .. } => 3,
-            };
-            debug_assert_eq!(inputs.len(), 3 + states);
+            let sums = if matches!(rule, Update::Adafactor { .. }) { 2 } else { 0 };
+            debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + sums);
             debug_assert_eq!(inputs[2].1, U32);
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())

@@ -189,15 +189,17 @@ pub const STEP_SCALARS: &str = "step scalars";
 /// steps without overflow, skipped steps, unused.
 pub const LOSS_SCALE: &str = "loss_scale";
 
-/// The input that the session itself feeds before each step, as eight `u32`.
+/// The input that the session itself feeds before each step, as [`StepScalars::WORDS`] `u32`.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct StepScalars {
     /// η, the learning rate of this step.
     pub learning_rate: f32,
-    /// Adam's `1 - β₁ᵗ`; Adafactor's share of the newest gradient in its averages.
+    /// Divides the step of [`Update::Adam`](super::Update::Adam), for Adam `1 - β₁ᵗ`, and of
+    /// [`Update::RmsProp`](super::Update::RmsProp); Adafactor's share of the newest gradient in its averages.
     pub bias1: f32,
-    /// Adam's `√(1 - β₂ᵗ)`; Adafactor's relative step size ρₜ.
+    /// Divides √v in [`Update::Adam`](super::Update::Adam), for Adam `√(1 - β₂ᵗ)`; with 0 the step is the
+    /// first moment alone (RAdam's first steps). Adafactor's relative step size ρₜ.
     pub sqrt_bias2: f32,
     /// Steps made before this one.
     pub step: u32,
@@ -209,6 +211,13 @@ pub struct StepScalars {
     pub unscale: f32,
     /// Not 0 if the step overflowed; updates then change nothing.
     pub skip: u32,
+    /// NAdam's share of the gradient in its step, in addition to the first moment; 0 for others.
+    pub gradient_share: f32,
+}
+
+impl StepScalars {
+    /// The number of words.
+    pub const WORDS: usize = size_of::<Self>() / 4;
 }
 
 impl Graph {

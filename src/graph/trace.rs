@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, Tensor, Value, ValueId,
+    Class, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, StepScalars, Tensor,
+    Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -253,7 +254,13 @@ impl Trace {
             self.state.borrow().graph.inputs().find(|(_, v)| v.name == STEP_SCALARS).map(|(id, _)| id);
         match known {
             Some(id) => self.tensor(id),
-            None => self.declare(STEP_SCALARS, Shape::from([8]), DType::U32, None, Location::caller()),
+            None => self.declare(
+                STEP_SCALARS,
+                Shape::from([StepScalars::WORDS]),
+                DType::U32,
+                None,
+                Location::caller(),
+            ),
         }
     }
 

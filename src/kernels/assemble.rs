@@ -105,6 +105,7 @@ modules![
     "optimizer/loss_scale",
     "optimizer/moving_average",
     "optimizer/not_finite",
+    "optimizer/rmsprop",
     "optimizer/sgd",
     "optimizer/weight",
     "pool/avg_pool",

@@ -1,14 +1,16 @@
 //! Optimizers as graph builders: each appends its updates to a differentiated graph.
 
+mod adaptive;
 mod clip;
 mod lean;
 mod schedule;
 
 use std::panic::Location;
 
+pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
 pub use clip::Clip;
 pub use lean::{Adafactor, Adam8bit, Lion};
-pub use schedule::Schedule;
+pub use schedule::{Custom, Schedule};
 
 use crate::autodiff::Gradients;
 use crate::dtype::DType;
@@ -38,7 +40,7 @@ impl Default for Sgd {
     }
 }
 
-/// Adam (Kingma & Ba 2015): `torch.optim.Adam`. Two numbers of state for each parameter.
+/// Adam (Kingma & Ba 2015): `torch.optim.Adam`. Two numbers of state for each parameter, with `amsgrad` three.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
     /// η, the learning rate.
@@ -49,12 +51,14 @@ pub struct Adam {
     pub eps: f32,
     /// λ, the L2 penalty.
     pub weight_decay: f32,
+    /// Divide by the root of the largest second moment so far (Reddi et al. 2018).
+    pub amsgrad: bool,
 }
 
 impl Default for Adam {
     /// PyTorch's: η = 0.001, β = (0.9, 0.999), ε = 1e-8, no penalty.
     fn default() -> Self {
-        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 }
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false }
     }
 }
 
@@ -69,12 +73,14 @@ pub struct AdamW {
     pub eps: f32,
     /// λ: weights shrink by `1 - ηλ` each step.
     pub weight_decay: f32,
+    /// As in [`Adam`].
+    pub amsgrad: bool,
 }
 
 impl Default for AdamW {
     /// PyTorch's: η = 0.001, β = (0.9, 0.999), ε = 1e-8, λ = 0.01.
     fn default() -> Self {
-        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 }
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2, amsgrad: false }
     }
 }
 
@@ -87,6 +93,14 @@ pub enum Optimizer {
     Adam(Adam),
     /// [`AdamW`]
     AdamW(AdamW),
+    /// [`NAdam`]
+    NAdam(NAdam),
+    /// [`RAdam`]
+    RAdam(RAdam),
+    /// [`RmsProp`]
+    RmsProp(RmsProp),
+    /// [`Adagrad`]
+    Adagrad(Adagrad),
     /// [`Lion`]
     Lion(Lion),
     /// [`Adafactor`]
@@ -112,14 +126,27 @@ macro_rules! from_settings {
     };
 }
 
-from_settings!(Sgd Adam AdamW Lion Adafactor Adam8bit);
+from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit);
 
 impl Optimizer {
     /// The names that [`Optimizer::named`] knows.
-    pub const NAMES: [&'static str; 7] =
-        ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
+    pub const NAMES: [&'static str; 12] = [
+        "sgd",
+        "momentum",
+        "adam",
+        "adamw",
+        "lion",
+        "adafactor",
+        "adam8bit",
+        "amsgrad",
+        "nadam",
+        "radam",
+        "rmsprop",
+        "adagrad",
+    ];
 
-    /// Returns an optimizer with default settings, by name; `momentum` is SGD with μ = 0.9.
+    /// Returns an optimizer with default settings, by name; `momentum` is SGD with μ = 0.9, `amsgrad` is
+    /// [`Adam`] with that setting.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
@@ -132,6 +159,11 @@ impl Optimizer {
             "lion" => Lion::default().into(),
             "adafactor" => Adafactor::default().into(),
             "adam8bit" => Adam8bit::default().into(),
+            "amsgrad" => Adam { amsgrad: true, ..Adam::default() }.into(),
+            "nadam" => NAdam::default().into(),
+            "radam" => RAdam::default().into(),
+            "rmsprop" => RmsProp::default().into(),
+            "adagrad" => Adagrad::default().into(),
             _ => {
                 let known = Self::NAMES.map(str::to_owned).to_vec();
                 return Err(Error::Unknown { kind: "optimizer", name: name.to_owned(), known });
@@ -145,6 +177,10 @@ impl Optimizer {
             Self::Sgd(sgd) => sgd.lr,
             Self::Adam(adam) => adam.lr,
             Self::AdamW(adamw) => adamw.lr,
+            Self::NAdam(nadam) => nadam.lr,
+            Self::RAdam(radam) => radam.lr,
+            Self::RmsProp(rmsprop) => rmsprop.lr,
+            Self::Adagrad(adagrad) => adagrad.lr,
             Self::Lion(lion) => lion.lr,
             Self::Adafactor(adafactor) => adafactor.lr,
             Self::Adam8bit(adam) => adam.lr,
@@ -158,6 +194,10 @@ impl Optimizer {
             Self::Sgd(Sgd { lr, .. })
             | Self::Adam(Adam { lr, .. })
             | Self::AdamW(AdamW { lr, .. })
+            | Self::NAdam(NAdam { lr, .. })
+            | Self::RAdam(RAdam { lr, .. })
+            | Self::RmsProp(RmsProp { lr, .. })
+            | Self::Adagrad(Adagrad { lr, .. })
             | Self::Lion(Lion { lr, .. })
             | Self::Adafactor(Adafactor { lr, .. })
             | Self::Adam8bit(Adam8bit { lr, .. }) => *lr = rate,
@@ -172,6 +212,10 @@ impl Optimizer {
             Self::Sgd(Sgd { weight_decay, .. })
             | Self::Adam(Adam { weight_decay, .. })
             | Self::AdamW(AdamW { weight_decay, .. })
+            | Self::NAdam(NAdam { weight_decay, .. })
+            | Self::RAdam(RAdam { weight_decay, .. })
+            | Self::RmsProp(RmsProp { weight_decay, .. })
+            | Self::Adagrad(Adagrad { weight_decay, .. })
             | Self::Lion(Lion { weight_decay, .. })
             | Self::Adafactor(Adafactor { weight_decay, .. })
             | Self::Adam8bit(Adam8bit { weight_decay, .. }) => *weight_decay = decay,
@@ -190,12 +234,21 @@ impl Optimizer {
         match *self {
             Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
             Self::Sgd(sgd) => vec![("sgd", without(sgd))],
-            Self::Adam(Adam { lr, weight_decay, .. }) | Self::AdamW(AdamW { lr, weight_decay, .. }) => {
+            Self::Adam(Adam { lr, weight_decay, .. })
+            | Self::AdamW(AdamW { lr, weight_decay, .. })
+            | Self::NAdam(NAdam { lr, weight_decay, .. })
+            | Self::RAdam(RAdam { lr, weight_decay, .. }) => {
                 let eight = Adam8bit { lr, weight_decay, ..Adam8bit::default() };
                 [vec![("adam8bit", eight.into())], lightest(lr, weight_decay).to_vec()].concat()
             }
             Self::Adam8bit(Adam8bit { lr, weight_decay, .. }) => lightest(lr, weight_decay).to_vec(),
-            Self::Lion(Lion { lr, weight_decay, .. }) => {
+            Self::RmsProp(rmsprop) if rmsprop.momentum > 0.0 => {
+                let plain = RmsProp { momentum: 0.0, ..rmsprop };
+                vec![("rmsprop", plain.into()), lightest(rmsprop.lr, rmsprop.weight_decay)[1]]
+            }
+            Self::Lion(Lion { lr, weight_decay, .. })
+            | Self::RmsProp(RmsProp { lr, weight_decay, .. })
+            | Self::Adagrad(Adagrad { lr, weight_decay, .. }) => {
                 vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
             }
             // Its state is already small.
@@ -206,28 +259,34 @@ impl Optimizer {
     /// Returns the scalars that the device needs at step `step` (0 is the first) with learning rate `lr`.
     #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn scalars(&self, step: u64, lr: f32, seed: u64) -> StepScalars {
-        let count = step as f64 + 1.0;
-        let (bias1, sqrt_bias2) = match self {
-            Self::Sgd(_) | Self::Lion(_) => (1.0, 1.0),
-            Self::Adam(Adam { betas, .. })
-            | Self::AdamW(AdamW { betas, .. })
-            | Self::Adam8bit(Adam8bit { betas, .. }) => {
-                let correction = |beta: f32| 1.0 - f64::from(beta).powf(count);
-                (correction(betas.0), correction(betas.1).sqrt())
-            }
-            Self::Adafactor(Adafactor { beta2_decay, .. }) => {
-                (count.powf(f64::from(*beta2_decay)), f64::from(lr).min(count.sqrt().recip()))
-            }
-        };
+        let [bias1, sqrt_bias2, gradient_share] =
+            self.counting().corrections(step as f64 + 1.0, f64::from(lr)).map(|x| x as f32);
         StepScalars {
             learning_rate: lr,
-            bias1: bias1 as f32,
-            sqrt_bias2: sqrt_bias2 as f32,
+            bias1,
+            sqrt_bias2,
             step: step as u32,
             seed_low: seed as u32,
             seed_high: (seed >> 32) as u32,
             unscale: 1.0,
             skip: 0,
+            gradient_share,
+        }
+    }
+
+    /// Returns how the scalars of a step follow from the number of steps.
+    const fn counting(&self) -> Counting {
+        match *self {
+            Self::Sgd(_) | Self::Lion(_) | Self::RmsProp(_) => Counting::Nothing,
+            Self::Adam(Adam { betas, .. })
+            | Self::AdamW(AdamW { betas, .. })
+            | Self::Adam8bit(Adam8bit { betas, .. }) => Counting::Adam(betas.0, betas.1),
+            Self::NAdam(NAdam { betas, momentum_decay, .. }) => {
+                Counting::NAdam(betas.0, betas.1, momentum_decay)
+            }
+            Self::RAdam(RAdam { betas, .. }) => Counting::RAdam(betas.0, betas.1),
+            Self::Adagrad(adagrad) => Counting::Adagrad(adagrad.lr_decay),
+            Self::Adafactor(adafactor) => Counting::Adafactor(adafactor.beta2_decay),
         }
     }
 
@@ -286,14 +345,7 @@ impl Optimizer {
         let here = Location::caller();
         let flags = pairs.iter().map(|(_, g)| g.one(Op::NotFinite { held: g.dtype() }, &[g], here));
         let Some(bad) = flags.reduce(|sum, flag| sum.add(&flag)) else { return (pairs, scalars.clone()) };
-        let counting = match self {
-            Self::Sgd(_) | Self::Lion(_) => Counting::Nothing,
-            Self::Adam(Adam { betas, .. })
-            | Self::AdamW(AdamW { betas, .. })
-            | Self::Adam8bit(Adam8bit { betas, .. }) => Counting::Adam(betas.0, betas.1),
-            Self::Adafactor(adafactor) => Counting::Adafactor(adafactor.beta2_decay),
-        };
-        let op = Op::LossScale { settings, counting, early };
+        let op = Op::LossScale { settings, counting: self.counting(), early };
         let results = state.trace().emit(op, &[state, &bad, scalars], here);
         if !early {
             return (pairs, results[0].clone());
@@ -341,7 +393,15 @@ impl Optimizer {
                     ("absmax", DType::F32, Shape::from([blocks, 2])),
                 ]
             }
-            Self::Adam(_) | Self::AdamW(_) | Self::Adam8bit(_) => same(&["exp_avg", "exp_avg_sq"]),
+            Self::Adam(Adam { amsgrad: true, .. }) | Self::AdamW(AdamW { amsgrad: true, .. }) => {
+                same(&["exp_avg", "exp_avg_sq", "max_exp_avg_sq"])
+            }
+            Self::Adam(_) | Self::AdamW(_) | Self::NAdam(_) | Self::RAdam(_) | Self::Adam8bit(_) => {
+                same(&["exp_avg", "exp_avg_sq"])
+            }
+            Self::RmsProp(rmsprop) if rmsprop.momentum == 0.0 => same(&["square_avg"]),
+            Self::RmsProp(_) => same(&["square_avg", "momentum_buffer"]),
+            Self::Adagrad(_) => same(&["sum"]),
             // `Adafactor::operands` creates its state.
             Self::Adafactor(_) => Vec::new(),
         }
@@ -354,17 +414,29 @@ impl Optimizer {
             Self::Sgd(Sgd { momentum, weight_decay, nesterov, .. }) => {
                 Update::Momentum { momentum, weight_decay, nesterov }
             }
-            Self::Adam(Adam { betas: (beta1, beta2), eps, weight_decay, .. }) => {
-                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: false }
+            Self::Adam(Adam { betas: (beta1, beta2), eps, weight_decay, amsgrad, .. }) => {
+                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: false, amsgrad }
+            }
+            Self::AdamW(AdamW { betas: (beta1, beta2), eps, weight_decay, amsgrad, .. }) => {
+                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true, amsgrad }
+            }
+            Self::NAdam(NAdam { betas: (beta1, beta2), eps, weight_decay, decoupled, .. })
+            | Self::RAdam(RAdam { betas: (beta1, beta2), eps, weight_decay, decoupled, .. }) => {
+                Update::Adam { beta1, beta2, eps, weight_decay, decoupled, amsgrad: false }
+            }
+            Self::RmsProp(RmsProp { alpha, eps, momentum, weight_decay, .. }) => {
+                Update::RmsProp { keep: alpha, take: 1.0 - alpha, eps, momentum, weight_decay }
+            }
+            Self::Adagrad(Adagrad { eps, weight_decay, .. }) => {
+                Update::RmsProp { keep: 1.0, take: 1.0, eps, momentum: 0.0, weight_decay }
             }
             Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. })
                 if elements >= Adam8bit::SMALLEST =>
             {
                 Update::Adam8bit { beta1, beta2, eps, weight_decay }
             }
-            Self::AdamW(AdamW { betas: (beta1, beta2), eps, weight_decay, .. })
-            | Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. }) => {
-                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true }
+            Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. }) => {
+                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true, amsgrad: false }
             }
             Self::Lion(Lion { betas: (beta1, beta2), weight_decay, .. }) => {
                 Update::Lion { beta1, beta2, weight_decay }
@@ -391,8 +463,27 @@ impl Optimizer {
                 ("1 / clip", clip.recip(), f32::MAX),
                 ("weight_decay", *weight_decay, f32::MAX),
             ]),
+            Self::RmsProp(RmsProp { alpha, eps, momentum, weight_decay, .. }) => rules.extend([
+                ("alpha", *alpha, 1.0),
+                ("eps", *eps, f32::MAX),
+                ("momentum", *momentum, 1.0),
+                ("weight_decay", *weight_decay, f32::MAX),
+            ]),
+            Self::Adagrad(Adagrad { lr_decay, eps, weight_decay, .. }) => rules.extend([
+                ("lr_decay", *lr_decay, f32::MAX),
+                ("eps", *eps, f32::MAX),
+                ("weight_decay", *weight_decay, f32::MAX),
+            ]),
+            Self::NAdam(NAdam { betas, eps, momentum_decay, weight_decay, .. }) => rules.extend([
+                ("beta1", betas.0, 1.0),
+                ("beta2", betas.1, 1.0),
+                ("eps", *eps, f32::MAX),
+                ("momentum_decay", *momentum_decay, f32::MAX),
+                ("weight_decay", *weight_decay, f32::MAX),
+            ]),
             Self::Adam(Adam { betas, eps, weight_decay, .. })
             | Self::AdamW(AdamW { betas, eps, weight_decay, .. })
+            | Self::RAdam(RAdam { betas, eps, weight_decay, .. })
             | Self::Adam8bit(Adam8bit { betas, eps, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),
@@ -430,6 +521,10 @@ mod tests {
             lighter.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(AdamW { lr: 0.3, ..AdamW::default() }.into()), ["adam8bit", "momentum", "sgd"]);
+        assert_eq!(names(NAdam { lr: 0.3, ..NAdam::default() }.into()), ["adam8bit", "momentum", "sgd"]);
+        let rmsprop = RmsProp { lr: 0.3, momentum: 0.9, ..RmsProp::default() };
+        assert_eq!(names(rmsprop.into()), ["rmsprop", "sgd"]);
+        assert_eq!(names(Adagrad { lr: 0.3, ..Adagrad::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, momentum: 0.9, ..Sgd::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, ..Sgd::default() }.into()), [""; 0]);
     }
@@ -446,6 +541,10 @@ mod tests {
         refused(AdamW { betas: (0.5, f32::NAN), ..AdamW::default() }.into(), "beta2");
         refused(Adam8bit { eps: f32::INFINITY, ..Adam8bit::default() }.into(), "eps");
         refused(Lion { weight_decay: -1.0, ..Lion::default() }.into(), "weight_decay");
+        refused(RmsProp { alpha: 1.0, ..RmsProp::default() }.into(), "alpha");
+        refused(Adagrad { lr_decay: -1.0, ..Adagrad::default() }.into(), "lr_decay");
+        refused(NAdam { momentum_decay: -1.0, ..NAdam::default() }.into(), "momentum_decay");
+        refused(RAdam { betas: (0.5, 1.0), ..RAdam::default() }.into(), "beta2");
         refused(Adafactor { clip: 0.0, ..Adafactor::default() }.into(), "1 / clip");
         for name in Optimizer::NAMES {
             let optimizer = Optimizer::named(name).expect("known");

@@ -3,7 +3,7 @@
 use super::Array;
 use super::elementwise::attention_keeps;
 use super::rows::log_sum_exp;
-use crate::graph::{Attend, AttendSizes};
+use crate::graph::{Attend, AttendSizes, StepScalars};
 
 /// The operands with the lengths of their dimensions.
 struct Operands<'a> {
@@ -13,7 +13,7 @@ struct Operands<'a> {
     k: &'a [f64],
     v: &'a [f64],
     /// The step scalars, if there is a dropout.
-    words: [u32; 8],
+    words: [u32; StepScalars::WORDS],
 }
 
 /// Which operand a head belongs to.
@@ -29,7 +29,7 @@ impl<'a> Operands<'a> {
         let shapes: Vec<_> = inputs[..attend.operands()].iter().map(|x| x.shape).collect();
         let sizes = attend.sizes(&shapes).expect("checked when traced");
         let data = |i: usize| inputs[if attend.packed.is_some() { 0 } else { i }].data;
-        let mut words = [0u32; 8];
+        let mut words = [0u32; StepScalars::WORDS];
         if attend.dropout > 0.0 {
             let last = inputs.last().expect("the step scalars are the last operand");
             for (word, &value) in words.iter_mut().zip(last.data) {

@@ -2,7 +2,7 @@
 
 use super::{Array, offsets};
 use crate::dtype::DType;
-use crate::graph::{Binary, Unary};
+use crate::graph::{Binary, StepScalars, Unary};
 use crate::shape::Shape;
 
 pub(super) fn unary_grad(f: Unary, s: Array, dy: Array) -> Vec<f64> {
@@ -58,7 +58,7 @@ pub(super) fn exponent(v: f64) -> i32 {
 }
 
 /// Whether dropout with probability `p` keeps element `i`, for these words of the step scalars.
-pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
+pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; StepScalars::WORDS], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
     u64::from(drawn) >= (p * 4_294_967_296.0) as u64
@@ -66,7 +66,7 @@ pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
 
 /// Whether attention's dropout keeps the weight of key `col` in row `row = (b heads + head) queries + query`:
 /// four neighbouring keys share a draw.
-pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; 8], p: f64) -> bool {
+pub fn attention_keeps(row: usize, col: usize, key: u32, scalars: [u32; StepScalars::WORDS], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
     let stream = low ^ key.wrapping_mul(0x9e37_79b9);
     let drawn = pcg4d([row as u32, (col / 4) as u32, step ^ high, stream])[col % 4];
@@ -89,7 +89,7 @@ pub(super) fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
 }
 
 pub(super) fn dropout(x: Array, scalars: Array, p: f64, key: u32) -> Vec<f64> {
-    let mut words = [0u32; 8];
+    let mut words = [0u32; StepScalars::WORDS];
     words.iter_mut().zip(scalars.data).for_each(|(word, &value)| *word = value as u32);
     let scale = 1.0 / (1.0 - p);
     let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, key, words, p) { v * scale } else { 0.0 };

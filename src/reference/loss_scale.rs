@@ -29,17 +29,9 @@ pub(super) fn judge(
     let skipped = memory[0][2];
     let t = (memory[2][3] + 1.0 - skipped).max(1.0);
     if skipped > 0.0 {
-        match counting {
-            Counting::Nothing => {}
-            Counting::Adam(beta1, beta2) => {
-                scalars[1] = word(1.0 - f64::from(beta1).powf(t));
-                scalars[2] = word((1.0 - f64::from(beta2).powf(t)).sqrt());
-            }
-            Counting::Adafactor(exponent) => {
-                let rate = f64::from(f32::from_bits(memory[2][0] as u32));
-                scalars[1] = word(t.powf(f64::from(exponent)));
-                scalars[2] = word(rate.min(t.sqrt().recip()));
-            }
+        let rate = f64::from(f32::from_bits(memory[2][0] as u32));
+        for (at, correction) in [1, 2, 8].into_iter().zip(counting.corrections(t, rate)) {
+            scalars[at] = word(correction);
         }
     }
     let clean = memory[0][1] + 1.0;

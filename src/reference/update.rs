@@ -4,10 +4,11 @@ use crate::graph::{Update, largest};
 
 /// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state. `factor` multiplies the rate.
 pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
-    // The step scalars are words. Words 0 to 2 and 6 hold the bits of an f32.
+    // The step scalars are words. Words 0 to 2, 6 and 8 hold the bits of an f32.
     let scalar = |i: usize| f64::from(f32::from_bits(memory[2][i] as u32));
     let factor = f64::from(factor);
     let (rate, bias1, sqrt_bias2, unscale) = (factor * scalar(0), scalar(1), scalar(2), scalar(6));
+    let share = scalar(8);
     if memory[2][7] != 0.0 {
         return;
     }
@@ -37,13 +38,31 @@ pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
                 memory[3][i] = v;
                 memory[0][i] = w - rate * if nesterov { g + momentum * v } else { v };
             }
-            Update::Adam { beta1, beta2, eps, weight_decay, decoupled } => {
+            Update::Adam { beta1, beta2, eps, weight_decay, decoupled, amsgrad } => {
                 let (beta1, beta2, decay) = (f64::from(beta1), f64::from(beta2), f64::from(weight_decay));
                 let (w, g) = if decoupled { (w * (1.0 - rate * decay), g) } else { (w, g + decay * w) };
                 let m = beta1 * memory[3][i] + (1.0 - beta1) * g;
                 let v = beta2 * memory[4][i] + (1.0 - beta2) * g * g;
                 (memory[3][i], memory[4][i]) = (m, v);
-                memory[0][i] = w - rate / bias1 * m / (v.sqrt() / sqrt_bias2 + f64::from(eps));
+                let mut most = v;
+                if amsgrad {
+                    most = largest(memory[5][i], v);
+                    memory[5][i] = most;
+                }
+                let plain = sqrt_bias2 == 0.0;
+                let divisor = if plain { 1.0 } else { most.sqrt() / sqrt_bias2 + f64::from(eps) };
+                memory[0][i] = w - rate * (m / bias1 + share * g) / divisor;
+            }
+            Update::RmsProp { keep, take, eps, momentum, weight_decay } => {
+                let g = g + f64::from(weight_decay) * w;
+                let s = f64::from(keep) * memory[3][i] + f64::from(take) * g * g;
+                memory[3][i] = s;
+                let mut u = g / (s.sqrt() + f64::from(eps));
+                if momentum != 0.0 {
+                    u += f64::from(momentum) * memory[4][i];
+                    memory[4][i] = u;
+                }
+                memory[0][i] = w - rate / bias1 * u;
             }
             Update::Lion { beta1, beta2, weight_decay } => {
                 let m = memory[3][i];

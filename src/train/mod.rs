@@ -1,5 +1,6 @@
 //! Training loops: epochs over a data set, evaluation, checkpoints, progress.
 
+mod best;
 mod callback;
 #[cfg(feature = "safetensors")]
 mod checkpoint;
@@ -7,6 +8,7 @@ mod failure;
 mod meter;
 mod metrics;
 mod monitor;
+mod plateau;
 mod progress;
 mod recipe;
 #[cfg(feature = "safetensors")]
@@ -16,12 +18,14 @@ mod task;
 mod tensorboard;
 mod trainer;
 
+pub use best::Best;
 pub use callback::{Callback, Epoch, Metric, StepProgress};
 #[cfg(feature = "safetensors")]
-pub use checkpoint::{Best, Checkpoint};
+pub use checkpoint::Checkpoint;
 pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};
+pub use plateau::ReduceOnPlateau;
 pub use progress::ProgressLine;
 pub use stop::Stop;
 pub use task::Task;

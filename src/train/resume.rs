@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::ReduceOnPlateau;
+use super::plateau::Plateau;
 use crate::compile::PlanOptions;
 use crate::data::Loader;
 use crate::error::{Error, Result};
@@ -12,6 +14,23 @@ use crate::optim::Schedule;
 const PREFIX: &str = "run.";
 /// Key of the best metric so far.
 const BEST: &str = "run.best";
+/// Key of the state of [`ReduceOnPlateau`].
+const PLATEAU: &str = "run.plateau";
+
+/// What sets the learning rate of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Rates {
+    pub schedule: Schedule,
+    pub plateau: Option<ReduceOnPlateau>,
+}
+
+/// What a run has found out so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Found {
+    /// The best metric, kept by a [`Checkpoint`](super::Checkpoint).
+    pub best: Option<f64>,
+    pub plateau: Plateau,
+}
 
 /// A property of a run.
 struct Fact {
@@ -22,7 +41,7 @@ struct Fact {
     order: bool,
 }
 
-fn facts(loader: &Loader, options: &PlanOptions, schedule: Schedule) -> Vec<Fact> {
+fn facts(loader: &Loader, options: &PlanOptions, rates: Rates) -> Vec<Fact> {
     let fact = |order, name, value| Fact { name, value, order };
     let of = |value: &dyn std::fmt::Debug| format!("{value:?}");
     vec![
@@ -31,7 +50,8 @@ fn facts(loader: &Loader, options: &PlanOptions, schedule: Schedule) -> Vec<Fact
         fact(true, "steps per epoch", loader.batches().to_string()),
         fact(true, "shuffle", loader.seed().map_or("off".to_owned(), |seed| format!("seed {seed}"))),
         fact(false, "optimizer", of(&options.optimizer)),
-        fact(false, "schedule", of(&schedule)),
+        fact(false, "schedule", of(&rates.schedule)),
+        fact(false, "reduction on plateaus", of(&rates.plateau)),
         fact(false, "clip", of(&options.clip)),
         fact(false, "precision", options.precision.name().to_owned()),
         fact(false, "weights", of(&options.weights)),
@@ -45,19 +65,22 @@ fn facts(loader: &Loader, options: &PlanOptions, schedule: Schedule) -> Vec<Fact
 pub(super) fn notes(
     loader: &Loader,
     options: &PlanOptions,
-    schedule: Schedule,
-    best: Option<f64>,
+    rates: Rates,
+    found: Found,
 ) -> BTreeMap<String, String> {
-    let facts = facts(loader, options, schedule).into_iter();
+    let facts = facts(loader, options, rates).into_iter();
     let mut notes: BTreeMap<_, _> =
         facts.map(|fact| (format!("{PREFIX}{}", fact.name), fact.value)).collect();
-    if let Some(best) = best {
+    if let Some(best) = found.best {
         notes.insert(BEST.to_owned(), best.to_string());
+    }
+    if found.plateau != Plateau::default() {
+        notes.insert(PLATEAU.to_owned(), found.plateau.note());
     }
     notes
 }
 
-/// Returns the best metric of the run that wrote the file. Logs what differs from it and does not change
+/// Returns what the run that wrote the file had found out. Logs what differs from it and does not change
 /// which samples are drawn.
 ///
 /// # Errors
@@ -67,10 +90,10 @@ pub(super) fn compare(
     notes: &BTreeMap<String, String>,
     loader: &Loader,
     options: &PlanOptions,
-    schedule: Schedule,
-) -> Result<Option<f64>> {
+    rates: Rates,
+) -> Result<Found> {
     let mut differ = Vec::new();
-    for Fact { name, value, order } in facts(loader, options, schedule) {
+    for Fact { name, value, order } in facts(loader, options, rates) {
         let Some(theirs) = notes.get(&format!("{PREFIX}{name}")).filter(|theirs| **theirs != value) else {
             continue;
         };
@@ -81,7 +104,8 @@ pub(super) fn compare(
         }
     }
     if differ.is_empty() {
-        return Ok(notes.get(BEST).and_then(|best| best.parse().ok()));
+        let plateau = notes.get(PLATEAU).and_then(|note| Plateau::of_note(note)).unwrap_or_default();
+        return Ok(Found { best: notes.get(BEST).and_then(|best| best.parse().ok()), plateau });
     }
     let message = format!(
         "the run that saved it drew other samples:\n  {}\n\

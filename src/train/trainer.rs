@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "safetensors")]
 use std::{collections::BTreeMap, path::Path};
 
+use super::plateau::Plateau;
 use super::recipe::Recipe;
 #[cfg(feature = "safetensors")]
-use super::resume;
+use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
-use super::{Callback, Epoch, Metric, StepProgress, Stop};
+use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
 use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
 use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
@@ -27,6 +28,8 @@ pub struct TrainOptions {
     pub plan: PlanOptions,
     /// Factor of the learning rate at each step.
     pub schedule: Schedule,
+    /// When the learning rate falls because the metric has stopped improving.
+    pub plateau: Option<ReduceOnPlateau>,
     /// What to do when the device has too little memory, at the start or later.
     pub on_oom: OnOom,
     /// Limits on tuning, which measures the fastest kernels before training; `None` uses those of the tables.
@@ -51,6 +54,8 @@ pub struct Trainer {
     stop: Stop,
     #[cfg(feature = "safetensors")]
     schedule: Schedule,
+    reduces: Option<ReduceOnPlateau>,
+    plateau: Plateau,
     /// The best metric of the run so far, kept by a [`Checkpoint`](super::Checkpoint).
     #[cfg(feature = "safetensors")]
     pub(super) best: Option<f64>,
@@ -109,7 +114,8 @@ impl Trainer {
         if let Some(task::Metric { program, .. }) = &metric {
             position(&names, program)?;
         }
-        let TrainOptions { plan, schedule, on_oom, tune: tuning } = *options;
+        let TrainOptions { plan, schedule, plateau: reduces, on_oom, tune: tuning } = *options;
+        reduces.map_or(Ok(()), |reduces| reduces.check())?;
         let limits = device.target(plan.precision);
         let limits = &match tuning {
             Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
@@ -142,6 +148,8 @@ impl Trainer {
             stop: Stop::default(),
             #[cfg(feature = "safetensors")]
             schedule,
+            reduces,
+            plateau: Plateau::default(),
             #[cfg(feature = "safetensors")]
             best: None,
         })
@@ -188,6 +196,9 @@ impl Trainer {
         }
         if test.is_some() {
             self.metric()?;
+        } else if self.reduces.is_some() {
+            let message = "`TrainOptions::plateau` needs a metric: give `Trainer::fit` evaluation data";
+            return Err(Error::NotReady(message.to_owned()));
         }
         let (done, mut first) = (self.session.steps() / steps as u64, self.session.steps() as usize % steps);
         let epochs = done + epochs;
@@ -234,10 +245,18 @@ impl Trainer {
             }
             let metric = test.and(self.measured);
             let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, metric };
+            if let (Some(reduces), Some(metric)) = (self.reduces, metric) {
+                self.set_plateau(reduces.after(metric.value, self.plateau));
+            }
             callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, self))?;
             last = Some(end);
         }
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
+    }
+
+    fn set_plateau(&mut self, plateau: Plateau) {
+        self.plateau = plateau;
+        self.session.set_rate_factor(plateau.factor as f32);
     }
 
     /// Returns [`Error::Stopped`] where a stop is requested, once the last step is finished.
@@ -406,7 +425,8 @@ impl Trainer {
     #[cfg(feature = "safetensors")]
     pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
         let mut notes = own.clone();
-        notes.extend(resume::notes(&self.loader, self.recipe.options(), self.schedule, self.best));
+        let found = Found { best: self.best, plateau: self.plateau };
+        notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
         self.session.save_with(path, &SaveOptions { notes, ..SaveOptions::training_state() })
     }
 
@@ -420,11 +440,17 @@ impl Trainer {
     #[cfg(feature = "safetensors")]
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let best =
-            resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.schedule)?;
+        let found =
+            resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.rates())?;
         self.session.load(path)?;
-        self.best = best;
+        self.best = found.best;
+        self.set_plateau(found.plateau);
         Ok(())
+    }
+
+    #[cfg(feature = "safetensors")]
+    const fn rates(&self) -> Rates {
+        Rates { schedule: self.schedule, plateau: self.reduces }
     }
 
     /// Returns the session, to read, save and load parameters.

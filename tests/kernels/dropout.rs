@@ -50,7 +50,7 @@ fn mask_is_the_same_forward_and_backward_and_changes_each_step() {
                     );
                 }
                 let scalars = plan.optimizer.expect("a training plan").scalars(step, 0.0, plan.seed);
-                let words: [u32; 8] = bytemuck_cast(scalars);
+                let words: [u32; 9] = bytemuck_cast(scalars);
                 assert!(
                     (0..N).all(|i| dropout_keeps(i, 1, words, p) == kept[i]),
                     "the mask is not the twin's"
@@ -73,7 +73,7 @@ fn mask_is_the_same_forward_and_backward_and_changes_each_step() {
     });
 }
 
-fn bytemuck_cast(scalars: wgrad::graph::StepScalars) -> [u32; 8] {
+fn bytemuck_cast(scalars: wgrad::graph::StepScalars) -> [u32; 9] {
     [
         scalars.learning_rate.to_bits(),
         scalars.bias1.to_bits(),
@@ -81,6 +81,7 @@ fn bytemuck_cast(scalars: wgrad::graph::StepScalars) -> [u32; 8] {
         scalars.step,
         scalars.seed_low,
         scalars.seed_high,
+        0,
         0,
         0,
     ]

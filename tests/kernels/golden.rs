@@ -12,7 +12,9 @@ use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
-use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Sgd};
+use wgrad::optim::{
+    Adafactor, Adagrad, Adam, Adam8bit, AdamW, Clip, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+};
 use wgrad::shape::Shape;
 
 /// Applies the operation of this name to its operands.
@@ -255,27 +257,55 @@ fn logits_before_the_first_step_match_pytorch() {
     });
 }
 
-/// `golden/lean.py` gives each weight its own gradients: the loss is `Σ w g`.
+#[test]
+fn steps_of_optimizers_match_golden_values() {
+    let (lr, weight_decay) = (0.01, 0.1);
+    let (adam, nadam, radam) = (Adam::default(), NAdam::default(), RAdam::default());
+    let (betas, amsgrad, decoupled) = ((0.8, 0.9), true, true);
+    let momentum = RmsProp { lr, alpha: 0.9, momentum: 0.9, weight_decay, ..RmsProp::default() };
+    let adagrad = Adagrad { lr: 0.1, ..Adagrad::default() };
+    let optimizers: [(&str, Optimizer); 12] = [
+        ("Adam/amsgrad", Adam { lr, betas, weight_decay, amsgrad, ..adam }.into()),
+        ("AdamW/amsgrad", AdamW { lr, betas, weight_decay, amsgrad, ..AdamW::default() }.into()),
+        ("NAdam/plain", NAdam { lr, ..nadam }.into()),
+        ("NAdam/coupled", NAdam { lr, weight_decay, momentum_decay: 0.5, ..nadam }.into()),
+        ("NAdam/decoupled", NAdam { lr, weight_decay, decoupled, ..nadam }.into()),
+        ("RAdam/plain", RAdam { lr, ..radam }.into()),
+        ("RAdam/coupled", RAdam { lr, betas: (0.8, 0.99), weight_decay, ..radam }.into()),
+        ("RAdam/decoupled", RAdam { lr, weight_decay, decoupled, ..radam }.into()),
+        ("RMSprop/plain", RmsProp { lr, ..RmsProp::default() }.into()),
+        ("RMSprop/momentum", momentum.into()),
+        ("Adagrad/plain", adagrad.into()),
+        ("Adagrad/decay", Adagrad { lr_decay: 0.5, weight_decay, ..adagrad }.into()),
+    ];
+    match_golden_steps("optimizers.safetensors", &BTreeMap::from(optimizers));
+}
+
 #[test]
 fn steps_of_optimizers_with_little_state_match_golden_values() {
-    let file = read("lean.safetensors");
     let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
-    let optimizers: BTreeMap<&str, Optimizer> = BTreeMap::from([
-        ("adafactor", adafactor.into()),
-        ("lion", Lion { lr: 0.01, betas: (0.9, 0.99), weight_decay: 0.1 }.into()),
-        ("adam8bit", Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into()),
-    ]);
-    let runs: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/init")).collect();
-    assert_eq!(runs.len(), 5);
-    for run in runs {
+    let optimizers: [(&str, Optimizer); 5] = [
+        ("adafactor/vector", adafactor.into()),
+        ("adafactor/matrix", adafactor.into()),
+        ("adafactor/kernel", adafactor.into()),
+        ("lion/vector", Lion { lr: 0.01, betas: (0.9, 0.99), weight_decay: 0.1 }.into()),
+        ("adam8bit/vector", Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into()),
+    ];
+    match_golden_steps("lean.safetensors", &BTreeMap::from(optimizers));
+}
+
+/// The files give each weight its own gradients: the loss is `Σ w g`. `optimizers` are by run.
+fn match_golden_steps(file: &str, optimizers: &BTreeMap<&str, Optimizer>) {
+    let file = read(file);
+    let runs = file.keys().filter_map(|key| key.strip_suffix("/init"));
+    assert!(runs.eq(optimizers.keys().copied()), "other runs");
+    for (&run, &optimizer) in optimizers {
         let (dims, init) = &file[&format!("{run}/init")];
         let (shape, n) = (Shape::try_new(dims).expect("at most six dimensions"), init.len());
         let params = Params::new(0);
         let w = params.add("w", shape, Init::Data(init.as_slice().into()));
         let step = TrainStep::trace(&params, |trace| trace.param(&w).mul(&trace.input("g", shape)).sum(&[]));
         let step = step.expect("valid");
-        let kind = run.split('/').next().unwrap_or_default();
-        let optimizer = optimizers[kind];
         let (gradients, wanted) = (&file[&format!("{run}/g")].1, &file[&format!("{run}/final")].1);
         on_each(devices(), |device| {
             for limits in both_classes(device) {
@@ -287,7 +317,7 @@ fn steps_of_optimizers_with_little_state_match_golden_values() {
                     session.step().expect("it runs");
                 }
                 let found = session.parameter("w").expect("there");
-                if kind != "adam8bit" {
+                if !matches!(optimizer, Optimizer::Adam8bit(_)) {
                     assert_close(run, &found, &wide(wanted), Near { rel: 2e-5, abs: 2e-6 });
                     continue;
                 }

@@ -20,6 +20,7 @@ const SCALARS: StepScalars = StepScalars {
     seed_high: 4,
     unscale: 1.0,
     skip: 0,
+    gradient_share: 0.0,
 };
 
 fn twin<'a>(case: &Case, graph: &'a Graph) -> Twin<'a> {

@@ -4,7 +4,9 @@ use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
-use wgrad::optim::{Adafactor, Adam, Adam8bit, AdamW, Clip, Lion, Optimizer, Schedule, Sgd};
+use wgrad::optim::{
+    Adafactor, Adagrad, Adam, Adam8bit, AdamW, Clip, Lion, NAdam, Optimizer, RAdam, RmsProp, Schedule, Sgd,
+};
 use wgrad::reference::Twin;
 
 use super::{SIZES, everywhere};
@@ -25,6 +27,13 @@ fn optimizers() -> Vec<(Optimizer, Clip)> {
         (adam.into(), Clip::Off),
         (Adam { weight_decay: 0.1, betas: (0.8, 0.9), eps: 1e-3, ..adam }.into(), Clip::Off),
         (AdamW { lr: 0.01, weight_decay: 0.3, ..AdamW::default() }.into(), Clip::Norm(0.5)),
+        (Adam { amsgrad: true, betas: (0.8, 0.9), weight_decay: 0.1, ..adam }.into(), Clip::Off),
+        (NAdam { lr: 0.01, weight_decay: 0.1, ..NAdam::default() }.into(), Clip::Off),
+        // A step has its own rate for each element from the sixth on.
+        (RAdam { lr: 0.01, weight_decay: 0.3, decoupled: true, ..RAdam::default() }.into(), Clip::Off),
+        (RmsProp { lr: 0.01, weight_decay: 0.1, ..RmsProp::default() }.into(), Clip::Off),
+        (RmsProp { lr: 0.01, momentum: 0.9, ..RmsProp::default() }.into(), Clip::Norm(0.5)),
+        (Adagrad { lr: 0.1, lr_decay: 0.5, weight_decay: 0.1, ..Adagrad::default() }.into(), Clip::Off),
         (Lion { lr: 0.01, weight_decay: 0.3, ..Lion::default() }.into(), Clip::Off),
         (Adafactor::default().into(), Clip::Off),
         (
@@ -64,7 +73,8 @@ fn updates_match_the_twin_at_every_step() {
             let mut session = Session::new(device, &plan).expect("it opens");
             session.set_schedule(schedule);
             let mut twin = Twin::new(plan.graph());
-            for step in 0..4 {
+            let steps = if matches!(optimizer, Optimizer::RAdam(_)) { 7 } else { 4 };
+            for step in 0..steps {
                 let rate = optimizer.learning_rate() * schedule.factor(step);
                 twin.set_step(&optimizer.scalars(step, rate, plan.seed));
                 twin.run().expect("the twin runs");
@@ -81,7 +91,7 @@ fn updates_match_the_twin_at_every_step() {
 }
 
 /// Prefixes of the names of kernels that update a parameter.
-const UPDATES: [&str; 5] = ["sgd", "momentum", "adam", "lion", "adafactor"];
+const UPDATES: [&str; 6] = ["sgd", "momentum", "adam", "rmsprop", "lion", "adafactor"];
 
 /// The kernels differ only in the width of their memory accesses.
 #[test]

@@ -165,8 +165,8 @@ fn errors_of_unknown_names_list_the_known_ones() {
     let error = failed(Model::named("resnet", 0));
     assert!(matches!(error, Error::Unknown { kind: "model", .. }));
     says(&error, &["model", "`resnet`", "mlp", "digits"]);
-    let error = failed(Optimizer::named("rmsprop"));
-    says(&error, &["optimizer", "`rmsprop`", "sgd, momentum, adam, adamw, lion, adafactor, adam8bit"]);
+    let error = failed(Optimizer::named("adamax"));
+    says(&error, &["optimizer", "`adamax`", "sgd, momentum, adam, adamw, lion, adafactor, adam8bit"]);
     let error = failed(Device::open(&DeviceOptions {
         select: Select::Named("voodoo".to_owned()),
         ..DeviceOptions::default()

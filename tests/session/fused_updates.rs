@@ -97,8 +97,7 @@ impl Vectors {
 }
 
 fn variants() -> Vec<(String, PlanOptions)> {
-    let names = ["sgd", "momentum", "adam", "adamw", "lion", "adam8bit", "adafactor"];
-    let mut list: Vec<_> = names.iter().map(|name| ((*name).to_owned(), named(name))).collect();
+    let mut list: Vec<_> = Optimizer::NAMES.iter().map(|name| ((*name).to_owned(), named(name))).collect();
     let adamw: Optimizer = AdamW { lr: 0.01, ..AdamW::default() }.into();
     let adamw = PlanOptions { optimizer: adamw, ..PlanOptions::default() };
     list.push(("clipped by norm".to_owned(), PlanOptions { clip: Clip::Norm(0.5), ..adamw }));

@@ -77,7 +77,7 @@ fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<
 #[test]
 fn offload_is_bit_identical_with_every_optimizer() {
     on_each(devices(), |device| {
-        for optimizer in ["momentum", "adamw", "lion", "adam8bit", "adafactor", "sgd"] {
+        for optimizer in ["momentum", "adamw", "amsgrad", "rmsprop", "lion", "adam8bit", "adafactor", "sgd"] {
             let plans = [Offload::OFF, Offload::OPTIMIZER].map(|offload| {
                 step(BATCH).plan(&options(optimizer, offload), device.limits()).expect("planned")
             });

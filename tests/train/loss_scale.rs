@@ -87,7 +87,7 @@ fn step_that_overflows_changes_only_the_scale() {
             let plan = plan(device, optimizer, Clip::Off, Some(LossScale::default()));
             let mut session = Session::new(device, &plan).expect("it opens");
             let mut twin = Twin::new(plan.graph());
-            for at in 0..6 {
+            for at in 0..9 {
                 let overflows = at == 2 || at == 3;
                 let x = if overflows { huge() } else { x(at) };
                 let before = state(&mut session, &plan);

@@ -15,7 +15,8 @@ use wgrad::graph::{LossScale, Params, Tensor};
 use wgrad::nn::{Dropout, Linear, Module, Sequential};
 use wgrad::optim::{AdamW, Optimizer, Schedule};
 use wgrad::train::{
-    Best, Callback, Checkpoint, Epoch, Metric, StepProgress, Stop, Task, TrainOptions, Trainer,
+    Best, Callback, Checkpoint, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop, Task, TrainOptions,
+    Trainer,
 };
 use wgrad::{Error, Result};
 
@@ -60,10 +61,9 @@ fn state(trainer: &mut Trainer) -> Vec<Vec<u32>> {
 /// is not, for every optimizer, precision and storage of weights, with dropout and a schedule.
 #[test]
 fn stopped_runs_continue_to_the_bit() {
-    let optimizers = ["sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit"];
     on_each(devices(), |device| {
         let folder = Folder::new("resume-bits");
-        for (i, name) in optimizers.into_iter().enumerate() {
+        for (i, name) in Optimizer::NAMES.into_iter().enumerate() {
             let (precision, weights) = [
                 (Precision::F32, WeightStorage::F32),
                 (Precision::F16, WeightStorage::F32),
@@ -247,4 +247,48 @@ fn no_parameter_has_the_name_of_the_notes() {
     let step = wgrad::compile::TrainStep::trace(&params, |trace| trace.param(&weight).sum(&[]));
     let error = step.map(drop).unwrap_err().to_string();
     assert!(error.contains("__metadata__") && error.contains("resume.rs"), "{error}");
+}
+
+/// A metric that never improves halves the rate after each epoch but the first, also across a stop.
+#[test]
+fn reductions_on_plateaus_continue_to_the_bit() {
+    let params = Params::new(1);
+    let net = Linear::new(&params.scope("fc"), 64, 10);
+    let (_, test) = digits().split(0.2, 0);
+    on_each(devices(), |device| {
+        let folder = Folder::new("resume-plateau");
+        let trainer = |plateau| {
+            let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
+            let task = task.metric("constant", "logits", |_, batch| batch.samples() as f64);
+            let options = TrainOptions { plateau, ..TrainOptions::default() };
+            Trainer::new(device, task, loader(), &options).unwrap()
+        };
+        let halves = ReduceOnPlateau { factor: 0.5, patience: 0, ..ReduceOnPlateau::new(Best::Highest) };
+        let mut through = trainer(Some(halves));
+        through.fit(4, Some(&test), &mut []).unwrap();
+
+        let mut first = trainer(Some(halves));
+        let error = first.fit(2, None, &mut []).unwrap_err().to_string();
+        assert!(error.contains("evaluation data"), "{error}");
+        first.fit(2, Some(&test), &mut []).unwrap();
+        let path = folder.join("m.safetensors");
+        first.save(&path).unwrap();
+        assert_eq!(&*read_notes(&path).unwrap()["run.plateau"], "1 0 0 0.5");
+        let mut second = trainer(Some(halves));
+        second.load(&path).unwrap();
+        second.fit(2, Some(&test), &mut []).unwrap();
+        assert!(state(&mut second) == state(&mut through), "other bits");
+
+        let mut plain = trainer(None);
+        plain.fit(4, Some(&test), &mut []).unwrap();
+        assert!(state(&mut plain) != state(&mut through), "the rate does not fall");
+        plain.save(&path).unwrap();
+        assert!(!read_notes(&path).unwrap().contains_key("run.plateau"));
+
+        let wrong =
+            TrainOptions { plateau: Some(ReduceOnPlateau { factor: 2.0, ..halves }), ..Default::default() };
+        let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
+        let error = Trainer::new(device, task, loader(), &wrong).err().unwrap().to_string();
+        assert!(error.contains("plateau: factor = 2"), "{error}");
+    });
 }

@@ -26,7 +26,7 @@ pub struct Options {
     /// Number of steps to time, after the first step and two warm-up steps.
     #[arg(long, default_value_t = 20)]
     steps: u32,
-    /// sgd, momentum, adam, adamw, lion, adafactor or adam8bit.
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop or adagrad.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     #[command(flatten)]

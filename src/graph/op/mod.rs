@@ -215,7 +215,7 @@ pub enum Op {
         /// The type in which `x` is stored until its update.
         held: DType,
     },
-    /// `state [4], bad [], scalars [8] → scalars [8], 1/scale []`: decides whether the step is skipped, and
+    /// `state [4], bad [], scalars [9] → scalars [9], 1/scale []`: decides whether the step is skipped, and
     /// updates the scale in place.
     LossScale {
         /// How the scale changes.
@@ -419,9 +419,9 @@ impl Op {
         match self {
             Self::Update { rule: Update::Sgd { .. } | Update::Adafactor { .. }, .. }
             | Self::MovingAverage { .. } => &[0],
-            Self::Update { rule: Update::Momentum { .. } | Update::Lion { .. }, .. } => &[0, 3],
-            Self::Update { rule: Update::Adam8bit { .. }, .. } => &[0, 3, 4, 5],
-            Self::Update { rule: Update::Adam { .. }, .. } => &[0, 3, 4],
+            Self::Update { rule, .. } if rule.states() == 1 => &[0, 3],
+            Self::Update { rule, .. } if rule.states() == 2 => &[0, 3, 4],
+            Self::Update { .. } => &[0, 3, 4, 5],
             Self::LossScale { .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],

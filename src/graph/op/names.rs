@@ -69,6 +69,8 @@ named! {
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
         Op::Update { rule: Update::Lion { .. }, .. } => "lion",
+        Op::Update { rule: Update::RmsProp { keep: 1.0, .. }, .. } => "adagrad",
+        Op::Update { rule: Update::RmsProp { .. }, .. } => "rmsprop",
         Op::Update { rule: Update::Adafactor { .. }, .. } => "adafactor",
         Op::Update { rule: Update::Adam8bit { .. }, .. } => "adam8bit",
         Op::MovingAverage { .. } => "moving_average",

@@ -19,8 +19,10 @@ pub enum Update {
         nesterov: bool,
     },
     /// Adam (Kingma & Ba 2015) as in `torch.optim.Adam`; with `decoupled` decay AdamW (Loshchilov & Hutter
-    /// 2019). `m = β₁m + (1-β₁)g`; `v = β₂v + (1-β₂)g²`; `w -= η/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε)`. Inputs:
-    /// `w, g, scalars, m, v`.
+    /// 2019). `m = β₁m + (1-β₁)g`; `v = β₂v + (1-β₂)g²`; `w -= η (m / bias1 + share g) / (√v / sqrt_bias2 + ε)`
+    /// with [`StepScalars`](super::StepScalars), which make it NAdam or RAdam. With `amsgrad`
+    /// `v̂ = max(v̂, v)` takes the place of `v` in the last formula. Inputs: `w, g, scalars, m, v`, and `v̂` with
+    /// `amsgrad`.
     Adam {
         /// β₁
         beta1: f32,
@@ -32,6 +34,23 @@ pub enum Update {
         weight_decay: f32,
         /// `w *= 1 - ηλ` first, instead of `g += λw`.
         decoupled: bool,
+        /// Use the largest second moment so far.
+        amsgrad: bool,
+    },
+    /// `g += λw`; `s = keep s + take g²`; `u = g / (√s + ε)`; if μ is not 0 `b = μb + u`, `u = b`;
+    /// `w -= η / bias1 u`. RMSprop keeps α and takes `1 - α`, as in `torch.optim.RMSprop`; Adagrad keeps and
+    /// takes 1, as in `torch.optim.Adagrad`. Inputs: `w, g, scalars, s`, and `b` with momentum.
+    RmsProp {
+        /// Factor of the state.
+        keep: f32,
+        /// Factor of the newest square.
+        take: f32,
+        /// ε
+        eps: f32,
+        /// μ
+        momentum: f32,
+        /// λ, the L2 penalty.
+        weight_decay: f32,
     },
     /// Lion (Chen et al. 2023): `w = (1 - ηλ)w - η sign(β₁m + (1-β₁)g)`; `m = β₂m + (1-β₂)g`. Inputs:
     /// `w, g, scalars, m`.
@@ -70,6 +89,17 @@ pub enum Update {
 }
 
 impl Update {
+    /// Number of operands that are optimizer state, changed in place.
+    pub(crate) const fn states(&self) -> usize {
+        match self {
+            Self::Sgd { .. } | Self::Adafactor { .. } => 0,
+            Self::Momentum { .. } | Self::Lion { .. } => 1,
+            Self::RmsProp { momentum, .. } => 1 + (*momentum != 0.0) as usize,
+            Self::Adam { amsgrad, .. } => 2 + *amsgrad as usize,
+            Self::Adam8bit { .. } => 3,
+        }
+    }
+
     /// Position of the gradient operand.
     pub(crate) const GRADIENT: usize = 1;
     /// Position of the step scalars.

@@ -42,15 +42,24 @@ pub(in crate::kernels) fn not_finite(site: &Site, held: DType) -> Lowered {
 }
 
 pub(in crate::kernels) fn judge(settings: LossScale, counting: Counting, early: bool) -> Launch<Operand> {
-    let (kind, a, b) = match counting {
-        Counting::Nothing => (0, 0.0, 0.0),
-        // ln 0 = -∞ becomes -1000: β = 0 still forgets everything in one step.
-        Counting::Adam(beta1, beta2) => (1, f64::from(beta1).ln().max(-1e3), f64::from(beta2).ln().max(-1e3)),
-        Counting::Adafactor(exponent) => (2, f64::from(exponent), 0.0),
+    // ln 0 = -∞ becomes -1000: β = 0 still forgets everything in one step.
+    let ln = |beta: f32| f64::from(beta).ln().max(-1e3);
+    let (kind, [a, b, c, d]) = match counting {
+        Counting::Nothing => (0, [0.0; 4]),
+        Counting::Adam(beta1, beta2) => (1, [ln(beta1), ln(beta2), 0.0, 0.0]),
+        Counting::Adafactor(exponent) => (2, [f64::from(exponent), 0.0, 0.0, 0.0]),
+        Counting::NAdam(beta1, beta2, decay) => {
+            (3, [ln(beta1), ln(beta2), f64::from(decay) * 0.96f64.ln(), 0.0])
+        }
+        Counting::RAdam(beta1, beta2) => {
+            let most = 2.0 / (1.0 - f64::from(beta2)) - 1.0;
+            (4, [ln(beta1), ln(beta2), most, most + 2.0 / ln(beta2)])
+        }
+        Counting::Adagrad(growth) => (5, [f64::from(growth), 0.0, 0.0, 0.0]),
     };
     let interval = settings.interval as f32;
-    let [a, b] = [a, b].map(|x| (x as f32).to_bits());
-    let params = vec![settings.start.to_bits(), interval.to_bits(), kind, a, b, u32::from(early)];
+    let [a, b, c, d] = [a, b, c, d].map(|x| (x as f32).to_bits());
+    let params = vec![settings.start.to_bits(), interval.to_bits(), kind, a, b, c, d, u32::from(early)];
     let mut memory: Vec<Operand> = (0..3).map(Operand::Input).collect();
     memory.extend([Operand::Output(0), Operand::Output(1)]);
     one_thread(&LOSS_SCALE, memory, params)

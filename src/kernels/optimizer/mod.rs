@@ -37,6 +37,17 @@ update!(
     [("NESTEROV", 0.0)][("NESTEROV", 1.0)]
 );
 update!(ADAM, "adam", "optimizer/adam", [], &[1, 2, 3, 4, 5], 256, [("DECOUPLED", 0.0)][("DECOUPLED", 1.0)]);
+update!(
+    AMSGRAD,
+    "adam_amsgrad",
+    "optimizer/adam",
+    ["AMSGRAD"],
+    &[1, 2, 3, 4, 5, 6],
+    256,
+    [("DECOUPLED", 0.0)][("DECOUPLED", 1.0)]
+);
+update!(RMSPROP, "rmsprop", "optimizer/rmsprop", [], &[1, 2, 3, 4], 64, []);
+update!(RMSPROP_MOMENTUM, "rmsprop_momentum", "optimizer/rmsprop", ["MOMENTUM"], &[1, 2, 3, 4, 5], 64, []);
 update!(LION, "lion", "optimizer/lion", [], &[1, 2, 3, 4], 64, []);
 update!(ADAFACTOR, "adafactor", "optimizer/adafactor", [], &[1, 2, 3, 4, 5], 64, []);
 update!(ADAM8, "adam8", "optimizer/adam8", [], &[1, 2, 3, 4, 5, 6], 8, [("TAIL", 1.0)][("TAIL", 4.0)]);
@@ -68,7 +79,8 @@ impl UpdateKernel {
 }
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let updates = [&SGD, &MOMENTUM, &ADAM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
+    let updates =
+        [&SGD, &MOMENTUM, &ADAM, &AMSGRAD, &RMSPROP, &RMSPROP_MOMENTUM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
     let of = |update: &UpdateKernel| [DType::F32, DType::F16, DType::BF16].map(|weights| update.of(weights));
     let updates = updates.into_iter().flat_map(of);
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
@@ -82,8 +94,13 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: Stored) ->
         Update::Momentum { momentum, weight_decay, nesterov } => {
             (&MOMENTUM, vec![("NESTEROV", flag(nesterov))], vec![weight_decay, momentum])
         }
-        Update::Adam { beta1, beta2, eps, weight_decay, decoupled } => {
-            (&ADAM, vec![("DECOUPLED", flag(decoupled))], vec![beta1, beta2, eps, weight_decay])
+        Update::Adam { beta1, beta2, eps, weight_decay, decoupled, amsgrad } => {
+            let kernel = if amsgrad { &AMSGRAD } else { &ADAM };
+            (kernel, vec![("DECOUPLED", flag(decoupled))], vec![beta1, beta2, eps, weight_decay])
+        }
+        Update::RmsProp { keep, take, eps, momentum, weight_decay } => {
+            let kernel = if momentum == 0.0 { &RMSPROP } else { &RMSPROP_MOMENTUM };
+            (kernel, vec![], vec![keep, take, eps, momentum, weight_decay])
         }
         Update::Lion { beta1, beta2, weight_decay } => (&LION, vec![], vec![beta1, beta2, weight_decay]),
         Update::Adafactor { eps, clip, weight_decay } => {
