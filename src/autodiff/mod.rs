@@ -119,9 +119,9 @@ fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
 
 /// Returns for each value whether it depends on a trained parameter.
 fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
-    let buffers: BTreeSet<&str> =
+    let fixed: BTreeSet<&str> =
         graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
-    let trained = |value: &Value| value.class == Class::Parameter && !buffers.contains(value.name.as_str());
+    let trained = |value: &Value| value.class == Class::Parameter && !fixed.contains(value.name.as_str());
     let mut depends: Vec<bool> = graph.values.iter().map(trained).collect();
     for node in &graph.nodes {
         if node.inputs.iter().any(|id| depends[id.index()]) {

@@ -252,7 +252,7 @@ impl Optimizer {
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
-                let ParamGroup { rate, weight_decay } = trace.group_of(&name);
+                let ParamGroup { rate, weight_decay, .. } = trace.group_of(&name);
                 let optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
                 trace.layer(layer, || {
                     optimizer.append_one(trace, (&name, rate), &weight, &gradient, &scalars)

@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 26] = [
+const OF_NETWORKS: [&str; 27] = [
     "batch",
     "image",
     "classes",
@@ -71,6 +71,7 @@ const OF_NETWORKS: [&str; 26] = [
     "precision",
     "weights",
     "stochastic_rounding",
+    "freeze",
     "no_fuse",
     "budget",
     "headroom",

@@ -8,6 +8,7 @@ use wgrad::optim::{Clip, Optimizer};
 use wgrad::{Bytes, Error, Result};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Maximum bytes that the session may allocate on the device, such as 5GB or 600MiB.
     #[arg(long, value_name = "SIZE")]

@@ -5,6 +5,7 @@ use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     #[arg(help = format!("Name of the model: {}", Model::NAMES.join(", ")))]
     pub model: String,
@@ -29,6 +30,10 @@ pub struct Options {
     /// Round 16-bit weights stochastically, so that small steps accumulate.
     #[arg(long)]
     pub stochastic_rounding: bool,
+    /// Do not train the parameters whose path matches this, in which * stands for any characters, such as
+    /// 'conv1.*'; may be given several times.
+    #[arg(long, value_name = "PATTERN")]
+    pub freeze: Vec<String>,
     /// Fuse no operations: element-wise functions, norms applied by convolutions, and updates of norms and
     /// biases run one by one.
     #[arg(long, alias = "unfused")]
@@ -65,7 +70,10 @@ impl Options {
 
     pub fn model(&self) -> Result<Model> {
         let image = self.image.as_deref().map(size).transpose()?;
-        Model::with_options(&self.model, 0, &ModelOptions { image, classes: self.classes, seq: self.seq })
+        let options = ModelOptions { image, classes: self.classes, seq: self.seq };
+        let model = Model::with_options(&self.model, 0, &options)?;
+        self.freeze.iter().try_for_each(|pattern| model.params().freeze(pattern).map(drop))?;
+        Ok(model)
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn to_json(options: &Options, answer: &Answer) -> Result<Value> {
         "precision": options.network.precision,
         "weights": options.network.weights,
         "stochastic_rounding": options.network.stochastic_rounding,
+        "freeze": options.network.freeze,
         "limits": options.limits,
         "recompute": options.fitting.recompute,
         "rebuild": !options.fitting.no_rebuild,

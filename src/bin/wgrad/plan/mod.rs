@@ -166,6 +166,9 @@ fn title(options: &Options, model: &Model) -> Result<String> {
     if options.network.weights != "f32" {
         title.push_str(&format!(" · weights {}", options.network.weights()?));
     }
+    for pattern in &options.network.freeze {
+        title.push_str(&format!(" · frozen {pattern}"));
+    }
     if options.network.no_fuse {
         title.push_str(" · unfused");
     }
