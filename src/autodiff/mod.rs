@@ -7,16 +7,29 @@ use std::panic::Location;
 
 use crate::error::{Error, Result};
 use crate::graph::{
-    Class, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Param, Phase, Tensor, Trace, Value, ValueId,
+    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Param, Phase, Tensor, Trace, Value,
+    ValueId,
 };
 use crate::shape::Shape;
 
 /// The gradient of a scalar with respect to each parameter that it depends on.
+#[derive(Default)]
 pub struct Gradients {
     /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
     /// If the gradients are scaled: the settings, and the state that holds the scale.
     pub scaled: Option<(LossScale, Tensor)>,
+    /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
+    pub read: Vec<(String, Read)>,
+}
+
+/// A gradient that the host reads.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// A value and its gradient.
+    Value(ValueId, Tensor),
+    /// The norm of all of [`Gradients::pairs`].
+    Norm,
 }
 
 /// Appends the derivative of the scalar `loss` to `graph`. Returns the recorder, to continue with, and the
@@ -34,7 +47,7 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
 /// # Errors
 /// Those of [`differentiate`].
 pub(crate) fn differentiate_scaled(
-    graph: Graph,
+    mut graph: Graph,
     loss: ValueId,
     scale: Option<LossScale>,
     parts: u32,
@@ -48,10 +61,17 @@ pub(crate) fn differentiate_scaled(
         ));
     }
     let nodes = graph.nodes.clone();
-    let wanted = depends_on_parameters(&graph);
+    let requests = std::mem::take(&mut graph.gradient_outputs);
+    let trained = trained(&graph);
     let mut parameters: Vec<ValueId> =
-        graph.ids().filter(|(id, _)| wanted[id.index()]).map(|(id, _)| id).collect();
-    parameters.retain(|id| graph.value(*id).class == Class::Parameter);
+        graph.ids().filter(|(id, _)| trained[id.index()]).map(|(id, _)| id).collect();
+    let mut wanted = trained;
+    for (_, of) in &requests {
+        if let GradientOf::Value(id) = of {
+            wanted[id.index()] = true;
+        }
+    }
+    let wanted = with_dependents(&graph, wanted);
     parameters.sort_by_key(|id| {
         let name = &graph.value(*id).name;
         graph.parameters.iter().position(|p| p.name() == name)
@@ -99,6 +119,17 @@ pub(crate) fn differentiate_scaled(
             }
         }
     });
+    let read = requests.into_iter().map(|(name, of)| match of {
+        GradientOf::Norm => (name, Read::Norm),
+        GradientOf::Value(id) => {
+            let zeros = || {
+                let value = trace.tensor(id);
+                trace.phase(Phase::Backward, || value.fill_like(value.shape(), 0.0))
+            };
+            (name, Read::Value(id, gradients.get(&id).cloned().unwrap_or_else(zeros)))
+        }
+    });
+    let read = read.collect();
     let pairs = parameters
         .into_iter()
         .filter_map(|id| {
@@ -107,7 +138,7 @@ pub(crate) fn differentiate_scaled(
             Some((id, gradient.named(&name)))
         })
         .collect();
-    Ok((trace, Gradients { pairs, scaled }))
+    Ok((trace, Gradients { pairs, scaled, read }))
 }
 
 /// Whether a batch norm's statistics come from its own batch. The rule then includes the gradient through the
@@ -117,12 +148,16 @@ fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
         && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
 }
 
-/// Returns for each value whether it depends on a trained parameter.
-fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
+/// Returns for each value whether it is a trained parameter.
+fn trained(graph: &Graph) -> Vec<bool> {
     let fixed: BTreeSet<&str> =
         graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
     let trained = |value: &Value| value.class == Class::Parameter && !fixed.contains(value.name.as_str());
-    let mut depends: Vec<bool> = graph.values.iter().map(trained).collect();
+    graph.values.iter().map(trained).collect()
+}
+
+/// Returns for each value whether it is one of `depends` or computed from one.
+fn with_dependents(graph: &Graph, mut depends: Vec<bool>) -> Vec<bool> {
     for node in &graph.nodes {
         if node.inputs.iter().any(|id| depends[id.index()]) {
             for id in &node.outputs {

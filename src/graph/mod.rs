@@ -37,13 +37,15 @@ pub use distances::{CrossEntropy, Reduce};
 pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use ir::Graph;
-#[cfg(not(feature = "internals"))]
-pub(crate) use ir::{
-    Class, FusedUpdate, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value, ValueId,
-};
 #[cfg(feature = "internals")]
 pub use ir::{
-    Class, FusedUpdate, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value, ValueId,
+    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
+    ValueId,
+};
+#[cfg(not(feature = "internals"))]
+pub(crate) use ir::{
+    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
+    ValueId,
 };
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;

@@ -6,6 +6,7 @@ mod equivalence;
 mod errors;
 mod fused_updates;
 mod fusion;
+mod gradient_outputs;
 mod guards;
 mod masks;
 mod observe;
