@@ -7,8 +7,8 @@ use std::panic::Location;
 
 use crate::error::{Error, Result};
 use crate::graph::{
-    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Param, Phase, Tensor, Trace, Value,
-    ValueId,
+    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, OwnGradient, Param, Phase, Tensor,
+    Trace, Value, ValueId,
 };
 use crate::shape::Shape;
 
@@ -62,6 +62,8 @@ pub(crate) fn differentiate_scaled(
     }
     let nodes = graph.nodes.clone();
     let requests = std::mem::take(&mut graph.gradient_outputs);
+    let own = std::mem::take(&mut graph.own_gradients);
+    let own: BTreeMap<ValueId, OwnGradient> = own.into_iter().map(|own| (own.of, own)).collect();
     let trained = trained(&graph);
     let mut parameters: Vec<ValueId> =
         graph.ids().filter(|(id, _)| trained[id.index()]).map(|(id, _)| id).collect();
@@ -71,7 +73,7 @@ pub(crate) fn differentiate_scaled(
             wanted[id.index()] = true;
         }
     }
-    let wanted = with_dependents(&graph, wanted);
+    let wanted = with_dependents(&graph, wanted, &own);
     parameters.sort_by_key(|id| {
         let name = &graph.value(*id).name;
         graph.parameters.iter().position(|p| p.name() == name)
@@ -80,6 +82,13 @@ pub(crate) fn differentiate_scaled(
     let trace = Trace::over(graph, Mode::Train);
     let mut gradients: BTreeMap<ValueId, Tensor> = BTreeMap::new();
     let scaled = scale.map(|scale| (scale, trace.state(LOSS_SCALE, Shape::from([4]))));
+    let add = |gradients: &mut BTreeMap<ValueId, Tensor>, node: &Node, id: ValueId, dx: Tensor| {
+        let sum = match gradients.remove(&id) {
+            Some(earlier) => trace.layer(&node.layer, || earlier.add(&dx)),
+            None => dx,
+        };
+        gradients.insert(id, sum);
+    };
     trace.phase(Phase::Backward, || {
         let seed = match &scaled {
             Some((LossScale { start, .. }, state)) => {
@@ -92,6 +101,15 @@ pub(crate) fn differentiate_scaled(
         gradients.insert(loss, seed);
         for node in nodes.iter().rev() {
             let dys: Vec<Option<Tensor>> = node.outputs.iter().map(|id| gradients.get(id).cloned()).collect();
+            if let ([id], [Some(dy)]) = (&node.outputs[..], &dys[..])
+                && let Some(own) = own.get(id)
+            {
+                let dxs = trace.layer(&node.layer, || own.record(&trace, dy));
+                for (id, dx) in own.operands.iter().zip(dxs).filter(|(id, _)| wanted[id.index()]) {
+                    add(&mut gradients, node, *id, dx);
+                }
+                continue;
+            }
             if dys.iter().all(Option::is_none) || !node.inputs.iter().any(|id| wanted[id.index()]) {
                 continue;
             }
@@ -110,12 +128,9 @@ pub(crate) fn differentiate_scaled(
             };
             let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
             for (id, dx) in node.inputs.iter().zip(dxs) {
-                let Some(dx) = dx else { continue };
-                let sum = match gradients.remove(id) {
-                    Some(earlier) => trace.layer(&node.layer, || earlier.add(&dx)),
-                    None => dx,
-                };
-                gradients.insert(*id, sum);
+                if let Some(dx) = dx {
+                    add(&mut gradients, node, *id, dx);
+                }
             }
         }
     });
@@ -156,10 +171,11 @@ fn trained(graph: &Graph) -> Vec<bool> {
     graph.values.iter().map(trained).collect()
 }
 
-/// Returns for each value whether it is one of `depends` or computed from one.
-fn with_dependents(graph: &Graph, mut depends: Vec<bool>) -> Vec<bool> {
+/// Returns for each value whether it is one of `depends` or computed from one by operations with a gradient.
+fn with_dependents(graph: &Graph, mut depends: Vec<bool>, own: &BTreeMap<ValueId, OwnGradient>) -> Vec<bool> {
     for node in &graph.nodes {
-        if node.inputs.iter().any(|id| depends[id.index()]) {
+        let own = node.outputs.first().and_then(|id| own.get(id));
+        if own.map_or(&node.inputs, |own| &own.operands).iter().any(|id| depends[id.index()]) {
             for id in &node.outputs {
                 depends[id.index()] = true;
             }

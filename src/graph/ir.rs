@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::op::Op;
+use super::own_gradient::OwnGradient;
 use super::params::Param;
 use crate::dtype::DType;
 #[cfg(feature = "gpu")]
@@ -169,6 +170,8 @@ pub struct Graph {
     pub outputs: Vec<(String, ValueId)>,
     /// Gradients that the host may read after a training step. Differentiation makes outputs of them.
     pub gradient_outputs: Vec<(String, GradientOf)>,
+    /// Backward passes that the model defines itself. Differentiation consumes them.
+    pub(crate) own_gradients: Vec<OwnGradient>,
     /// Parameters in the order of their registration, used by this graph or not.
     pub parameters: Vec<Param>,
     /// Groups of updates, each run as one dispatch.
@@ -244,10 +247,12 @@ impl Graph {
         })
     }
 
-    /// Returns the values that the host reads or whose gradient it reads.
+    /// Returns the values that are read beside the nodes: outputs, values whose gradient is one, and what
+    /// [`OwnGradient`]s read.
     pub(crate) fn observed(&self) -> impl Iterator<Item = ValueId> {
         let outputs = self.outputs.iter().map(|(_, id)| *id);
-        outputs.chain(self.gradient_outputs.iter().filter_map(|(_, of)| match of {
+        let own = self.own_gradients.iter().flat_map(OwnGradient::reads);
+        outputs.chain(own).chain(self.gradient_outputs.iter().filter_map(|(_, of)| match of {
             GradientOf::Value(id) => Some(*id),
             GradientOf::Norm => None,
         }))

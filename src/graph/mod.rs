@@ -19,6 +19,7 @@ mod losses;
 mod movement;
 mod op;
 mod operators;
+mod own_gradient;
 mod params;
 mod pooling;
 mod reductions;
@@ -61,6 +62,7 @@ pub use op::{
 };
 pub use op::{IGNORE, LossScale};
 pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, special};
+pub(crate) use own_gradient::OwnGradient;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

@@ -1,7 +1,7 @@
 //! Records a model's code as a graph. Mistakes are collected and reported together.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(super) struct State {
     registry: Option<Arc<()>>,
     imported: BTreeMap<usize, ValueId>,
     dropouts: u32,
+    /// Values of the backward passes of [`Tensor::with_gradient`], which only they may read.
+    pub(super) inner: BTreeSet<ValueId>,
 }
 
 impl Trace {
@@ -100,6 +102,7 @@ impl Trace {
             registry: None,
             imported,
             dropouts,
+            inner: BTreeSet::new(),
         };
         Self { state: Rc::new(RefCell::new(state)) }
     }
@@ -203,6 +206,11 @@ impl Trace {
         self.check_output_name(name, Location::caller());
         if !Rc::ptr_eq(&tensor.trace.state, &self.state) {
             let message = format!("output `{name}` {}: it belongs to another trace", tensor.shape);
+            self.complain(message, Location::caller());
+            return None;
+        }
+        if tensor.id.is_some_and(|id| self.state.borrow().inner.contains(&id)) {
+            let message = format!("output `{name}` is of a backward pass of `with_gradient`");
             self.complain(message, Location::caller());
             return None;
         }
@@ -353,6 +361,11 @@ impl Trace {
         let Some(ids) = inputs.iter().map(|t| t.id).collect::<Option<Vec<_>>>() else {
             return broken();
         };
+        if ids.iter().any(|id| self.state.borrow().inner.contains(id)) {
+            let message = format!("{}: an operand is of a backward pass of `with_gradient`", op.name());
+            self.complain(message, at);
+            return broken();
+        }
         if let Some(number) = op.numbers().into_iter().find(|number| *number > MAX_DIM) {
             self.complain(format!("{}: {number} is too large, at most {MAX_DIM} can be", op.name()), at);
             return broken();
@@ -423,7 +436,7 @@ fn crate_folder() -> &'static str {
 
 impl State {
     /// Whether a value is in a parameter's memory: the parameter, or a view of it.
-    fn is_parameter(&self, mut id: ValueId) -> bool {
+    pub(super) fn is_parameter(&self, mut id: ValueId) -> bool {
         for node in self.graph.nodes.iter().rev() {
             if node.outputs.contains(&id) {
                 match node.op {

@@ -13,6 +13,7 @@ mod observe;
 mod offload;
 mod offload_activations;
 mod out_of_memory;
+mod own_gradients;
 mod pipelines;
 mod recompute;
 mod record;
