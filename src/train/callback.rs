@@ -68,7 +68,7 @@ pub trait Callback {
         Ok(())
     }
 
-    /// Called after each epoch and its evaluation.
+    /// Called after each epoch and its evaluation. [`Trainer::finish`](super::Trainer::finish) makes it the last.
     ///
     /// # Errors
     /// Whatever should end the run.
@@ -95,4 +95,38 @@ pub trait Callback {
 
     /// Called when the run is over, with an error or without.
     fn on_end(&mut self) {}
+}
+
+/// Which metric is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Best {
+    /// The highest, such as an accuracy.
+    Highest,
+    /// The lowest, such as a loss.
+    Lowest,
+}
+
+impl Best {
+    /// Whether `value` is better than the best before. NaN is not.
+    pub(super) fn is(self, value: f64, before: Option<f64>) -> bool {
+        match (self, before) {
+            (_, None) => !value.is_nan(),
+            (Self::Highest, Some(before)) => value > before,
+            (Self::Lowest, Some(before)) => value < before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nan_is_never_the_best() {
+        for best in [Best::Highest, Best::Lowest] {
+            assert!(!best.is(f64::NAN, None) && !best.is(f64::NAN, Some(0.0)));
+            assert!(best.is(0.5, None) && !best.is(0.5, Some(0.5)));
+        }
+        assert!(Best::Highest.is(0.6, Some(0.5)) && Best::Lowest.is(0.4, Some(0.5)));
+    }
 }

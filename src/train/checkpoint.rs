@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Callback, Epoch, Trainer};
+use super::{Best, Callback, Epoch, Trainer};
 use crate::error::{Error, Result};
 use crate::files;
 
@@ -38,29 +38,10 @@ pub struct Checkpoint {
     pub notes: BTreeMap<String, String>,
 }
 
-/// Which metric is the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Best {
-    /// The highest, such as an accuracy.
-    Highest,
-    /// The lowest, such as a loss.
-    Lowest,
-}
-
 impl Default for Checkpoint {
     /// `checkpoint.safetensors` after every epoch, without earlier files.
     fn default() -> Self {
         Self { path: "checkpoint.safetensors".into(), every: 1, last: 1, best: None, notes: BTreeMap::new() }
-    }
-}
-
-impl Best {
-    fn is(self, value: f64, before: Option<f64>) -> bool {
-        match (self, before) {
-            (_, None) => !value.is_nan(),
-            (Self::Highest, Some(before)) => value > before,
-            (Self::Lowest, Some(before)) => value < before,
-        }
     }
 }
 
@@ -150,14 +131,5 @@ mod tests {
         let named = |path: &str| Checkpoint { path: path.into(), ..Checkpoint::default() };
         assert_eq!(named("a/m.safetensors").sibling("best"), Path::new("a/m.best.safetensors"));
         assert_eq!(named("a.b/m").sibling("1"), Path::new("a.b/m.1"));
-    }
-
-    #[test]
-    fn nan_is_never_the_best() {
-        for best in [Best::Highest, Best::Lowest] {
-            assert!(!best.is(f64::NAN, None) && !best.is(f64::NAN, Some(0.0)));
-            assert!(best.is(0.5, None) && !best.is(0.5, Some(0.5)));
-        }
-        assert!(Best::Highest.is(0.6, Some(0.5)) && Best::Lowest.is(0.4, Some(0.5)));
     }
 }

@@ -3,6 +3,7 @@
 mod callback;
 #[cfg(feature = "safetensors")]
 mod checkpoint;
+mod early_stopping;
 mod failure;
 mod meter;
 mod metrics;
@@ -16,9 +17,10 @@ mod task;
 mod tensorboard;
 mod trainer;
 
-pub use callback::{Callback, Epoch, Metric, StepProgress};
+pub use callback::{Best, Callback, Epoch, Metric, StepProgress};
 #[cfg(feature = "safetensors")]
-pub use checkpoint::{Best, Checkpoint};
+pub use checkpoint::Checkpoint;
+pub use early_stopping::EarlyStopping;
 pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::early_stopping::Waited;
 use crate::compile::PlanOptions;
 use crate::data::Loader;
 use crate::error::{Error, Result};
@@ -12,6 +13,8 @@ use crate::optim::Schedule;
 const PREFIX: &str = "run.";
 /// Key of the best metric so far.
 const BEST: &str = "run.best";
+/// Keys of the best value that an [`EarlyStopping`](super::EarlyStopping) knows, and of the epochs since.
+const WAITED: [&str; 2] = ["run.stopping best", "run.stopping epochs"];
 
 /// A property of a run.
 struct Fact {
@@ -46,7 +49,7 @@ pub(super) fn notes(
     loader: &Loader,
     options: &PlanOptions,
     schedule: Schedule,
-    best: Option<f64>,
+    (best, waited): (Option<f64>, Option<Waited>),
 ) -> BTreeMap<String, String> {
     let facts = facts(loader, options, schedule).into_iter();
     let mut notes: BTreeMap<_, _> =
@@ -54,10 +57,14 @@ pub(super) fn notes(
     if let Some(best) = best {
         notes.insert(BEST.to_owned(), best.to_string());
     }
+    if let Some(Waited { best, epochs }) = waited {
+        notes.insert(WAITED[0].to_owned(), best.to_string());
+        notes.insert(WAITED[1].to_owned(), epochs.to_string());
+    }
     notes
 }
 
-/// Returns the best metric of the run that wrote the file. Logs what differs from it and does not change
+/// Returns the best metric of the run that wrote the file, and the state of its early stopping. Logs what differs from it and does not change
 /// which samples are drawn.
 ///
 /// # Errors
@@ -68,7 +75,7 @@ pub(super) fn compare(
     loader: &Loader,
     options: &PlanOptions,
     schedule: Schedule,
-) -> Result<Option<f64>> {
+) -> Result<(Option<f64>, Option<Waited>)> {
     let mut differ = Vec::new();
     for Fact { name, value, order } in facts(loader, options, schedule) {
         let Some(theirs) = notes.get(&format!("{PREFIX}{name}")).filter(|theirs| **theirs != value) else {
@@ -81,7 +88,10 @@ pub(super) fn compare(
         }
     }
     if differ.is_empty() {
-        return Ok(notes.get(BEST).and_then(|best| best.parse().ok()));
+        let [best, waited] =
+            [BEST, WAITED[0]].map(|key| notes.get(key).and_then(|best| best.parse::<f64>().ok()));
+        let epochs = notes.get(WAITED[1]).and_then(|epochs| epochs.parse().ok());
+        return Ok((best, waited.zip(epochs).map(|(best, epochs)| Waited { best, epochs })));
     }
     let message = format!(
         "the run that saved it drew other samples:\n  {}\n\

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "safetensors")]
 use std::{collections::BTreeMap, path::Path};
 
+use super::early_stopping::Waited;
 use super::recipe::Recipe;
 #[cfg(feature = "safetensors")]
 use super::resume;
@@ -49,6 +50,10 @@ pub struct Trainer {
     /// Number of refits that callbacks were notified of.
     told: usize,
     stop: Stop,
+    /// Whether the run ends after this epoch.
+    finished: bool,
+    /// State of an [`EarlyStopping`](super::EarlyStopping).
+    pub(super) waited: Option<Waited>,
     #[cfg(feature = "safetensors")]
     schedule: Schedule,
     /// The best metric of the run so far, kept by a [`Checkpoint`](super::Checkpoint).
@@ -140,6 +145,8 @@ impl Trainer {
             refits,
             told: 0,
             stop: Stop::default(),
+            finished: false,
+            waited: None,
             #[cfg(feature = "safetensors")]
             schedule,
             #[cfg(feature = "safetensors")]
@@ -161,6 +168,7 @@ impl Trainer {
         test: Option<&dyn Dataset>,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
+        self.finished = false;
         let started = callbacks.iter_mut().try_for_each(|callback| callback.on_start(self));
         let result = started.and_then(|()| self.run_epochs(epochs, test, callbacks));
         // A parameter that the last losses do not depend on can be NaN although they are finite.
@@ -236,8 +244,16 @@ impl Trainer {
             let end = Epoch { epoch, loss: (sum / f64::from(count.max(1))) as f32, metric };
             callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, self))?;
             last = Some(end);
+            if self.finished {
+                break;
+            }
         }
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
+    }
+
+    /// Ends the run after this epoch: [`Trainer::fit`] returns it. For [`Callback::on_epoch`].
+    pub fn finish(&mut self) {
+        self.finished = true;
     }
 
     /// Returns [`Error::Stopped`] where a stop is requested, once the last step is finished.
@@ -406,7 +422,12 @@ impl Trainer {
     #[cfg(feature = "safetensors")]
     pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
         let mut notes = own.clone();
-        notes.extend(resume::notes(&self.loader, self.recipe.options(), self.schedule, self.best));
+        notes.extend(resume::notes(
+            &self.loader,
+            self.recipe.options(),
+            self.schedule,
+            (self.best, self.waited),
+        ));
         self.session.save_with(path, &SaveOptions { notes, ..SaveOptions::training_state() })
     }
 
@@ -420,10 +441,10 @@ impl Trainer {
     #[cfg(feature = "safetensors")]
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let best =
+        let (best, waited) =
             resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.schedule)?;
         self.session.load(path)?;
-        self.best = best;
+        (self.best, self.waited) = (best, waited);
         Ok(())
     }
 
