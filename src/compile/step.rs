@@ -237,7 +237,7 @@ fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace,
                 Read::Norm => None,
             });
             let parts: Vec<_> = parts.collect();
-            let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, (&pairs, &parts), times);
+            let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, [&pairs, &parts], times);
             let trace = Trace::over(graph, Mode::Train);
             let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
             let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));

@@ -8,6 +8,9 @@ use crate::dtype::DType;
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
+/// A value and its gradient.
+type Pair = (ValueId, ValueId);
+
 /// Rewrites a differentiated graph for `b` samples as one step over `times · b` samples. Each input gets
 /// `times` as many rows. The parts of the batch run forward and backward one after another, so that their
 /// activations share memory. `gradients` holds pairs of a parameter and its gradient, each seeded with the
@@ -20,9 +23,9 @@ use crate::shape::Shape;
 /// for parameters and scalars, which all parts share, and concatenated for others.
 pub(crate) fn accumulate(
     mut graph: Graph,
-    (gradients, read): (&[(ValueId, ValueId)], &[(ValueId, ValueId)]),
+    [gradients, read]: [&[Pair]; 2],
     times: u32,
-) -> (Graph, Vec<(ValueId, ValueId)>, Vec<ValueId>) {
+) -> (Graph, Vec<Pair>, Vec<ValueId>) {
     let keys = graph.draw_keys();
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
