@@ -248,6 +248,21 @@ fn recomputation_and_fusion_can_be_turned_off() {
     assert_eq!(old["hash"], apart["hash"], "--unfused goes on to work");
 }
 
+#[test]
+fn frozen_parameters_need_fewer_bytes_and_unknown_patterns_are_refused() {
+    let plan = ["plan", "resnet18", "--batch", "2", "--json"];
+    let all = json(&plan);
+    let some = json(&[&plan[..], &["--freeze", "conv1.*", "--freeze", "layer1.*"]].concat());
+    assert_eq!(some["freeze"], serde_json::json!(["conv1.*", "layer1.*"]));
+    assert_eq!(some["parameters"], all["parameters"]);
+    assert!(some["peak_bytes"].as_u64() < all["peak_bytes"].as_u64(), "{some}");
+    assert!(
+        refusal(&["plan", "mlp", "--freeze", "conv1.*"])
+            .contains("no parameter like `conv1.*`; known: fc1.weight")
+    );
+    assert!(refusal(&["bench", "matmul", "--freeze", "*"]).contains("--freeze belongs to a network"));
+}
+
 /// Returns the label before the numbers of a printed line, which identifies the same line of another run.
 fn label(line: &str) -> &str {
     let text = line.trim_start();

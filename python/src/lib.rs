@@ -127,6 +127,7 @@ impl Settings {
             precision: &self.precision,
             weights: &self.weights,
             stochastic_rounding: self.stochastic_rounding,
+            freeze: &[],
             limits: &self.limits,
             recompute: &self.recompute,
             offload: &self.offload,

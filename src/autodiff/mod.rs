@@ -7,16 +7,29 @@ use std::panic::Location;
 
 use crate::error::{Error, Result};
 use crate::graph::{
-    Class, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, Param, Phase, Tensor, Trace, Value, ValueId,
+    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, OwnGradient, Param, Phase, Tensor,
+    Trace, Value, ValueId,
 };
 use crate::shape::Shape;
 
 /// The gradient of a scalar with respect to each parameter that it depends on.
+#[derive(Default)]
 pub struct Gradients {
     /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
     /// If the gradients are scaled: the settings, and the state that holds the scale.
     pub scaled: Option<(LossScale, Tensor)>,
+    /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
+    pub read: Vec<(String, Read)>,
+}
+
+/// A gradient that the host reads.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// A value and its gradient.
+    Value(ValueId, Tensor),
+    /// The norm of all of [`Gradients::pairs`].
+    Norm,
 }
 
 /// Appends the derivative of the scalar `loss` to `graph`. Returns the recorder, to continue with, and the
@@ -34,7 +47,7 @@ pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> 
 /// # Errors
 /// Those of [`differentiate`].
 pub(crate) fn differentiate_scaled(
-    graph: Graph,
+    mut graph: Graph,
     loss: ValueId,
     scale: Option<LossScale>,
     parts: u32,
@@ -48,10 +61,19 @@ pub(crate) fn differentiate_scaled(
         ));
     }
     let nodes = graph.nodes.clone();
-    let wanted = depends_on_parameters(&graph);
+    let requests = std::mem::take(&mut graph.gradient_outputs);
+    let own = std::mem::take(&mut graph.own_gradients);
+    let own: BTreeMap<ValueId, OwnGradient> = own.into_iter().map(|own| (own.of, own)).collect();
+    let trained = trained(&graph);
     let mut parameters: Vec<ValueId> =
-        graph.ids().filter(|(id, _)| wanted[id.index()]).map(|(id, _)| id).collect();
-    parameters.retain(|id| graph.value(*id).class == Class::Parameter);
+        graph.ids().filter(|(id, _)| trained[id.index()]).map(|(id, _)| id).collect();
+    let mut wanted = trained;
+    for (_, of) in &requests {
+        if let GradientOf::Value(id) = of {
+            wanted[id.index()] = true;
+        }
+    }
+    let wanted = with_dependents(&graph, wanted, &own);
     parameters.sort_by_key(|id| {
         let name = &graph.value(*id).name;
         graph.parameters.iter().position(|p| p.name() == name)
@@ -60,6 +82,13 @@ pub(crate) fn differentiate_scaled(
     let trace = Trace::over(graph, Mode::Train);
     let mut gradients: BTreeMap<ValueId, Tensor> = BTreeMap::new();
     let scaled = scale.map(|scale| (scale, trace.state(LOSS_SCALE, Shape::from([4]))));
+    let add = |gradients: &mut BTreeMap<ValueId, Tensor>, node: &Node, id: ValueId, dx: Tensor| {
+        let sum = match gradients.remove(&id) {
+            Some(earlier) => trace.layer(&node.layer, || earlier.add(&dx)),
+            None => dx,
+        };
+        gradients.insert(id, sum);
+    };
     trace.phase(Phase::Backward, || {
         let seed = match &scaled {
             Some((LossScale { start, .. }, state)) => {
@@ -72,6 +101,15 @@ pub(crate) fn differentiate_scaled(
         gradients.insert(loss, seed);
         for node in nodes.iter().rev() {
             let dys: Vec<Option<Tensor>> = node.outputs.iter().map(|id| gradients.get(id).cloned()).collect();
+            if let ([id], [Some(dy)]) = (&node.outputs[..], &dys[..])
+                && let Some(own) = own.get(id)
+            {
+                let dxs = trace.layer(&node.layer, || own.record(&trace, dy));
+                for (id, dx) in own.operands.iter().zip(dxs).filter(|(id, _)| wanted[id.index()]) {
+                    add(&mut gradients, node, *id, dx);
+                }
+                continue;
+            }
             if dys.iter().all(Option::is_none) || !node.inputs.iter().any(|id| wanted[id.index()]) {
                 continue;
             }
@@ -90,15 +128,23 @@ pub(crate) fn differentiate_scaled(
             };
             let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
             for (id, dx) in node.inputs.iter().zip(dxs) {
-                let Some(dx) = dx else { continue };
-                let sum = match gradients.remove(id) {
-                    Some(earlier) => trace.layer(&node.layer, || earlier.add(&dx)),
-                    None => dx,
-                };
-                gradients.insert(*id, sum);
+                if let Some(dx) = dx {
+                    add(&mut gradients, node, *id, dx);
+                }
             }
         }
     });
+    let read = requests.into_iter().map(|(name, of)| match of {
+        GradientOf::Norm => (name, Read::Norm),
+        GradientOf::Value(id) => {
+            let zeros = || {
+                let value = trace.tensor(id);
+                trace.phase(Phase::Backward, || value.fill_like(value.shape(), 0.0))
+            };
+            (name, Read::Value(id, gradients.get(&id).cloned().unwrap_or_else(zeros)))
+        }
+    });
+    let read = read.collect();
     let pairs = parameters
         .into_iter()
         .filter_map(|id| {
@@ -107,7 +153,7 @@ pub(crate) fn differentiate_scaled(
             Some((id, gradient.named(&name)))
         })
         .collect();
-    Ok((trace, Gradients { pairs, scaled }))
+    Ok((trace, Gradients { pairs, scaled, read }))
 }
 
 /// Whether a batch norm's statistics come from its own batch. The rule then includes the gradient through the
@@ -117,14 +163,19 @@ fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
         && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
 }
 
-/// Returns for each value whether it depends on a trained parameter.
-fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
-    let buffers: BTreeSet<&str> =
+/// Returns for each value whether it is a trained parameter.
+fn trained(graph: &Graph) -> Vec<bool> {
+    let fixed: BTreeSet<&str> =
         graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
-    let trained = |value: &Value| value.class == Class::Parameter && !buffers.contains(value.name.as_str());
-    let mut depends: Vec<bool> = graph.values.iter().map(trained).collect();
+    let trained = |value: &Value| value.class == Class::Parameter && !fixed.contains(value.name.as_str());
+    graph.values.iter().map(trained).collect()
+}
+
+/// Returns for each value whether it is one of `depends` or computed from one by operations with a gradient.
+fn with_dependents(graph: &Graph, mut depends: Vec<bool>, own: &BTreeMap<ValueId, OwnGradient>) -> Vec<bool> {
     for node in &graph.nodes {
-        if node.inputs.iter().any(|id| depends[id.index()]) {
+        let own = node.outputs.first().and_then(|id| own.get(id));
+        if own.map_or(&node.inputs, |own| &own.operands).iter().any(|id| depends[id.index()]) {
             for id in &node.outputs {
                 depends[id.index()] = true;
             }

@@ -3,7 +3,7 @@
 use super::passes::{self, Choices};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings};
-use crate::autodiff::{self, Gradients};
+use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Mode, Params, Tensor, Trace, Value};
@@ -231,11 +231,26 @@ fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace,
                 .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
                 .collect();
             let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
-            let (graph, pairs) = passes::accumulate(trace.finish()?, &pairs, times);
+            let read = gradients.read;
+            let parts = read.iter().filter_map(|(_, of)| match of {
+                Read::Value(value, gradient) => Some((*value, id(gradient)?)),
+                Read::Norm => None,
+            });
+            let parts: Vec<_> = parts.collect();
+            let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, [&pairs, &parts], times);
             let trace = Trace::over(graph, Mode::Train);
             let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
             let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
-            Ok((trace, Gradients { pairs, scaled }))
+            let mut wholes = wholes.into_iter();
+            let read = read.into_iter().map(|(name, of)| match (&of, wholes.len()) {
+                (Read::Value(value, _), 1..) => {
+                    let whole = wholes.next().map(|whole| trace.tensor(whole));
+                    (name, whole.map_or(of.clone(), |whole| Read::Value(*value, whole)))
+                }
+                _ => (name, of),
+            });
+            let read = read.collect();
+            Ok((trace, Gradients { pairs, scaled, read }))
         }
     }
 }

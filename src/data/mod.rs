@@ -3,6 +3,7 @@
 mod batch;
 mod characters;
 mod cifar;
+mod from_fn;
 mod loader;
 mod prefetch;
 mod subset;
@@ -12,6 +13,7 @@ mod tokens;
 pub use batch::{Batch, Values};
 pub use characters::Characters;
 pub use cifar::cifar10;
+pub use from_fn::{FromFn, from_fn};
 pub use loader::{LastBatch, Loader};
 pub use prefetch::Prefetch;
 pub use subset::Subset;

@@ -157,13 +157,13 @@ impl Session {
         self.accept_non_finite = accept;
     }
 
-    /// Reads all trained parameters and checks that they are finite.
+    /// Reads all parameters but buffers and checks that they are finite.
     ///
     /// # Errors
     /// [`Error::NotFinite`] with the first parameter that holds NaN or an infinity; [`Error::DeviceLost`].
     pub fn check_parameters(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.state_plan);
-        for param in plan.graph().parameters.iter().filter(|param| param.trained()) {
+        for param in plan.graph().parameters.iter().filter(|param| !param.is_buffer()) {
             let name = param.name();
             finite(&self.parameter(name)?, || format!("parameter `{name}`"), DIVERGED)?;
         }

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::op::Op;
+use super::own_gradient::OwnGradient;
 use super::params::Param;
 use crate::dtype::DType;
 #[cfg(feature = "gpu")]
@@ -167,10 +168,23 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Values that the host may read after the step, with the names it reads them by.
     pub outputs: Vec<(String, ValueId)>,
+    /// Gradients that the host may read after a training step. Differentiation makes outputs of them.
+    pub gradient_outputs: Vec<(String, GradientOf)>,
+    /// Backward passes that the model defines itself. Differentiation consumes them.
+    pub(crate) own_gradients: Vec<OwnGradient>,
     /// Parameters in the order of their registration, used by this graph or not.
     pub parameters: Vec<Param>,
     /// Groups of updates, each run as one dispatch.
     pub fused_updates: Vec<FusedUpdate>,
+}
+
+/// A gradient of the loss that the host may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientOf {
+    /// With respect to a value, of its shape.
+    Value(ValueId),
+    /// The norm of the gradients of all trained parameters together, a scalar.
+    Norm,
 }
 
 /// Updates of small parameters that run as one dispatch, once the gradient of the last one is computed.
@@ -240,6 +254,17 @@ impl Graph {
             name: name.to_owned(),
             known: self.outputs.iter().map(|(output, _)| output.clone()).collect(),
         })
+    }
+
+    /// Returns the values that are read beside the nodes: outputs, values whose gradient is one, and what
+    /// [`OwnGradient`]s read.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = ValueId> {
+        let outputs = self.outputs.iter().map(|(_, id)| *id);
+        let own = self.own_gradients.iter().flat_map(OwnGradient::reads);
+        outputs.chain(own).chain(self.gradient_outputs.iter().filter_map(|(_, of)| match of {
+            GradientOf::Value(id) => Some(*id),
+            GradientOf::Norm => None,
+        }))
     }
 
     /// Returns the largest key of a random draw; 0 if there is none.

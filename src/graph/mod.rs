@@ -19,6 +19,7 @@ mod losses;
 mod movement;
 mod op;
 mod operators;
+mod own_gradient;
 mod params;
 mod pooling;
 mod reductions;
@@ -37,13 +38,15 @@ pub use distances::{CrossEntropy, Reduce};
 pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use ir::Graph;
-#[cfg(not(feature = "internals"))]
-pub(crate) use ir::{
-    Class, FusedUpdate, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value, ValueId,
-};
 #[cfg(feature = "internals")]
 pub use ir::{
-    Class, FusedUpdate, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value, ValueId,
+    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
+    ValueId,
+};
+#[cfg(not(feature = "internals"))]
+pub(crate) use ir::{
+    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
+    ValueId,
 };
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;
@@ -59,6 +62,7 @@ pub use op::{
 };
 pub use op::{IGNORE, LossScale};
 pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, special};
+pub(crate) use own_gradient::OwnGradient;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use tensor::Tensor;
 pub use trace::{Mode, Trace};

@@ -64,12 +64,15 @@ pub struct ParamGroup {
     pub rate: f32,
     /// Replaces the optimizer's λ.
     pub weight_decay: Option<f32>,
+    /// Not trained: no gradient, no optimizer state and no update, weight decay included
+    /// (`requires_grad_(False)`). What only its gradient needs is not in the plan.
+    pub frozen: bool,
 }
 
 impl Default for ParamGroup {
     /// The optimizer's settings.
     fn default() -> Self {
-        Self { rate: 1.0, weight_decay: None }
+        Self { rate: 1.0, weight_decay: None, frozen: false }
     }
 }
 
@@ -81,7 +84,7 @@ struct Registered {
     shape: Shape,
     init: Init,
     key: u64,
-    trained: bool,
+    buffer: bool,
     group: ParamGroup,
 }
 
@@ -107,9 +110,14 @@ impl Param {
         self.0.shape
     }
 
-    /// Whether training updates it by a gradient; running statistics are not trained.
+    /// Whether training updates it by a gradient: it is neither a buffer nor frozen.
     pub fn trained(&self) -> bool {
-        self.0.trained
+        !self.0.buffer && !self.0.group.frozen
+    }
+
+    /// Whether it was registered by [`Params::add_buffer`], such as running statistics.
+    pub fn is_buffer(&self) -> bool {
+        self.0.buffer
     }
 
     /// Returns how training updates it.
@@ -214,18 +222,18 @@ impl Params {
     /// Registers a parameter. A duplicate name, or data of another length, is reported when a step is traced.
     #[track_caller]
     pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, true)
+        self.register(name, shape.into(), init, false)
     }
 
     /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as
     /// running statistics.
     #[track_caller]
     pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, false)
+        self.register(name, shape.into(), init, true)
     }
 
     #[track_caller]
-    fn register(&self, name: &str, shape: Shape, init: Init, trained: bool) -> Param {
+    fn register(&self, name: &str, shape: Shape, init: Init, buffer: bool) -> Param {
         let name = self.join(name);
         let mut guard = self.lock();
         let registry = &mut *guard;
@@ -259,7 +267,7 @@ impl Params {
         }
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
         let group = ParamGroup::default();
-        let registered = Registered { registry: identity, index, name, shape, init, key, trained, group };
+        let registered = Registered { registry: identity, index, name, shape, init, key, buffer, group };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param
@@ -279,8 +287,8 @@ impl Params {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Setting`] for numbers that are negative or not finite; [`Error::Unknown`] if no trained
-    /// parameter matches.
+    /// [`Error::Setting`] for numbers that are negative or not finite; [`Error::Unknown`] if no
+    /// parameter matches that is not a buffer.
     pub fn set_group(&self, pattern: &str, group: ParamGroup) -> Result<usize> {
         for (name, value) in [("rate", Some(group.rate)), ("weight_decay", group.weight_decay)] {
             if let Some(value) = value.filter(|value| !(*value >= 0.0 && value.is_finite())) {
@@ -289,16 +297,41 @@ impl Params {
                 return Err(Error::setting(format!("group.{name}"), message));
             }
         }
+        self.change_groups(pattern, |_| group)
+    }
+
+    /// Freezes the parameters whose path matches `pattern` in steps that are traced from now on, and leaves the
+    /// rest of their [`ParamGroup`] as it is. Returns their number.
+    ///
+    /// Frozen or not, parameters are stored alike, so that forward passes traced before can share a session
+    /// with such a step.
+    ///
+    /// ```
+    /// use wgrad::graph::{Init, Params};
+    /// let params = Params::new(0);
+    /// let weight = params.scope("conv1").add("weight", [8, 3, 3, 3], Init::fan_in(27));
+    /// assert_eq!(params.freeze("conv1.*")?, 1);
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Params::set_group`].
+    pub fn freeze(&self, pattern: &str) -> Result<usize> {
+        self.change_groups(pattern, |group| ParamGroup { frozen: true, ..group })
+    }
+
+    fn change_groups(&self, pattern: &str, change: impl Fn(ParamGroup) -> ParamGroup) -> Result<usize> {
         let mut registry = self.lock();
         let mut matched = 0;
-        for param in registry.list.iter_mut().filter(|p| p.trained() && matches(pattern, p.name())) {
+        for param in registry.list.iter_mut().filter(|p| !p.is_buffer() && matches(pattern, p.name())) {
+            let group = change(param.0.group);
             param.0 = Arc::new(Registered { group, ..Registered::clone(&param.0) });
             matched += 1;
         }
         if matched > 0 {
             return Ok(matched);
         }
-        let known = registry.list.iter().filter(|p| p.trained()).map(|p| p.name().to_owned()).collect();
+        let known = registry.list.iter().filter(|p| !p.is_buffer()).map(|p| p.name().to_owned()).collect();
         Err(Error::Unknown { kind: "parameter like", name: pattern.to_owned(), known })
     }
 
@@ -314,9 +347,9 @@ impl Params {
         self.lock().list.iter().find(|param| param.name() == name).cloned()
     }
 
-    /// Returns the number of elements of all trained parameters.
+    /// Returns the number of elements of all parameters, frozen ones included, without those of buffers.
     pub fn count(&self) -> u64 {
-        self.lock().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
+        self.lock().list.iter().filter(|p| !p.is_buffer()).map(|p| p.shape().numel()).sum()
     }
 
     /// Returns the seed given to [`Params::new`].
@@ -379,12 +412,28 @@ mod tests {
         assert_eq!(params.set_group("w", group).unwrap(), 1);
         assert_eq!((params.list()[0].group(), params.list()[1].group().rate), (&group, 1.0));
         assert!(matches!(params.set_group("mean", group), Err(Error::Unknown { .. })));
+        assert!(matches!(params.freeze("mean"), Err(Error::Unknown { .. })));
         for rate in [-1.0, f32::NAN, f32::INFINITY] {
             assert!(matches!(
                 params.set_group("w", ParamGroup { rate, ..group }),
                 Err(Error::Setting { .. })
             ));
         }
+    }
+
+    #[test]
+    fn freezing_keeps_the_rest_of_the_group_and_can_be_undone() {
+        let params = Params::new(0);
+        params.add("w", [3], Init::Constant(0.0));
+        let group = ParamGroup { rate: 0.5, ..ParamGroup::default() };
+        params.set_group("w", group).unwrap();
+        assert_eq!(params.freeze("*").unwrap(), 1);
+        let frozen = &params.list()[0];
+        assert_eq!(*frozen.group(), ParamGroup { frozen: true, ..group });
+        assert!(!frozen.trained() && !frozen.is_buffer());
+        params.set_group("w", group).unwrap();
+        assert!(params.list()[0].trained());
+        assert_eq!(params.count(), 3);
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Records a model's code as a graph. Mistakes are collected and reported together.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, StepScalars, Tensor,
-    Value, ValueId,
+    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, StepScalars,
+    Tensor, Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -44,6 +44,8 @@ pub(super) struct State {
     registry: Option<Arc<()>>,
     imported: BTreeMap<usize, ValueId>,
     dropouts: u32,
+    /// Values of the backward passes of [`Tensor::with_gradient`], which only they may read.
+    pub(super) inner: BTreeSet<ValueId>,
 }
 
 impl Trace {
@@ -100,6 +102,7 @@ impl Trace {
             registry: None,
             imported,
             dropouts,
+            inner: BTreeSet::new(),
         };
         Self { state: Rc::new(RefCell::new(state)) }
     }
@@ -165,19 +168,65 @@ impl Trace {
     /// host reads the value that the step computed with, not the updated one.
     #[track_caller]
     pub fn output(&self, name: &str, tensor: &Tensor) {
-        let taken = self.state.borrow().graph.outputs.iter().any(|(other, _)| other == name);
-        if taken {
-            self.complain(format!("output `{name}` is declared twice"), Location::caller());
-        }
-        if !Rc::ptr_eq(&tensor.trace.state, &self.state) {
-            let message = format!("output `{name}` {}: it belongs to another trace", tensor.shape);
-            self.complain(message, Location::caller());
-            return;
-        }
-        let Some(id) = tensor.id else { return };
+        let Some(id) = self.new_output(name, tensor) else { return };
         let copied = self.state.borrow().is_parameter(id);
         let copy = copied.then(|| tensor.one(Op::Copy, &[tensor], Location::caller()).id).flatten();
         self.state.borrow_mut().graph.outputs.push((name.to_owned(), copy.unwrap_or(id)));
+    }
+
+    /// Keeps the gradient of the loss with respect to `tensor` (a parameter, an input or any result) until the
+    /// end of a training step, for the host to read by this name: `tensor.retain_grad()`. It has the tensor's
+    /// shape, is not clipped and not multiplied by a loss scale, and is zero if the loss does not depend on the
+    /// tensor. A frozen parameter and an input get a gradient by this. A forward pass has no such output.
+    ///
+    /// With [`PlanOptions::accumulate`](crate::compile::PlanOptions), the gradients of parameters and scalars are
+    /// summed over the parts; those of other tensors are concatenated, as outputs are.
+    #[track_caller]
+    pub fn output_gradient(&self, name: &str, tensor: &Tensor) {
+        let Some(id) = self.new_output(name, tensor) else { return };
+        if tensor.dtype == DType::U32 {
+            let message = format!("gradient `{name}`: integers {} have none", tensor.shape);
+            self.complain(message, Location::caller());
+            return;
+        }
+        self.state.borrow_mut().graph.gradient_outputs.push((name.to_owned(), GradientOf::Value(id)));
+    }
+
+    /// Keeps the norm of the gradients of all trained parameters together, before clipping, for the host to
+    /// read by this name: what `clip_grad_norm_` returns. A forward pass has no such output.
+    #[track_caller]
+    pub fn output_gradient_norm(&self, name: &str) {
+        self.check_output_name(name, Location::caller());
+        self.state.borrow_mut().graph.gradient_outputs.push((name.to_owned(), GradientOf::Norm));
+    }
+
+    /// Returns the value that becomes the output `name`; `None` after a mistake.
+    #[track_caller]
+    fn new_output(&self, name: &str, tensor: &Tensor) -> Option<ValueId> {
+        self.check_output_name(name, Location::caller());
+        if !Rc::ptr_eq(&tensor.trace.state, &self.state) {
+            let message = format!("output `{name}` {}: it belongs to another trace", tensor.shape);
+            self.complain(message, Location::caller());
+            return None;
+        }
+        if tensor.id.is_some_and(|id| self.state.borrow().inner.contains(&id)) {
+            let message = format!("output `{name}` is of a backward pass of `with_gradient`");
+            self.complain(message, Location::caller());
+            return None;
+        }
+        tensor.id
+    }
+
+    fn check_output_name(&self, name: &str, at: &'static Location<'static>) {
+        let state = self.state.borrow();
+        let (outputs, gradients) = (&state.graph.outputs, &state.graph.gradient_outputs);
+        let mut names = outputs.iter().map(|(name, _)| name).chain(gradients.iter().map(|(name, _)| name));
+        let taken = names.any(|other| other == name);
+        drop(names);
+        drop(state);
+        if taken {
+            self.complain(format!("output `{name}` is declared twice"), at);
+        }
     }
 
     /// Runs `body` with its operations attributed to the layer `path`. A mistake in `body` is reported with
@@ -318,6 +367,11 @@ impl Trace {
         let Some(ids) = inputs.iter().map(|t| t.id).collect::<Option<Vec<_>>>() else {
             return broken();
         };
+        if ids.iter().any(|id| self.state.borrow().inner.contains(id)) {
+            let message = format!("{}: an operand is of a backward pass of `with_gradient`", op.name());
+            self.complain(message, at);
+            return broken();
+        }
         if let Some(number) = op.numbers().into_iter().find(|number| *number > MAX_DIM) {
             self.complain(format!("{}: {number} is too large, at most {MAX_DIM} can be", op.name()), at);
             return broken();
@@ -388,7 +442,7 @@ fn crate_folder() -> &'static str {
 
 impl State {
     /// Whether a value is in a parameter's memory: the parameter, or a view of it.
-    fn is_parameter(&self, mut id: ValueId) -> bool {
+    pub(super) fn is_parameter(&self, mut id: ValueId) -> bool {
         for node in self.graph.nodes.iter().rev() {
             if node.outputs.contains(&id) {
                 match node.op {

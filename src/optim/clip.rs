@@ -27,23 +27,31 @@ impl Clip {
         }
     }
 
-    pub(super) fn append(self, gradients: Vec<(ValueId, Tensor)>) -> Vec<(ValueId, Tensor)> {
+    /// Returns the clipped gradients and, if it was computed, their norm before.
+    pub(super) fn append(self, gradients: Gradients) -> (Gradients, Option<Tensor>) {
         match self {
-            Self::Off => gradients,
-            Self::Value(limit) => gradients.into_iter().map(|(id, g)| (id, g.clamp(-limit, limit))).collect(),
+            Self::Off => (gradients, None),
+            Self::Value(limit) => {
+                (gradients.into_iter().map(|(id, g)| (id, g.clamp(-limit, limit))).collect(), None)
+            }
             Self::Norm(limit) => {
-                let sum_of_squares = |g: &Tensor| g.reduce_keep(Reduction::SumSquares, &[]).reshape([]);
-                let Some(total) =
-                    gradients.iter().map(|(_, g)| sum_of_squares(g)).reduce(|sum, part| sum.add(&part))
-                else {
-                    return gradients;
-                };
+                let Some(norm) = norm(&gradients) else { return (gradients, None) };
                 // PyTorch's: min(1, limit / (norm + 1e-6))
-                let factor = total.sqrt().offset(1e-6).recip().scale(limit).clamp(0.0, 1.0);
-                gradients.into_iter().map(|(id, g)| (id, g.mul(&factor))).collect()
+                let factor = norm.offset(1e-6).recip().scale(limit).clamp(0.0, 1.0);
+                (gradients.into_iter().map(|(id, g)| (id, g.mul(&factor))).collect(), Some(norm))
             }
         }
     }
+}
+
+/// Parameters with their gradients.
+type Gradients = Vec<(ValueId, Tensor)>;
+
+/// Returns the norm of all elements together; `None` if there are no gradients.
+pub(super) fn norm(gradients: &[(ValueId, Tensor)]) -> Option<Tensor> {
+    let sum_of_squares = |g: &Tensor| g.reduce_keep(Reduction::SumSquares, &[]).reshape([]);
+    let squares = gradients.iter().map(|(_, g)| sum_of_squares(g));
+    Some(squares.reduce(|sum, part| sum.add(&part))?.sqrt())
 }
 
 #[cfg(test)]

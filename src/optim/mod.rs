@@ -12,7 +12,7 @@ pub use clip::Clip;
 pub use lean::{Adafactor, Adam8bit, Lion};
 pub use schedule::{Custom, Schedule};
 
-use crate::autodiff::Gradients;
+use crate::autodiff::{Gradients, Read};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{
@@ -300,18 +300,23 @@ impl Optimizer {
         clip.check()?;
         trace.phase(Phase::Update, || {
             let mut scalars = trace.step_scalars();
-            let mut pairs = gradients.pairs;
+            let raw = gradients.pairs;
+            let mut pairs = raw.clone();
+            let mut inverse = None;
             if let Some((settings, state)) = &gradients.scaled {
                 // If clipping or Adafactor processes the gradients before the update, they are unscaled
                 // before that.
                 let early = clip != Clip::Off || matches!(self, Self::Adafactor(_));
-                (pairs, scalars) = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
+                let unscaled = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
+                (pairs, scalars) = (unscaled.0, unscaled.1);
+                inverse = Some(unscaled.2);
             }
-            let clipped = clip.append(pairs);
+            let (clipped, norm) = clip.append(pairs);
+            output_gradients(trace, gradients.read, (&raw, norm), inverse.as_ref());
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
-                let ParamGroup { rate, weight_decay } = trace.group_of(&name);
+                let ParamGroup { rate, weight_decay, .. } = trace.group_of(&name);
                 let optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
                 trace.layer(layer, || {
                     optimizer.append_one(trace, (&name, rate), &weight, &gradient, &scalars)
@@ -332,8 +337,8 @@ impl Optimizer {
         }
     }
 
-    /// Checks all gradients for infinities and NaN. Returns the gradients, unscaled if `early`, and the
-    /// step's scalars with the outcome of the check.
+    /// Checks all gradients for infinities and NaN. Returns the gradients, unscaled if `early`, the step's
+    /// scalars with the outcome of the check, and the inverse of the scale.
     fn apply_loss_scale(
         &self,
         settings: LossScale,
@@ -341,16 +346,20 @@ impl Optimizer {
         pairs: Vec<(ValueId, Tensor)>,
         scalars: &Tensor,
         early: bool,
-    ) -> (Vec<(ValueId, Tensor)>, Tensor) {
+    ) -> (Vec<(ValueId, Tensor)>, Tensor, Tensor) {
         let here = Location::caller();
         let flags = pairs.iter().map(|(_, g)| g.one(Op::NotFinite { held: g.dtype() }, &[g], here));
-        let Some(bad) = flags.reduce(|sum, flag| sum.add(&flag)) else { return (pairs, scalars.clone()) };
+        let Some(bad) = flags.reduce(|sum, flag| sum.add(&flag)) else {
+            let scale = state.one(Op::LossScaleSeed { start: settings.start }, &[state], here);
+            return (pairs, scalars.clone(), scale.recip());
+        };
         let op = Op::LossScale { settings, counting: self.counting(), early };
         let results = state.trace().emit(op, &[state, &bad, scalars], here);
+        let [scalars, inverse] = [&results[0], &results[1]].map(Tensor::clone);
         if !early {
-            return (pairs, results[0].clone());
+            return (pairs, scalars, inverse);
         }
-        (pairs.into_iter().map(|(id, g)| (id, g.mul(&results[1]))).collect(), results[0].clone())
+        (pairs.into_iter().map(|(id, g)| (id, g.mul(&inverse))).collect(), scalars, inverse)
     }
 
     fn append_one(
@@ -498,6 +507,31 @@ impl Optimizer {
                 Err(Error::setting(format!("optimizer.{name}"), message))
             }
             None => Ok(()),
+        }
+    }
+}
+
+/// Makes outputs of the gradients that the host reads: of `raw`, before clipping, without the loss scale.
+/// `norm` is theirs without the scale, if clipping computed it.
+fn output_gradients(
+    trace: &Trace,
+    read: Vec<(String, Read)>,
+    (raw, norm): (&[(ValueId, Tensor)], Option<Tensor>),
+    inverse: Option<&Tensor>,
+) {
+    let unscaled = |tensor: Tensor| inverse.map_or(tensor.clone(), |inverse| tensor.mul(inverse));
+    let norm = || {
+        norm.clone().unwrap_or_else(|| {
+            // In the phase of the gradients: in the phase of the updates, it would be a reason to keep them in
+            // 16 bits until the norm is known (`store_activations_half`).
+            let own = trace.phase(Phase::Backward, || clip::norm(raw));
+            own.map_or_else(|| trace.step_scalars().fill_like([], 0.0), unscaled)
+        })
+    };
+    for (name, of) in read {
+        match of {
+            Read::Value(_, gradient) => trace.output(&name, &unscaled(gradient)),
+            Read::Norm => trace.output(&name, &norm()),
         }
     }
 }

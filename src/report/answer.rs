@@ -55,6 +55,8 @@ pub struct Asked<'a> {
     pub weights: &'a str,
     /// Whether 16-bit weights are rounded stochastically.
     pub stochastic_rounding: bool,
+    /// Patterns of the parameters that are not trained.
+    pub freeze: &'a [String],
     /// Name of the limits.
     pub limits: &'a str,
     /// What is recomputed: [`Recompute::named`](crate::compile::Recompute::named).
@@ -148,6 +150,7 @@ impl Answer {
             ("precision", asked.precision.into()),
             ("weights", asked.weights.into()),
             ("stochastic_rounding", asked.stochastic_rounding.into()),
+            ("freeze", Json::list(asked.freeze.iter().map(String::as_str))),
             ("limits", asked.limits.into()),
             ("recompute", asked.recompute.into()),
             ("rebuild", options.rebuild.into()),

@@ -68,7 +68,7 @@ pub trait Callback {
         Ok(())
     }
 
-    /// Called after each epoch and its evaluation.
+    /// Called after each epoch and its evaluation. [`Trainer::finish`](super::Trainer::finish) makes it the last.
     ///
     /// # Errors
     /// Whatever should end the run.

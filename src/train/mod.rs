@@ -4,6 +4,7 @@ mod best;
 mod callback;
 #[cfg(feature = "safetensors")]
 mod checkpoint;
+mod early_stopping;
 mod failure;
 mod meter;
 mod metrics;
@@ -22,6 +23,7 @@ pub use best::Best;
 pub use callback::{Callback, Epoch, Metric, StepProgress};
 #[cfg(feature = "safetensors")]
 pub use checkpoint::Checkpoint;
+pub use early_stopping::EarlyStopping;
 pub use meter::Meter;
 pub use metrics::Metrics;
 pub use monitor::{Alert, Monitor, MonitorOptions};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::ReduceOnPlateau;
+use super::early_stopping::Waited;
 use super::plateau::Plateau;
 use crate::compile::PlanOptions;
 use crate::data::Loader;
@@ -30,7 +31,10 @@ pub(super) struct Found {
     /// The best metric, kept by a [`Checkpoint`](super::Checkpoint).
     pub best: Option<f64>,
     pub plateau: Plateau,
+    pub waited: Option<Waited>,
 }
+/// Keys of the best value that an [`EarlyStopping`](super::EarlyStopping) knows, and of the epochs since.
+const WAITED: [&str; 2] = ["run.stopping best", "run.stopping epochs"];
 
 /// A property of a run.
 struct Fact {
@@ -77,6 +81,10 @@ pub(super) fn notes(
     if found.plateau != Plateau::default() {
         notes.insert(PLATEAU.to_owned(), found.plateau.note());
     }
+    if let Some(Waited { best, epochs }) = found.waited {
+        notes.insert(WAITED[0].to_owned(), best.to_string());
+        notes.insert(WAITED[1].to_owned(), epochs.to_string());
+    }
     notes
 }
 
@@ -104,8 +112,12 @@ pub(super) fn compare(
         }
     }
     if differ.is_empty() {
+        let [best, waited] =
+            [BEST, WAITED[0]].map(|key| notes.get(key).and_then(|best| best.parse::<f64>().ok()));
+        let epochs = notes.get(WAITED[1]).and_then(|epochs| epochs.parse().ok());
+        let waited = waited.zip(epochs).map(|(best, epochs)| Waited { best, epochs });
         let plateau = notes.get(PLATEAU).and_then(|note| Plateau::of_note(note)).unwrap_or_default();
-        return Ok(Found { best: notes.get(BEST).and_then(|best| best.parse().ok()), plateau });
+        return Ok(Found { best, plateau, waited });
     }
     let message = format!(
         "the run that saved it drew other samples:\n  {}\n\

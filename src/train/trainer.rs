@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "safetensors")]
 use std::{collections::BTreeMap, path::Path};
 
+use super::early_stopping::Waited;
 use super::plateau::Plateau;
 use super::recipe::Recipe;
 #[cfg(feature = "safetensors")]
@@ -52,6 +53,10 @@ pub struct Trainer {
     /// Number of refits that callbacks were notified of.
     told: usize,
     stop: Stop,
+    /// Whether the run ends after this epoch.
+    finished: bool,
+    /// State of an [`EarlyStopping`](super::EarlyStopping).
+    pub(super) waited: Option<Waited>,
     #[cfg(feature = "safetensors")]
     schedule: Schedule,
     reduces: Option<ReduceOnPlateau>,
@@ -146,6 +151,8 @@ impl Trainer {
             refits,
             told: 0,
             stop: Stop::default(),
+            finished: false,
+            waited: None,
             #[cfg(feature = "safetensors")]
             schedule,
             reduces,
@@ -169,6 +176,7 @@ impl Trainer {
         test: Option<&dyn Dataset>,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
+        self.finished = false;
         let started = callbacks.iter_mut().try_for_each(|callback| callback.on_start(self));
         let result = started.and_then(|()| self.run_epochs(epochs, test, callbacks));
         // A parameter that the last losses do not depend on can be NaN although they are finite.
@@ -250,6 +258,9 @@ impl Trainer {
             }
             callbacks.iter_mut().try_for_each(|callback| callback.on_epoch(&end, self))?;
             last = Some(end);
+            if self.finished {
+                break;
+            }
         }
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
     }
@@ -257,6 +268,11 @@ impl Trainer {
     fn set_plateau(&mut self, plateau: Plateau) {
         self.plateau = plateau;
         self.session.set_rate_factor(plateau.factor as f32);
+    }
+
+    /// Ends the run after this epoch: [`Trainer::fit`] returns it. For [`Callback::on_epoch`].
+    pub fn finish(&mut self) {
+        self.finished = true;
     }
 
     /// Returns [`Error::Stopped`] where a stop is requested, once the last step is finished.
@@ -425,7 +441,7 @@ impl Trainer {
     #[cfg(feature = "safetensors")]
     pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
         let mut notes = own.clone();
-        let found = Found { best: self.best, plateau: self.plateau };
+        let found = Found { best: self.best, plateau: self.plateau, waited: self.waited };
         notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
         self.session.save_with(path, &SaveOptions { notes, ..SaveOptions::training_state() })
     }
@@ -443,7 +459,7 @@ impl Trainer {
         let found =
             resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.rates())?;
         self.session.load(path)?;
-        self.best = found.best;
+        (self.best, self.waited) = (found.best, found.waited);
         self.set_plateau(found.plateau);
         Ok(())
     }

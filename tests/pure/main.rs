@@ -3,6 +3,7 @@
 
 mod certificates;
 mod fit;
+mod frozen;
 mod fuzz;
 mod model_errors;
 mod models;

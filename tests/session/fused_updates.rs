@@ -348,7 +348,7 @@ fn only_gradients_with_memory_of_their_own_are_fused() {
     let id = |id: Option<ValueId>| id.expect("no mistakes");
     let pairs = ids.iter().map(|(w, g)| (id(*w), trace.tensor(id(*g)))).collect();
     let optimizer: Optimizer = Sgd { lr: 0.5, momentum: 0.9, ..Sgd::default() }.into();
-    optimizer.append(&trace, Gradients { pairs, scaled: None }, Clip::Off).expect("valid");
+    optimizer.append(&trace, Gradients { pairs, ..Gradients::default() }, Clip::Off).expect("valid");
     let graph = trace.finish().expect("valid");
     on_each(devices(), |device| {
         let plan = Plan::of_graph(graph.clone(), Some(optimizer), device.limits()).expect("planned");

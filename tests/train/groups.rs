@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::support::close::assert_same_bits;
+use crate::support::folder::Folder;
 use crate::support::{devices, noise, on_each};
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::dtype::{Rounding, WeightStorage};
-use wgrad::exec::Session;
+use wgrad::exec::{SaveOptions, Session};
 use wgrad::graph::{LossScale, ParamGroup, Params};
 use wgrad::nn::{LayerNorm, Linear, Module};
 use wgrad::optim::{AdamW, Optimizer};
@@ -43,7 +44,7 @@ fn train(device: &wgrad::device::Device, plan: &Plan) -> BTreeMap<String, Vec<f3
 
 #[test]
 fn a_group_trains_like_an_optimizer_with_its_settings() {
-    let group = ParamGroup { rate: 0.5, weight_decay: Some(0.25) };
+    let group = ParamGroup { rate: 0.5, weight_decay: Some(0.25), ..ParamGroup::default() };
     on_each(devices(), |device| {
         for name in Optimizer::NAMES {
             let optimizer = Optimizer::named(name).expect("known").with_learning_rate(0.01);
@@ -72,7 +73,7 @@ fn a_group_trains_like_an_optimizer_with_its_settings() {
 #[test]
 fn updates_of_groups_match_the_twin_and_are_fused_within_their_group() {
     let none = ParamGroup { weight_decay: Some(0.0), ..ParamGroup::default() };
-    let slow = ParamGroup { rate: 0.1, weight_decay: None };
+    let slow = ParamGroup { rate: 0.1, ..ParamGroup::default() };
     on_each(devices(), |device| {
         let half = WeightStorage::Bf16(Rounding::Nearest);
         for (weights, loss_scale) in
@@ -98,6 +99,43 @@ fn updates_of_groups_match_the_twin_and_are_fused_within_their_group() {
                 let far = found.iter().zip(wanted).filter(far).count();
                 assert!(far <= wanted.len() / 100, "{name}: {far} of {} differ", wanted.len());
             }
+        }
+    });
+}
+
+#[test]
+fn frozen_parameters_stay_and_are_saved_and_loaded() {
+    let frozen = ParamGroup { frozen: true, weight_decay: Some(0.5), ..ParamGroup::default() };
+    let folder = Folder::new("frozen");
+    on_each(devices(), |device| {
+        for weights in [WeightStorage::F32, WeightStorage::Bf16(Rounding::Stochastic)] {
+            let optimizer: Optimizer = AdamW { lr: 0.01, weight_decay: 0.3, ..AdamW::default() }.into();
+            let options = PlanOptions { optimizer, weights, ..PlanOptions::default() };
+            let step = step(&[("fc1.*", frozen), ("norm.bias", frozen)]);
+            let plan = step.plan(&options, device.limits()).expect("planned");
+            let mut session = Session::new(device, &plan).expect("it opens");
+            let names: Vec<_> = plan.graph().parameters.iter().map(|p| p.name().to_owned()).collect();
+            let all = |session: &mut Session| -> Vec<Vec<f32>> {
+                names.iter().map(|name| session.parameter(name).expect("there")).collect()
+            };
+            let start = all(&mut session);
+            for step in 0..2 {
+                session.feed("x", &noise(step, BATCH * 64, -1.0, 1.0)).expect("valid");
+                session.step().expect("it runs");
+            }
+            let end = all(&mut session);
+            for ((name, start), end) in names.iter().zip(&start).zip(&end) {
+                let stays = name.starts_with("fc1.") || name == "norm.bias";
+                assert_eq!(start == end, stays, "{name}");
+            }
+            assert!(session.parameter("fc1.weight.exp_avg").is_err());
+            let path = folder.join("m.safetensors");
+            session.save_with(&path, &SaveOptions::training_state()).expect("saved");
+            let mut other = Session::new(device, &plan).expect("it opens");
+            let moved = vec![7.0; start[0].len()];
+            other.set_parameter(&names[0], &moved).expect("there");
+            other.load(&path).expect("loaded");
+            assert_eq!((all(&mut other), other.steps()), (end, 2));
         }
     });
 }

@@ -15,8 +15,8 @@ use wgrad::graph::{LossScale, Params, Tensor};
 use wgrad::nn::{Dropout, Linear, Module, Sequential};
 use wgrad::optim::{AdamW, Optimizer, Schedule};
 use wgrad::train::{
-    Best, Callback, Checkpoint, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop, Task, TrainOptions,
-    Trainer,
+    Best, Callback, Checkpoint, EarlyStopping, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop, Task,
+    TrainOptions, Trainer,
 };
 use wgrad::{Error, Result};
 
@@ -290,5 +290,33 @@ fn reductions_on_plateaus_continue_to_the_bit() {
         let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
         let error = Trainer::new(device, task, loader(), &wrong).err().unwrap().to_string();
         assert!(error.contains("plateau: factor = 2"), "{error}");
+    });
+}
+
+/// At a rate of 0 nothing improves after the first epoch.
+#[test]
+fn early_stopping_ends_a_run_where_it_would_have_without_a_checkpoint_between() {
+    on_each(devices(), |device| {
+        let folder = Folder::new("resume-early");
+        let path = folder.join("m.safetensors");
+        let optimizer = AdamW { lr: 0.0, ..AdamW::default() }.into();
+        let plan = PlanOptions { optimizer, ..PlanOptions::default() };
+        let options = TrainOptions { plan, ..TrainOptions::default() };
+        let (_, test) = digits().split(0.9, 0);
+        let stopping = EarlyStopping { patience: 2, ..EarlyStopping::default() };
+        let fit = |trainer: &mut Trainer, epochs| {
+            let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
+            trainer.fit(epochs, Some(&test), &mut [&mut stopping.clone(), &mut checkpoint]).unwrap().epoch
+        };
+        assert_eq!(fit(&mut trainer(device, loader(), &options), 10), 2);
+        assert_eq!(fit(&mut trainer(device, loader(), &options), 2), 1);
+        let mut second = trainer(device, loader(), &options);
+        second.load(&path).unwrap();
+        assert_eq!(fit(&mut second, 10), 2);
+        // It has ended: another call counts anew.
+        assert_eq!(fit(&mut second, 10), 5);
+        let never = EarlyStopping { patience: 0, ..stopping };
+        let error = second.fit(1, Some(&test), &mut [&mut never.clone()]).unwrap_err();
+        assert!(matches!(error, Error::Setting { .. }), "{error}");
     });
 }

@@ -64,7 +64,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 28] = [
+const OF_NETWORKS: [&str; 29] = [
     "dim",
     "loss",
     "batch",
@@ -74,6 +74,7 @@ const OF_NETWORKS: [&str; 28] = [
     "precision",
     "weights",
     "stochastic_rounding",
+    "freeze",
     "no_fuse",
     "budget",
     "headroom",

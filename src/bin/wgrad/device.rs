@@ -10,6 +10,7 @@ use wgrad::limits::Limits;
 use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Part of an adapter's name; the best one by default.
     #[arg(long)]

@@ -6,6 +6,7 @@ use wgrad::report::Failure;
 use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Folder for reports of plans over their budget, sessions that do not open and runs that fail, with
     /// snapshots for <https://pytorch.org/memory_viz>; by default the folder for temporary files.

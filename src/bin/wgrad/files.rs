@@ -9,6 +9,7 @@ use wgrad::report::{Panel, page, picture};
 use wgrad::{Error, Result};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Draw the plan, address over time, into this SVG file, next to the plan of the same step without any
     /// savings.

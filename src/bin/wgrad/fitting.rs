@@ -9,6 +9,7 @@ use wgrad::{Bytes, Error, Result};
 use crate::model::Selected;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Maximum bytes that the session may allocate on the device, such as 5GB or 600MiB.
     #[arg(long, value_name = "SIZE")]

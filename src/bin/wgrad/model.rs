@@ -13,6 +13,7 @@ use wgrad::{Error, Result};
 const BATCH: usize = 128;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     #[arg(help = format!("Path of an ONNX file, NAME.onnx, or name of a model: {}", Model::NAMES.join(", ")))]
     pub model: String,
@@ -43,6 +44,10 @@ pub struct Options {
     /// Round 16-bit weights stochastically, so that small steps accumulate.
     #[arg(long)]
     pub stochastic_rounding: bool,
+    /// Do not train the parameters whose path matches this, in which * stands for any characters, such as
+    /// 'conv1.*'; may be given several times.
+    #[arg(long, value_name = "PATTERN")]
+    pub freeze: Vec<String>,
     /// Fuse no operations: element-wise functions, norms applied by convolutions, and updates of norms and
     /// biases run one by one.
     #[arg(long, alias = "unfused")]
@@ -138,7 +143,9 @@ impl Options {
             }
             let image = self.image.as_deref().map(size).transpose()?;
             let options = ModelOptions { image, classes: self.classes, seq: self.seq };
-            return Model::with_options(&self.model, 0, &options).map(Selected::Named);
+            let model = Model::with_options(&self.model, 0, &options)?;
+            self.freeze.iter().try_for_each(|pattern| model.params().freeze(pattern).map(drop))?;
+            return Ok(Selected::Named(model));
         }
         if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
             return wrong(
@@ -149,12 +156,18 @@ impl Options {
         if self.batch == Some(0) {
             return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
         }
-        Ok(Selected::File {
+        let file = Selected::File {
             network: Box::new(Network::read(&self.model)?),
             params: Params::new(0),
             sizes: Sizes { batch: None, named: BTreeMap::from_iter(self.dim.iter().cloned()) },
             loss: self.loss.clone().unwrap_or_default(),
-        })
+        };
+        if let (Selected::File { params, .. }, false) = (&file, self.freeze.is_empty()) {
+            // Its parameters are known once it is traced.
+            file.train_step(self.batch(&file))?;
+            self.freeze.iter().try_for_each(|pattern| params.freeze(pattern).map(drop))?;
+        }
+        Ok(file)
     }
 }
 

@@ -8,6 +8,9 @@ use crate::dtype::DType;
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
+/// A value and its gradient.
+type Pair = (ValueId, ValueId);
+
 /// Rewrites a differentiated graph for `b` samples as one step over `times · b` samples. Each input gets
 /// `times` as many rows. The parts of the batch run forward and backward one after another, so that their
 /// activations share memory. `gradients` holds pairs of a parameter and its gradient, each seeded with the
@@ -15,11 +18,14 @@ use crate::shape::Shape;
 /// loss, is the mean of the parts' losses. Other outputs are concatenated along their first dimension;
 /// scalars are averaged. A mean over labels divides by the count of the whole batch, so that parts with fewer
 /// labels weigh less and the loss is that of the whole batch.
+///
+/// `read` holds pairs of any value and its gradient. The gradients are returned over the whole batch: summed
+/// for parameters and scalars, which all parts share, and concatenated for others.
 pub(crate) fn accumulate(
     mut graph: Graph,
-    gradients: &[(ValueId, ValueId)],
+    [gradients, read]: [&[Pair]; 2],
     times: u32,
-) -> (Graph, Vec<(ValueId, ValueId)>) {
+) -> (Graph, Vec<Pair>, Vec<ValueId>) {
     let keys = graph.draw_keys();
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
@@ -28,6 +34,7 @@ pub(crate) fn accumulate(
     let shares = copies.label_shares(&nodes);
     let mut sums: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); outputs.len()];
+    let mut read_parts: Vec<Vec<ValueId>> = vec![Vec::new(); read.len()];
     for part in 0..times {
         let inputs: Vec<ValueId> = copies.rows.keys().copied().collect();
         let mut now = copies.slices(part as usize, &inputs, "part", &nodes);
@@ -54,14 +61,25 @@ pub(crate) fn accumulate(
             sums.insert(*parameter, sum);
         }
         outputs.iter().zip(&mut results).for_each(|((_, id), list)| list.push(at(id)));
+        read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
     }
     for (i, ((name, _), parts)) in outputs.into_iter().zip(results).enumerate() {
         let scalar = copies.graph.value(parts[0]).shape.rank() == 0;
         let id = if i == 0 || scalar { copies.mean(&parts, &nodes) } else { copies.join(&parts, &nodes) };
         copies.graph.outputs.push((name, id));
     }
+    let mut wholes = Vec::new();
+    for ((value, _), parts) in read.iter().zip(&read_parts) {
+        let of = copies.graph.value(*value);
+        let shared = of.class == Class::Parameter || of.shape.rank() == 0;
+        wholes.push(match sums.get(value) {
+            Some(sum) => *sum,
+            None if shared => copies.sum(parts, &nodes),
+            None => copies.join(parts, &nodes),
+        });
+    }
     let sums = gradients.iter().map(|(parameter, _)| (*parameter, sums[parameter])).collect();
-    (copies.graph, sums)
+    (copies.graph, sums, wholes)
 }
 
 struct Copies {
@@ -190,7 +208,7 @@ impl Copies {
         // Named after the newest part: the names of sums of sums would grow with each.
         let name = inputs.last().map_or(String::new(), |newest| self.graph.value(*newest).name.clone());
         let value = Value { name, ..self.graph.value(inputs[0]).clone() };
-        let phase = if value.class == Class::Gradient { Phase::Backward } else { Phase::Forward };
+        let phase = phase_of(&value);
         let output = self.add(value, &format!("sum{}", self.graph.values.len()));
         self.push(op, inputs, output, phase, nodes);
         output
@@ -209,9 +227,13 @@ impl Copies {
         });
     }
 
-    fn mean(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
+    fn sum(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
         let add = Op::Binary(Binary::Add);
-        let sum = parts[1..].iter().fold(parts[0], |sum, &part| self.emit(add.clone(), &[sum, part], nodes));
+        parts[1..].iter().fold(parts[0], |sum, &part| self.emit(add.clone(), &[sum, part], nodes))
+    }
+
+    fn mean(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
+        let sum = self.sum(parts, nodes);
         self.emit(Op::Unary(Unary::Scale(1.0 / self.times as f32)), &[sum], nodes)
     }
 
@@ -234,8 +256,13 @@ impl Copies {
         }
         let mut value = self.graph.value(parts[0]).clone();
         value.shape = value.shape.with(0, value.shape.dims()[0] * parts.len());
+        let phase = phase_of(&value);
         let output = self.add(value, "parts");
-        self.push(Op::Concat { axis: 0 }, parts, output, Phase::Forward, nodes);
+        self.push(Op::Concat { axis: 0 }, parts, output, phase, nodes);
         output
     }
+}
+
+fn phase_of(value: &Value) -> Phase {
+    if value.class == Class::Gradient { Phase::Backward } else { Phase::Forward }
 }

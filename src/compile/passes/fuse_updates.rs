@@ -15,7 +15,7 @@ const LARGE: u64 = Offload::SMALLEST / 4;
 
 /// Whether a parameter is stored in the row of small parameters.
 pub(crate) fn is_small(param: &Param) -> bool {
-    param.trained() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
+    !param.is_buffer() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
 }
 
 /// The nodes that update small parameters in 32 bits, in the order in which the parameters are stored. Each

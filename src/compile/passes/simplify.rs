@@ -10,8 +10,7 @@ pub(crate) fn simplify(mut graph: Graph) -> Graph {
     for node in &graph.nodes {
         node.inputs.iter().for_each(|id| readers[id.index()] += 1);
     }
-    // The host reads graph outputs.
-    graph.outputs.iter().for_each(|(_, id)| readers[id.index()] += 1);
+    graph.observed().for_each(|id| readers[id.index()] += 1);
     let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
     let mut nodes: Vec<Option<Node>> = Vec::new();
     for mut node in std::mem::take(&mut graph.nodes) {

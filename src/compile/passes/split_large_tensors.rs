@@ -71,7 +71,7 @@ impl Split {
                 rows = rows.min((max / QUARTERS / one).max(1) as usize);
             }
         }
-        let stays = graph.outputs.iter().any(|(_, id)| large(id));
+        let stays = graph.observed().any(|id| large(&id));
         let batch = batch.filter(|_| !stays)?;
         let count = batch.div_ceil(rows);
         let cuts = (0..=count).map(|i| i * batch / count).collect();

@@ -12,7 +12,7 @@ use crate::graph::{Class, Graph, Node, Op, Param, Phase, Stored, Value, ValueId}
 /// Whether a parameter is stored in 16 bits if that is enabled: it must be large and more than a vector.
 /// Biases and norm scales each affect many numbers and are small in comparison; statistics are not trained.
 fn is_large(param: &Param) -> bool {
-    param.trained() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
+    !param.is_buffer() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
 }
 
 /// Stores large weights as `storage` says. Every large parameter of the registry gets a value, read or not,

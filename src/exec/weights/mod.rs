@@ -19,7 +19,6 @@ use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::files::Replacement;
-use crate::graph::Param;
 use crate::progress;
 use matching::{Matched, Wanted, matched};
 use read::File;
@@ -31,8 +30,8 @@ struct Stored {
     shape: Vec<usize>,
     /// Whether it is optimizer state and not a parameter.
     state: bool,
-    /// Whether it is a parameter that training updates, so that it must be finite.
-    trained: bool,
+    /// Whether it must be finite: a parameter that is not a buffer.
+    finite: bool,
 }
 
 impl Stored {
@@ -102,7 +101,7 @@ impl Session {
         let mut saved = 0;
         for (name, stored) in &shapes {
             let data = self.parameter(name)?;
-            if stored.trained && !accept_non_finite {
+            if stored.finite && !accept_non_finite {
                 finite(
                     &data,
                     || format!("{} was not written: parameter `{name}`", path.display()),
@@ -182,7 +181,7 @@ impl Session {
         in_order.sort_by_key(|(_, info)| info.data_offsets);
         let stored = |name: &str| &wanted.tensors[name];
         if !options.accept_non_finite {
-            for (name, info) in in_order.iter().filter(|(name, _)| stored(name).trained) {
+            for (name, info) in in_order.iter().filter(|(name, _)| stored(name).finite) {
                 let held = stored(name).dtype;
                 if let Some((index, number, value)) = file.non_finite(info, held)? {
                     let what = format!("{}: parameter `{name}`", path.display());
@@ -228,8 +227,8 @@ impl Session {
                 None => graph.values.iter().find(|value| value.name == storage.name)?.shape,
             };
             let state = parameter.is_none();
-            let trained = parameter.is_some_and(Param::trained);
-            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state, trained }))
+            let finite = parameter.is_some_and(|param| !param.is_buffer());
+            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state, finite }))
         };
         // Parameters are the first storages, in the order of registration.
         let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };

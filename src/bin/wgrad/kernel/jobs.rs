@@ -251,6 +251,6 @@ fn update(optimizer: Optimizer, n: usize, dtype: WeightStorage, limits: &Limits)
     graph.values[weight.index()].dtype = dtype.storage().unwrap_or(DType::F32);
     let trace = Trace::over(graph, Mode::Train);
     let pairs = vec![(weight, trace.tensor(gradient))];
-    optimizer.append(&trace, Gradients { pairs, scaled: None }, Clip::Off)?;
+    optimizer.append(&trace, Gradients { pairs, ..Gradients::default() }, Clip::Off)?;
     Plan::of_graph(trace.finish()?, Some(optimizer), limits)
 }

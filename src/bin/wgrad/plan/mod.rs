@@ -92,6 +92,7 @@ fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
         precision: &network.precision,
         weights: &network.weights,
         stochastic_rounding: network.stochastic_rounding,
+        freeze: &network.freeze,
         limits: &options.limits,
         recompute: &options.fitting.recompute,
         offload: &options.fitting.offload,
@@ -131,6 +132,9 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     }
     if options.network.weights != "f32" {
         title.push_str(&format!(" · weights {}", options.network.weights()?));
+    }
+    for pattern in &options.network.freeze {
+        title.push_str(&format!(" · frozen {pattern}"));
     }
     if options.network.no_fuse {
         title.push_str(" · unfused");

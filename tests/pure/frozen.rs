@@ -1,0 +1,126 @@
+//! Frozen parameters: nothing of their gradients, optimizer state and updates is in a plan.
+
+use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::graph::{Class, LossScale, Op, ParamGroup, Phase};
+use wgrad::limits::Limits;
+use wgrad::models::Model;
+use wgrad::optim::{AdamW, Clip, Optimizer};
+use wgrad::reference::Twin;
+
+fn model(name: &str, frozen: &[&str]) -> Model {
+    let model = Model::named(name, 1).expect("a model");
+    for pattern in frozen {
+        model.params().freeze(pattern).expect("there are such parameters");
+    }
+    model
+}
+
+fn planned(step: &TrainStep, options: &PlanOptions) -> Plan {
+    step.plan(options, &Limits::named("discrete").expect("a preset")).expect("planned")
+}
+
+/// Returns the layers that have an operation of the backward pass, and the names of updated parameters.
+fn trained_parts(plan: &Plan) -> (Vec<&str>, Vec<&str>) {
+    let graph = plan.graph();
+    let backward = graph.nodes.iter().filter(|node| node.phase == Phase::Backward);
+    let layers = backward.map(|node| &*node.layer).filter(|layer| !layer.is_empty()).collect();
+    let updates = graph.nodes.iter().filter(|node| matches!(node.op, Op::Update { .. }));
+    (layers, updates.map(|node| graph.value(node.inputs[0]).name.as_str()).collect())
+}
+
+#[test]
+fn frozen_first_layers_have_no_backward_pass_and_no_state() {
+    for (name, frozen, first) in [
+        ("resnet18", ["conv1.*", "bn1.*", "layer1.*", "layer2.*"], &["conv1", "bn1", "layer1", "layer2"][..]),
+        ("mlp", ["fc1.*", "fc1.weight", "fc2.weight", "fc2.bias"], &["fc1", "fc2"]),
+    ] {
+        let batch = 8;
+        let options = PlanOptions::default();
+        let all = planned(&model(name, &[]).train_step(batch).expect("valid"), &options);
+        let some = planned(&model(name, &frozen).train_step(batch).expect("valid"), &options);
+        let of = |layer: &str| {
+            first.iter().any(|first| layer == *first || layer.starts_with(&format!("{first}.")))
+        };
+        let ((layers, updates), (all_layers, _)) = (trained_parts(&some), trained_parts(&all));
+        assert!(all_layers.iter().any(|layer| of(layer)), "{name}: {all_layers:?}");
+        assert!(!layers.iter().any(|layer| of(layer)), "{name}: {layers:?}");
+        assert!(!updates.is_empty() && !updates.iter().any(|param| of(param)), "{name}: {updates:?}");
+        let graph = some.graph();
+        let states: Vec<_> = graph.values.iter().filter(|value| value.class == Class::Optimizer).collect();
+        assert_eq!(states.len(), 2 * updates.len(), "{name}");
+        // The parameters themselves stay.
+        assert_eq!(graph.parameters.len(), all.graph().parameters.len());
+        assert!(some.footprint().total() < all.footprint().total(), "{name}");
+        assert!(some.program.launches.len() < all.program.launches.len(), "{name}");
+    }
+}
+
+#[test]
+fn frozen_values_do_not_move_and_others_move_as_before() {
+    let decayed: Optimizer = AdamW { lr: 0.01, weight_decay: 0.5, ..AdamW::default() }.into();
+    let half = WeightStorage::Bf16(Rounding::Nearest);
+    let plain = PlanOptions { optimizer: decayed, ..PlanOptions::default() };
+    for options in [
+        plain,
+        PlanOptions { clip: Clip::Norm(1e6), loss_scale: Some(LossScale::default()), ..plain },
+        PlanOptions { accumulate: 2, recompute: Recompute::Every(1), ..plain },
+        PlanOptions { precision: Precision::Bf16, weights: half, ..plain },
+    ] {
+        let moved = |frozen: &[&str]| -> Vec<(String, bool)> {
+            let plan = planned(&model("digits", frozen).train_step(4).expect("valid"), &options);
+            let mut twin = Twin::new(plan.graph());
+            let parts = options.accumulate as usize;
+            twin.set("x", &(0..4 * parts * 64).map(|i| f64::from(i as u32 % 7)).collect::<Vec<_>>())
+                .expect("valid");
+            twin.set("y", &vec![3.0; 4 * parts]).expect("valid");
+            let start: Vec<(String, Vec<f64>)> = (plan.graph().parameters.iter())
+                .filter_map(|param| {
+                    Some((param.name().to_owned(), twin.parameter(param.name()).ok()?.to_vec()))
+                })
+                .collect();
+            for step in 0..3 {
+                twin.set_step(&decayed.scalars(step, 0.01, plan.seed));
+                twin.run().expect("it runs");
+            }
+            let same = |name: &str, start: &[f64]| twin.parameter(name).expect("there") == start;
+            start.into_iter().map(|(name, start)| (name.clone(), !same(&name, &start))).collect()
+        };
+        assert!(moved(&[]).iter().all(|(_, moved)| *moved));
+        let frozen = moved(&["fc1.*", "*.bias"]);
+        assert_eq!(frozen.len(), 6);
+        for (name, moved) in frozen {
+            assert_eq!(moved, name == "fc2.weight" || name == "fc3.weight", "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_step_in_which_everything_is_frozen_is_a_forward_pass() {
+    let options = PlanOptions {
+        clip: Clip::Norm(1.0),
+        loss_scale: Some(LossScale::default()),
+        ..PlanOptions::default()
+    };
+    let model = model("mlp", &["*"]);
+    let plan = planned(&model.train_step(8).expect("valid"), &options);
+    assert_eq!(trained_parts(&plan), (vec![], vec![]));
+    model.params().set_group("fc3.*", ParamGroup::default()).expect("there is such a layer");
+    let plan = planned(&model.train_step(8).expect("valid"), &options);
+    assert_eq!(trained_parts(&plan).1.len(), 2);
+}
+
+/// A forward pass that was traced before can share a session with the step.
+#[test]
+fn frozen_parameters_are_stored_where_others_are() {
+    for weights in [WeightStorage::F32, WeightStorage::Bf16(Rounding::Nearest)] {
+        let options = PlanOptions { weights, ..PlanOptions::default() };
+        let places = |frozen: &[&str]| -> Vec<_> {
+            let plan = planned(&model("gpt-nano", frozen).train_step(2).expect("valid"), &options);
+            let count = plan.graph().parameters.len();
+            let bytes = plan.program.storages.iter().map(|storage| (storage.name.clone(), storage.bytes));
+            bytes.zip(plan.layout.regions.clone()).take(count).collect()
+        };
+        assert_eq!(places(&["*.bias", "transformer.h.0.*"]), places(&[]));
+    }
+}
