@@ -12,6 +12,8 @@ mod masks;
 mod observe;
 mod offload;
 mod offload_activations;
+#[cfg(feature = "onnx")]
+mod onnx;
 mod out_of_memory;
 mod own_gradients;
 mod pipelines;

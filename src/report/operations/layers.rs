@@ -63,6 +63,10 @@ pub(super) const OPTIMIZERS: &[Row] = &[
     row("optim::Sgd", "optim.SGD", "with and without momentum", None, &[]),
     row("optim::Adam", "optim.Adam", "weight decay is added to the gradient", None, &[]),
     row("optim::AdamW", "optim.AdamW", "decoupled weight decay", None, &[]),
+    row("optim::NAdam", "optim.NAdam", "Adam with Nesterov's momentum", None, &[]),
+    row("optim::RAdam", "optim.RAdam", "Adam with a rectified variance", None, &[]),
+    row("optim::RmsProp", "optim.RMSprop", "not centred; with and without momentum", None, &[]),
+    row("optim::Adagrad", "optim.Adagrad", "divided by the root of all squares so far", None, &[]),
     row("optim::Lion", "", "one moment; steps by its sign (Chen et al. 2023)", None, &[]),
     row("optim::Adafactor", "optim.Adafactor", "second moments as rows and columns", None, &[]),
     row("optim::Adam8bit", "", "moments in 8 bits, by blocks (Dettmers et al. 2022)", None, &[]),
@@ -88,6 +92,23 @@ pub(super) const SCHEDULES: &[Row] = &[
         None,
         &[],
     ),
+    row("Schedule::Warmup", "", "a linear warm-up, then 1", None, &[]),
+    row("Schedule::MultiStep", "optim.lr_scheduler.MultiStepLR", "by `gamma` at each milestone", None, &[]),
+    row(
+        "Schedule::Exponential",
+        "optim.lr_scheduler.ExponentialLR",
+        "by `gamma` after every step",
+        None,
+        &[],
+    ),
+    row(
+        "Schedule::OneCycle",
+        "optim.lr_scheduler.OneCycleLR",
+        "up to the rate, then far below it",
+        None,
+        &[],
+    ),
+    row("Schedule::Custom", "optim.lr_scheduler.LambdaLR", "a function of the step", None, &[]),
 ];
 
 /// Kinds of operations in graphs and reports that no method has as its name.

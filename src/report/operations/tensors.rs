@@ -227,6 +227,13 @@ pub(super) const SHAPES: &[Row] = &[
     row("x.sort(axis, descending)", "torch.sort(stable=True)", "elements and indices", YES, &[]),
     row("x.topk(k, axis, largest)", "torch.topk", "elements, in order, and indices", YES, &["TopK"]),
     row("x.detach()", "torch.Tensor.detach", "the same values without a gradient", NO, &[]),
+    row(
+        "x.with_gradient(operands, backward)",
+        "torch.autograd.Function",
+        "the same values with a gradient of one's own",
+        YES,
+        &[],
+    ),
     row("x.fill_like(shape, value)", "torch.full", "of the trace of `x`", None, &[]),
     row("x.indices_like(shape, axis)", "torch.arange", "the index along the axis as each element", None, &[]),
 ];

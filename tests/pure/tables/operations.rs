@@ -45,6 +45,7 @@ fn methods(text: &str) -> Vec<String> {
             let signature = function.split(" {\n").next().unwrap_or(function);
             let Some((head, result)) = signature.rsplit_once(" -> ") else { continue };
             let (name, list) = head.split_once('(').expect("a list of arguments");
+            let name = word(name);
             let list = arguments(list.rsplit_once(')').expect("its end").0);
             let takes_self = list.first().is_some_and(|first| matches!(*first, "self" | "&self"));
             let tensors = result.contains("Tensor") || result.trim() == "Self";

@@ -1,0 +1,81 @@
+"""Writes small networks as PyTorch exports them to ONNX, their inputs, and what onnxruntime answers.
+
+    pip install torch onnx onnxscript onnxruntime safetensors numpy
+    python tests/golden/onnx_networks.py
+"""
+
+import pathlib
+
+import numpy as np
+import onnxruntime
+import torch
+from safetensors.numpy import save_file
+from torch import nn
+
+here = pathlib.Path(__file__).parent
+torch.manual_seed(0)
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2)
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = nn.functional.hardswish(self.bn1(self.conv1(x)))
+        x = nn.functional.max_pool2d(x, 3, 2, 1)
+        x = nn.functional.adaptive_avg_pool2d(torch.sigmoid(self.conv2(x)) * 2, 1)
+        return self.fc(torch.flatten(x, 1))
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, activation="gelu", batch_first=True)
+        self.head = nn.Linear(32, 50)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        mask = torch.triu(torch.full((ids.shape[1], ids.shape[1]), float("-inf")), 1)
+        return self.head(self.layer(x, src_mask=mask))
+
+
+def export(name, net, x, dynamic):
+    net.eval()
+    path = here / f"onnx_{name}.onnx"
+    torch.onnx.export(
+        net, (x,), path, input_names=["x"], output_names=["y"], dynamic_shapes=({0: dynamic},),
+                optimize=False, external_data=False,
+    )
+    answer = onnxruntime.InferenceSession(path).run(None, {"x": x.numpy()})[0]
+    return {f"{name}.x": x.numpy(), f"{name}.y": answer}
+
+
+tensors = {}
+net = Convolutions()
+with torch.no_grad():
+    net.bn1.running_mean.uniform_(-0.5, 0.5)
+    net.bn1.running_var.uniform_(0.5, 2)
+batch = torch.export.Dim("batch", min=1, max=64)
+tensors |= export("convolutions", net, torch.randn(4, 3, 16, 16), batch)
+tensors |= export("tokens", Tokens(), torch.randint(0, 50, (2, 12)), batch)
+
+# Losses of five steps of SGD with momentum, batch norm in training mode.
+net.train()
+labels = torch.tensor([0, 3, 1, 4])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+losses = []
+for _ in range(5):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(torch.from_numpy(tensors["convolutions.x"])), labels)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+tensors["convolutions.labels"] = labels.numpy().astype(np.float32)
+tensors["convolutions.losses"] = np.array(losses, np.float32)
+tensors["tokens.x"] = tensors["tokens.x"].astype(np.float32)
+save_file({name: np.ascontiguousarray(data) for name, data in tensors.items()}, here / "onnx.safetensors")
