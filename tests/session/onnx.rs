@@ -8,8 +8,7 @@ use wgrad::onnx::{Dimension, Loss, Network, Sizes};
 use wgrad::optim::Sgd;
 use wgrad::random;
 
-use crate::support::adapters::{devices, on_each};
-use crate::support::golden;
+use crate::support::{devices, golden, on_each};
 
 fn network(name: &str) -> Network {
     Network::read(golden::path(&format!("onnx_{name}.onnx"))).expect("a network")
@@ -92,7 +91,7 @@ fn damaged_files_do_not_panic() {
     let key = random::key(0, "damaged");
     for name in ["convolutions", "tokens"] {
         let whole = std::fs::read(golden::path(&format!("onnx_{name}.onnx"))).expect("committed");
-        for i in 0..1500 {
+        for i in 0..600 {
             let draw = |n: u64, below: usize| (random::bits(key, i * 8 + n) % below as u64) as usize;
             let mut bytes = whole.clone();
             if i % 5 == 0 {

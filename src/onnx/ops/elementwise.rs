@@ -242,7 +242,7 @@ fn dropout<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let x = import.x(call, 0)?;
     let y = if import.training() { x.dropout(ratio) } else { x.clone() };
     // The mask, which exporters declare and nothing reads.
-    Ok(vec![Value::Tensor(y), Value::Tensor(x.fill_like([], 1.0))])
+    Ok(vec![Value::Tensor(y), Value::Tensor(x.fill_like(x.shape(), 1.0))])
 }
 
 fn modulo<'a>(_: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {

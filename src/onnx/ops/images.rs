@@ -78,6 +78,11 @@ impl Sliding {
         self.before == self.after
     }
 
+    /// Whether a pool's window can pad by itself: by half of it at most.
+    fn pads_a_pool(&self) -> bool {
+        self.even() && self.before.iter().zip(&self.kernel).all(|(padding, taps)| 2 * padding <= *taps)
+    }
+
     fn window<const N: usize>(&self, padding: bool) -> Window<N> {
         let of = |list: &[usize]| std::array::from_fn(|i| list.get(i).copied().unwrap_or(1));
         let paddings = if padding { of(&self.before) } else { [0; N] };
@@ -168,7 +173,7 @@ fn max_pool<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     if call.int("ceil_mode", 0) != 0 {
         sliding.reach_end(&x);
     }
-    let even = sliding.even();
+    let even = sliding.pads_a_pool();
     let x = if even { x } else { sliding.padded(&x, Padding::Constant(f32::NEG_INFINITY)) };
     one(match sliding.kernel.len() {
         1 => x.max_pool1d(sliding.window(even)),
@@ -191,7 +196,7 @@ fn average_pool<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
         2 => x.avg_pool2d(sliding.window(padding), counted),
         _ => x.avg_pool3d(sliding.window(padding), counted),
     };
-    if sliding.even() {
+    if sliding.pads_a_pool() {
         return one(mean(&x, true, counted));
     }
     // The mean over the window, divided by the share of it that counts.

@@ -2,6 +2,7 @@
 
 use super::super::import::axis;
 use super::{Call, Constant, Handler, Import, Results, Value, known, one};
+use crate::dtype::DType;
 use crate::graph::Tensor;
 
 pub(super) const OPS: &[(&str, Handler)] = &[
@@ -66,10 +67,14 @@ fn reduce<'a>(
 fn position<'a>(import: &mut Import<'a>, call: &Call<'a>, f: fn(&Tensor, usize) -> Tensor) -> Results<'a> {
     let x = import.x(call, 0)?;
     let along = axis(call.int("axis", 0), x.shape().rank())?;
-    if call.int("select_last_index", 0) != 0 {
-        return Err("the last of equal elements is not found".to_owned());
-    }
-    let found = f(&x, along);
+    let found = match call.int("select_last_index", 0) {
+        0 => f(&x, along),
+        // The first from the end.
+        _ => {
+            let last = x.dim(along).max(1) - 1;
+            f(&x.flip(along), along).cast(DType::F32).neg().offset(last as f32).cast(DType::U32)
+        }
+    };
     one(if call.int("keepdims", 1) != 0 { found.unsqueeze(along) } else { found })
 }
 
