@@ -75,13 +75,13 @@ fn inputs_and_open_dimensions_are_described() {
     assert_eq!(inputs.len(), 1);
     assert!(inputs[0].integer && inputs[0].below == Some(50), "{inputs:?}");
     assert!(matches!(inputs[0].dims[..], [Dimension::Named(_), Dimension::Fixed(12)]), "{inputs:?}");
-    let error = tokens.inference(&Params::new(0), &Sizes::default()).err().expect("no batch").to_string();
+    let error = tokens.inference(&Params::new(0), &Sizes::default()).expect_err("no batch").to_string();
     assert!(error.contains("dimension 0 of input `x` is open") && error.contains("`x.0`"), "{error}");
     let error = Network::read("/no/such/file.onnx").expect_err("no file").to_string();
     assert!(error.contains("/no/such/file.onnx"), "{error}");
     let loss = Loss::Output("z".to_owned());
     let step = tokens.train_step(&Params::new(0), &batch(2), |trace, y| tokens.loss(&loss, trace, y));
-    let error = step.err().expect("no such output").to_string();
+    let error = step.expect_err("no such output").to_string();
     assert!(error.contains("there is no output `z`; known: y"), "{error}");
 }
 

@@ -20,7 +20,7 @@ pub enum Update {
     },
     /// Adam (Kingma & Ba 2015) as in `torch.optim.Adam`; with `decoupled` decay AdamW (Loshchilov & Hutter
     /// 2019). `m = β₁m + (1-β₁)g`; `v = β₂v + (1-β₂)g²`; `w -= η (m / bias1 + share g) / (√v / sqrt_bias2 + ε)`
-    /// with [`StepScalars`](super::StepScalars), which make it NAdam or RAdam. With `amsgrad`
+    /// with [`StepScalars`](crate::graph::StepScalars), which make it NAdam or RAdam. With `amsgrad`
     /// `v̂ = max(v̂, v)` takes the place of `v` in the last formula. Inputs: `w, g, scalars, m, v`, and `v̂` with
     /// `amsgrad`.
     Adam {
