@@ -16,8 +16,8 @@ use crate::shape::{MAX_RANK, Shape};
 pub(super) enum Value<'a> {
     /// Known elements.
     Constant(Constant),
-    /// Floats of the file that become a parameter where they are used.
-    Weight(&'a TensorProto),
+    /// Floats of the file that become a parameter of this name where they are used.
+    Weight(&'a str, &'a TensorProto),
     /// Computed by the step. Integers are `u32` or, once computed with, `f32`; booleans are 0 or 1.
     Tensor(Tensor),
     /// An operand that a node leaves out.
@@ -128,7 +128,7 @@ impl<'a> Import<'a> {
     /// Records all nodes of a graph.
     pub(super) fn graph(&mut self, graph: &'a GraphProto) -> Result<(), String> {
         for tensor in &graph.initializer {
-            let value = self.stored(tensor)?;
+            let value = self.stored(&tensor.name, tensor)?;
             self.set(&tensor.name, value);
         }
         self.nodes(&graph.node, &HashMap::new())
@@ -198,12 +198,21 @@ impl<'a> Import<'a> {
         done
     }
 
+    /// Returns the tensor of a node whose result has this name: a weight where the file has those among its nodes.
+    pub(super) fn constant_node(&self, name: &'a str, tensor: &'a TensorProto) -> Result<Value<'a>, String> {
+        let array = tensor.dims.iter().any(|len| *len > 1);
+        if array && self.depth == 0 && self.network.has_weights_in_constants() {
+            return self.stored(name, tensor);
+        }
+        self.constant_of(tensor).map(Value::Constant)
+    }
+
     /// Returns a tensor of the file as a value: floats may become parameters, integers are constants.
-    pub(super) fn stored(&self, tensor: &'a TensorProto) -> Result<Value<'a>, String> {
+    fn stored(&self, name: &'a str, tensor: &'a TensorProto) -> Result<Value<'a>, String> {
         if is_integer(tensor.data_type)? || dims_of(tensor)?.is_empty() {
             return self.constant_of(tensor).map(Value::Constant);
         }
-        Ok(Value::Weight(tensor))
+        Ok(Value::Weight(name, tensor))
     }
 
     pub(super) fn constant_of(&self, tensor: &TensorProto) -> Result<Constant, String> {
@@ -215,7 +224,7 @@ impl<'a> Import<'a> {
     pub(super) fn known(&self, value: &Value<'a>) -> Option<Constant> {
         match value {
             Value::Constant(constant) => Some(constant.clone()),
-            Value::Weight(tensor) => {
+            Value::Weight(_, tensor) => {
                 let few =
                     dims_of(tensor).ok()?.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))? <= SMALL;
                 if few { self.constant_of(tensor).ok() } else { None }
@@ -228,7 +237,7 @@ impl<'a> Import<'a> {
     pub(super) fn dims(&self, value: &Value<'a>) -> Result<Vec<usize>, String> {
         match value {
             Value::Constant(constant) => Ok(constant.dims.clone()),
-            Value::Weight(tensor) => dims_of(tensor),
+            Value::Weight(_, tensor) => dims_of(tensor),
             Value::Tensor(tensor) => Ok(tensor.shape().dims().to_vec()),
             Value::Absent => Err("an operand is missing".to_owned()),
         }
@@ -238,7 +247,7 @@ impl<'a> Import<'a> {
     pub(super) fn float(&mut self, value: &Value<'a>) -> Result<Tensor, String> {
         match value {
             Value::Tensor(tensor) => Ok(tensor.cast(DType::F32)),
-            Value::Weight(tensor) => self.parameter(tensor, true),
+            Value::Weight(name, tensor) => self.parameter(name, tensor, true),
             Value::Constant(constant) => self.buffer(constant),
             Value::Absent => Err("an operand is missing".to_owned()),
         }
@@ -261,37 +270,42 @@ impl<'a> Import<'a> {
     }
 
     /// Returns a tensor of the file as a parameter, or as a buffer, under its name.
-    pub(super) fn parameter(&mut self, tensor: &'a TensorProto, trained: bool) -> Result<Tensor, String> {
-        if let Some(known) = self.parameters.get(&tensor.name[..]) {
+    pub(super) fn parameter(
+        &mut self,
+        name: &'a str,
+        tensor: &TensorProto,
+        trained: bool,
+    ) -> Result<Tensor, String> {
+        if let Some(known) = self.parameters.get(name) {
             return Ok(known.clone());
         }
         let shape = shape(&dims_of(tensor)?)?;
-        let param = match self.params.find(&tensor.name) {
+        let param = match self.params.find(name) {
             Some(param) if param.shape() == shape => param,
             Some(param) => {
-                return Err(format!(
-                    "parameter `{}` is registered as {}, not {shape}",
-                    tensor.name,
-                    param.shape()
-                ));
+                return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
                 let data = elements(tensor, self.network.folder())?;
                 let init = Init::Data(data.into_iter().map(|x| x as f32).collect());
                 match trained {
-                    true => self.params.add(&tensor.name, shape, init),
-                    false => self.params.add_buffer(&tensor.name, shape, init),
+                    true => self.params.add(name, shape, init),
+                    false => self.params.add_buffer(name, shape, init),
                 }
             }
         };
         let value = self.trace.param(&param);
-        self.parameters.insert(&tensor.name, value.clone());
+        self.parameters.insert(name, value.clone());
         Ok(value)
     }
 
     /// Returns a value of the file that is not trained, such as running statistics.
     pub(super) fn untrained(&mut self, value: &Value<'a>) -> Result<Tensor, String> {
-        if let Value::Weight(tensor) = value { self.parameter(tensor, false) } else { self.float(value) }
+        if let Value::Weight(name, tensor) = value {
+            self.parameter(name, tensor, false)
+        } else {
+            self.float(value)
+        }
     }
 
     /// Returns known elements as a tensor.

@@ -282,6 +282,15 @@ impl Network {
         self.model.graph.as_ref().expect("`decode` checks that there is one")
     }
 
+    /// Whether the weights are constants among the nodes, as Paddle's exporter writes them: no initialiser is an array of
+    /// floats.
+    fn has_weights_in_constants(&self) -> bool {
+        let array = |tensor: &proto::TensorProto| {
+            constant::is_integer(tensor.data_type) == Ok(false) && tensor.dims.iter().any(|len| *len > 1)
+        };
+        !self.graph().initializer.iter().any(array)
+    }
+
     fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }

@@ -221,7 +221,7 @@ fn batch_norm<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let (mean, var) = (import.untrained(&call.input(3))?, import.untrained(&call.input(4))?);
     let eps = call.float("epsilon", 1e-5);
     let image = x.as_channels_of_image();
-    let stored = [3, 4].iter().all(|i| matches!(call.input(*i), Value::Weight(_)));
+    let stored = [3, 4].iter().all(|i| matches!(call.input(*i), Value::Weight(..)));
     let y = match import.training() && stored {
         true => {
             // ONNX's momentum is the share of the old statistics.

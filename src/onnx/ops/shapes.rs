@@ -67,7 +67,7 @@ fn concat<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
 
 fn constant<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     if let Some(tensor) = call.tensor_attribute("value") {
-        return known(import.constant_of(tensor)?);
+        return import.constant_node(&call.node.output[0], tensor).map(|value| vec![value]);
     }
     if let Some(list) = call.ints("value_ints").filter(|list| !list.is_empty()) {
         return known(Constant::ints(list));
