@@ -105,16 +105,13 @@ pub(super) struct Import<'a> {
     params: &'a Params,
     pub(super) opset: i64,
     values: HashMap<String, Value<'a>>,
-    /// Parameters that are in use, by name.
-    parameters: HashMap<&'a str, Tensor>,
     /// Functions and branches inside of each other.
     depth: usize,
 }
 
 impl<'a> Import<'a> {
     pub(super) fn new(network: &'a Network, trace: &'a Trace, params: &'a Params) -> Self {
-        let (values, parameters) = (HashMap::new(), HashMap::new());
-        Self { network, trace, params, opset: network.opset, values, parameters, depth: 0 }
+        Self { network, trace, params, opset: network.opset, values: HashMap::new(), depth: 0 }
     }
 
     pub(super) fn set(&mut self, name: &str, value: Value<'a>) {
@@ -276,9 +273,6 @@ impl<'a> Import<'a> {
         tensor: &TensorProto,
         trained: bool,
     ) -> Result<Tensor, String> {
-        if let Some(known) = self.parameters.get(name) {
-            return Ok(known.clone());
-        }
         let shape = shape(&dims_of(tensor)?)?;
         let param = match self.params.find(name) {
             Some(param) if param.shape() == shape => param,
@@ -294,9 +288,7 @@ impl<'a> Import<'a> {
                 }
             }
         };
-        let value = self.trace.param(&param);
-        self.parameters.insert(name, value.clone());
-        Ok(value)
+        Ok(self.trace.param(&param))
     }
 
     /// Returns a value of the file that is not trained, such as running statistics.

@@ -144,7 +144,7 @@ impl Options {
             let image = self.image.as_deref().map(size).transpose()?;
             let options = ModelOptions { image, classes: self.classes, seq: self.seq };
             let model = Model::with_options(&self.model, 0, &options)?;
-            self.freeze.iter().try_for_each(|pattern| model.params().freeze(pattern).map(drop))?;
+            self.freeze_in(model.params())?;
             return Ok(Selected::Named(model));
         }
         if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
@@ -165,9 +165,13 @@ impl Options {
         if let (Selected::File { params, .. }, false) = (&file, self.freeze.is_empty()) {
             // Its parameters are known once it is traced.
             file.train_step(self.batch(&file))?;
-            self.freeze.iter().try_for_each(|pattern| params.freeze(pattern).map(drop))?;
+            self.freeze_in(params)?;
         }
         Ok(file)
+    }
+
+    fn freeze_in(&self, params: &Params) -> Result<()> {
+        self.freeze.iter().try_for_each(|pattern| params.freeze(pattern).map(drop))
     }
 }
 
