@@ -8,7 +8,7 @@ use crate::optim::{Clip, Optimizer};
 use crate::units::Bytes;
 
 /// Options of a training plan: everything that determines it, apart from the model and the limits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanOptions {
     /// The optimizer that updates the parameters.
     pub optimizer: Optimizer,

@@ -1,12 +1,14 @@
 //! The units that users plan: a training step, and a forward pass.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use super::passes::{self, Choices};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings};
 use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Mode, Params, Tensor, Trace, Value};
+use crate::graph::{Graph, Mode, Params, Tensor, Trace};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::progress;
 use crate::units::Bytes;
@@ -16,7 +18,24 @@ use crate::units::Bytes;
 pub struct TrainStep {
     graph: Graph,
     seed: u64,
+    /// Shared by copies of the step.
+    searches: Arc<Mutex<Vec<Arc<Search>>>>,
 }
+
+/// The search for what to recompute. It does not depend on the budget, so that plans for several budgets
+/// share it.
+#[derive(Debug)]
+struct Search {
+    /// The options, without those that the search does not depend on.
+    options: PlanOptions,
+    limits: Limits,
+    /// The step without recomputation.
+    bare: Graph,
+    planner: RecomputePlanner,
+}
+
+/// How many searches a step keeps: for the options of its user, and those that levers and errors compare.
+const KEPT_SEARCHES: usize = 8;
 
 impl TrainStep {
     /// Traces `model`, which returns the loss. Uses shapes only: no device, no data.
@@ -26,7 +45,7 @@ impl TrainStep {
     #[track_caller]
     pub fn trace(params: &Params, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
         let graph = Trace::record(params, Mode::Train, "loss", model)?;
-        Ok(Self { graph, seed: params.seed() })
+        Ok(Self { graph, seed: params.seed(), searches: Arc::default() })
     }
 
     /// The forward graph.
@@ -87,59 +106,76 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], except for the budget.
     pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        self.plan_at(options, limits, SearchEffort::All)
-    }
-
-    /// Whether some plan fits the budget. With [`SearchEffort::Few`] the search may miss a plan that fits.
-    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
-        let Some(Bytes(budget)) = options.budget else { return Ok(true) };
-        if options.recompute == Recompute::Auto {
-            // Persistent values cannot be recomputed and may exceed the budget on their own.
-            let graph = self.training_graph(options, limits)?;
-            let stays = graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
-            if stays.map(Value::bytes).sum::<u64>() > budget {
-                return Ok(false);
-            }
-        }
-        Ok(self.plan_at(options, limits, effort)?.footprint().total() <= budget)
-    }
-
-    fn plan_at(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<Plan> {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
         let settings = self.settings(options);
+        let work = |bare: &Graph, plan: &Plan| {
+            Work::of(bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline)
+        };
+        if options.recompute == Recompute::Auto {
+            let (budget, search) = self.search(options, limits)?;
+            let mut plan = search.planner.cheapest(budget, limits, &settings)?;
+            plan.work = work(&search.bare, &plan);
+            return Ok(plan);
+        }
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
         let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
         let activations = options.offload.activations;
-        let mut plan = match options.recompute {
-            Recompute::Off if activations == Activations::Keep => {
-                Plan::compile(self.training_graph(options, limits)?, limits, &settings)?
-            }
-            Recompute::Auto if activations != Activations::Keep => {
-                let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
-                               rule, or none";
-                return Err(Error::setting("recompute", message));
-            }
-            Recompute::Auto => {
-                let Some(Bytes(budget)) = options.budget else {
-                    let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
-                    return Err(Error::setting("recompute", message));
-                };
-                RecomputePlanner::new(bare.clone(), limits, &options.roofline, options.fuse)?
-                    .cheapest(budget, effort, limits, &settings)?
-            }
-            rule => {
-                // Results that `rebuild` recomputes are not kept and need no offloading.
-                let graph =
-                    if rule == Recompute::Off { self.training_graph(options, limits)? } else { bare.clone() };
-                let planner = RecomputePlanner::new(graph, limits, &options.roofline, options.fuse)?;
-                let mut retention = planner.by_rule(rule)?;
-                planner.send_away(&mut retention, activations)?;
-                Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
-            }
+        let mut plan = if options.recompute == Recompute::Off && activations == Activations::Keep {
+            Plan::compile(self.training_graph(options, limits)?, limits, &settings)?
+        } else {
+            // Results that `rebuild` recomputes are not kept and need no offloading.
+            let graph = match options.recompute {
+                Recompute::Off => self.training_graph(options, limits)?,
+                _ => bare.clone(),
+            };
+            let planner = RecomputePlanner::new(graph, limits, &options.roofline, options.fuse)?;
+            let mut retention = planner.by_rule(options.recompute)?;
+            planner.send_away(&mut retention, activations)?;
+            Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
         };
-        plan.work = Work::of(&bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline);
+        plan.work = work(&bare, &plan);
         Ok(plan)
+    }
+
+    /// Whether some plan fits the budget. With [`SearchEffort::Near`] the search may miss a plan that fits.
+    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
+        let Some(Bytes(budget)) = options.budget else { return Ok(true) };
+        if options.recompute != Recompute::Auto {
+            return Ok(self.plan_over_budget(options, limits)?.footprint().total() <= budget);
+        }
+        super::plan::check_limits(limits)?;
+        let limits = &limits.within(options.precision);
+        let (budget, search) = self.search(options, limits)?;
+        search.planner.fits(budget, effort, limits, &self.settings(options))
+    }
+
+    /// The budget of [`Recompute::Auto`], and the search for its plans.
+    fn search(&self, options: &PlanOptions, limits: &Limits) -> Result<(u64, Arc<Search>)> {
+        if options.offload.activations != Activations::Keep {
+            let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
+                           rule, or none";
+            return Err(Error::setting("recompute", message));
+        }
+        let Some(Bytes(budget)) = options.budget else {
+            let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
+            return Err(Error::setting("recompute", message));
+        };
+        let options = PlanOptions { budget: None, rebuild: false, ..*options };
+        let kept = || self.searches.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |search: &&Arc<Search>| search.options == options && search.limits == *limits;
+        if let Some(search) = kept().iter().find(same) {
+            return Ok((budget, Arc::clone(search)));
+        }
+        let bare = self.training_graph(&options, limits)?;
+        let planner = RecomputePlanner::new(bare.clone(), limits, &options.roofline, options.fuse)?;
+        let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
+        let mut kept = kept();
+        if kept.len() == KEPT_SEARCHES {
+            kept.remove(0);
+        }
+        kept.push(Arc::clone(&search));
+        Ok((budget, search))
     }
 
     /// The same step without optimizations: operations run as traced, nothing is recomputed, and every tensor

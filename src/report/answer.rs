@@ -1,5 +1,8 @@
 //! A plan and what `wgrad plan` says about it: savings, and how it compares with a budget.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
 use crate::compile::{self, Lever, Plan, PlanOptions, Savings, TrainStep};
 use crate::error::{Error, Result};
@@ -86,6 +89,19 @@ impl Answer {
             let plan = step.plan(options, limits)?;
             return Ok(Self { plan, savings, changes: Vec::new(), fitting: None });
         };
+        // Copies of a step share what was searched for it.
+        let traced = &RefCell::new(HashMap::from([(part, step.clone())]));
+        let trace = trace.map(|trace| {
+            move |batch: usize| -> Result<TrainStep> {
+                if let Some(step) = traced.borrow().get(&batch) {
+                    return Ok(step.clone());
+                }
+                let step = trace(batch)?;
+                traced.borrow_mut().insert(batch, step.clone());
+                Ok(step)
+            }
+        });
+        let trace = trace.as_ref();
         let fitted = || {
             let found = match trace {
                 Some(trace) => compile::fit(trace, part, options, budget, limits),
@@ -117,7 +133,7 @@ impl Answer {
             let with_headroom = plan.estimate().spared(budget);
             Ok(LargestBatch { budget, all: within(budget)?, with_headroom: within(with_headroom)? })
         };
-        let largest = trace.map(largest).transpose()?;
+        let largest = trace.map(|trace| largest(trace)).transpose()?;
         let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
         Ok(Self { plan, savings, changes, fitting })
     }

@@ -154,8 +154,10 @@ fn batched_and_long_16_bit_products_equal_products_of_widened_copies() {
         (&[4, 140_000], &[140_000, 24]),
     ];
     unchecked(|device, limits| {
-        for types in [TYPES[0], TYPES[5]] {
-            for (a, b) in shapes {
+        for (i, (a, b)) in shapes.into_iter().enumerate() {
+            // The pieces of long rows do not depend on the types.
+            let both = [TYPES[0], TYPES[5]];
+            for &types in if a.len() == 2 && i >= 4 { &both[i - 4..=i - 4] } else { &both[..] } {
                 let cases = TRANSPOSES.map(|transposes| Case { a, b, types, transposes });
                 // Results of long rows are NaN if one of their elements is.
                 compare_with_widened(device, limits, &cases, Tensor::clone);

@@ -98,7 +98,7 @@ fn batched_matmul_matches_the_twin_with_and_without_broadcasting() {
 fn matmul_matches_the_twin_for_long_inner_dimensions() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
-            for k in [16_384, 65_536, 70_001, 130_000, 140_000] {
+            for k in [16_384, 70_001, 140_000] {
                 for transposes in TRANSPOSES {
                     product(trace, batch, (&[3, k], &[k, 2]), transposes);
                     product(trace, batch, (&[4, k], &[k, 24]), transposes);

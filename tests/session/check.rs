@@ -1,4 +1,4 @@
-//! Checks every operation, then random networks with random options, on every adapter: the same 40 networks,
+//! Checks every operation, then random networks with random options, on every adapter: the same 24 networks,
 //! or as many as `WGRAD_CHECK_GRAPHS` sets, starting at seed `WGRAD_CHECK_SEED`.
 
 use crate::support::{devices, on_each};
@@ -11,7 +11,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn random_networks_agree_with_the_twin() {
     let (graphs, seed) = (number("WGRAD_CHECK_GRAPHS"), number("WGRAD_CHECK_SEED").unwrap_or(0));
-    let options = Options { graphs: graphs.unwrap_or(40), seed, time: None, fuse_one_in: 8 };
+    let options = Options { graphs: graphs.unwrap_or(24), seed, time: None, fuse_one_in: 8 };
     on_each(devices(), |device| {
         let report = check::run(device, &options).expect("no device is lost");
         eprintln!(

@@ -40,8 +40,9 @@ fn fused_and_unfused_steps_give_the_same_bits() {
                 if options.precision != Precision::F32 && matches!(name, "cnn" | "resnet") {
                     continue;
                 }
-                // What is recomputed and accumulated does not depend on the class of the kernels.
-                if limits != device.limits() && matches!(what, "every layer again" | "in parts") {
+                // What is recomputed and accumulated does not depend on the class of the kernels, and in 32 bits
+                // `plain` differs from `rebuilt` by what is recomputed.
+                if limits != device.limits() && matches!(what, "rebuilt" | "every layer again" | "in parts") {
                     continue;
                 }
                 let step = network(name, BATCH / options.accumulate as usize);

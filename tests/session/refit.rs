@@ -34,7 +34,7 @@ impl Net {
             let conv = Conv2d::new(&scope.scope("conv"), inputs, 6, Window::square(3).padding(1));
             (conv, BatchNorm2d::new(&scope.scope("norm"), 6))
         };
-        let convs = (0..5).map(conv).collect();
+        let convs = (0..3).map(conv).collect();
         let fc = Linear::new(&params.scope("fc"), 6 * SIDE * SIDE, CLASSES);
         Self { params, convs, fc }
     }

@@ -94,14 +94,18 @@ pub fn levers(
         let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
         levers.push(Lever::of("precision f16", &plan, &asked, false));
     }
+    let mut least = asked.footprint().total();
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
         levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));
         task.done(levers.len() as u64);
-        if plan.footprint().total() <= budget.0 {
+        let total = plan.footprint().total();
+        // More parts save less and less, and their plans take longer.
+        if total <= budget.0 || total + total / 100 > least {
             break;
         }
+        least = total;
     }
     for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;

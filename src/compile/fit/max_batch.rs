@@ -48,13 +48,13 @@ fn largest(
     thorough: bool,
 ) -> Result<usize> {
     let (mut low, mut high) = (0, 1);
-    while high <= MOST && fits(high, SearchEffort::Few)? {
+    while high <= MOST && fits(high, SearchEffort::Near)? {
         (low, high) = (high, (2 * high).min(MOST + 1));
     }
     bracketed(high);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if fits(middle, SearchEffort::Few)? { low = middle } else { high = middle }
+        if fits(middle, SearchEffort::Near)? { low = middle } else { high = middle }
     }
     if !thorough {
         return Ok(low);

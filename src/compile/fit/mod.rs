@@ -9,8 +9,9 @@ pub use max_batch::max_batch;
 
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
 use crate::compile::recompute::SearchEffort;
-use crate::dtype::Precision;
+use crate::dtype::{Precision, WeightStorage};
 use crate::error::Result;
+use crate::graph::Value;
 use crate::limits::Limits;
 use crate::progress;
 use crate::units::Bytes;
@@ -76,6 +77,14 @@ impl TrainStep {
         }
     }
 
+    /// Bytes of the weights, which stay on the device whatever else is changed. Any weight may be stored in 16
+    /// bits if some are.
+    fn least_weights(&self, options: &PlanOptions) -> u64 {
+        let weights = self.graph().values.iter().filter(|value| value.class.is_persistent());
+        let bytes: u64 = weights.map(Value::bytes).sum();
+        if options.weights == WeightStorage::F32 { bytes } else { bytes / 2 }
+    }
+
     /// [`TrainStep::fit`]; `None` if nothing fits.
     fn try_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Option<Fitted>> {
         let open = PlanOptions { budget: Some(budget), ..as_it_is(options) };
@@ -123,7 +132,7 @@ impl TrainStep {
     ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
         // A quick check first: the search for the fastest plan takes longer.
-        if !self.fits(&options, limits, SearchEffort::Few)? {
+        if !self.fits(&options, limits, SearchEffort::Near)? {
             return Ok(None);
         }
         let plan = self.plan_over_budget(&options, limits)?;
@@ -152,6 +161,9 @@ pub fn fit(
     let cuts: Vec<usize> = [1].into_iter().chain(parts_of(batch)).collect();
     let task = progress::task("fitting", (precisions.len() * cuts.len()) as u64);
     let whole = step(batch)?;
+    if whole.least_weights(options) > budget.0 {
+        return whole.fit(options, budget, limits);
+    }
     let mut tried = 0;
     for precision in precisions {
         for &parts in &cuts {

@@ -21,7 +21,7 @@ impl TrainStep {
 
     /// Options that would fit the budget, formatted for an error.
     fn over_budget_help(&self, options: &PlanOptions, limits: &Limits) -> String {
-        let fits = |options: PlanOptions| self.fits(&options, limits, SearchEffort::Few).unwrap_or(false);
+        let fits = |options: PlanOptions| self.fits(&options, limits, SearchEffort::Near).unwrap_or(false);
         let recompute = Recompute::Auto;
         let mut ways = Vec::new();
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {

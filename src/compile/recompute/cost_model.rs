@@ -170,6 +170,23 @@ impl CostModel {
         Ok(())
     }
 
+    /// The most bytes that one operation needs at once, for its operands, results and workspace: no choice of
+    /// what to recompute has a lower peak.
+    pub(in crate::compile) fn floor(&self) -> u64 {
+        let height = |work: &Work| {
+            let bytes = |slot: &u32| self.slots[*slot as usize].bytes;
+            let reads = self.reads(work);
+            let over = self.over(work).iter().map(|&at| bytes(&reads[at as usize])).max();
+            reads.iter().map(bytes).sum::<u64>() + work.room - over.unwrap_or(0)
+        };
+        self.order.iter().map(|&n| height(&self.works[n as usize])).max().unwrap_or(0)
+    }
+
+    /// Number of dispatches of the step without recomputation.
+    pub(in crate::compile) fn launches(&self) -> u64 {
+        self.order.iter().map(|&n| self.works[n as usize].launches).sum()
+    }
+
     fn part(&self, range: &Range<u32>) -> &[u32] {
         &self.list[range.start as usize..range.end as usize]
     }

@@ -1,12 +1,15 @@
 //! The least recomputation time for each of many target peaks. The targets do not depend on the requested
 //! budget, so that a larger budget never gets a slower plan.
 
+use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cost_model::CostModel;
 use super::script::Retention;
 use super::search::Search;
 use super::select::Layers;
+use crate::graph::Graph;
 use crate::progress;
 
 /// One option to run the step.
@@ -30,65 +33,98 @@ const WORK: u64 = 240_000;
 /// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
-/// With [`SearchEffort::Few`], only one in this many targets is searched.
-const APART: u64 = 4;
+/// With [`SearchEffort::Near`], this many targets are searched: two above the budget, because a search may end
+/// below its target, and some within it.
+const NEAR: usize = 6;
 
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
     All,
-    /// A few, which takes less time.
-    Few,
+    /// A few about the budget, which take less time.
+    Near,
 }
 
-/// Points from the fastest to the one that needs the fewest bytes. Each needs fewer bytes than all before it.
-pub(super) fn frontier(model: &CostModel, layers: Option<&Layers>, effort: SearchEffort) -> Vec<Point> {
-    let operations = model.order.len().max(1) as u64;
-    let work = (WORK * operations).min(MOST_WORK);
-    let start = Search::new(model, 0, work);
-    let rungs = (work / SCRIPTS / operations).clamp(6, 64);
-    let apart = if effort == SearchEffort::All { 1 } else { APART };
-    let share = LOWEST.powf(1.0 / rungs as f64);
-    let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8) as u64;
-    let climbed = AtomicU64::new(0);
-    let climb = |thread: u64, tell: &dyn Fn(u64)| -> Vec<Point> {
-        let own =
-            (0..rungs / apart).filter(|rung| rung % threads == thread).map(|rung| (rung + 1) * apart - 1);
-        let one = |rung: u64| {
-            let points = Search::new(model, target(rung), work / rungs).run(layers);
-            tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
-            points
-        };
-        own.flat_map(one).collect()
-    };
-    let task = progress::task("what to compute again", rungs / apart);
-    let mine = |climbed: u64| task.done(climbed);
-    let mut points = start.points;
-    let climb = &climb;
-    std::thread::scope(|scope| {
-        let spawn = |thread| {
-            let worker = std::thread::Builder::new().spawn_scoped(scope, move || climb(thread, &|_| ()));
-            worker.map_err(|_| thread)
-        };
-        let parts: Vec<_> = (1..threads).map(spawn).collect();
-        // Only this thread reports progress.
-        points.extend(climb(0, &mine));
-        for part in parts {
-            points.extend(match part {
-                // Propagates a panic of a worker thread.
-                Ok(worker) => worker.join().expect("the search does not panic"),
-                // The system gives no more threads.
-                Err(thread) => climb(thread, &mine),
-            });
+/// Searches for many target peaks. Each is made when its result is first asked for, and kept.
+#[derive(Debug)]
+pub(super) struct Frontier {
+    layers: Option<Layers>,
+    /// The step without recomputation in the backward pass.
+    start: Vec<Point>,
+    /// Target peaks, the highest first, and the solutions found for each.
+    rungs: Vec<(u64, OnceLock<Vec<Point>>)>,
+    /// Script operations that the search for one target may measure.
+    work: u64,
+}
+
+impl Frontier {
+    pub(super) fn new(model: &CostModel, graph: &Graph) -> Self {
+        let operations = model.order.len().max(1) as u64;
+        let work = (WORK * operations).min(MOST_WORK);
+        let start = Search::new(model, 0, work);
+        let rungs = (work / SCRIPTS / operations).clamp(6, 64);
+        let share = LOWEST.powf(1.0 / rungs as f64);
+        let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
+        let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
+        let work = work / rungs.len() as u64;
+        Self { layers: Layers::of(model, graph), start: start.points, rungs, work }
+    }
+
+    /// The targets that `effort` searches where the step's tensors may take `room` bytes.
+    pub(super) fn range(&self, effort: SearchEffort, room: u64) -> Range<usize> {
+        let all = self.rungs.len();
+        match effort {
+            SearchEffort::All => 0..all,
+            SearchEffort::Near => {
+                let first = self.rungs.partition_point(|(target, _)| *target > room);
+                let first = first.saturating_sub(2).min(all.saturating_sub(NEAR));
+                first..all.min(first + NEAR)
+            }
         }
-    });
-    pareto(points)
+    }
+
+    /// Points of some targets, from the fastest to the one that needs the fewest bytes. Each needs fewer bytes
+    /// than all before it.
+    pub(super) fn points(&self, model: &CostModel, range: Range<usize>) -> Vec<Point> {
+        let rungs = &self.rungs[range];
+        let missing: Vec<_> = rungs.iter().filter(|(_, points)| points.get().is_none()).collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8).min(missing.len());
+        let climbed = AtomicU64::new(0);
+        let climb = |thread: usize, tell: &dyn Fn(u64)| {
+            for (target, points) in missing.iter().skip(thread).step_by(threads.max(1)) {
+                points.get_or_init(|| Search::new(model, *target, self.work).run(self.layers.as_ref()));
+                tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+        };
+        let task = progress::task("what to compute again", missing.len() as u64);
+        let mine = |climbed: u64| task.done(climbed);
+        let climb = &climb;
+        std::thread::scope(|scope| {
+            let spawn = |thread| {
+                let worker = std::thread::Builder::new().spawn_scoped(scope, move || climb(thread, &|_| ()));
+                worker.map_err(|_| thread)
+            };
+            let parts: Vec<_> = (1..threads).map(spawn).collect();
+            // Only this thread reports progress.
+            climb(0, &mine);
+            for part in parts {
+                match part {
+                    // Propagates a panic of a worker thread.
+                    Ok(worker) => worker.join().expect("the search does not panic"),
+                    // The system gives no more threads.
+                    Err(thread) => climb(thread, &mine),
+                }
+            }
+        });
+        let found = rungs.iter().filter_map(|(_, points)| points.get()).flatten();
+        pareto(self.start.iter().chain(found))
+    }
 }
 
 /// Drops points that another point beats in both time and peak.
-pub(super) fn pareto(mut points: Vec<Point>) -> Vec<Point> {
+fn pareto<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Point> {
     let order = |a: &Point, b: &Point| a.again_s.total_cmp(&b.again_s).then(a.peak.cmp(&b.peak));
+    let mut points: Vec<_> = points.collect();
     points.sort_by(|a, b| order(a, b).then_with(|| a.retention.cmp(&b.retention)));
     let mut best = u64::MAX;
     points.retain(|point| {
@@ -96,5 +132,5 @@ pub(super) fn pareto(mut points: Vec<Point>) -> Vec<Point> {
         best = best.min(point.peak);
         better
     });
-    points
+    points.into_iter().cloned().collect()
 }

@@ -14,18 +14,21 @@ mod select;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
 use super::analysis::Views;
 use super::plan::Packed;
+use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
-use crate::graph::{Cost, Graph, Roofline};
+use crate::graph::{Cost, Graph, Roofline, Value};
 use crate::limits::Limits;
 use cost_model::CostModel;
 use script::{Retention, Writer};
-use select::{Layers, Length};
+use select::Length;
 
-use frontier::Point;
 pub(super) use frontier::SearchEffort;
+use frontier::{Frontier, Point};
 
 /// Which results the backward pass recomputes instead of keeping them in memory. Results are bitwise
 /// identical with every choice.
@@ -108,9 +111,11 @@ impl Work {
 
 /// A training graph without recomputation, the input for plans with recomputation. After its own nodes it
 /// holds fused pairs of nodes, which are used only for recomputation.
+#[derive(Debug)]
 pub(super) struct RecomputePlanner {
     graph: Graph,
     model: CostModel,
+    frontier: OnceLock<Frontier>,
 }
 
 impl RecomputePlanner {
@@ -126,7 +131,7 @@ impl RecomputePlanner {
                 graph.nodes.push(both);
             }
         }
-        Ok(Self { graph, model })
+        Ok(Self { graph, model, frontier: OnceLock::new() })
     }
 
     /// The retention of each slot under the rule `how`. `Off` and `Auto` are not rules and drop nothing.
@@ -143,10 +148,8 @@ impl RecomputePlanner {
         })
     }
 
-    /// Points from the fastest to the one that needs the fewest bytes.
-    fn frontier(&self, effort: SearchEffort) -> Vec<Point> {
-        let layers = Layers::of(&self.model, &self.graph);
-        frontier::frontier(&self.model, layers.as_ref(), effort)
+    fn frontier(&self) -> &Frontier {
+        self.frontier.get_or_init(|| Frontier::new(&self.model, &self.graph))
     }
 
     /// The program that keeps, recomputes and offloads results according to `retention`.
@@ -158,33 +161,82 @@ impl RecomputePlanner {
         Program::assign(graph, views, order, limits, true)
     }
 
-    /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
-    pub(super) fn cheapest(
+    /// Bytes that every plan of this step needs besides its tensors: persistent values, the buffers that copy
+    /// them, and staging buffers of inputs.
+    fn around(&self) -> u64 {
+        let stays = self.graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
+        let inputs = self.model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
+        let stays = stays.map(Value::bytes).sum::<u64>();
+        stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
+    }
+
+    fn points(&self, effort: SearchEffort, budget: u64) -> Vec<Point> {
+        let frontier = self.frontier();
+        let uniforms = PARAMS_SLOT * self.model.launches();
+        let range = frontier.range(effort, budget.saturating_sub(self.around() + uniforms));
+        frontier.points(&self.model, range)
+    }
+
+    /// The first of `points` with a packed plan that fits `budget`. If none does, `smallest` is the smallest
+    /// plan made.
+    fn first_that_fits(
+        &self,
+        points: &[Point],
+        budget: u64,
+        limits: &Limits,
+        settings: &Settings,
+        smallest: &mut Option<Packed>,
+    ) -> Result<Option<Packed>> {
+        let around = self.around();
+        for point in points.iter().filter(|point| point.peak + around <= budget) {
+            let plan = Plan::lay_out(self.program(&point.retention, limits)?, limits, settings)?;
+            if plan.total() <= budget {
+                return Ok(Some(plan));
+            }
+            if smallest.as_ref().is_none_or(|smallest| plan.total() < smallest.total()) {
+                *smallest = Some(plan);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether [`RecomputePlanner::cheapest`] finds a plan that fits `budget`. With [`SearchEffort::Near`] it
+    /// may say no where there is one.
+    pub(super) fn fits(
         &self,
         budget: u64,
         effort: SearchEffort,
         limits: &Limits,
         settings: &Settings,
-    ) -> Result<Plan> {
-        let points = self.frontier(effort);
-        let around = STAGING_SLOTS
-            * self.model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
-        let least = points.iter().map(|point| point.peak).min().unwrap_or(0);
-        let mut smallest: Option<Packed> = None;
-        for point in points {
-            // Points that cannot fit are not packed, except for the smallest: its size is reported.
-            if point.peak > least && point.peak + around > budget {
-                continue;
-            }
-            let plan = Plan::lay_out(self.program(&point.retention, limits)?, limits, settings)?;
-            let total = plan.total();
-            if total <= budget {
-                return plan.lower();
-            }
-            if smallest.as_ref().is_none_or(|smallest| total < smallest.total()) {
-                smallest = Some(plan);
-            }
+    ) -> Result<bool> {
+        // The largest operation needs its operands and results, whatever is recomputed.
+        if self.around() + self.model.floor() > budget {
+            return Ok(false);
         }
-        smallest.ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?.lower()
+        let fits = |effort| -> Result<bool> {
+            let points = self.points(effort, budget);
+            Ok(self.first_that_fits(&points, budget, limits, settings, &mut None)?.is_some())
+        };
+        Ok(fits(SearchEffort::Near)? || (effort == SearchEffort::All && fits(SearchEffort::All)?))
+    }
+
+    /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
+    pub(super) fn cheapest(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Plan> {
+        let mut smallest = None;
+        let all = self.points(SearchEffort::All, budget);
+        if let Some(plan) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
+            return plan.lower();
+        }
+        // A point that takes more bytes alive than another may be packed into fewer.
+        let near = self.points(SearchEffort::Near, budget);
+        if let Some(plan) = self.first_that_fits(&near, budget, limits, settings, &mut smallest)? {
+            return plan.lower();
+        }
+        let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
+        let least = Plan::lay_out(self.program(&least.retention, limits)?, limits, settings)?;
+        match smallest {
+            Some(smallest) if smallest.total() < least.total() => smallest.lower(),
+            _ => least.lower(),
+        }
     }
 }

@@ -94,6 +94,7 @@ pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Ret
 }
 
 /// A network as a chain of layers. Each layer passes a single tensor to the next.
+#[derive(Debug)]
 pub(super) struct Layers {
     pub(super) stages: Vec<Stage>,
     /// The input slot of each layer; the first layer starts from the step's inputs.

@@ -4,7 +4,7 @@ use super::*;
 use crate::compile::{PlanOptions, TrainStep};
 use crate::graph::Node;
 use crate::models::{Model, ModelOptions};
-use frontier::SearchEffort;
+use select::Layers;
 
 fn small(name: &str) -> TrainStep {
     let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
@@ -19,6 +19,11 @@ fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
     RecomputePlanner::new(graph, limits, &Roofline::default(), fuse).expect("valid")
 }
 
+/// The points of all targets.
+fn points(planner: &RecomputePlanner) -> Vec<Point> {
+    planner.points(SearchEffort::All, 0)
+}
+
 #[test]
 fn measured_peaks_match_the_programs() {
     let (mut lower, mut joined) = (0, 0);
@@ -26,7 +31,7 @@ fn measured_peaks_match_the_programs() {
         for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
             // On this preset, convolutions are recomputed fused with their norm if neither result is kept.
             let planner = planner(&small(name), &limits, limits.name == "nvidia");
-            let points = planner.frontier(SearchEffort::Few);
+            let points = points(&planner);
             lower += usize::from(points.len() > 1);
             for point in points.iter().step_by(points.len().div_ceil(12)) {
                 let program = planner.program(&point.retention, &limits).expect("it can be built");
@@ -96,7 +101,7 @@ fn measured_times_match_the_programs() {
     let limits = Limits::default();
     for name in ["resnet18", "mobilenet-v2"] {
         let planner = planner(&small(name), &limits, false);
-        let points = planner.frontier(SearchEffort::Few);
+        let points = points(&planner);
         let step_s = planner.graph.seconds(&Roofline::default());
         assert!(
             points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
@@ -114,7 +119,7 @@ fn measured_times_match_the_programs() {
 fn fastest_point_that_fits_is_taken() {
     let limits = Limits::default();
     let planner = planner(&small("resnet18"), &limits, false);
-    let points = planner.frontier(SearchEffort::Few);
+    let points = points(&planner);
     let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
     let total = |point: &Point| {
         let program = planner.program(&point.retention, &limits).expect("it can be built");
@@ -124,7 +129,7 @@ fn fastest_point_that_fits_is_taken() {
     for &budget in totals.iter().step_by(totals.len().div_ceil(6)) {
         let fits = points.iter().zip(&totals).filter(|(_, total)| **total <= budget);
         let least = fits.map(|(point, _)| point.again_s).fold(f64::INFINITY, f64::min);
-        let plan = planner.cheapest(budget, SearchEffort::Few, &limits, &settings).expect("planned");
+        let plan = planner.cheapest(budget, &limits, &settings).expect("planned");
         let taken = again_s(&planner, &plan.program);
         assert!(taken <= least * (1.0 + 1e-9), "{budget} bytes: {taken} where {least} is enough");
     }
@@ -136,7 +141,7 @@ fn search_is_never_slower_than_optimal_checkpoints() {
     let limits = Limits::default();
     let planner = planner(&deep(40), &limits, false);
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
-    let points = planner.frontier(SearchEffort::Few);
+    let points = points(&planner);
     let most = points.iter().map(|point| point.peak).max().expect("some");
     let (mut writer, mut meter, mut compared) =
         (Writer::new(&planner.model), measure::Meter::new(&planner.model), 0);
