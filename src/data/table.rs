@@ -62,7 +62,9 @@ impl Table {
         if target_len == 0 {
             return Err(Error::setting("target_len", "0 numbers to predict: there must be at least 1"));
         }
-        if targets.len() % target_len != 0 || samples.len() != targets.len() / target_len * sample_len {
+        if !targets.len().is_multiple_of(target_len)
+            || samples.len() != targets.len() / target_len * sample_len
+        {
             let (numbers, targets) = (samples.len(), targets.len());
             let message = format!(
                 "{numbers} numbers and {targets} targets are not samples of {sample_len} with {target_len} each"

@@ -244,7 +244,6 @@ impl ImageFolder {
             }
             work();
         });
-        drop(jobs);
         if let Some((_, error)) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
