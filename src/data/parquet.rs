@@ -86,7 +86,9 @@ fn read(what: &str, file: impl ChunkReader + 'static, columns: &Columns) -> Resu
             }
             let mut cells: Vec<_> = cells.into_iter().map(Vec::into_iter).collect();
             for _ in 0..count {
-                rows.push(number, cells.iter_mut().filter_map(Iterator::next))?;
+                // All of them, also those after the value for which a row is left out.
+                let row: Vec<_> = cells.iter_mut().filter_map(Iterator::next).collect();
+                rows.push(number, row.into_iter())?;
                 number += 1;
             }
         }

@@ -1,6 +1,8 @@
-//! Images in another size, bit for bit as Pillow's `resize` with its bilinear filter, which torchvision uses for images
-//! of files: a triangle as wide as the distance of two pixels of the result, so that all pixels of a larger image
-//! count; in 22 bits of fraction, rounded to 8 bits after each of the two directions.
+//! Images in another size, as Pillow's `resize` with its bilinear filter, which torchvision uses for images of files: a
+//! triangle as wide as the distance of two pixels of the result, so that all pixels of a larger image
+//! count; in 22 bits of fraction, rounded to 8 bits after each of the two directions. The width is
+//! resized first. Pillow resizes the height first in some cases, such as a height that shrinks while the width grows: levels
+//! then differ by one.
 
 use super::decode::Pixels;
 
