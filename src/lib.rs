@@ -66,6 +66,9 @@
 //! |---|---|---|
 //! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
 //! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
+//! | `images` | no | `data::ImageFolder`: PNG and JPEG files |
+//! | `csv` | no | `data::Table::read_csv` |
+//! | `parquet` | no | `data::Table::read_parquet`: uncompressed or Snappy |
 //! | `cli` | no | the `wgrad` program |
 //! | `internals` | no | graphs, kernels, layouts and methods that only this crate's tests and program use: no promise of stability |
 //!
@@ -163,4 +166,7 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../docs/training.md")]
     struct Training;
+    #[cfg(all(feature = "images", feature = "csv", feature = "parquet"))]
+    #[doc = include_str!("../docs/data.md")]
+    struct Data;
 }

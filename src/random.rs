@@ -40,9 +40,67 @@ pub(crate) fn permutation(key: u64, n: usize) -> Vec<usize> {
     order
 }
 
+/// Splits `0..n` by chance: `share` of the indices, and the others.
+pub(crate) fn split(n: usize, share: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
+    let mut first = permutation(key(seed, "split"), n);
+    let cut = ((n as f64 * share).round() as usize).min(n);
+    let second = first.split_off(cut);
+    (first, second)
+}
+
+/// A permutation of `0..n` that is computed element by element, without a list: for `n` so large that one would
+/// be a burden.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bijection {
+    key: u64,
+    n: u64,
+    /// Half the bits of the domain, the smallest even power of two that has `n` elements.
+    half: u32,
+}
+
+impl Bijection {
+    pub(crate) fn new(key: u64, n: usize) -> Self {
+        let bits = u64::BITS - (n as u64).saturating_sub(1).leading_zeros();
+        Self { key, n: n as u64, half: bits.div_ceil(2).max(1) }
+    }
+
+    /// Returns element `i < n`. A Feistel network permutes the domain (Luby & Rackoff 1988); what falls outside
+    /// of `0..n` is permuted again (Black & Rogaway 2002), less than four times on average.
+    pub(crate) fn at(self, i: usize) -> usize {
+        let mask = (1u64 << self.half) - 1;
+        let mut x = i as u64;
+        loop {
+            let (mut left, mut right) = (x >> self.half, x & mask);
+            for round in 0..4 {
+                (left, right) = (right, left ^ (bits(self.key ^ (round << 56), right) & mask));
+            }
+            x = left << self.half | right;
+            if x < self.n {
+                return x as usize;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bijections_hold_every_index_once() {
+        for n in [1, 2, 5, 64, 1000, 4097] {
+            let order = Bijection::new(3, n);
+            let mut all: Vec<usize> = (0..n).map(|i| order.at(i)).collect();
+            assert!(n < 5 || !all.is_sorted(), "{n}");
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..n), "{n}");
+        }
+        let (a, b) = (Bijection::new(1, 1 << 40), Bijection::new(2, 1 << 40));
+        assert!((0..100).any(|i| a.at(i) != b.at(i)));
+        // The mean of uniform numbers in 0..2^40.
+        let mean = (0..10_000).map(|i| a.at(i) as f64).sum::<f64>() / 10_000.0 / (1u64 << 40) as f64;
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    }
 
     #[test]
     fn moments_match_the_distributions() {

@@ -147,7 +147,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     println!("{device}");
     println!(
         "{} characters, {} different ones; {} parameters\n",
-        all.ids().len(),
+        all.len(),
         characters.len(),
         params.count()
     );

@@ -74,7 +74,8 @@ impl Writer {
         description: &Description,
     ) -> Result<String> {
         let Description { config, characters } = description;
-        let mut ids = characters.encode("--prompt", &self.prompt)?.ids().to_vec();
+        let prompt = characters.encode("--prompt", &self.prompt)?;
+        let mut ids = prompt.read(0..prompt.len())?;
         if ids.is_empty() {
             return Err(Error::setting(
                 "command line",

@@ -97,6 +97,35 @@ impl Batch {
         }
     }
 
+    /// Appends the samples of a batch with the same inputs. An error says what differs.
+    pub(super) fn append(&mut self, other: Self) -> Result<(), String> {
+        if self.samples == 0 {
+            *self = other;
+            return Ok(());
+        }
+        let names =
+            |batch: &Self| batch.inputs().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        if names(self) != names(&other) {
+            return Err(format!("it has {}, those before have {}", names(&other), names(self)));
+        }
+        for ((name, mine), (_, more)) in self.inputs.iter_mut().zip(other.inputs) {
+            if mine.len() * other.samples != more.len() * self.samples {
+                let (found, each) = (more.len(), mine.len() / self.samples);
+                return Err(format!(
+                    "`{name}` has {found} values for {} samples, not {each} each",
+                    other.samples
+                ));
+            }
+            match (mine, more) {
+                (Values::F32(mine), Values::F32(more)) => mine.extend(more),
+                (Values::U32(mine), Values::U32(more)) => mine.extend(more),
+                _ => return Err(format!("`{name}` has numbers in some samples and ids in others")),
+            }
+        }
+        self.samples += other.samples;
+        Ok(())
+    }
+
     /// Returns the batch with samples of zeros appended up to `samples`.
     #[must_use]
     pub fn padded(mut self, samples: usize) -> Self {

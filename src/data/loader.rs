@@ -1,10 +1,11 @@
 //! Batches of a data set, epoch after epoch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Batch, Dataset, Prefetch};
 use crate::error::{Error, Result};
-use crate::random;
+use crate::random::{self, Bijection};
 
 /// What happens to samples that do not fill a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,14 +100,14 @@ impl Loader {
     /// Returns the batches of epoch number `epoch` from batch `first` on. A thread prepares the next ones; it
     /// ends when the iterator is dropped, and after the first error.
     pub fn epoch(&self, epoch: u64, first: usize) -> Prefetch<Batch> {
-        let order = match self.shuffle {
-            Some(seed) => random::permutation(random::key(seed ^ epoch, "epoch"), self.data.len()),
-            None => (0..self.data.len()).collect(),
-        };
         let (data, batch, batches) = (Arc::clone(&self.data), self.batch, self.batches());
+        let (shuffle, len) = (self.shuffle, self.data.len());
+        // Made by the thread: the list of a large data set takes time, too.
+        let mut order = None;
         Prefetch::new((first..batches).map(move |i| {
-            let samples = &order[i * batch..order.len().min((i + 1) * batch)];
-            let read = data.batch(samples)?;
+            let order = order.get_or_insert_with(|| Order::of(shuffle, epoch, len));
+            let samples = order.range(i * batch..len.min((i + 1) * batch));
+            let read = data.training_batch(epoch, &samples)?;
             if read.samples() == samples.len() {
                 return Ok(read);
             }
@@ -116,9 +117,38 @@ impl Loader {
     }
 }
 
+/// Data sets with more samples are shuffled without a list of them, which would need 8 bytes for each.
+const MOST_LISTED: usize = 1 << 24;
+
+/// The order of the samples in an epoch.
+enum Order {
+    Given,
+    Listed(Vec<usize>),
+    Computed(Bijection),
+}
+
+impl Order {
+    fn of(shuffle: Option<u64>, epoch: u64, len: usize) -> Self {
+        let Some(seed) = shuffle else { return Self::Given };
+        let key = random::key(seed ^ epoch, "epoch");
+        if len <= MOST_LISTED {
+            return Self::Listed(random::permutation(key, len));
+        }
+        Self::Computed(Bijection::new(key, len))
+    }
+
+    fn range(&self, range: Range<usize>) -> Vec<usize> {
+        match self {
+            Self::Given => range.collect(),
+            Self::Listed(list) => list[range].to_vec(),
+            Self::Computed(order) => range.map(|i| order.at(i)).collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Table;
+    use super::super::{Table, from_fn};
     use super::*;
 
     fn table(n: usize) -> Arc<dyn Dataset> {
@@ -153,6 +183,21 @@ mod tests {
         assert_eq!(counts(loader(2)), (2, 0, 8));
         assert_eq!(counts(loader(3)), (3, 2, 10));
         assert_eq!(counts(loader(9)), (3, 2, 10));
+    }
+
+    #[test]
+    fn huge_data_is_shuffled_without_a_list_of_it() {
+        // A list of as many samples would not fit in any memory.
+        let data = from_fn(1 << 50, |samples| {
+            Ok(Batch::new(samples.len())
+                .with("x", samples.iter().map(|&i| (i >> 30) as u32).collect::<Vec<_>>()))
+        });
+        let loader = Loader::new(Arc::new(data), 64).unwrap().shuffled(3).batches_per_epoch(3);
+        let epoch = |n, first| loader.epoch(n, first).collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(epoch(5, 1), epoch(5, 0)[1..]);
+        assert_ne!(epoch(5, 0), epoch(6, 0));
+        let (low, high) = epoch(0, 0)[0].u32("x").iter().partition::<Vec<u32>, _>(|x| **x < 1 << 19);
+        assert!(low.len() > 16 && high.len() > 16, "{} and {}", low.len(), high.len());
     }
 
     /// Fails, or panics, at its sixth sample.

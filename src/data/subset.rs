@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Batch, Dataset};
 use crate::error::{Error, Result};
+use crate::random;
 
 /// Some samples of a data set, in an order of their own.
 #[derive(Clone)]
@@ -31,6 +32,17 @@ impl Subset {
         let samples = (0..count).map(|i| (i as u128 * data.len() as u128 / count as u128) as usize).collect();
         Self { data, samples }
     }
+
+    /// Splits a data set into two without a sample in common: the first gets `share` of the samples, drawn by
+    /// `seed`.
+    pub fn split(data: Arc<dyn Dataset>, share: f64, seed: u64) -> (Self, Self) {
+        let (first, second) = random::split(data.len(), share, seed);
+        (Self { data: Arc::clone(&data), samples: first }, Self { data, samples: second })
+    }
+
+    fn resolve(&self, samples: &[usize]) -> Vec<usize> {
+        samples.iter().map(|&i| self.samples[i]).collect()
+    }
 }
 
 impl Dataset for Subset {
@@ -39,8 +51,11 @@ impl Dataset for Subset {
     }
 
     fn batch(&self, samples: &[usize]) -> Result<Batch> {
-        let samples: Vec<usize> = samples.iter().map(|&i| self.samples[i]).collect();
-        self.data.batch(&samples)
+        self.data.batch(&self.resolve(samples))
+    }
+
+    fn training_batch(&self, epoch: u64, samples: &[usize]) -> Result<Batch> {
+        self.data.training_batch(epoch, &self.resolve(samples))
     }
 }
 
@@ -58,6 +73,11 @@ mod tests {
         assert_eq!(Subset::evenly(windows.clone(), 99).len(), 20);
         let last = Subset::new(windows.clone(), vec![19, 3]).unwrap();
         assert_eq!(last.batch(&[0]).unwrap().u32("y"), [20]);
-        assert!(Subset::new(windows, vec![20]).is_err());
+        assert!(Subset::new(windows.clone(), vec![20]).is_err());
+        let (a, b) = Subset::split(windows, 0.75, 1);
+        assert_eq!((a.len(), b.len()), (15, 5));
+        let mut all = [a.samples, b.samples].concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..20));
     }
 }

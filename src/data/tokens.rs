@@ -1,20 +1,31 @@
 //! A stream of tokens, and windows of it for training language models.
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::token_file::{TokenFile, TokenFormat};
 use super::{Batch, Dataset};
 use crate::error::{Error, Result};
 
-/// A sequence of token ids, each below the size of their vocabulary. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A sequence of token ids, each below the size of their vocabulary, in memory or in a file. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Tokens {
-    ids: Arc<[u32]>,
+    source: Source,
+    /// The part of the source.
+    range: Range<usize>,
     vocabulary: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Memory(Arc<[u32]>),
+    File(Arc<TokenFile>),
 }
 
 /// All windows of `seq` tokens of a stream: sample `i` begins at token `i`. Inputs `x [samples, seq]` and
 /// `y [samples · seq]`, the token after each of `x`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TokenWindows {
     tokens: Tokens,
     seq: usize,
@@ -27,16 +38,61 @@ impl Tokens {
     /// [`Error::Data`] for an id that is not below `vocabulary`.
     pub fn new(ids: impl Into<Arc<[u32]>>, vocabulary: usize) -> Result<Self> {
         let ids = ids.into();
-        if let Some(at) = ids.iter().position(|&id| id as usize >= vocabulary) {
-            let message = format!("token {at} is {}, the vocabulary has {vocabulary}", ids[at]);
-            return Err(Error::Data { what: "tokens".to_owned(), message });
-        }
-        Ok(Self { ids, vocabulary })
+        check("tokens", 0, &ids, vocabulary)?;
+        Ok(Self { range: 0..ids.len(), source: Source::Memory(ids), vocabulary })
     }
 
-    /// Returns the ids, in order.
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
+    /// Opens a file of ids, such as nanoGPT's and llm.c's scripts write. The file stays open, and what a batch
+    /// needs is read from it: a file may be larger than memory. It is not to change meanwhile.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use wgrad::data::{Loader, TokenFormat, Tokens};
+    ///
+    /// let tokens = Tokens::open("train.bin", TokenFormat::U16, 50_257)?;
+    /// // A thousand steps of 8 windows in an epoch, drawn by the seed.
+    /// let loader = Loader::new(Arc::new(tokens.windows(1024)?), 8)?.shuffled(0).batches_per_epoch(1000);
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a file that cannot be opened, that does not end with a whole id, or whose header is
+    /// not that of `format`. Ids that are not below `vocabulary` are found when they are read.
+    pub fn open(path: impl AsRef<Path>, format: TokenFormat, vocabulary: usize) -> Result<Self> {
+        let file = TokenFile::open(path.as_ref(), format)?;
+        Ok(Self { range: 0..file.len(), source: Source::File(Arc::new(file)), vocabulary })
+    }
+
+    /// Returns the ids of a part of the stream, in order.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a part that the stream does not have; for tokens in a file, if it cannot be read or
+    /// has an id that is not below the vocabulary.
+    pub fn read(&self, part: Range<usize>) -> Result<Vec<u32>> {
+        if part.start > part.end || part.end > self.len() {
+            let message = format!("there are no tokens {part:?}, there are {}", self.len());
+            return Err(Error::Data { what: "tokens".to_owned(), message });
+        }
+        let part = self.range.start + part.start..self.range.start + part.end;
+        match &self.source {
+            Source::Memory(ids) => Ok(ids[part].to_vec()),
+            Source::File(file) => {
+                let first = part.start;
+                let ids = file.read(part)?;
+                check(&file.name(), first, &ids, self.vocabulary)?;
+                Ok(ids)
+            }
+        }
+    }
+
+    /// Returns the number of tokens.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
     }
 
     /// Returns the size of the vocabulary.
@@ -46,9 +102,10 @@ impl Tokens {
 
     /// Splits into two streams: the first `share` of the tokens, and the rest.
     pub fn split(&self, share: f64) -> (Self, Self) {
-        let cut = ((self.ids.len() as f64 * share).round() as usize).min(self.ids.len());
-        let part = |ids: &[u32]| Self { ids: ids.into(), ..*self };
-        (part(&self.ids[..cut]), part(&self.ids[cut..]))
+        let Range { start, end } = self.range;
+        let cut = start + ((self.len() as f64 * share).round() as usize).min(self.len());
+        let part = |range| Self { range, ..self.clone() };
+        (part(start..cut), part(cut..end))
     }
 
     /// Returns the windows of `seq` tokens. There are as many as positions at which one can begin: for random
@@ -57,10 +114,10 @@ impl Tokens {
     /// # Errors
     /// [`Error::Data`] for fewer than `seq + 1` tokens, or a window of 0.
     pub fn windows(&self, seq: usize) -> Result<TokenWindows> {
-        if seq == 0 || self.ids.len() <= seq {
+        if seq == 0 || self.len() <= seq {
             let message = format!(
                 "{} tokens are too few for a window of {seq} and the token after it, or the window is empty",
-                self.ids.len()
+                self.len()
             );
             return Err(Error::Data { what: "tokens".to_owned(), message });
         }
@@ -68,17 +125,26 @@ impl Tokens {
     }
 }
 
+/// Checks ids of which the first is token number `first`.
+fn check(what: &str, first: usize, ids: &[u32], vocabulary: usize) -> Result<()> {
+    let Some(at) = ids.iter().position(|&id| id as usize >= vocabulary) else { return Ok(()) };
+    let message = format!("token {} is {}, the vocabulary has {vocabulary}", first + at, ids[at]);
+    Err(Error::Data { what: what.to_owned(), message })
+}
+
 impl Dataset for TokenWindows {
     fn len(&self) -> usize {
-        self.tokens.ids.len() - self.seq
+        self.tokens.len() - self.seq
     }
 
     fn batch(&self, samples: &[usize]) -> Result<Batch> {
-        let windows = |shift: usize| -> Vec<u32> {
-            let window = |&start: &usize| &self.tokens.ids[start + shift..start + shift + self.seq];
-            samples.iter().flat_map(window).copied().collect()
-        };
-        Ok(Batch::new(samples.len()).with("x", windows(0)).with("y", windows(1)))
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for &start in samples {
+            let window = self.tokens.read(start..start + self.seq + 1)?;
+            x.extend_from_slice(&window[..self.seq]);
+            y.extend_from_slice(&window[1..]);
+        }
+        Ok(Batch::new(samples.len()).with("x", x).with("y", y))
     }
 }
 
@@ -111,6 +177,11 @@ mod tests {
     #[test]
     fn a_split_keeps_the_order() {
         let (a, b) = stream(10).split(0.7);
-        assert_eq!((a.ids(), b.ids()), (&[0, 1, 2, 3, 4, 5, 6][..], &[7, 8, 9][..]));
+        assert_eq!(
+            (a.read(0..7).unwrap(), b.read(0..3).unwrap()),
+            (vec![0, 1, 2, 3, 4, 5, 6], vec![7, 8, 9])
+        );
+        let error = b.read(1..4).unwrap_err().to_string();
+        assert_eq!(error, "tokens: there are no tokens 1..4, there are 3");
     }
 }

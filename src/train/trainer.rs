@@ -12,7 +12,7 @@ use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
 use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
-use crate::data::{Batch, Dataset, Loader};
+use crate::data::{Batch, Dataset, Loader, ahead};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, tune};
@@ -212,9 +212,11 @@ impl Trainer {
         let epochs = done + epochs;
         let mut rate = Rate::default();
         let mut last = None;
+        let mut ahead = Some(self.loader.epoch(done, first));
         for epoch in done..epochs {
             let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
-            for (i, batch) in (first..).zip(self.loader.epoch(epoch, std::mem::take(&mut first))) {
+            let batches = ahead.take().into_iter().flatten();
+            for (i, batch) in (std::mem::take(&mut first)..).zip(batches) {
                 self.check_stop()?;
                 let batch = batch?;
                 self.step(&batch)?;
@@ -241,6 +243,8 @@ impl Trainer {
                 };
                 callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
             }
+            // Prepared while the last steps and the evaluation run.
+            ahead = (epoch + 1 < epochs).then(|| self.loader.epoch(epoch + 1, 0));
             // Losses still in flight belong to this epoch.
             self.session.loss()?;
             for (_, arrived) in self.session.losses()? {
@@ -373,12 +377,14 @@ impl Trainer {
         if data.is_empty() {
             return Err(wrong("it has no samples".to_owned()));
         }
-        let (all, mut sum) = ((0..data.len()).collect::<Vec<_>>(), 0.0);
-        for samples in all.chunks(self.loader.batch()) {
-            let batch = data.batch(samples)?;
+        let (len, step, mut sum) = (data.len(), self.loader.batch(), 0.0);
+        let read =
+            |first: usize| data.batch(&(first..len.min(first.saturating_add(step))).collect::<Vec<_>>());
+        ahead((0..len).step_by(step).map(read), |batch| {
             let output = self.predict(&program, &batch)?;
             sum += score(&output, &batch);
-        }
+            Ok(())
+        })?;
         Ok(Metric { name, value: sum / data.len() as f64 })
     }
 

@@ -2,6 +2,8 @@
 //! They compile without the feature `gpu`.
 
 mod certificates;
+#[cfg(any(feature = "images", feature = "parquet"))]
+mod data;
 mod fit;
 mod frozen;
 mod fuzz;

@@ -1,6 +1,8 @@
 //! Training end to end: real digits, on every adapter, and runs that stop with an error.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::support;
 use crate::support::digits::digits;
@@ -252,4 +254,54 @@ fn destroyed_device_is_an_error() {
         })();
         assert!(matches!(outcome, Err(Error::DeviceLost(_))), "{outcome:?}");
     }
+}
+
+/// Says which epoch a batch to train on is asked for.
+struct Announced(Table, Sender<u64>);
+
+impl Dataset for Announced {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        self.0.batch(samples)
+    }
+
+    fn training_batch(&self, epoch: u64, samples: &[usize]) -> Result<Batch> {
+        let _ = self.1.send(epoch);
+        self.0.batch(samples)
+    }
+}
+
+/// Gives its first batch when one of the second epoch has been asked for.
+struct Waiting(Table, Mutex<Option<Receiver<u64>>>);
+
+impl Dataset for Waiting {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn batch(&self, samples: &[usize]) -> Result<Batch> {
+        if let Some(announced) = self.1.lock().unwrap().take() {
+            // The limit of time is only there to fail instead of waiting for ever.
+            while announced.recv_timeout(Duration::from_secs(60)).expect("a batch made ahead") != 1 {}
+        }
+        self.0.batch(samples)
+    }
+}
+
+#[test]
+fn the_next_epoch_is_prepared_while_the_evaluation_runs() {
+    support::on_each(support::devices(), |device| {
+        let (train, test) = digits().split(0.1, 0);
+        let (test, _) = test.split(0.05, 0);
+        let (sender, receiver) = channel();
+        let loader = Loader::new(Arc::new(Announced(train, sender)), 64).unwrap();
+        let model = Model::named("digits", 0).unwrap();
+        let mut trainer = Trainer::new(device, &model, loader, &options(4e-3)).unwrap();
+        let test = Waiting(test, Mutex::new(Some(receiver)));
+        trainer.fit(2, Some(&test), &mut []).unwrap();
+        assert!(test.1.into_inner().unwrap().is_none(), "the evaluation read the data");
+    });
 }

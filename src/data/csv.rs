@@ -1,0 +1,158 @@
+//! Tables from CSV files.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
+
+use super::Table;
+use super::columns::{Cell, Columns};
+use crate::error::{Error, Result};
+
+impl Table {
+    /// Reads columns of a CSV file whose first line has their names, in UTF-8. Fields are separated by commas or, if
+    /// the first line has none, by semicolons or tabs; they may be quoted as in RFC 4180. The file is read row by
+    /// row, and the table is in memory: 4 bytes for each value of the chosen columns.
+    ///
+    /// ```no_run
+    /// use wgrad::data::{Columns, Missing, Table};
+    ///
+    /// let columns = Columns::classes("species").inputs(["length", "width"]).missing(Missing::SkipRow);
+    /// let train = Table::read_csv("train.csv", &columns)?;
+    /// let test = Table::read_csv("test.csv", &columns.clone().class_names(train.class_names()))?;
+    /// println!("{} classes, {}", train.classes(), train.bytes());
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Data`] with the file, line and column of what is missing, damaged or not a number.
+    pub fn read_csv(path: impl AsRef<Path>, columns: &Columns) -> Result<Self> {
+        let what = path.as_ref().display().to_string();
+        let file = File::open(&path)
+            .map_err(|error| Error::Data { what: what.clone(), message: error.to_string() })?;
+        read(&what, file, columns)
+    }
+}
+
+fn read(what: &str, file: impl Read, columns: &Columns) -> Result<Table> {
+    let wrong = |message: String| Error::Data { what: what.to_owned(), message };
+    let mut file = BufReader::new(file);
+    let mut first = Vec::new();
+    file.read_until(b'\n', &mut first).map_err(|error| wrong(error.to_string()))?;
+    let delimiter = [b',', b';', b'\t'].into_iter().find(|d| first.contains(d)).unwrap_or(b',');
+    let mut reader =
+        ReaderBuilder::new().delimiter(delimiter).trim(Trim::All).from_reader(Cursor::new(first).chain(file));
+    let failed = |error: csv::Error| {
+        let line = error.position().map_or(0, csv::Position::line);
+        wrong(match error.kind() {
+            ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                format!("line {line} has {len} fields, the first line {expected_len}")
+            }
+            ErrorKind::Utf8 { .. } => format!("line {line} is not UTF-8"),
+            _ => error.to_string(),
+        })
+    };
+    let header: Vec<String> = reader.headers().map_err(failed)?.iter().map(str::to_owned).collect();
+    let mut rows = columns.start(what, "line", &header)?;
+    let chosen = rows.chosen.clone();
+    let mut record = StringRecord::new();
+    while reader.read_record(&mut record).map_err(failed)? {
+        let line = record.position().map_or(0, csv::Position::line);
+        rows.push(line, chosen.iter().map(|&i| Cell::Text(Cow::Borrowed(record.get(i).unwrap_or("")))))?;
+    }
+    rows.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Dataset, Missing};
+    use super::*;
+
+    fn table(text: &str, columns: &Columns) -> Result<Table> {
+        read("few.csv", text.as_bytes(), columns)
+    }
+
+    const IRIS: &str = "length,\"width, cm\",species\n1.5,2,setosa\n\n3,-4e1,\"iris, blue\"\n5,6,setosa\n";
+
+    #[test]
+    fn columns_become_inputs_and_classes() {
+        let table = table(IRIS, &Columns::classes("species")).unwrap();
+        assert_eq!(table.class_names(), ["iris, blue", "setosa"]);
+        let batch = table.batch(&[0, 1, 2]).unwrap();
+        assert_eq!((batch.f32("x"), batch.u32("y")), (&[1.5, 2.0, 3.0, -40.0, 5.0, 6.0][..], &[1, 0, 1][..]));
+        assert_eq!((table.classes(), table.bytes().0), (2, 4 * 9));
+    }
+
+    #[test]
+    fn columns_are_chosen_and_ordered_by_name() {
+        let columns = Columns::numbers(["width, cm"]).inputs(["length"]);
+        let batch = table(IRIS, &columns).unwrap().batch(&[1]).unwrap();
+        assert_eq!((batch.f32("x"), batch.f32("y")), (&[3.0][..], &[-40.0][..]));
+        // Semicolons, a byte order mark, carriage returns.
+        let text = "\u{feff}a;b;c\r\n1;2;3\r\n4;5;6\r\n";
+        let batch = table(text, &Columns::numbers(["b", "a"])).unwrap().batch(&[1]).unwrap();
+        assert_eq!((batch.f32("x"), batch.f32("y")), (&[6.0][..], &[5.0, 4.0][..]));
+    }
+
+    #[test]
+    fn ids_of_classes_are_in_the_order_of_their_numbers_or_names() {
+        let ids = |text: &str, columns: Columns| {
+            let table = table(&format!("x,y\n{text}"), &columns)?;
+            Ok::<_, Error>((table.class_names().to_vec(), table.batch(&[0, 1, 2])?.u32("y").to_vec()))
+        };
+        let (names, labels) = ids("0,10\n0,9.0\n0,10.0", Columns::classes("y")).unwrap();
+        assert_eq!((names.join(" "), labels), ("9 10".to_owned(), vec![1, 0, 1]));
+        let (names, labels) = ids("0,b\n0,10\n0,9", Columns::classes("y")).unwrap();
+        assert_eq!((names.join(" "), labels), ("10 9 b".to_owned(), vec![2, 0, 1]));
+        let known = ["c", "b", "a"].map(str::to_owned);
+        let (_, labels) = ids("0,b\n0,b\n0,a", Columns::classes("y").class_names(&known)).unwrap();
+        assert_eq!(labels, [1, 1, 2]);
+        let error = ids("0,b\n0,x\n0,a", Columns::classes("y").class_names(&known)).unwrap_err().to_string();
+        assert_eq!(error, "few.csv: line 3, column `y`: there is no class `x`; there are `c`, `b`, `a`");
+    }
+
+    #[test]
+    fn missing_values_are_refused_skipped_or_replaced() {
+        let text = "a,b,y\n1,,0\n2,3,1\nNA,4,NaN\n";
+        let of = |missing| {
+            let table = table(text, &Columns::classes("y").missing(missing))?;
+            Ok::<_, Error>(table.batch(&(0..table.len()).collect::<Vec<_>>())?.f32("x").to_vec())
+        };
+        let error = of(Missing::Refuse).unwrap_err().to_string();
+        assert!(
+            error.starts_with("few.csv: line 2, column `b`: it has no value; `Columns::missing`"),
+            "{error}"
+        );
+        assert_eq!(of(Missing::SkipRow).unwrap(), [2.0, 3.0]);
+        let error = of(Missing::Replace(-1.0)).unwrap_err().to_string();
+        assert!(error.starts_with("few.csv: line 4, column `y`: the target has no value"), "{error}");
+        let replaced =
+            table("a,y\n1,0\n,1\n", &Columns::classes("y").missing(Missing::Replace(-1.0))).unwrap();
+        assert_eq!(replaced.batch(&[0, 1]).unwrap().f32("x"), [1.0, -1.0]);
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let cases = [
+            ("", "there is no column `y`; there are ``"),
+            ("a,b\n1,2", "there is no column `y`; there are `a`, `b`"),
+            ("a,y,y\n1,2,3", "there are several columns `y`"),
+            ("a,y\n", "it has no samples; rows with missing values that were left out: 0"),
+            ("a,y\n1,2\n1,2,3", "line 3 has 3 fields, the first line 2"),
+            ("a,y\n1,2\n\"1\n2\",2", "line 3, column `a`: `1\n2` is not a number"),
+            ("a,y\n1,2\ninf,2", "line 3, column `a`: `inf` is not a number"),
+            ("a,y\n1,2\n1e39,2", "line 3, column `a`: `1e39` is not a number"),
+            ("a,y\n1,2\n1,two", "line 3, column `y`: `two` is not a number"),
+        ];
+        for (text, message) in cases {
+            let error = table(text, &Columns::numbers(["y"])).unwrap_err().to_string();
+            assert_eq!(error, format!("few.csv: {message}"));
+        }
+        let latin = read("few.csv", &b"a,y\n1,2\n\xe9,3\n"[..], &Columns::numbers(["y"])).unwrap_err();
+        assert_eq!(latin.to_string(), "few.csv: line 3 is not UTF-8");
+        assert!(matches!(table("y\n1", &Columns::numbers(["y"])), Err(Error::Setting { .. })));
+        assert!(Table::read_csv("no/such.csv", &Columns::classes("y")).is_err());
+    }
+}
