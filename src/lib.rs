@@ -163,4 +163,6 @@ mod pages {
     struct Readme;
     #[doc = include_str!("../docs/training.md")]
     struct Training;
+    #[doc = include_str!("../docs/own-kernels.md")]
+    struct OwnKernels;
 }

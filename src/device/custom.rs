@@ -52,12 +52,12 @@ pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> 
     let result = slots.last().copied();
     for (handle, variable) in module.global_variables.iter() {
         let Some(binding) = &variable.binding else { continue };
-        let line = Some(module.global_variables.get_span(handle).location(source).line_number);
         let variable = variable.name.as_deref().unwrap_or_default();
         let known = binding.group == 0 && (binding.binding == 0 || slots.contains(&binding.binding));
         if !known {
             let message = format!("`{variable}` is a binding; declare it with `KernelCall::input`");
-            return wrong(line, message);
+            let line = module.global_variables.get_span(handle).location(source).line_number;
+            return wrong(Some(line), message);
         }
         let is_written = uses[handle].contains(GlobalUse::WRITE);
         let is_result = Some(binding.binding) == result;

@@ -103,12 +103,12 @@ def muon_bf16(w, gradients, **settings):
 
 
 def muon(w, gradients, **settings):
-    cast = torch.Tensor.bfloat16
-    torch.Tensor.bfloat16 = lambda x: x
+    half = torch.bfloat16
+    torch.bfloat16 = torch.float64
     try:
         return muon_bf16(w, gradients, **settings)
     finally:
-        torch.Tensor.bfloat16 = cast
+        torch.bfloat16 = half
 
 
 muon_rms = muon

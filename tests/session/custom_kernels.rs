@@ -76,7 +76,7 @@ fn step() -> TrainStep {
     TrainStep::trace(&params, |trace| {
         let (x, s) = (trace.input("x", [ROWS, WIDTH]), trace.input("s", [WIDTH]));
         let body = |x: Tensor, (i, w): (usize, &Param)| {
-            trace.layer(&format!("fc{i}"), || bend(&x.matmul(&trace.param(w)), &s))
+            trace.layer(&format!("fc{i}"), || bend(&x, &s).matmul(&trace.param(w)))
         };
         let y = weights.iter().enumerate().fold(x, body);
         trace.output("y", &y);
@@ -99,12 +99,14 @@ fn planned_recomputed_and_eager_runs_of_own_kernels_agree_with_the_twin() {
     let plain = PlanOptions { optimizer, ..PlanOptions::default() };
     let bare = PlanOptions { rebuild: false, fuse: false, reuse: false, ..plain };
     on_each(devices(), |device| {
-        let mut wanted: Option<Vec<f32>> = None;
+        let (mut wanted, mut kept): (Option<Vec<f32>>, _) = (None, 0);
         for options in [plain, bare, PlanOptions { recompute: Recompute::Every(1), ..plain }] {
             let plan = step().plan(&options, device.limits()).expect("planned");
             let runs = plan.graph().nodes.iter().filter(|node| matches!(node.op, Op::Custom(_))).count();
-            if options.recompute != Recompute::Off {
-                assert!(runs > 6, "{runs} kernels: none is recomputed");
+            if options.recompute == Recompute::Off {
+                kept = runs;
+            } else {
+                assert!(runs > kept, "{runs} kernels: none is recomputed");
             }
             let [x, s] = data();
             let (mut session, mut twin) =
@@ -225,7 +227,7 @@ fn wrong_sources_are_refused_with_line_and_message_before_anything_runs() {
         (main("y[id.x] = x[id.x] +;"), 3, "expected"),
         (main("let a = 1;\ny[id.x] = missing(x[id.x]);"), 4, "missing"),
         (main("y[id.x] = 1u;"), 3, "u32"),
-        (main("x[id.x] = 1.0; y[id.x] = 1.0;"), 8, "it writes `x`, which is an input"),
+        (main("x[id.x] = 1.0; y[id.x] = 1.0;"), 0, "it writes `x`, which is an input"),
         (main("let a = x[id.x];"), 0, "it never writes its result `y`"),
         (
             format!(

@@ -21,6 +21,13 @@ pub(super) const LAYERS: &[Row] = &[
     row("nn::InstanceNorm", "nn.InstanceNorm2d(affine=True)", "of any number of dimensions", YES, &[]),
     row("nn::Dropout", "nn.Dropout", "the identity in `Mode::Eval`", YES, &[]),
     row("nn::Embedding", "nn.Embedding", "a table `[rows, columns]`", YES, &[]),
+    row(
+        "nn::EmbeddingBag",
+        "nn.EmbeddingBag",
+        "bags `[n, k]` of equal length, filled up with `padding`",
+        YES,
+        &[],
+    ),
     row("nn::Recurrent", "nn.LSTM, nn.GRU, nn.RNN", "`batch_first=True`; unrolled over the steps", YES, &[]),
     row("nn::MultiheadAttention", "nn.MultiheadAttention", "`batch_first=True`", YES, &[]),
     row(
