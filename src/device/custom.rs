@@ -1,9 +1,8 @@
 //! The check of a model's own kernels, before the driver compiles them.
 
-use wgpu::naga;
-
-use naga::front::wgsl;
-use naga::valid::{Capabilities, GlobalUse, ValidationFlags, Validator};
+use wgpu::naga::ShaderStage;
+use wgpu::naga::front::wgsl;
+use wgpu::naga::valid::{Capabilities, GlobalUse, ValidationFlags, Validator};
 
 use crate::error::{Error, Result};
 
@@ -40,7 +39,7 @@ pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> 
         return wrong(None, format!("it has {} entry points, not one", module.entry_points.len()));
     };
     let size = entry.workgroup_size;
-    if entry.name != "main" || entry.stage != naga::ShaderStage::Compute || size != [workgroup, 1, 1] {
+    if entry.name != "main" || entry.stage != ShaderStage::Compute || size != [workgroup, 1, 1] {
         let message = format!(
             "its entry point is `{}` with workgroups of {size:?}; write `@compute @workgroup_size(WORKGROUP) fn main`, \
              WORKGROUP being {workgroup}",

@@ -277,7 +277,7 @@ fn eight_bit_state_takes_two_bytes_per_parameter() {
         bytes[0] == 0.0 && (4.0..4.01).contains(&bytes[1]) && (8.0..8.01).contains(&bytes[2]),
         "{bytes:?}"
     );
-    // One number for each of 128 + 128 + 10 rows and 3 biases, of 118,282 parameters, in regions of 256 bytes.
+    // One number for each of 512 + 512 + 10 rows and 3 biases, of 669,706 parameters.
     assert!((4.0..4.03).contains(&bytes[5]), "{bytes:?}");
     assert!(bytes[3] <= 2.06 && bytes[4] <= 0.05, "{bytes:?}");
 }
