@@ -69,6 +69,7 @@ impl Kernel {
     }
 
     /// Whether a model wrote this kernel.
+    #[cfg(feature = "gpu")]
     pub(crate) fn is_custom(&self) -> bool {
         self.is(CUSTOM)
     }
