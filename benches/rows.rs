@@ -254,7 +254,14 @@ fn compare(device: &Device, job: &Job) -> Result<[f64; 2]> {
             .collect();
         let wgsl = || kernel.wgsl.to_owned();
         let key = kernel.wgsl.to_owned();
-        let source = PipelineSource { name: kernel.name, key, wgsl: &wgsl, slots: &slots, constants: &[] };
+        let source = PipelineSource {
+            name: kernel.name,
+            key,
+            wgsl: &wgsl,
+            slots: &slots,
+            constants: &[],
+            custom: None,
+        };
         let groups = if kernel.columns { cols as u32 } else { rows as u32 };
         theirs.push((device.pipeline(&source)?, group(device, &slots, &params, &memory), [groups, 1, 1]));
     }
@@ -292,6 +299,7 @@ fn ours<'a>(
             wgsl: &wgsl,
             slots: &launch.kernel.slots,
             constants: &launch.constants,
+            custom: None,
         };
         let memory: Vec<&wgpu::Buffer> = launch.memory.iter().map(|operand| place(*operand)).collect();
         let group = group(device, &launch.kernel.slots, &launch.params, &memory);

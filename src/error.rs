@@ -196,6 +196,17 @@ pub enum Error {
         message: String,
     },
 
+    /// A kernel that a model wrote ([`Trace::kernel`](crate::graph::Trace::kernel)) is not valid.
+    #[error("kernel `{name}`{}: {message}", if *line > 0 { format!(", line {line} of its source") } else { String::new() })]
+    Kernel {
+        /// Its name, and a hash of its source.
+        name: String,
+        /// The line, from 1 on; 0 if no line is to blame.
+        line: u32,
+        /// What is wrong.
+        message: String,
+    },
+
     /// The loss became NaN or infinite.
     #[error(
         "the loss became {loss} at step {step}; parameters saved before are safe\n\

@@ -169,4 +169,6 @@ mod pages {
     #[cfg(all(feature = "images", feature = "csv", feature = "parquet"))]
     #[doc = include_str!("../docs/data.md")]
     struct Data;
+    #[doc = include_str!("../docs/own-kernels.md")]
+    struct OwnKernels;
 }

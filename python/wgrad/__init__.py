@@ -104,7 +104,7 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     ``batch``: samples per step. ``image``: rows and columns, or one number for both; ``classes``; ``seq``: tokens in a
     sequence. Each has the network's own value by default. The other options are those of ``wgrad plan``:
 
-    - ``optimizer``: sgd, momentum, adam, adamw, lion, adafactor or adam8bit
+    - ``optimizer``: sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam-mini or muon
     - ``budget``: the bytes that a session may create, such as ``"8GB"`` or a number. The plan may need more: see ``fits``,
       ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits.
     - ``precision``, ``weights``: f32, f16 or bf16 for activations and weights in memory; ``stochastic_rounding``

@@ -36,7 +36,8 @@ pub enum Read {
 /// gradients.
 ///
 /// # Errors
-/// [`Error::Setting`] if the loss is not a scalar; [`Error::Trace`] cannot come from a graph that was traced.
+/// [`Error::Setting`] if the loss is not a scalar. A kernel of the model's own without a gradient is a mistake that
+/// [`Trace::finish`] reports.
 pub fn differentiate(graph: Graph, loss: ValueId) -> Result<(Trace, Gradients)> {
     differentiate_scaled(graph, loss, None, 1)
 }
@@ -126,7 +127,7 @@ pub(crate) fn differentiate_scaled(
                 training,
                 earlier,
             };
-            let dxs = trace.layer(&node.layer, || rules::vjp(&node.op, &site));
+            let dxs = trace.layer(&node.layer, || trace.called_at(node.at, || rules::vjp(&node.op, &site)));
             for (id, dx) in node.inputs.iter().zip(dxs) {
                 if let Some(dx) = dx {
                     add(&mut gradients, node, *id, dx);

@@ -100,6 +100,8 @@ impl Case<'_> {
             // Updates by sign (Lion), code (8-bit Adam) and norm (Adafactor) are discontinuous where a
             // gradient is close to 0.
             let jump = match (kind, &options.optimizer) {
+                // A gradient that is only rounding errors is a step as long as any other.
+                ("parameter", Optimizer::Muon(muon)) => 6.0 * f64::from(muon.lr),
                 ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
                     2.5 * f64::from(options.optimizer.learning_rate())
                 }
@@ -177,7 +179,10 @@ impl Case<'_> {
 /// Whether a rounding error in the first step is still only a rounding error after the second.
 fn is_smooth(options: &PlanOptions) -> bool {
     options.weights == WeightStorage::F32
-        && !matches!(options.optimizer, Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_))
+        && !matches!(
+            options.optimizer,
+            Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_) | Optimizer::Muon(_)
+        )
 }
 
 /// Returns kind, tensor and index of the first number that is finite but should be NaN, or the other way

@@ -3,6 +3,7 @@
 
 use std::panic::Location;
 
+use super::custom::custom_kernel;
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
 use crate::graph::{Attention, Binary, Domain, Init, Op, Reduction, Results, Tensor, Unary, Window};
@@ -37,6 +38,7 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("indices", indices),
     ("sorted", sorted),
     ("detached", detached),
+    ("custom kernel", custom_kernel),
     ("repeated", repeated),
     ("casts", casts),
     ("dropout", dropout),

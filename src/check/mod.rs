@@ -27,6 +27,7 @@
 
 #[cfg(feature = "gpu")]
 mod compare;
+mod custom;
 mod dice;
 mod draws;
 pub mod export;

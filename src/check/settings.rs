@@ -7,7 +7,8 @@ use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
 use crate::limits::{AdapterClass, Limits};
 use crate::optim::{
-    Adafactor, Adagrad, Adam, Adam8bit, AdamW, Clip, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+    Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
+    Sgd,
 };
 
 /// Options with the limits that they are planned for.
@@ -96,7 +97,7 @@ fn limits(dice: &mut Dice, own: &Limits) -> Limits {
 /// would determine the first step of a gradient of 0.
 fn optimizer(dice: &mut Dice) -> Optimizer {
     let (lr, eps, weight_decay) = (0.01, 0.01, dice.of(&[0.0, 0.1]));
-    match dice.below(12) {
+    match dice.below(14) {
         0 => Sgd { lr, weight_decay, ..Sgd::default() }.into(),
         1 | 2 => Sgd { lr, momentum: 0.5, weight_decay, nesterov: dice.one_in(2) }.into(),
         3 => Adam { lr, eps, weight_decay, amsgrad: dice.one_in(2), ..Adam::default() }.into(),
@@ -107,6 +108,11 @@ fn optimizer(dice: &mut Dice) -> Optimizer {
         8 => RAdam { lr, eps, weight_decay, decoupled: dice.one_in(2), ..RAdam::default() }.into(),
         9 => RmsProp { lr, eps, weight_decay, momentum: dice.of(&[0.0, 0.5]), ..RmsProp::default() }.into(),
         10 => Adagrad { lr, eps, weight_decay, lr_decay: dice.of(&[0.0, 0.5]) }.into(),
+        11 => AdamMini { lr, eps, weight_decay, ..AdamMini::default() }.into(),
+        12 => {
+            let (nesterov, match_rms) = (dice.one_in(2), dice.one_in(2));
+            Muon { lr, eps, weight_decay, nesterov, match_rms, ..Muon::default() }.into()
+        }
         _ => Adam8bit { lr, eps, weight_decay, ..Adam8bit::default() }.into(),
     }
 }

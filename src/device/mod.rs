@@ -5,6 +5,8 @@ mod adapter;
 mod budget;
 mod buffers;
 mod cache;
+#[cfg(not(target_arch = "wasm32"))]
+mod custom;
 mod descriptor;
 mod driver;
 mod mapping;

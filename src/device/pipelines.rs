@@ -22,6 +22,8 @@ pub struct PipelineSource<'a> {
     pub slots: &'a [u32],
     /// Values of `override` constants.
     pub constants: &'a [(&'static str, f64)],
+    /// For a kernel that a model wrote, threads of a workgroup: its source and its accesses are checked.
+    pub custom: Option<u32>,
 }
 
 type Key = (String, Vec<(&'static str, u64)>);
@@ -79,7 +81,8 @@ impl Device {
     /// Returns the pipeline for a kernel, compiled at the first call.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) with the compiler's message.
+    /// [`Error::Device`](crate::Error::Device) with the compiler's message, [`Error::Kernel`](crate::Error::Kernel) for a
+    /// kernel that a model wrote.
     #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn pipeline(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
         let key = source.key();
@@ -140,12 +143,17 @@ impl Device {
 
     fn compile(&self, source: &PipelineSource) -> Result<wgpu::ComputePipeline> {
         let device = self.wgpu_device();
+        let wgsl = (source.wgsl)();
+        #[cfg(not(target_arch = "wasm32"))]
+        if let Some(workgroup) = source.custom {
+            super::custom::check(source.name, &wgsl, source.slots, workgroup)?;
+        }
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(source.name),
-            source: wgpu::ShaderSource::Wgsl(Cow::Owned((source.wgsl)())),
+            source: wgpu::ShaderSource::Wgsl(Cow::Owned(wgsl)),
         };
-        let module = if self.shared.pipelines.checked {
+        let module = if self.shared.pipelines.checked || source.custom.is_some() {
             device.create_shader_module(descriptor)
         } else {
             // SAFETY: kernels stay within the sizes in their `Params`, which lowering computes from shapes;

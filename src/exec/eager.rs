@@ -64,6 +64,9 @@ impl Eager {
     pub fn new(device: &Device, plan: &Plan, options: PoolOptions) -> Result<Self> {
         let mut ledger = Ledger::new(device);
         let pool = Pool::new(options, Pages { ledger: Ledger::new(device) })?;
+        // What is wrong with a model's own kernel is found before anything runs.
+        let own = plan.program.launches.iter().filter(|(launch, _)| launch.kernel.is_custom());
+        own.map(|(launch, _)| record::pipeline(device, launch)).collect::<Result<Vec<_>>>()?;
         let uniforms = record::uniforms(plan, &mut ledger)?;
         let feeds = Feeds::new(plan.graph(), &mut ledger)?;
         let mut readbacks = Vec::new();

@@ -48,7 +48,8 @@ pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::C
 
 fn source<'a, M>(launch: &'a Launch<M>, wgsl: &'a (dyn Fn() -> String + Sync)) -> PipelineSource<'a> {
     let Launch { kernel, constants, .. } = launch;
-    PipelineSource { name: &kernel.name, key: kernel.key(), wgsl, slots: &kernel.slots, constants }
+    let custom = kernel.is_custom().then_some(kernel.workgroup);
+    PipelineSource { name: &kernel.name, key: kernel.key(), wgsl, slots: &kernel.slots, constants, custom }
 }
 
 /// Creates the bind group of launch number `index`; `place` returns buffer, offset and bytes of each memory

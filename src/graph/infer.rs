@@ -156,8 +156,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Copy | Op::Detach => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update { rule, .. } => {
-            let sums = if matches!(rule, Update::Adafactor { .. }) { 2 } else { 0 };
-            debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + sums);
+            debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + rule.others());
             debug_assert_eq!(inputs[2].1, U32);
             equal(op, shape(0), shape(1))?;
             Ok(Vec::new())
@@ -179,6 +178,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             equal(op, shape(0), shape(1))?;
             same(0)
         }
+        Op::Custom(own) => Ok(vec![own.result]),
         Op::Fused(chain) => {
             let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
             match chain.reads(&shapes) {

@@ -67,12 +67,15 @@ pub struct ParamGroup {
     /// Not trained: no gradient, no optimizer state and no update, weight decay included
     /// (`requires_grad_(False)`). What only its gradient needs is not in the plan.
     pub frozen: bool,
+    /// Whether [`Muon`](crate::optim::Muon) updates the group's matrices by its orthogonal steps; off, by AdamW. Other
+    /// optimizers do not read it.
+    pub orthogonal: bool,
 }
 
 impl Default for ParamGroup {
     /// The optimizer's settings.
     fn default() -> Self {
-        Self { rate: 1.0, weight_decay: None, frozen: false }
+        Self { rate: 1.0, weight_decay: None, frozen: false, orthogonal: true }
     }
 }
 

@@ -134,18 +134,6 @@ impl Tensor {
         self.neg().argmax(axis)
     }
 
-    /// Sums of the rows of this table `[v, d]` that each bag selects: `ids [n, k]`, `u32` → `[n, d]`
-    /// (`torch.nn.EmbeddingBag`); with `mean`, their means.
-    #[track_caller]
-    #[must_use]
-    pub fn embedding_bag(&self, ids: &Tensor, mean: bool) -> Tensor {
-        if ids.shape.rank() != 2 {
-            return self.mistake(format!("embedding_bag takes ids [n, k], got {}", ids.shape), self.shape);
-        }
-        let rows = self.embedding(ids);
-        if mean { rows.mean(&[1]) } else { rows.sum(&[1]) }
-    }
-
     /// Applies `body` with `axis` as the last dimension.
     pub(super) fn along_last(
         &self,

@@ -334,6 +334,12 @@ impl Trace {
         param.map_or_else(ParamGroup::default, |param| *param.group())
     }
 
+    /// Whether a parameter is a table that [`Op::Embedding`] reads.
+    pub(crate) fn is_table(&self, parameter: ValueId) -> bool {
+        let reads = |node: &Node| node.op == Op::Embedding && node.inputs[0] == parameter;
+        self.state.borrow().graph.nodes.iter().any(reads)
+    }
+
     pub(super) fn next_dropout(&self) -> u32 {
         let mut state = self.state.borrow_mut();
         state.dropouts += 1;

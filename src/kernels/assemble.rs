@@ -100,6 +100,7 @@ modules![
     "optimizer/adafactor",
     "optimizer/adam",
     "optimizer/adam8",
+    "optimizer/adam_mini",
     "optimizer/dynamic_8bit",
     "optimizer/lion",
     "optimizer/loss_scale",

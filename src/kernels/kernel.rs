@@ -7,6 +7,9 @@ use super::assemble::{GENERATED, assemble};
 use crate::limits::AdapterClass;
 use crate::random::mix;
 
+/// The condition of kernels that a model wrote.
+const CUSTOM: &str = "CUSTOM";
+
 /// Sets of `override` constants.
 pub(crate) type Variants = &'static [&'static [(&'static str, f64)]];
 
@@ -56,6 +59,19 @@ impl Kernel {
     pub fn generated(name: &str, defines: Vec<&'static str>, source: String, slots: Vec<u32>) -> Self {
         let kernel = Self::new("", GENERATED, &[], &[], 64, &[&[]]);
         Self { defines: defines.into(), slots: slots.into(), ..kernel }.named_by_content(name, source)
+    }
+
+    /// Returns a kernel that a model wrote. Its source is checked before it is compiled, and so are its accesses while it
+    /// runs.
+    pub(crate) fn custom(name: &str, source: String, slots: Vec<u32>, workgroup: u32) -> Self {
+        let kernel = Self::new("", GENERATED, &[CUSTOM], &[], workgroup, &[&[]]);
+        Self { slots: slots.into(), ..kernel }.named_by_content(name, source)
+    }
+
+    /// Whether a model wrote this kernel.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn is_custom(&self) -> bool {
+        self.is(CUSTOM)
     }
 
     /// Returns this product or convolution with the epilogue `source`: the function `store` and its

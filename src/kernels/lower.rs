@@ -5,7 +5,7 @@ use super::embedding::{self, rotary};
 use super::norm::{self, batch};
 use super::optimizer::{self, loss_scale};
 use super::softmax::{self, cross_entropy};
-use super::{Kernel, Launch, attention, conv, indices, matmul, movement, pool, reduce};
+use super::{Kernel, Launch, attention, conv, custom, indices, matmul, movement, pool, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{FusedElementwise, Op, Read, Source};
@@ -149,7 +149,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite { held } => loss_scale::not_finite(site, *held),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
-        Op::MovingAverage { scale } => optimizer::moving_average(site, *scale).into(),
+        Op::MovingAverage { scale, share } => optimizer::moving_average(site, *scale, *share).into(),
         Op::Conv2d { window, groups, source, .. } => {
             conv::conv(site, *window, *groups, *source, conv::Direction::Forward)?
         }
@@ -173,6 +173,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::RowNormGrad { kind } => norm::grad(site, *kind)?,
         Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
         Op::Fused(chain) => fused::fused(site, chain).into(),
+        Op::Custom(own) => custom::custom(site, own)?.into(),
     })
 }
 

@@ -5,6 +5,7 @@ mod assemble;
 mod attention;
 pub mod conv;
 pub mod cooperative;
+mod custom;
 mod elementwise;
 mod embedding;
 mod grid;

@@ -1,7 +1,7 @@
-//! A table of vectors.
+//! Tables of vectors.
 
 use super::Module;
-use crate::graph::{Init, Param, Params, Tensor};
+use crate::graph::{Bag, Init, Param, Params, Tensor};
 
 /// `torch.nn.Embedding`: row `id` of `weight [v, d]` for each id.
 #[derive(Clone, Debug)]
@@ -32,5 +32,36 @@ impl Module for Embedding {
     fn forward(&self, ids: &Tensor) -> Tensor {
         let trace = ids.trace().clone();
         trace.layer(&self.path, || trace.param(&self.weight).embedding(ids))
+    }
+}
+
+/// `torch.nn.EmbeddingBag` with bags of equal length: a row for each bag, combined from rows of `weight [v, d]`.
+#[derive(Clone, Debug)]
+pub struct EmbeddingBag {
+    path: String,
+    /// `[v, d]`
+    pub weight: Param,
+    /// How rows combine.
+    pub bag: Bag,
+    /// The id that is ignored, which fills up shorter bags.
+    pub padding: Option<u32>,
+}
+
+impl EmbeddingBag {
+    /// Registers `weight` at the path of `params`, initialized as N(0, 1), as in PyTorch; without `padding`, to be set
+    /// as a field.
+    #[track_caller]
+    pub fn new(params: &Params, rows: usize, columns: usize, bag: Bag) -> Self {
+        let Embedding { path, weight } = Embedding::new(params, rows, columns);
+        Self { path, weight, bag, padding: None }
+    }
+}
+
+impl Module for EmbeddingBag {
+    /// `ids` `u32 [n, k] → [n, d]`; see [`Tensor::embedding_bag`].
+    #[track_caller]
+    fn forward(&self, ids: &Tensor) -> Tensor {
+        let trace = ids.trace().clone();
+        trace.layer(&self.path, || trace.param(&self.weight).embedding_bag(ids, self.bag, self.padding))
     }
 }

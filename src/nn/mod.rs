@@ -14,7 +14,7 @@ pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 };
 pub use dropout::Dropout;
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingBag};
 pub use linear::Linear;
 pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
 pub use recurrent::{Cell, Recurrent, RecurrentConfig};

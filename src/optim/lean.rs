@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use crate::graph::{Op, Reduction, Tensor, Trace, Update};
+use crate::shape::Shape;
 
 /// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): steps of equal size in every
 /// coordinate. One number of state for each parameter. Usual are a learning rate three to ten times smaller
@@ -65,7 +66,7 @@ impl Adafactor {
     ) -> [Tensor; 3] {
         let average = |state: &str, x: &Tensor, scale: f32| {
             let state = trace.state(&format!("{name}.{state}"), x.shape());
-            state.one(Op::MovingAverage { scale }, &[&state, x, scalars], Location::caller())
+            state.one(Op::MovingAverage { scale, share: None }, &[&state, x, scalars], Location::caller())
         };
         let rank = weight.shape().rank();
         let variance = if rank >= 2 {
@@ -83,6 +84,47 @@ impl Adafactor {
         let sum = |x: &Tensor| x.reduce_keep(Reduction::SumSquares, &[]).reshape([]);
         let (u2, w2) = (sum(&update), sum(weight));
         [update, u2, w2]
+    }
+}
+
+/// Adam-mini (Zhang et al. 2024, "Adam-mini: Use Fewer Learning Rates To Gain More"): AdamW with one second moment for each
+/// row of a weight, the mean of the row's squares. A row is what one index of the first dimension selects: the weights of an
+/// output of [`Linear`](crate::nn::Linear), a channel of a convolution, a token of an embedding; a vector is one row.
+/// (The paper has one number for each head of queries and keys; here heads have one for each row.) Four bytes of state for
+/// each parameter and four for each row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamMini {
+    /// η, the learning rate.
+    pub lr: f32,
+    /// β₁ and β₂.
+    pub betas: (f32, f32),
+    /// ε
+    pub eps: f32,
+    /// λ: weights shrink by `1 - ηλ` each step.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamMini {
+    /// As [`AdamW`](super::AdamW): η = 0.001, β = (0.9, 0.999), ε = 1e-8, λ = 0.01.
+    fn default() -> Self {
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 }
+    }
+}
+
+impl AdamMini {
+    /// Number of rows of a parameter.
+    pub(super) fn rows(shape: Shape) -> usize {
+        if shape.rank() < 2 { 1 } else { shape.dims()[0] }
+    }
+
+    /// Builds this step's second moment of each row from its state.
+    pub(super) fn second_moment(&self, state: &Tensor, gradient: &Tensor, scalars: &Tensor) -> Tensor {
+        let (rank, rows) = (gradient.shape().rank(), state.shape().numel());
+        let axes: Vec<usize> = if rank < 2 { (0..rank).collect() } else { (1..rank).collect() };
+        let squares = gradient.reduce_keep(Reduction::SumSquares, &axes).reshape(state.shape());
+        let scale = rows as f32 / gradient.shape().numel() as f32;
+        let op = Op::MovingAverage { scale, share: Some(1.0 - self.betas.1) };
+        state.one(op, &[state, &squares, scalars], Location::caller())
     }
 }
 

@@ -1,15 +1,19 @@
 //! Optimizers as graph builders: each appends its updates to a differentiated graph.
 
 mod adaptive;
+mod classic;
 mod clip;
 mod lean;
+mod muon;
 mod schedule;
 
 use std::panic::Location;
 
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
+pub use classic::{Adam, AdamW, Sgd};
 pub use clip::Clip;
-pub use lean::{Adafactor, Adam8bit, Lion};
+pub use lean::{Adafactor, Adam8bit, AdamMini, Lion};
+pub use muon::Muon;
 pub use schedule::{Custom, Schedule};
 
 use crate::autodiff::{Gradients, Read};
@@ -19,70 +23,6 @@ use crate::graph::{
     Counting, LossScale, Op, ParamGroup, Phase, StepScalars, Stored, Tensor, Trace, Update, ValueId,
 };
 use crate::shape::Shape;
-
-/// Stochastic gradient descent, with momentum if it is not 0: `torch.optim.SGD`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// η, the learning rate.
-    pub lr: f32,
-    /// μ; with 0 there is no optimizer state.
-    pub momentum: f32,
-    /// λ, the L2 penalty.
-    pub weight_decay: f32,
-    /// Nesterov's variant of momentum.
-    pub nesterov: bool,
-}
-
-impl Default for Sgd {
-    /// η = 0.01, everything else off.
-    fn default() -> Self {
-        Self { lr: 1e-2, momentum: 0.0, weight_decay: 0.0, nesterov: false }
-    }
-}
-
-/// Adam (Kingma & Ba 2015): `torch.optim.Adam`. Two numbers of state for each parameter, with `amsgrad` three.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Adam {
-    /// η, the learning rate.
-    pub lr: f32,
-    /// β₁ and β₂.
-    pub betas: (f32, f32),
-    /// ε
-    pub eps: f32,
-    /// λ, the L2 penalty.
-    pub weight_decay: f32,
-    /// Divide by the root of the largest second moment so far (Reddi et al. 2018).
-    pub amsgrad: bool,
-}
-
-impl Default for Adam {
-    /// PyTorch's: η = 0.001, β = (0.9, 0.999), ε = 1e-8, no penalty.
-    fn default() -> Self {
-        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false }
-    }
-}
-
-/// Adam with decoupled weight decay (Loshchilov & Hutter 2019): `torch.optim.AdamW`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// η, the learning rate.
-    pub lr: f32,
-    /// β₁ and β₂.
-    pub betas: (f32, f32),
-    /// ε
-    pub eps: f32,
-    /// λ: weights shrink by `1 - ηλ` each step.
-    pub weight_decay: f32,
-    /// As in [`Adam`].
-    pub amsgrad: bool,
-}
-
-impl Default for AdamW {
-    /// PyTorch's: η = 0.001, β = (0.9, 0.999), ε = 1e-8, λ = 0.01.
-    fn default() -> Self {
-        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2, amsgrad: false }
-    }
-}
 
 /// An optimizer with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +47,10 @@ pub enum Optimizer {
     Adafactor(Adafactor),
     /// [`Adam8bit`]
     Adam8bit(Adam8bit),
+    /// [`AdamMini`]
+    AdamMini(AdamMini),
+    /// [`Muon`]
+    Muon(Muon),
 }
 
 impl Default for Optimizer {
@@ -126,11 +70,11 @@ macro_rules! from_settings {
     };
 }
 
-from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit);
+from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit AdamMini Muon);
 
 impl Optimizer {
     /// The names that [`Optimizer::named`] knows.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 14] = [
         "sgd",
         "momentum",
         "adam",
@@ -143,6 +87,8 @@ impl Optimizer {
         "radam",
         "rmsprop",
         "adagrad",
+        "adam-mini",
+        "muon",
     ];
 
     /// Returns an optimizer with default settings, by name; `momentum` is SGD with μ = 0.9, `amsgrad` is
@@ -164,6 +110,8 @@ impl Optimizer {
             "radam" => RAdam::default().into(),
             "rmsprop" => RmsProp::default().into(),
             "adagrad" => Adagrad::default().into(),
+            "adam-mini" => AdamMini::default().into(),
+            "muon" => Muon::default().into(),
             _ => {
                 let known = Self::NAMES.map(str::to_owned).to_vec();
                 return Err(Error::Unknown { kind: "optimizer", name: name.to_owned(), known });
@@ -184,6 +132,8 @@ impl Optimizer {
             Self::Lion(lion) => lion.lr,
             Self::Adafactor(adafactor) => adafactor.lr,
             Self::Adam8bit(adam) => adam.lr,
+            Self::AdamMini(adam) => adam.lr,
+            Self::Muon(muon) => muon.lr,
         }
     }
 
@@ -200,7 +150,9 @@ impl Optimizer {
             | Self::Adagrad(Adagrad { lr, .. })
             | Self::Lion(Lion { lr, .. })
             | Self::Adafactor(Adafactor { lr, .. })
-            | Self::Adam8bit(Adam8bit { lr, .. }) => *lr = rate,
+            | Self::Adam8bit(Adam8bit { lr, .. })
+            | Self::AdamMini(AdamMini { lr, .. })
+            | Self::Muon(Muon { lr, .. }) => *lr = rate,
         }
         self
     }
@@ -218,7 +170,9 @@ impl Optimizer {
             | Self::Adagrad(Adagrad { weight_decay, .. })
             | Self::Lion(Lion { weight_decay, .. })
             | Self::Adafactor(Adafactor { weight_decay, .. })
-            | Self::Adam8bit(Adam8bit { weight_decay, .. }) => *weight_decay = decay,
+            | Self::Adam8bit(Adam8bit { weight_decay, .. })
+            | Self::AdamMini(AdamMini { weight_decay, .. })
+            | Self::Muon(Muon { weight_decay, .. }) => *weight_decay = decay,
         }
         self
     }
@@ -247,6 +201,8 @@ impl Optimizer {
                 vec![("rmsprop", plain.into()), lightest(rmsprop.lr, rmsprop.weight_decay)[1]]
             }
             Self::Lion(Lion { lr, weight_decay, .. })
+            | Self::AdamMini(AdamMini { lr, weight_decay, .. })
+            | Self::Muon(Muon { lr, weight_decay, .. })
             | Self::RmsProp(RmsProp { lr, weight_decay, .. })
             | Self::Adagrad(Adagrad { lr, weight_decay, .. }) => {
                 vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
@@ -280,7 +236,9 @@ impl Optimizer {
             Self::Sgd(_) | Self::Lion(_) | Self::RmsProp(_) => Counting::Nothing,
             Self::Adam(Adam { betas, .. })
             | Self::AdamW(AdamW { betas, .. })
-            | Self::Adam8bit(Adam8bit { betas, .. }) => Counting::Adam(betas.0, betas.1),
+            | Self::Adam8bit(Adam8bit { betas, .. })
+            | Self::AdamMini(AdamMini { betas, .. })
+            | Self::Muon(Muon { betas, .. }) => Counting::Adam(betas.0, betas.1),
             Self::NAdam(NAdam { betas, momentum_decay, .. }) => {
                 Counting::NAdam(betas.0, betas.1, momentum_decay)
             }
@@ -304,9 +262,10 @@ impl Optimizer {
             let mut pairs = raw.clone();
             let mut inverse = None;
             if let Some((settings, state)) = &gradients.scaled {
-                // If clipping or Adafactor processes the gradients before the update, they are unscaled
+                // If clipping or the optimizer processes the gradients before the update, they are unscaled
                 // before that.
-                let early = clip != Clip::Off || matches!(self, Self::Adafactor(_));
+                let early = clip != Clip::Off
+                    || matches!(self, Self::Adafactor(_) | Self::AdamMini(_) | Self::Muon(_));
                 let unscaled = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
                 (pairs, scalars) = (unscaled.0, unscaled.1);
                 inverse = Some(unscaled.2);
@@ -316,8 +275,13 @@ impl Optimizer {
             for (id, gradient) in clipped {
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
-                let ParamGroup { rate, weight_decay, .. } = trace.group_of(&name);
-                let optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
+                let ParamGroup { mut rate, weight_decay, orthogonal, .. } = trace.group_of(&name);
+                let mut optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
+                if let Self::Muon(muon) = optimizer
+                    && (!orthogonal || weight.shape().rank() < 2 || trace.is_table(id))
+                {
+                    (optimizer, rate) = (muon.for_others().into(), rate * muon.adamw_rate);
+                }
                 trace.layer(layer, || {
                     optimizer.append_one(trace, (&name, rate), &weight, &gradient, &scalars)
                 });
@@ -376,10 +340,18 @@ impl Optimizer {
             trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());
             return;
         }
+        if let Self::Muon(muon) = self {
+            let step = muon.step(trace, name, gradient, scalars);
+            trace.emit(op, &[weight, &step, scalars], Location::caller());
+            return;
+        }
         let states = self.states(weight.shape());
         let states =
             states.into_iter().map(|(s, dtype, shape)| trace.state_of(dtype, &format!("{name}.{s}"), shape));
-        let states: Vec<Tensor> = states.collect();
+        let mut states: Vec<Tensor> = states.collect();
+        if let (Self::AdamMini(adam), Some(second)) = (self, states.last_mut()) {
+            *second = adam.second_moment(second, gradient, scalars);
+        }
         let mut inputs = vec![weight, gradient, scalars];
         inputs.extend(&states);
         trace.emit(op, &inputs, Location::caller());
@@ -392,6 +364,12 @@ impl Optimizer {
         match self {
             Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
             Self::Sgd(_) => same(&["momentum_buffer"]),
+            // Of a parameter that is orthogonalized; `Muon::step` creates it.
+            Self::Muon(_) => same(&["momentum_buffer"]),
+            Self::AdamMini(_) => {
+                let rows = Shape::from([AdamMini::rows(shape)]);
+                vec![("exp_avg", DType::F32, shape), ("exp_avg_sq", DType::F32, rows)]
+            }
             Self::Lion(_) => same(&["exp_avg"]),
             Self::Adam8bit(_) if shape.numel() >= Adam8bit::SMALLEST => {
                 let words = Shape::from([shape.numel().div_ceil(4) as usize]);
@@ -451,6 +429,10 @@ impl Optimizer {
                 Update::Lion { beta1, beta2, weight_decay }
             }
             Self::Adafactor(adafactor) => adafactor.update(),
+            Self::AdamMini(AdamMini { betas, eps, weight_decay, .. }) => {
+                Update::AdamMini { beta1: betas.0, eps, weight_decay }
+            }
+            Self::Muon(muon) => muon.update(),
         }
     }
 
@@ -460,6 +442,14 @@ impl Optimizer {
             Self::Sgd(sgd) => {
                 rules.extend([("momentum", sgd.momentum, 1.0), ("weight_decay", sgd.weight_decay, f32::MAX)]);
             }
+            Self::Muon(Muon { momentum, weight_decay, adamw_rate, betas, eps, .. }) => rules.extend([
+                ("momentum", *momentum, 1.0),
+                ("weight_decay", *weight_decay, f32::MAX),
+                ("adamw_rate", *adamw_rate, f32::MAX),
+                ("beta1", betas.0, 1.0),
+                ("beta2", betas.1, 1.0),
+                ("eps", *eps, f32::MAX),
+            ]),
             Self::Lion(Lion { betas, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),
@@ -493,7 +483,8 @@ impl Optimizer {
             Self::Adam(Adam { betas, eps, weight_decay, .. })
             | Self::AdamW(AdamW { betas, eps, weight_decay, .. })
             | Self::RAdam(RAdam { betas, eps, weight_decay, .. })
-            | Self::Adam8bit(Adam8bit { betas, eps, weight_decay, .. }) => rules.extend([
+            | Self::Adam8bit(Adam8bit { betas, eps, weight_decay, .. })
+            | Self::AdamMini(AdamMini { betas, eps, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),
                 ("eps", *eps, f32::MAX),
@@ -559,6 +550,8 @@ mod tests {
         let rmsprop = RmsProp { lr: 0.3, momentum: 0.9, ..RmsProp::default() };
         assert_eq!(names(rmsprop.into()), ["rmsprop", "sgd"]);
         assert_eq!(names(Adagrad { lr: 0.3, ..Adagrad::default() }.into()), ["sgd"]);
+        assert_eq!(names(AdamMini { lr: 0.3, ..AdamMini::default() }.into()), ["sgd"]);
+        assert_eq!(names(Muon { lr: 0.3, ..Muon::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, momentum: 0.9, ..Sgd::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, ..Sgd::default() }.into()), [""; 0]);
     }
@@ -579,6 +572,8 @@ mod tests {
         refused(Adagrad { lr_decay: -1.0, ..Adagrad::default() }.into(), "lr_decay");
         refused(NAdam { momentum_decay: -1.0, ..NAdam::default() }.into(), "momentum_decay");
         refused(RAdam { betas: (0.5, 1.0), ..RAdam::default() }.into(), "beta2");
+        refused(AdamMini { betas: (0.5, 1.0), ..AdamMini::default() }.into(), "beta2");
+        refused(Muon { adamw_rate: -1.0, ..Muon::default() }.into(), "adamw_rate");
         refused(Adafactor { clip: 0.0, ..Adafactor::default() }.into(), "1 / clip");
         for name in Optimizer::NAMES {
             let optimizer = Optimizer::named(name).expect("known");

@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
+use crate::graph::{Class, CustomKernel, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
 use crate::shape::Shape;
 
 use noise::Noise;
@@ -222,8 +222,8 @@ impl<'a> Twin<'a> {
                 }
                 return Ok(());
             }
-            Op::MovingAverage { scale } => {
-                self.update(node, |memory| update::moving_average(memory, *scale))?;
+            Op::MovingAverage { scale, share } => {
+                self.update(node, |memory| update::moving_average(memory, *scale, *share))?;
                 self.memory[node.outputs[0].index()] = Some(self.read(node.inputs[0])?.to_vec());
                 return Ok(());
             }
@@ -269,6 +269,7 @@ impl<'a> Twin<'a> {
             | Op::FromHost { .. } => {
                 unreachable!("handled above")
             }
+            Op::Custom(own) => vec![custom(own, &inputs)?],
             Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
             Op::Embedding => vec![embedding::embedding(x(0), x(1))],
@@ -358,6 +359,26 @@ impl<'a> Twin<'a> {
             message: "nothing was set; call `set` before the first run".to_owned(),
         })
     }
+}
+
+/// Returns the result of a kernel that a model wrote, by its own definition in `f64`.
+fn custom(own: &CustomKernel, inputs: &[Array]) -> Result<Vec<f64>> {
+    let Some(reference) = &own.reference else {
+        let message = format!(
+            "kernel `{}` has no definition in f64, so the reference cannot compute it: give it one by \
+             `KernelCall::reference`",
+            own.name
+        );
+        return Err(Error::unsupported("reference", message));
+    };
+    let inputs: Vec<&[f64]> = inputs.iter().map(|x| x.data).collect();
+    let data = reference(&inputs);
+    let (count, (shape, _)) = (data.len(), own.result);
+    if count as u64 != shape.numel() {
+        let message = format!("its definition in f64 returns {count} elements, its result is {shape}");
+        return Err(Error::Kernel { name: own.name.clone(), line: 0, message });
+    }
+    Ok(data)
 }
 
 /// Returns elements rounded to a value's type.

@@ -71,14 +71,21 @@ pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
                 memory[0][i] = (1.0 - rate * f64::from(weight_decay)) * w - rate * sign;
                 memory[3][i] = blend(beta2);
             }
+            Update::AdamMini { beta1, eps, weight_decay } => {
+                let m = f64::from(beta1) * memory[3][i] + (1.0 - f64::from(beta1)) * g;
+                memory[3][i] = m;
+                let row = i * memory[4].len() / memory[0].len();
+                let divisor = memory[4][row].sqrt() / sqrt_bias2 + f64::from(eps);
+                memory[0][i] = (1.0 - rate * f64::from(weight_decay)) * w - rate * m / bias1 / divisor;
+            }
             Update::Adafactor { .. } | Update::Adam8bit { .. } => unreachable!("handled above"),
         }
     }
 }
 
 /// `s, x, scalars` → `s`
-pub(super) fn moving_average(memory: &mut [Vec<f64>], scale: f32) {
-    let share = f64::from(f32::from_bits(memory[2][1] as u32));
+pub(super) fn moving_average(memory: &mut [Vec<f64>], scale: f32, share: Option<f32>) {
+    let share = f64::from(share.unwrap_or(f32::from_bits(memory[2][1] as u32)));
     if memory[2][7] == 0.0 {
         for i in 0..memory[0].len() {
             memory[0][i] += share * (f64::from(scale) * memory[1][i] - memory[0][i]);

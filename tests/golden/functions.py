@@ -153,6 +153,12 @@ def cases(g):
     for kind, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
         weights = [u(2, 5, 3), u(gates * 4, 3), u(gates * 4, 4), u(gates * 4), u(gates * 4)]
         yield kind.lower(), weights, lambda x, *weights, kind=kind: lstm(kind, x, *weights)
+    bags = ids((4, 5), 6)
+    bags[0, 1:3] = bags[1, 4] = 2
+    bags[2] = 2
+    for mode in ("sum", "mean", "max"):
+        yield f"embedding_bag_{mode}", [u(6, 4), bags], lambda t, i, m=mode: F.embedding_bag(i, t, mode=m, padding_idx=2)
+    yield "embedding_bag_whole", [u(6, 4), ids((3, 5), 6)], lambda t, i: F.embedding_bag(i, t, mode="max")
 
 
 def functions():

@@ -10,6 +10,11 @@ RUN/N/init, RUN/N/g [5, ..], RUN/N/final: a weight, its gradients at the five st
     lion        the authors' formula (Chen et al. 2023, program 1), below
     adam8bit    AdamW with both moments stored in eight bits between steps, below: bitsandbytes' map (create_dynamic_map)
                 in blocks of 256, each number the nearest of the map's
+    adam_mini   AdamW with one second moment for each row (Zhang et al. 2024, algorithm 1), below
+    muon        torch.optim.Muon on a wide matrix, a tall one, and a kernel as a matrix; its steps of Newton and Schulz, for
+                which it casts to bfloat16, in float64
+    muon_rms    the same, with adjust_lr_fn="match_rms_adamw" and without Nesterov's variant
+    muon_bf16   torch.optim.Muon as it is, with bfloat16
 The settings are in SETTINGS, which the file's metadata repeats.
 """
 
@@ -26,6 +31,10 @@ SETTINGS = {
     "adafactor": {"lr": 0.05, "eps": [2.0**-23, 1e-3], "weight_decay": 0.1},
     "lion": {"lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.1},
     "adam8bit": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1},
+    "adam_mini": {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
+    "muon": {"lr": 0.02, "weight_decay": 0.1},
+    "muon_rms": {"lr": 0.02, "weight_decay": 0.1, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
+    "muon_bf16": {"lr": 0.02, "weight_decay": 0.1},
 }
 
 
@@ -73,6 +82,38 @@ def lion(w, gradients, lr, betas, weight_decay):
     return w
 
 
+def adam_mini(w, gradients, lr, betas, eps, weight_decay):
+    rows = w.shape[0] if w.dim() > 1 else 1
+    m, v = torch.zeros_like(w), w.new_zeros(rows, 1)
+    for t, g in enumerate(gradients, 1):
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g.view(rows, -1).square().mean(dim=1, keepdim=True)
+        step = (m / (1 - betas[0] ** t)).view(rows, -1) / ((v / (1 - betas[1] ** t)).sqrt() + eps)
+        w = w * (1 - lr * weight_decay) - lr * step.view(w.shape)
+    return w
+
+
+def muon_bf16(w, gradients, **settings):
+    matrix = torch.nn.Parameter(w.clone().flatten(1))
+    optimizer = torch.optim.Muon([matrix], **settings)
+    for g in gradients:
+        matrix.grad = g.clone().flatten(1)
+        optimizer.step()
+    return matrix.detach().view(w.shape)
+
+
+def muon(w, gradients, **settings):
+    half = torch.bfloat16
+    torch.bfloat16 = torch.float64
+    try:
+        return muon_bf16(w, gradients, **settings)
+    finally:
+        torch.bfloat16 = half
+
+
+muon_rms = muon
+
+
 def adafactor(w, gradients, lr, eps, weight_decay):
     w = torch.nn.Parameter(w.clone())
     optimizer = torch.optim.Adafactor([w], lr=lr, eps=tuple(eps), weight_decay=weight_decay)
@@ -90,6 +131,9 @@ def main():
 
     runs = [("adafactor", name, shape) for name, shape in SHAPES.items()]
     runs += [("lion", "vector", SHAPES["vector"]), ("adam8bit", "vector", (4999,))]
+    runs += [("adam_mini", name, shape) for name, shape in SHAPES.items()]
+    runs += [("muon", name, shape) for name, shape in (("wide", (7, 12)), ("tall", (13, 6)), ("kernel", (4, 3, 3, 5)))]
+    runs += [("muon_rms", "tall", (13, 6)), ("muon_bf16", "wide", (7, 12))]
     tensors = {}
     for run, name, shape in runs:
         init, gradients = normal(*shape), normal(STEPS, *shape)

@@ -10,7 +10,7 @@ use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::DType;
 use wgrad::exec::Session;
 use wgrad::graph::{
-    Attention, CrossEntropy, IGNORE, Init, Padding, Param, Params, Reduce, Tensor, Trace, Window,
+    Attention, Bag, CrossEntropy, IGNORE, Init, Padding, Param, Params, Reduce, Tensor, Trace, Window,
 };
 use wgrad::nn::{Cell, Module, Recurrent, RecurrentConfig};
 use wgrad::optim::Sgd;
@@ -115,7 +115,11 @@ fn apply(name: &str, x: &[Tensor]) -> Tensor {
         "local_response_norm" => a.local_response_norm(4, 0.5, 0.75, 2.0),
         "bicubic" => a.upsample_bicubic([9, 3], false),
         "bicubic_corners" => a.upsample_bicubic([9, 7], true),
-        "embedding_bag" => a.embedding_bag(&x[1], true),
+        "embedding_bag" => a.embedding_bag(&x[1], Bag::Mean, None),
+        "embedding_bag_sum" => a.embedding_bag(&x[1], Bag::Sum, Some(2)),
+        "embedding_bag_mean" => a.embedding_bag(&x[1], Bag::Mean, Some(2)),
+        "embedding_bag_max" => a.embedding_bag(&x[1], Bag::Max, Some(2)),
+        "embedding_bag_whole" => a.embedding_bag(&x[1], Bag::Max, None),
         "cross_entropy_3d" => a.cross_entropy(&x[1]),
         "cross_entropy_mean" => entropy(Reduce::Mean),
         "cross_entropy_sum" => entropy(Reduce::Sum),

@@ -168,7 +168,8 @@ fn gradients_alive(plan: &Plan) -> (u64, u64) {
 fn gradients_are_consumed_one_by_one() {
     for model in ["mlp", "digits"] {
         let step = Model::named(model, 1).expect("known").train_step(32).expect("valid");
-        for optimizer in Optimizer::NAMES {
+        // What Muon's updates read shares its memory already: it is computed from one gradient after the other.
+        for optimizer in Optimizer::NAMES.into_iter().filter(|name| *name != "muon") {
             let plan = |clip| step.plan(&options(optimizer, clip), &named("discrete")).expect("planned");
             for clip in [Clip::Off, Clip::Value(1.0)] {
                 let (most, all) = gradients_alive(&plan(clip));
@@ -182,10 +183,6 @@ fn gradients_are_consumed_one_by_one() {
                 continue;
             }
             let (most, all) = gradients_alive(&plan(Clip::Norm(1.0)));
-            // Adafactor's last step reads a value computed from the gradient.
-            if optimizer == "adafactor" {
-                continue;
-            }
             assert_eq!(most, all, "{model} {optimizer}: a global norm needs all of them");
         }
     }

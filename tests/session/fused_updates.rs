@@ -134,7 +134,7 @@ fn fused_updates_match_separate_updates_bit_for_bit() {
                 // the other's cannot be in the same place. After clipping, each has its own gradient; so with
                 // sums of accumulated parts.
                 let runs: &[usize] = match what.as_str() {
-                    "adafactor" => &[],
+                    "adafactor" | "adam-mini" => &[],
                     "clipped by norm" | "clipped by value" | "in parts" => &[4, 5],
                     _ => &[4, 3],
                 };

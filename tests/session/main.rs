@@ -2,6 +2,7 @@
 //! planned bytes, and survive failures.
 
 mod check;
+mod custom_kernels;
 mod equivalence;
 mod errors;
 mod fused_updates;

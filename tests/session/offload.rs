@@ -77,13 +77,25 @@ fn assert_same(what: &str, wanted: &[(String, Vec<f32>)], found: &[(String, Vec<
 #[test]
 fn offload_is_bit_identical_with_every_optimizer() {
     on_each(devices(), |device| {
-        for optimizer in ["momentum", "adamw", "amsgrad", "rmsprop", "lion", "adam8bit", "adafactor", "sgd"] {
+        let names_of_all = [
+            "momentum",
+            "adamw",
+            "amsgrad",
+            "rmsprop",
+            "lion",
+            "adam8bit",
+            "adam-mini",
+            "adafactor",
+            "muon",
+            "sgd",
+        ];
+        for optimizer in names_of_all {
             let plans = [Offload::OFF, Offload::OPTIMIZER].map(|offload| {
                 step(BATCH).plan(&options(optimizer, offload), device.limits()).expect("planned")
             });
             let [off, away] = &plans;
             assert_eq!(names(off), names(away));
-            let moves = !matches!(optimizer, "adafactor" | "sgd");
+            let moves = !matches!(optimizer, "adafactor" | "muon" | "sgd");
             assert_eq!(away.program.offloaded().count() > 0, moves, "{optimizer}");
             let sessions = plans.each_ref().map(|plan| {
                 let mut session =

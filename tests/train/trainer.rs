@@ -69,7 +69,14 @@ fn a_network_learns_real_digits() {
 /// Each optimizer on the same task: a dozen passes over the digits.
 #[test]
 fn every_optimizer_learns_the_digits() {
-    let rates = [("adamw", 4e-3), ("lion", 1e-3), ("adafactor", 5e-2), ("adam8bit", 4e-3)];
+    let rates = [
+        ("adamw", 4e-3),
+        ("lion", 1e-3),
+        ("adafactor", 5e-2),
+        ("adam8bit", 4e-3),
+        ("adam-mini", 4e-3),
+        ("muon", 2e-2),
+    ];
     support::on_each(support::devices(), |device| {
         for (name, rate) in rates {
             let (train, test) = digits().split(0.8, 0);

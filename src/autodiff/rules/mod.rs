@@ -11,7 +11,7 @@ mod reduce;
 mod rows;
 
 use crate::dtype::DType;
-use crate::graph::{Op, Source, Tensor};
+use crate::graph::{CustomKernel, Op, Source, Tensor};
 
 /// A node to which a rule is applied.
 pub(super) struct Site<'a> {
@@ -44,6 +44,15 @@ impl Site<'_> {
     fn want(&self, i: usize, dx: impl FnOnce() -> Tensor) -> Option<Tensor> {
         self.wants[i].then(dx)
     }
+}
+
+/// Reports that a kernel without a gradient needs one.
+fn no_gradient(own: &CustomKernel, operand: &Tensor) -> Tensor {
+    let message = format!(
+        "kernel `{}` has no gradient, and what it reads needs one: give it one by `with_gradient`, or `detach` the result",
+        own.name
+    );
+    operand.mistake(message, operand.shape())
 }
 
 /// Returns the gradients of the operands; `None` if there is none or it is not needed.
@@ -81,6 +90,9 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
         Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
+        Op::Custom(own) => {
+            (0..site.inputs.len()).map(|i| site.want(i, || no_gradient(own, &site.inputs[i]))).collect()
+        }
         // A cast between floats passes its gradient, which is f32 for every operand type.
         Op::Cast(to) => {
             let smooth = *to != DType::U32 && site.inputs[0].dtype() != DType::U32;

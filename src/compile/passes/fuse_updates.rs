@@ -28,7 +28,10 @@ fn updates(graph: &Graph) -> Vec<usize> {
         types.filter(|(i, _)| *i != Update::SCALARS).all(|(_, dtype)| dtype == DType::F32)
     };
     let place = |node: &Node| match node.op {
-        Op::Update { rule: Update::Adafactor { .. } | Update::Adam8bit { .. }, .. } => None,
+        Op::Update {
+            rule: Update::Adafactor { .. } | Update::Adam8bit { .. } | Update::AdamMini { .. },
+            ..
+        } => None,
         Op::Update { .. } if wide(node) => small.get(graph.value(node.inputs[0]).name.as_str()),
         _ => None,
     };

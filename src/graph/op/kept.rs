@@ -89,6 +89,7 @@ impl Op {
             | Self::RowNorm { .. }
             | Self::RowNormGrad { .. }
             | Self::Rotary { .. }
+            | Self::Custom(_)
             | Self::Fused(_) => Kept::Rounded,
         }
     }

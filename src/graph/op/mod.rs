@@ -31,6 +31,7 @@ pub use update::{Stored, Update};
 
 use std::sync::Arc;
 
+use super::custom::CustomKernel;
 use super::window::Window;
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -226,11 +227,12 @@ pub enum Op {
         /// an `unscale` of 1.
         early: bool,
     },
-    /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`, with Adafactor's share from the step scalars.
-    /// `s` persists across steps and is also changed in place.
+    /// `s, x, scalars → s'`: `s' = s + share (scale x - s)`. `s` persists across steps and is also changed in place.
     MovingAverage {
         /// Factor of `x`.
         scale: f32,
+        /// The share; `None` for Adafactor's, from the step scalars.
+        share: Option<f32>,
     },
     /// `x [n, c, h, w], w [o, c/g, kh, kw], bias [o]? → y [n, o, h', w']`, a cross-correlation as in PyTorch.
     Conv2d {
@@ -356,6 +358,8 @@ pub enum Op {
     },
     /// A fused chain of element-wise operations: operands → the last link's result.
     Fused(Arc<FusedElementwise>),
+    /// A kernel of the model's own: operands → its result ([`Trace::kernel`](crate::graph::Trace::kernel)).
+    Custom(Arc<CustomKernel>),
 }
 
 /// A label that is ignored, in the loss and in its mean (PyTorch's `ignore_index`).

@@ -73,6 +73,7 @@ named! {
         Op::Update { rule: Update::RmsProp { .. }, .. } => "rmsprop",
         Op::Update { rule: Update::Adafactor { .. }, .. } => "adafactor",
         Op::Update { rule: Update::Adam8bit { .. }, .. } => "adam8bit",
+        Op::Update { rule: Update::AdamMini { .. }, .. } => "adammini",
         Op::MovingAverage { .. } => "moving_average",
         Op::LossScaleSeed { .. } => "loss_scale_seed",
         Op::NotFinite { .. } => "not_finite",
@@ -98,6 +99,7 @@ named! {
         Op::RowNormGrad { .. } => "row_norm_grad",
         Op::Rotary { .. } => "rotary",
         Op::Fused(_) => "chain",
+        Op::Custom(_) => "custom",
     }
 }
 
@@ -136,6 +138,7 @@ impl Op {
             Self::Resample { size, .. } | Self::ResampleGrad { size, .. } => size.to_vec(),
             Self::EmbeddingGrad { rows } => vec![*rows],
             Self::Rotary { heads, .. } => vec![*heads],
+            Self::Custom(own) => own.result.0.dims().to_vec(),
             Self::Attention(attend) | Self::AttentionGrad(attend) => {
                 attend.packed.map_or(Vec::new(), |heads| heads.to_vec())
             }

@@ -72,6 +72,17 @@ pub enum Update {
         /// λ
         weight_decay: f32,
     },
+    /// Adam-mini (Zhang et al. 2024): AdamW with one second moment for each row, of all elements of the first dimension's
+    /// index: `m = β₁m + (1-β₁)g`; `w = (1 - ηλ)w - η m / bias1 / (√v / sqrt_bias2 + ε)`. Inputs:
+    /// `w, g, scalars, m, v [rows]`, `v` being this step's.
+    AdamMini {
+        /// β₁
+        beta1: f32,
+        /// ε
+        eps: f32,
+        /// λ
+        weight_decay: f32,
+    },
     /// AdamW with both moments in eight bits (Dettmers et al. 2022): blocks of 256 elements are divided by
     /// their largest magnitude and stored as the nearest of 256 numbers, which are denser near zero. Inputs:
     /// `w, g, scalars, m [n/4], v [n/4]` (`u32`, four codes each),
@@ -93,10 +104,19 @@ impl Update {
     pub(crate) const fn states(&self) -> usize {
         match self {
             Self::Sgd { .. } | Self::Adafactor { .. } => 0,
-            Self::Momentum { .. } | Self::Lion { .. } => 1,
+            Self::Momentum { .. } | Self::Lion { .. } | Self::AdamMini { .. } => 1,
             Self::RmsProp { momentum, .. } => 1 + (*momentum != 0.0) as usize,
             Self::Adam { amsgrad, .. } => 2 + *amsgrad as usize,
             Self::Adam8bit { .. } => 3,
+        }
+    }
+
+    /// Number of operands behind the state, which are only read.
+    pub(crate) const fn others(&self) -> usize {
+        match self {
+            Self::Adafactor { .. } => 2,
+            Self::AdamMini { .. } => 1,
+            _ => 0,
         }
     }
 

@@ -50,6 +50,7 @@ update!(RMSPROP, "rmsprop", "optimizer/rmsprop", [], &[1, 2, 3, 4], 64, []);
 update!(RMSPROP_MOMENTUM, "rmsprop_momentum", "optimizer/rmsprop", ["MOMENTUM"], &[1, 2, 3, 4, 5], 64, []);
 update!(LION, "lion", "optimizer/lion", [], &[1, 2, 3, 4], 64, []);
 update!(ADAFACTOR, "adafactor", "optimizer/adafactor", [], &[1, 2, 3, 4, 5], 64, []);
+update!(ADAM_MINI, "adam_mini", "optimizer/adam_mini", [], &[1, 2, 3, 4, 5], 64, []);
 update!(ADAM8, "adam8", "optimizer/adam8", [], &[1, 2, 3, 4, 5, 6], 8, [("TAIL", 1.0)][("TAIL", 4.0)]);
 update!(
     ADAM8_WG,
@@ -79,8 +80,19 @@ impl UpdateKernel {
 }
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let updates =
-        [&SGD, &MOMENTUM, &ADAM, &AMSGRAD, &RMSPROP, &RMSPROP_MOMENTUM, &LION, &ADAFACTOR, &ADAM8, &ADAM8_WG];
+    let updates = [
+        &SGD,
+        &MOMENTUM,
+        &ADAM,
+        &AMSGRAD,
+        &RMSPROP,
+        &RMSPROP_MOMENTUM,
+        &LION,
+        &ADAFACTOR,
+        &ADAM_MINI,
+        &ADAM8,
+        &ADAM8_WG,
+    ];
     let of = |update: &UpdateKernel| [DType::F32, DType::F16, DType::BF16].map(|weights| update.of(weights));
     let updates = updates.into_iter().flat_map(of);
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
@@ -106,6 +118,11 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: Stored) ->
         Update::Adafactor { eps, clip, weight_decay } => {
             let n = site.inputs[0].0.numel() as f32;
             (&ADAFACTOR, vec![], vec![n, eps, clip, weight_decay])
+        }
+        Update::AdamMini { beta1, eps, weight_decay } => {
+            // A whole number among floats, as its bits.
+            let columns = site.inputs[0].0.numel() / site.inputs[4].0.numel().max(1);
+            (&ADAM_MINI, vec![], vec![beta1, eps, weight_decay, f32::from_bits(columns as u32)])
         }
         Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
             return adam8(site, memory, &[beta1, beta2, eps, weight_decay, rate], stored);
@@ -160,9 +177,15 @@ fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) ->
     launch(site, kernel, (quads(n), threads), memory, settings, constants, stored)
 }
 
-pub(super) fn moving_average(site: &Site, scale: f32) -> Launch<Operand> {
+pub(super) fn moving_average(site: &Site, scale: f32, share: Option<f32>) -> Launch<Operand> {
     let count = quads(site.output().numel());
     let mut memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
     memory.push(Operand::Output(0));
-    per_thread(site, &MOVING_AVERAGE, u64::from(count), memory, &[count, scale.to_bits()])
+    per_thread(
+        site,
+        &MOVING_AVERAGE,
+        u64::from(count),
+        memory,
+        &[count, scale.to_bits(), share.unwrap_or(0.0).to_bits()],
+    )
 }

@@ -210,9 +210,9 @@ pub(super) const SHAPES: &[Row] = &[
         &["Gather"],
     ),
     row(
-        "x.embedding_bag(ids, mean)",
+        "x.embedding_bag(ids, bag, padding)",
         "F.embedding_bag",
-        "sums or means of rows: `ids [n, k] → [n, d]`",
+        "sums, means or maxima of rows: `ids [n, k] → [n, d]`; one id is ignored",
         YES,
         &[],
     ),

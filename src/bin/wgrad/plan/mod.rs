@@ -19,7 +19,8 @@ pub struct Options {
     network: crate::model::Options,
     #[command(flatten)]
     fitting: fitting::Options,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop or adagrad.
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
+    /// muon.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
