@@ -111,8 +111,12 @@ pub mod nn;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod optim;
-
+mod pickle;
 pub mod progress;
+#[cfg(not(feature = "internals"))]
+mod pt;
+#[cfg(feature = "internals")]
+pub mod pt;
 #[cfg(not(feature = "internals"))]
 mod random;
 #[cfg(feature = "internals")]

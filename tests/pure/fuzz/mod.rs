@@ -1,6 +1,7 @@
 //! Runs the bodies of the fuzz targets on random and on mutated input for a short time. `fuzz/README.md` says
 //! how to run them longer.
 
+mod pt;
 mod strategies;
 mod traces;
 
@@ -62,5 +63,36 @@ fn readers_accept_or_refuse_changed_snapshots_and_traces() {
             }
         }
         traces::run(&bytes);
+    });
+}
+
+/// Every truncation, and random changes, with those of the pickle and of the directory as often as all others.
+#[test]
+fn pt_files_are_read_or_refused_after_any_change() {
+    let golden = |name: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state_dict_");
+        std::fs::read(format!("{path}{name}.pt")).expect("committed")
+    };
+    let seeds = [golden("f32"), golden("views")];
+    for seed in &seeds {
+        assert_eq!(pt::run(seed), Some(8));
+        (0..seed.len()).for_each(|end| assert_eq!(pt::run(&seed[..end]), None, "the first {end} bytes"));
+    }
+    repeat_for_milliseconds("pt", |number| {
+        let mut bytes = seeds[number() % 2].clone();
+        for _ in 0..1 + number() % 4 {
+            let at = match number() % 3 {
+                0 => number() % bytes.len(),
+                1 => number() % 1200.min(bytes.len()),
+                _ => bytes.len() - 1 - number() % 1200.min(bytes.len()),
+            };
+            match number() % 4 {
+                0 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][number() % 5],
+                1 => drop(bytes.remove(at)),
+                2 => bytes.insert(at, number() as u8),
+                _ => bytes[at] = number() as u8,
+            }
+        }
+        pt::run(&bytes);
     });
 }
