@@ -65,7 +65,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
-//! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
+//! | `safetensors` | yes | `Session::save` and `load`, of PyTorch's `.pt` files, too; `train::Checkpoint` |
 //! | `cli` | no | the `wgrad` program |
 //! | `internals` | no | graphs, kernels, layouts and methods that only this crate's tests and program use: no promise of stability |
 //!
