@@ -162,10 +162,10 @@ fn operations_are_computed_again_by_the_exported_file() {
         Recurrent::new(&params.scope(format!("{cell:?}")), 5, 6, config)
     };
     let cells = [Cell::Rnn, Cell::Gru, Cell::Lstm].map(|cell| (format!("{cell:?}"), recurrent(cell)));
-    let (grouped, up) = (weight("grouped", &[8, 2, 3, 3]), weight("up", &[4, 3, 3, 3]));
+    let (grouped, up) = (weight("grouped.weight", &[8, 2, 3, 3]), weight("up.weight", &[4, 3, 3, 3]));
     let (gamma, beta) = (weight("gamma", &[5]), weight("beta", &[5]));
     let (channel, table) = (weight("channel", &[4]), weight("table", &[12, 5]));
-    let (line, volume) = (weight("line", &[3, 4, 3]), weight("volume", &[2, 4, 2, 2, 2]));
+    let (line, volume) = (weight("line.weight", &[3, 4, 3]), weight("volume.weight", &[2, 4, 2, 2, 2]));
     let model = |trace: &Trace| {
         let x = trace.input("x", [2, 4, 6, 5]);
         let ids = trace.ids("ids", [2, 3], 11);
