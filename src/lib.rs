@@ -65,7 +65,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
-//! | `safetensors` | yes | `Session::save` and `load`, `train::Checkpoint` |
+//! | `safetensors` | yes | `Session::save` and `load`, of PyTorch's `.pt` files, too; `train::Checkpoint` |
 //! | `images` | no | `data::ImageFolder`: PNG and JPEG files |
 //! | `csv` | no | `data::Table::read_csv` |
 //! | `parquet` | no | `data::Table::read_parquet`: uncompressed or Snappy |
@@ -114,8 +114,12 @@ pub mod nn;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod optim;
-
+mod pickle;
 pub mod progress;
+#[cfg(not(feature = "internals"))]
+mod pt;
+#[cfg(feature = "internals")]
+pub mod pt;
 #[cfg(not(feature = "internals"))]
 mod random;
 #[cfg(feature = "internals")]

@@ -458,3 +458,53 @@ fn processes_share_a_cache() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && text.contains("warning: /dev/null/cache"), "{text}");
 }
+
+/// What `run` computes with a model and trained parameters, it computes with the exported file.
+#[test]
+fn exported_files_compute_what_the_model_computes() {
+    use safetensors::{Dtype, serialize, tensor::TensorView};
+
+    let folder = Folder::new("export");
+    let at = |name: &str| folder.join(name).to_str().expect("text").to_owned();
+    let [inputs, weights, exported] = [at("in.safetensors"), at("w.safetensors"), at("digits.onnx")];
+    let bytes = |numbers: Vec<f32>| numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let write = |path: &str, tensors: &[(String, Vec<usize>, Vec<u8>)]| {
+        let views = tensors.iter().map(|(name, shape, bytes)| {
+            (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("of this shape"))
+        });
+        std::fs::write(path, serialize(views, None).expect("valid")).expect("written");
+    };
+    write(&inputs, &[("x".to_owned(), vec![2, 64], bytes(support::noise(1, 128, 0.0, 1.0)))]);
+    let model = Model::named("digits", 5).expect("known");
+    let of = |param: &wgrad::graph::Param| {
+        (param.name().to_owned(), param.shape().dims().to_vec(), bytes(param.initial(0..u64::MAX)))
+    };
+    write(&weights, &model.params().list().iter().map(of).collect::<Vec<_>>());
+    for device in devices() {
+        let adapter = &device.adapter().name;
+        let outputs = |name: &str, arguments: &[&str]| {
+            let outputs = at(name);
+            let fixed = ["--inputs", &inputs, "--outputs", &outputs, "--adapter", adapter];
+            let done = wgrad(&[&["run"], arguments, &fixed].concat());
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            support::golden::read_at(Path::new(&outputs))["logits"].clone()
+        };
+        let initial = outputs("initial", &["digits"]);
+        let trained = outputs("trained", &["digits", "--load", &weights]);
+        assert!(initial.0 == [2, 10] && initial != trained);
+        let given = ["--batch", "2", "--load", &weights, "--output", &exported, "--adapter", adapter];
+        let done = wgrad(&[&["export", "digits"][..], &given].concat());
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && text.contains("output logits [2, 10]"), "{text}");
+        let found = outputs("exported", &[&exported]);
+        assert_eq!(found.0, trained.0);
+        let apart = found.1.iter().zip(&trained.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-5, "{apart}");
+        // The file takes parameters of its own names.
+        assert_eq!(outputs("loaded", &[&exported, "--load", &weights]), found);
+    }
+    let text = refusal(&["export", "digits", "--dim", "x.0=3", "--output", &exported]);
+    assert!(text.contains("--dim belongs to ONNX files"), "{text}");
+    let text = refusal(&["run", "digits", "--inputs", &weights, "--outputs", &at("none")]);
+    assert!(text.contains("`x`"), "{text}");
+}

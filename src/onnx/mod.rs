@@ -1,9 +1,11 @@
-//! Networks from ONNX files, to plan and to train: opsets 11 to 21 as PyTorch, Keras and scikit-learn export them.
+//! Networks from ONNX files, to plan and to train: opsets 11 to 21 as PyTorch, Keras and scikit-learn export them. And
+//! [`export`], which writes one.
 //!
 //! Floating-point initialisers become parameters under their names; those of running statistics are buffers. Shapes and
 //! indices are computed when the network is traced.
 
 mod constant;
+mod export;
 mod import;
 mod ops;
 mod proto;
@@ -19,6 +21,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
 use crate::shape::Shape;
+pub use export::export;
 use import::{Import, Value};
 use proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 

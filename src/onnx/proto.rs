@@ -1,9 +1,15 @@
-//! The messages of ONNX's `onnx.proto` that are read, with its field numbers. Unknown fields are skipped.
+//! The messages of ONNX's `onnx.proto` that are read and written, with its field numbers. Unknown fields are skipped.
 
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ModelProto {
+    #[prost(int64, tag = "1")]
+    pub(super) ir_version: i64,
+    #[prost(string, tag = "2")]
+    pub(super) producer_name: String,
+    #[prost(string, tag = "3")]
+    pub(super) producer_version: String,
     #[prost(message, optional, tag = "7")]
     pub(super) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
@@ -38,6 +44,8 @@ pub(super) struct FunctionProto {
 pub(super) struct GraphProto {
     #[prost(message, repeated, tag = "1")]
     pub(super) node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
     #[prost(message, repeated, tag = "5")]
     pub(super) initializer: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
@@ -80,6 +88,8 @@ pub(super) struct AttributeProto {
     pub(super) floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,
+    #[prost(int32, tag = "20")]
+    pub(super) r#type: i32,
     #[prost(string, tag = "21")]
     pub(super) ref_attr_name: String,
 }

@@ -15,6 +15,8 @@ mod offload;
 mod offload_activations;
 #[cfg(feature = "onnx")]
 mod onnx;
+#[cfg(feature = "onnx")]
+mod onnx_export;
 mod out_of_memory;
 mod own_gradients;
 mod pipelines;

@@ -10,6 +10,7 @@ mod monitor;
 mod numerics;
 mod precision;
 mod progress;
+mod pytorch_files;
 mod resume;
 mod trainer;
 mod transformers;

@@ -49,9 +49,9 @@ impl Module for Net {
 const PARAMETERS: [&str; 7] =
     ["bn.bias", "bn.running_mean", "bn.running_var", "bn.weight", "conv.weight", "fc.bias", "fc.weight"];
 
-struct Plans {
-    train: Plan,
-    evaluate: Plan,
+pub(super) struct Plans {
+    pub(super) train: Plan,
+    pub(super) evaluate: Plan,
 }
 
 /// Returns a step of a network whose state is large enough for the host's memory and for 8 bits; it takes the
@@ -67,7 +67,7 @@ fn large(device: &Device, options: &PlanOptions) -> Plan {
 }
 
 /// Returns a step of 4 images and an evaluation of 5.
-fn plans(device: &Device, options: &PlanOptions) -> Plans {
+pub(super) fn plans(device: &Device, options: &PlanOptions) -> Plans {
     let params = Params::new(0);
     let net = Net::new(&params);
     let step = TrainStep::trace(&params, |trace| {
@@ -81,11 +81,11 @@ fn plans(device: &Device, options: &PlanOptions) -> Plans {
     }
 }
 
-fn adamw() -> PlanOptions {
+pub(super) fn adamw() -> PlanOptions {
     PlanOptions { optimizer: AdamW { lr: 0.01, ..AdamW::default() }.into(), ..PlanOptions::default() }
 }
 
-fn open(device: &Device, plan: &Plan) -> Session {
+pub(super) fn open(device: &Device, plan: &Plan) -> Session {
     Session::new(device, plan).expect("it opens")
 }
 
@@ -99,14 +99,18 @@ fn train(session: &mut Session, steps: std::ops::Range<u64>) {
 }
 
 /// Returns the persistent tensors, by name.
-fn state(session: &mut Session) -> BTreeMap<String, Vec<f32>> {
+pub(super) fn state(session: &mut Session) -> BTreeMap<String, Vec<f32>> {
     let program = &session.plan(ProgramId(0)).expect("the first").program;
     let names: Vec<String> =
         program.storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
     names.into_iter().map(|n| (n.clone(), session.parameter(&n).expect("there"))).collect()
 }
 
-fn assert_same(what: &str, wanted: &BTreeMap<String, Vec<f32>>, found: &BTreeMap<String, Vec<f32>>) {
+pub(super) fn assert_same(
+    what: &str,
+    wanted: &BTreeMap<String, Vec<f32>>,
+    found: &BTreeMap<String, Vec<f32>>,
+) {
     assert_eq!(wanted.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "{what}");
     wanted
         .iter()
@@ -155,13 +159,19 @@ fn not_strict() -> LoadOptions {
     LoadOptions { strict: false, ..LoadOptions::default() }
 }
 
-fn logits(session: &mut Session, id: ProgramId) -> Vec<f32> {
+pub(super) fn logits(session: &mut Session, id: ProgramId) -> Vec<f32> {
     session.feed_to(id, "x", &read("state_dict.safetensors")["x"].1).expect("valid");
     session.run(id).expect("it runs");
     session.output(id, "logits").expect("an output")
 }
 
-fn refused(outcome: wgrad::Result<LoadReport>, parts: &[&str]) {
+/// Compares with what PyTorch computes with the weights of the file in this type.
+pub(super) fn assert_logits(found: &[f32], name: &str) {
+    let wanted = wide(&read("state_dict.safetensors")[&format!("logits_{name}")].1);
+    assert_close(&format!("logits of {name}"), found, &wanted, Near { rel: 0.0, abs: 3e-6 });
+}
+
+pub(super) fn refused(outcome: wgrad::Result<LoadReport>, parts: &[&str]) {
     let error = outcome.expect_err("it does not fit");
     assert!(matches!(error, Error::Weights { .. }), "{error:?}");
     parts.iter().for_each(|part| assert!(error.to_string().contains(part), "`{part}` is not in: {error}"));
@@ -169,7 +179,7 @@ fn refused(outcome: wgrad::Result<LoadReport>, parts: &[&str]) {
 
 #[test]
 fn state_dicts_of_pytorch_load_in_every_type() {
-    let (values, ours) = (read("state_dict.safetensors"), Scratch::new("ours"));
+    let ours = Scratch::new("ours");
     on_each(devices(), |device| {
         let plans = plans(device, &adamw());
         for (name, from) in [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("f64", "F64")] {
@@ -182,15 +192,12 @@ fn state_dicts_of_pytorch_load_in_every_type() {
             let wanted = PARAMETERS.map(|parameter| (parameter, from, DType::F32));
             assert_eq!(converted, if name == "f32" { &[][..] } else { &wanted });
             assert!(report.converted.iter().all(|c| c.overflowed == 0));
-            let wanted = wide(&values[&format!("logits_{name}")].1);
-            let found = logits(&mut session, ProgramId(1));
-            assert_close(&format!("logits of {name}"), &found, &wanted, Near { rel: 0.0, abs: 3e-6 });
+            assert_logits(&logits(&mut session, ProgramId(1)), name);
         }
         // The two shorter methods.
         let mut session = open(device, &plans.evaluate);
         session.load(golden("f32")).expect("it fits");
-        let found = logits(&mut session, ProgramId(0));
-        assert_close("logits", &found, &wide(&values["logits_f32"].1), Near { rel: 0.0, abs: 3e-6 });
+        assert_logits(&logits(&mut session, ProgramId(0)), "f32");
         session.load_named(golden("f64"), |name| Some(name.to_owned())).expect("it fits");
 
         // A saved file equals PyTorch's, except for the batch count.

@@ -102,9 +102,9 @@ const WARM_UP: u32 = 2;
 
 /// Measures; `given` has the ids of the options that the command line sets.
 pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
-    if let Some(kind) = kernel::Kind::named(&options.network.model) {
+    if let Some(kind) = kernel::Kind::named(&options.network.choice.model) {
         if let Some(id) = given.iter().find(|id| OF_NETWORKS.contains(&id.as_str())) {
-            let (option, kernel) = (id.replace('_', "-"), &options.network.model);
+            let (option, kernel) = (id.replace('_', "-"), &options.network.choice.model);
             let message = format!("--{option} belongs to a network, not to the kernel `{kernel}`");
             return Err(Error::setting("command line", message));
         }
@@ -119,7 +119,7 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
             format!(
                 "{option} belongs to a kernel ({}), not to `{}`{instead}",
                 kernel::Kind::names().join(", "),
-                options.network.model
+                options.network.choice.model
             ),
         ))
     };

@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod cpu_time;
 mod device;
+mod export;
 mod failures;
 mod files;
 mod fitting;
@@ -48,8 +49,10 @@ enum Command {
     /// Measures the training of a model on synthetic input, or one kernel: matmul, conv, softmax, layer-norm,
     /// attention, elementwise or adamw.
     Bench(bench::Options),
-    /// Computes the outputs of an ONNX network.
+    /// Computes the outputs of a network, of a model or of an ONNX file.
     Run(run::Options),
+    /// Writes a trained network as an ONNX file, for inference.
+    Export(export::Options),
     /// Checks an adapter: compares every operation and random networks, with random options, with an f64
     /// reference.
     Check(check::Options),
@@ -106,6 +109,7 @@ fn run(
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, given, start)?,
         Command::Run(options) => run::run(&options)?,
+        Command::Export(options) => export::run(&options)?,
         Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,

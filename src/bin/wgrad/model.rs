@@ -1,8 +1,8 @@
-//! Options that select the network, its inputs and its classes; shared by `plan` and `bench`.
+//! Options that select the network, its inputs and its classes; shared by `plan`, `bench`, `run` and `export`.
 
 use std::collections::BTreeMap;
 
-use wgrad::compile::TrainStep;
+use wgrad::compile::{Forward, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
@@ -12,14 +12,12 @@ use wgrad::{Error, Result};
 /// Samples per step of a model by name.
 const BATCH: usize = 128;
 
+/// Options that select the network.
 #[derive(clap::Args)]
 #[group(skip)]
-pub struct Options {
+pub struct Choice {
     #[arg(help = format!("Path of an ONNX file, NAME.onnx, or name of a model: {}", Model::NAMES.join(", ")))]
     pub model: String,
-    /// Samples per step; by default 128, or as many as an ONNX file fixes.
-    #[arg(long, allow_negative_numbers = true)]
-    batch: Option<usize>,
     /// Rows and columns of an image, such as 224 or 416x608; the model's own by default.
     #[arg(long)]
     image: Option<String>,
@@ -32,6 +30,16 @@ pub struct Options {
     /// Length of a dimension that an ONNX file leaves open, by its name or as INPUT.AXIS.
     #[arg(long, value_name = "NAME=LENGTH", value_parser = named_length)]
     dim: Vec<(String, usize)>,
+}
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Options {
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Samples per step; by default 128, or as many as an ONNX file fixes.
+    #[arg(long, allow_negative_numbers = true)]
+    batch: Option<usize>,
     /// Loss of an ONNX network: cross-entropy or mse of its first output, or output:NAME; by default what fits the output.
     #[arg(long, value_name = "LOSS")]
     loss: Option<Loss>,
@@ -89,6 +97,16 @@ impl Selected {
         if let Self::File { network, .. } = self { network.fixed_batch() } else { None }
     }
 
+    /// Traces the forward pass of `batch` samples.
+    pub fn forward(&self, batch: usize) -> Result<Forward> {
+        match self {
+            Self::Named(model) => model.forward(batch),
+            Self::File { network, params, sizes, .. } => {
+                network.inference(params, &Sizes { batch: Some(batch), ..sizes.clone() })
+            }
+        }
+    }
+
     /// Traces the training step of `batch` samples.
     pub fn train_step(&self, batch: usize) -> Result<TrainStep> {
         match self {
@@ -98,6 +116,36 @@ impl Selected {
                 network.train_step(params, &sizes, |trace, outputs| network.loss(loss, trace, outputs))
             }
         }
+    }
+}
+
+impl Choice {
+    /// Returns the network: a file if the name ends in `.onnx`.
+    pub fn open(&self) -> Result<Selected> {
+        let wrong = |message: &str| Err(Error::setting("command line", message));
+        if !self.is_file() {
+            if !self.dim.is_empty() {
+                return wrong(&format!("--dim belongs to ONNX files, not to `{}`", self.model));
+            }
+            let image = self.image.as_deref().map(size).transpose()?;
+            let options = ModelOptions { image, classes: self.classes, seq: self.seq };
+            return Ok(Selected::Named(Model::with_options(&self.model, 0, &options)?));
+        }
+        if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
+            return wrong(
+                "--image, --classes and --seq belong to models by name; an ONNX file takes --dim NAME=LENGTH",
+            );
+        }
+        Ok(Selected::File {
+            network: Box::new(Network::read(&self.model)?),
+            params: Params::new(0),
+            sizes: Sizes { batch: None, named: BTreeMap::from_iter(self.dim.iter().cloned()) },
+            loss: Loss::default(),
+        })
+    }
+
+    fn is_file(&self) -> bool {
+        self.model.to_ascii_lowercase().ends_with(".onnx")
     }
 }
 
@@ -134,40 +182,28 @@ impl Options {
         })
     }
 
-    /// Returns the network: a file if the name ends in `.onnx`.
+    /// Returns the network with its loss and frozen parameters.
     pub fn network(&self) -> Result<Selected> {
-        let wrong = |message: String| Err(Error::setting("command line", message));
-        if !self.model.to_ascii_lowercase().ends_with(".onnx") {
-            if !self.dim.is_empty() || self.loss.is_some() {
-                return wrong(format!("--dim and --loss belong to ONNX files, not to `{}`", self.model));
-            }
-            let image = self.image.as_deref().map(size).transpose()?;
-            let options = ModelOptions { image, classes: self.classes, seq: self.seq };
-            let model = Model::with_options(&self.model, 0, &options)?;
-            self.freeze_in(model.params())?;
-            return Ok(Selected::Named(model));
-        }
-        if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
-            return wrong(
-                "--image, --classes and --seq belong to models by name; an ONNX file takes --dim NAME=LENGTH"
-                    .to_owned(),
-            );
-        }
-        if self.batch == Some(0) {
+        if self.batch == Some(0) && self.choice.is_file() {
             return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
         }
-        let file = Selected::File {
-            network: Box::new(Network::read(&self.model)?),
-            params: Params::new(0),
-            sizes: Sizes { batch: None, named: BTreeMap::from_iter(self.dim.iter().cloned()) },
-            loss: self.loss.clone().unwrap_or_default(),
-        };
-        if let (Selected::File { params, .. }, false) = (&file, self.freeze.is_empty()) {
+        let mut selected = self.choice.open()?;
+        match &mut selected {
+            Selected::Named(model) => {
+                if self.loss.is_some() {
+                    let message = format!("--loss belongs to ONNX files, not to `{}`", model.name);
+                    return Err(Error::setting("command line", message));
+                }
+                self.freeze_in(model.params())?;
+            }
+            Selected::File { loss, .. } => *loss = self.loss.clone().unwrap_or_default(),
+        }
+        if let (Selected::File { params, .. }, false) = (&selected, self.freeze.is_empty()) {
             // Its parameters are known once it is traced.
-            file.train_step(self.batch(&file))?;
+            selected.train_step(self.batch(&selected))?;
             self.freeze_in(params)?;
         }
-        Ok(file)
+        Ok(selected)
     }
 
     fn freeze_in(&self, params: &Params) -> Result<()> {

@@ -1,27 +1,28 @@
-//! `wgrad run`: computes the outputs of an ONNX network.
+//! `wgrad run`: computes the outputs of a network.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use wgrad::dtype::Precision;
+use wgrad::dtype::{DType, Precision};
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::Params;
-use wgrad::onnx::{Dimension, Network, Port, Sizes};
+use wgrad::onnx::{Dimension, Port};
 use wgrad::{Error, Result, files};
+
+use crate::model::Selected;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// The network, an ONNX file.
-    network: PathBuf,
+    #[command(flatten)]
+    network: crate::model::Choice,
     /// Safetensors file with a tensor for each input, by its name.
     #[arg(long, value_name = "FILE")]
     inputs: PathBuf,
     /// Safetensors file to write with a tensor, f32, for each output.
     #[arg(long, value_name = "FILE")]
     outputs: PathBuf,
-    /// Safetensors file with trained parameters, in place of those in the ONNX file.
+    /// File with trained parameters, safetensors or PyTorch's .pt, in place of the initial ones or those in an ONNX file.
     #[arg(long, value_name = "FILE")]
     load: Option<PathBuf>,
     #[command(flatten)]
@@ -30,24 +31,29 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     files::check(&options.outputs).map_err(|e| unusable(&options.outputs, &e))?;
-    let network = Network::read(&options.network)?;
+    let network = options.network.open()?;
     let bytes = std::fs::read(&options.inputs).map_err(|e| unusable(&options.inputs, &e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unusable(&options.inputs, &e))?;
-    let ports = network.inputs();
-    let mut sizes = Sizes::default();
-    let mut tensors = Vec::new();
-    for port in &ports {
-        let tensor = file.tensor(&port.name).map_err(|_| Error::Unknown {
+    let tensor = |name: &str| {
+        file.tensor(name).map_err(|_| Error::Unknown {
             kind: "tensor in the file of inputs called",
-            name: port.name.clone(),
+            name: name.to_owned(),
             known: file.names().into_iter().map(str::to_owned).collect(),
-        })?;
-        fits(port, tensor.shape())?;
-        let own = |(axis, len): (usize, &usize)| (format!("{}.{axis}", port.name), *len);
-        sizes.named.extend(tensor.shape().iter().enumerate().map(own));
-        tensors.push(tensor);
-    }
-    let forward = network.inference(&Params::new(0), &sizes)?;
+        })
+    };
+    let forward = match &network {
+        Selected::Named(model) => model.forward(tensor("x")?.shape().first().copied().unwrap_or(1))?,
+        Selected::File { network, params, sizes, .. } => {
+            let mut sizes = sizes.clone();
+            for port in &network.inputs() {
+                let tensor = tensor(&port.name)?;
+                fits(port, tensor.shape())?;
+                let own = |(axis, len): (usize, &usize)| (format!("{}.{axis}", port.name), *len);
+                sizes.named.extend(tensor.shape().iter().enumerate().map(own));
+            }
+            network.inference(params, &sizes)?
+        }
+    };
     let device = options.device.open()?;
     let plan = forward.plan(&options.device.limits(&device, Precision::F32)?)?;
     let mut session = Session::new(&device, &plan)?;
@@ -56,11 +62,16 @@ pub fn run(options: &Options) -> Result<()> {
     }
     // What the network makes of NaN and infinities is its own affair.
     session.set_accept_non_finite(true);
-    for (port, tensor) in ports.iter().zip(&tensors) {
-        let numbers = numbers(port, tensor)?;
-        match port.integer {
-            true => session.feed(&port.name, &indices(port, &numbers)?)?,
-            false => session.feed(&port.name, &numbers.iter().map(|x| *x as f32).collect::<Vec<_>>())?,
+    for (_, input) in forward.graph().inputs() {
+        let (name, tensor) = (&input.name, tensor(&input.name)?);
+        if tensor.shape() != input.shape.dims() {
+            let message = format!("{:?} in the file, the network takes {}", tensor.shape(), input.shape);
+            return Err(Error::Input { name: name.clone(), message });
+        }
+        let numbers = numbers(name, &tensor)?;
+        match input.dtype {
+            DType::U32 => session.feed(name, &indices(name, &numbers)?)?,
+            _ => session.feed(name, &numbers.iter().map(|x| *x as f32).collect::<Vec<_>>())?,
         }
     }
     session.run(ProgramId(0))?;
@@ -107,7 +118,7 @@ fn fits(port: &Port, shape: &[usize]) -> Result<()> {
 }
 
 /// Returns the elements of a tensor of any type.
-fn numbers(port: &Port, tensor: &TensorView) -> Result<Vec<f64>> {
+fn numbers(name: &str, tensor: &TensorView) -> Result<Vec<f64>> {
     macro_rules! of {
         ($type:ty) => {
             tensor
@@ -133,16 +144,16 @@ fn numbers(port: &Port, tensor: &TensorView) -> Result<Vec<f64>> {
         Dtype::U8 | Dtype::BOOL => of!(u8),
         other => {
             let message = format!("elements of type {other:?} are not read");
-            return Err(Error::Input { name: port.name.clone(), message });
+            return Err(Error::Input { name: name.to_owned(), message });
         }
     })
 }
 
-fn indices(port: &Port, numbers: &[f64]) -> Result<Vec<u32>> {
+fn indices(name: &str, numbers: &[f64]) -> Result<Vec<u32>> {
     let index = |(i, x): (usize, &f64)| {
         let whole = x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(x);
         let message = || format!("element {i} is {x}; integers are fed as u32, from 0 to {}", u32::MAX);
-        if whole { Ok(*x as u32) } else { Err(Error::Input { name: port.name.clone(), message: message() }) }
+        if whole { Ok(*x as u32) } else { Err(Error::Input { name: name.to_owned(), message: message() }) }
     };
     numbers.iter().enumerate().map(index).collect()
 }

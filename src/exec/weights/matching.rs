@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use safetensors::tensor::TensorInfo;
-
 use super::options::{Ignored, LoadReport};
-use super::read::{File, converts};
+use super::read::{Entry, File, converts};
 use super::{Stored, failed};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -25,7 +23,7 @@ pub(super) struct Wanted<'a> {
 
 /// Tensors to load, by the session's names, and the report on the rest of the file.
 pub(super) struct Matched {
-    pub(super) tensors: BTreeMap<String, TensorInfo>,
+    pub(super) tensors: BTreeMap<String, Entry>,
     pub(super) report: LoadReport,
 }
 
@@ -35,7 +33,7 @@ pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
     let all = file.tensors();
     let mut report = LoadReport::default();
     let mut problems = Vec::new();
-    let mut found: BTreeMap<String, (&str, &TensorInfo)> = BTreeMap::new();
+    let mut found: BTreeMap<String, (&str, &Entry)> = BTreeMap::new();
     for (theirs, info) in &all {
         let Some(ours) = (wanted.name_of)(theirs) else {
             report.ignored.push((theirs.clone(), Ignored::LeftOut));
@@ -68,7 +66,7 @@ pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
             format!("`{name}` {shape:?} is missing, the model holds it as {dtype}")
         }));
         problems.extend(report.unexpected.iter().map(|theirs| {
-            let TensorInfo { dtype, shape, .. } = &all[theirs];
+            let Entry { dtype, shape, .. } = &all[theirs];
             format!("`{theirs}` is in the file, not in the model: {dtype:?} {shape:?}")
         }));
     }
@@ -90,7 +88,7 @@ pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
 
 impl Wanted<'_> {
     /// Returns why a tensor that the session does not have is not needed; `None` if the tensor is unexpected.
-    fn needless(&self, ours: &str, info: &TensorInfo) -> Option<Ignored> {
+    fn needless(&self, ours: &str, info: &Entry) -> Option<Ignored> {
         let last = ours.rsplit('.').next();
         let counts = last == Some("num_batches_tracked") && info.dtype == safetensors::Dtype::I64;
         if counts && info.shape.is_empty() {
@@ -102,7 +100,7 @@ impl Wanted<'_> {
 }
 
 /// Returns why a tensor of the file cannot be loaded as the session's; `None` if it can.
-fn difference(theirs: &str, info: &TensorInfo, stored: &Stored) -> Option<String> {
+fn difference(theirs: &str, info: &Entry, stored: &Stored) -> Option<String> {
     let (dtype, shape) = (info.dtype, &info.shape);
     if *shape != stored.shape {
         let mut text = format!("`{theirs}` is {shape:?} in the file, {:?} in the model", stored.shape);

@@ -1,4 +1,4 @@
-//! Saving and loading of parameters as safetensors files.
+//! Saving of parameters as safetensors files, and loading of those and of PyTorch's state dicts.
 
 mod matching;
 mod options;
@@ -137,7 +137,9 @@ impl Session {
         self.load_file(path.as_ref(), &LoadOptions::default(), &name_of).map(drop)
     }
 
-    /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, and reports what it did.
+    /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, or a state dict that `torch.save` has
+    /// written since PyTorch 1.6 (`.pt`, `.pth`, `.bin`), and reports what it did. What kind of file it is, its first
+    /// bytes say.
     ///
     /// - Tensors are matched by name, after [`LoadOptions::rename`]. Two tensors of the file may map to the
     ///   same name if they are equal, such as tied weights. Shapes must agree.
@@ -148,6 +150,9 @@ impl Session {
     /// - Optimizer state is expected if the file has the number of steps, which [`Session::save`] writes with
     ///   it. A session that only evaluates ignores it. With [`LoadOptions::strict`] off, optimizer state that
     ///   is incomplete in the file is not loaded, nor is the number of steps.
+    ///
+    /// Nothing in a file is executed: a pickle that imports anything but PyTorch's storages and tensors is refused.
+    /// The state dict may lie in a dict under `state_dict`, `model_state_dict`, `model` or `module`.
     ///
     /// The file is read tensor by tensor: host memory holds no more than one of them. Names, shapes and types
     /// are checked before the first tensor is loaded, so a file that does not match changes nothing. If a
@@ -178,7 +183,7 @@ impl Session {
         let wanted = Wanted { tensors, evaluates, strict: options.strict, name_of };
         let Matched { tensors, mut report } = matched(&mut file, &wanted)?;
         let mut in_order: Vec<_> = tensors.into_iter().collect();
-        in_order.sort_by_key(|(_, info)| info.data_offsets);
+        in_order.sort_by_key(|(_, entry)| entry.start);
         let stored = |name: &str| &wanted.tensors[name];
         if !options.accept_non_finite {
             for (name, info) in in_order.iter().filter(|(name, _)| stored(name).finite) {

@@ -1,4 +1,4 @@
-//! Reading of a safetensors file, piece by piece: a model is never in host memory as a whole.
+//! Reading of a file of tensors, piece by piece: a model is never in host memory as a whole.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,23 +11,50 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::failed;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::pt::{self, Element, StoredTensor};
 
 /// Bytes read at a time: a multiple of the size of every type that is read.
 const PIECE: usize = 1 << 20;
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// An open file whose header agrees with its length.
+/// A tensor of a file.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    /// Where its first element lies in the file.
+    pub(super) start: u64,
+    /// How its elements are arranged, if they do not lie one after the other.
+    view: Option<StoredTensor>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.width()
+    }
+
+    /// Bytes of an element.
+    fn width(&self) -> usize {
+        self.dtype.bitsize() / 8
+    }
+}
+
+/// An open file of tensors that are within its length.
 pub(super) struct File {
     path: PathBuf,
     file: std::fs::File,
-    header: Metadata,
-    /// Offset in the file at which the tensors begin.
-    start: u64,
+    tensors: BTreeMap<String, Entry>,
+    notes: BTreeMap<String, String>,
 }
 
+/// The first bytes of a zip file.
+const ZIP: [u8; 4] = *b"PK\x03\x04";
+/// The first bytes of a pickle of protocol 2, as `torch.save` wrote it before PyTorch 1.6.
+const PICKLE: [u8; 2] = *b"\x80\x02";
+
 impl File {
-    /// Reads only the header.
+    /// Reads only the header, of a safetensors file or of a state dict in PyTorch's format.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
         let bytes = file.metadata().map_err(|e| failed(path, &e))?.len();
@@ -37,6 +64,15 @@ impl File {
         };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|e| failed(path, &e))?;
+        if length.starts_with(&ZIP) {
+            let tensors = pt::read(&mut file).map_err(|why| failed(path, &why))?;
+            let tensors = tensors.into_iter().map(|(name, tensor)| (name, of_pytorch(tensor))).collect();
+            return Ok(Self { path: path.to_owned(), file, tensors, notes: BTreeMap::new() });
+        }
+        if length.starts_with(&PICKLE) {
+            let why = "a pickle in PyTorch's format from before 1.6; load it in PyTorch and save it again";
+            return Err(failed(path, &why));
+        }
         let length = u64::from_le_bytes(length);
         if length > behind_length.min(LONGEST_HEADER) {
             return Err(damaged(format!("a header of {length} bytes in a file of {bytes}")));
@@ -49,7 +85,13 @@ impl File {
         if wanted != bytes {
             return Err(damaged(format!("the header describes {wanted} bytes, the file has {bytes}")));
         }
-        Ok(Self { path: path.to_owned(), file, header, start })
+        let entry = |(name, info): (String, &TensorInfo)| {
+            let start = start + info.data_offsets.0 as u64;
+            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), start, view: None })
+        };
+        let tensors = header.tensors().into_iter().map(entry).collect();
+        let notes = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        Ok(Self { path: path.to_owned(), file, tensors, notes })
     }
 
     /// Returns the path of the file.
@@ -59,27 +101,27 @@ impl File {
 
     /// Returns the notes (metadata strings) in the header.
     pub(super) fn notes(&self) -> BTreeMap<String, String> {
-        self.header.metadata().clone().unwrap_or_default().into_iter().collect()
+        self.notes.clone()
     }
 
     /// Returns every tensor, by its name in the file.
-    pub(super) fn tensors(&self) -> BTreeMap<String, TensorInfo> {
-        self.header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect()
+    pub(super) fn tensors(&self) -> BTreeMap<String, Entry> {
+        self.tensors.clone()
     }
 
     /// Returns the elements of a tensor as `held` stores them, rounded to nearest, ties to even, and the
     /// number of finite elements that became infinite. `u32` words are returned as their bits. The types must
     /// be [convertible](converts).
-    pub(super) fn elements(&mut self, info: &TensorInfo, held: DType) -> Result<(Vec<f32>, u64)> {
-        let (mut all, mut overflowed) = (Vec::with_capacity(info.shape.iter().product()), 0);
-        let exact = matches!((info.dtype, held), (Dtype::F32, DType::F32) | (Dtype::U32, DType::U32));
-        let width = info.dtype.bitsize() / 8;
-        self.pieces(info, |piece| {
+    pub(super) fn elements(&mut self, entry: &Entry, held: DType) -> Result<(Vec<f32>, u64)> {
+        let (mut all, mut overflowed) = (Vec::with_capacity(entry.shape.iter().product()), 0);
+        let exact = matches!((entry.dtype, held), (Dtype::F32, DType::F32) | (Dtype::U32, DType::U32));
+        let width = entry.width();
+        self.pieces(entry, |piece| {
             for element in piece.chunks_exact(width) {
                 all.push(if exact {
                     f32::from_bits(u32::from_le_bytes(array(element)))
                 } else {
-                    let element = wide(info.dtype, element);
+                    let element = wide(entry.dtype, element);
                     let stored = nearest(element, held);
                     overflowed += u64::from(element.is_finite() && !stored.is_finite());
                     stored
@@ -91,12 +133,12 @@ impl File {
 
     /// Returns the first element of a floating-point tensor that is not finite as `held` stores it: its position,
     /// its value in the file, and as stored.
-    pub(super) fn non_finite(&mut self, info: &TensorInfo, held: DType) -> Result<Option<(u64, f64, f32)>> {
+    pub(super) fn non_finite(&mut self, entry: &Entry, held: DType) -> Result<Option<(u64, f64, f32)>> {
         let (mut found, mut before) = (None, 0);
-        let width = info.dtype.bitsize() / 8;
-        self.pieces(info, |piece| {
+        let width = entry.width();
+        self.pieces(entry, |piece| {
             if found.is_none() {
-                let elements = piece.chunks_exact(width).map(|element| wide(info.dtype, element));
+                let elements = piece.chunks_exact(width).map(|element| wide(entry.dtype, element));
                 let mut stored = (before..).zip(elements).map(|(i, x)| (i, x, nearest(x, held)));
                 found = stored.find(|(_, _, stored)| !stored.is_finite());
                 before += (piece.len() / width) as u64;
@@ -106,16 +148,18 @@ impl File {
     }
 
     /// Whether two tensors have the same type, shape and bytes.
-    pub(super) fn equal(&mut self, a: &TensorInfo, b: &TensorInfo) -> Result<bool> {
+    pub(super) fn equal(&mut self, a: &Entry, b: &Entry) -> Result<bool> {
         if (a.dtype, &a.shape) != (b.dtype, &b.shape) {
             return Ok(false);
         }
-        let (from, to) = a.data_offsets;
-        let (mut one, mut other) = (vec![0; PIECE.min(to - from)], vec![0; PIECE.min(to - from)]);
-        for at in (0..to - from).step_by(PIECE) {
-            let n = PIECE.min(to - from - at);
-            self.read(from + at, &mut one[..n])?;
-            self.read(b.data_offsets.0 + at, &mut other[..n])?;
+        if a.view.is_some() || b.view.is_some() {
+            return Ok(self.gathered(a)? == self.gathered(b)?);
+        }
+        let (mut one, mut other) = (vec![0; PIECE.min(a.bytes())], vec![0; PIECE.min(a.bytes())]);
+        for at in (0..a.bytes()).step_by(PIECE) {
+            let n = PIECE.min(a.bytes() - at);
+            self.read(a.start + at as u64, &mut one[..n])?;
+            self.read(b.start + at as u64, &mut other[..n])?;
             if one[..n] != other[..n] {
                 return Ok(false);
             }
@@ -124,21 +168,56 @@ impl File {
     }
 
     /// Passes all bytes of a tensor to `take`, in whole elements.
-    fn pieces(&mut self, info: &TensorInfo, mut take: impl FnMut(&[u8])) -> Result<()> {
-        let (from, to) = info.data_offsets;
-        let mut piece = vec![0; PIECE.min(to - from)];
-        for at in (from..to).step_by(PIECE) {
-            let n = PIECE.min(to - at);
-            self.read(at, &mut piece[..n])?;
+    fn pieces(&mut self, entry: &Entry, mut take: impl FnMut(&[u8])) -> Result<()> {
+        if entry.view.is_some() {
+            self.gathered(entry)?.chunks(PIECE).for_each(take);
+            return Ok(());
+        }
+        let mut piece = vec![0; PIECE.min(entry.bytes())];
+        for at in (0..entry.bytes()).step_by(PIECE) {
+            let n = PIECE.min(entry.bytes() - at);
+            self.read(entry.start + at as u64, &mut piece[..n])?;
             take(&piece[..n]);
         }
         Ok(())
     }
 
-    fn read(&mut self, at: usize, bytes: &mut [u8]) -> Result<()> {
-        let read = self.file.seek(SeekFrom::Start(self.start + at as u64));
+    /// Returns all bytes of a tensor in row-major order. What the view leaves out is read as well.
+    fn gathered(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        let Some(view) = &entry.view else {
+            let mut bytes = vec![0; entry.bytes()];
+            self.read(entry.start, &mut bytes)?;
+            return Ok(bytes);
+        };
+        let width = entry.width();
+        let mut span = vec![0; view.span() as usize * width];
+        self.read(entry.start, &mut span)?;
+        let mut bytes = Vec::with_capacity(entry.bytes());
+        view.positions(|at| bytes.extend_from_slice(&span[at * width..(at + 1) * width]));
+        Ok(bytes)
+    }
+
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.seek(SeekFrom::Start(at));
         read.and_then(|_| self.file.read_exact(bytes)).map_err(|e| failed(&self.path, &e))
     }
+}
+
+fn of_pytorch(tensor: StoredTensor) -> Entry {
+    let dtype = match tensor.element {
+        Element::F32 => Dtype::F32,
+        Element::F64 => Dtype::F64,
+        Element::F16 => Dtype::F16,
+        Element::BF16 => Dtype::BF16,
+        Element::I64 => Dtype::I64,
+        Element::I32 => Dtype::I32,
+        Element::I16 => Dtype::I16,
+        Element::I8 => Dtype::I8,
+        Element::U8 => Dtype::U8,
+        Element::Bool => Dtype::BOOL,
+    };
+    let (shape, start) = (tensor.shape.clone(), tensor.start);
+    Entry { dtype, shape, start, view: (!tensor.is_contiguous()).then_some(tensor) }
 }
 
 /// Whether [`File::elements`] can convert the file's type to `held`.

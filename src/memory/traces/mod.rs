@@ -2,11 +2,10 @@
 //! PyTorch's memory snapshots.
 
 mod dump;
-mod pickle;
 pub mod picture;
 pub mod replay;
 pub mod snapshot;
 pub mod trace;
 
+pub use crate::pickle::PickleError;
 pub use dump::{Dump, DumpBlock, DumpSegment, Label};
-pub use pickle::PickleError;

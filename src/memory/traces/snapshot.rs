@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::pickle::{Id, Pickle, PickleError, Value};
 use super::trace::Trace;
+use crate::pickle::{Id, Pickle, PickleError, Value};
 
 /// A snapshot that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,9 @@
 //! Runs the bodies of the fuzz targets on random and on mutated input for a short time. `fuzz/README.md` says
 //! how to run them longer.
 
+#[cfg(feature = "onnx")]
+mod onnx;
+mod pt;
 mod strategies;
 mod traces;
 
@@ -62,5 +65,60 @@ fn readers_accept_or_refuse_changed_snapshots_and_traces() {
             }
         }
         traces::run(&bytes);
+    });
+}
+
+/// Every truncation, and random changes, with those of the pickle and of the directory as often as all others.
+#[test]
+fn pt_files_are_read_or_refused_after_any_change() {
+    let golden = |name: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state_dict_");
+        std::fs::read(format!("{path}{name}.pt")).expect("committed")
+    };
+    let seeds = [golden("f32"), golden("views")];
+    for seed in &seeds {
+        assert_eq!(pt::run(seed), Some(8));
+        (0..seed.len()).for_each(|end| assert_eq!(pt::run(&seed[..end]), None, "the first {end} bytes"));
+    }
+    repeat_for_milliseconds("pt", |number| {
+        let mut bytes = seeds[number() % 2].clone();
+        for _ in 0..1 + number() % 4 {
+            let at = match number() % 3 {
+                0 => number() % bytes.len(),
+                1 => number() % 1200.min(bytes.len()),
+                _ => bytes.len() - 1 - number() % 1200.min(bytes.len()),
+            };
+            match number() % 4 {
+                0 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][number() % 5],
+                1 => drop(bytes.remove(at)),
+                2 => bytes.insert(at, number() as u8),
+                _ => bytes[at] = number() as u8,
+            }
+        }
+        pt::run(&bytes);
+    });
+}
+
+/// The nodes are changed more often than the weights.
+#[cfg(feature = "onnx")]
+#[test]
+fn onnx_files_are_read_or_refused_after_any_change() {
+    let seeds = ["convolutions", "tokens"].map(|name| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/onnx_");
+        std::fs::read(format!("{path}{name}.onnx")).expect("committed")
+    });
+    seeds.iter().for_each(|seed| assert!(onnx::run(seed), "a seed that is not exported leads nowhere"));
+    repeat_for_milliseconds("onnx", |number| {
+        let mut bytes = seeds[number() % 2].clone();
+        for _ in 0..1 + number() % 3 {
+            let edge = 4096.min(bytes.len());
+            let at = match number() % 3 {
+                0 => number() % bytes.len(),
+                1 => number() % edge,
+                _ => bytes.len() - 1 - number() % edge,
+            };
+            bytes[at] = [0, 1, 2, 0x7f, 0x80, 0xff, number() as u8, bytes[at] ^ 1][number() % 8];
+        }
+        onnx::run(&bytes);
     });
 }

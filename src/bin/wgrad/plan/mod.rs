@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
     let network = &options.network;
     Asked {
-        model: &network.model,
+        model: &network.choice.model,
         batch: network.batch(model),
         seq: model.seq(),
         parameters: model.parameters(),

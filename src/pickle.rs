@@ -1,9 +1,10 @@
 //! Reads Python pickles as data: numbers, strings, lists, tuples and dicts. Nothing in the pickle is
 //! executed.
 //!
-//! A pickle is a program for a stack machine. Opcodes that import or call names are refused, and the error
-//! names the opcode. The others build values in one table and refer to them by index, so that shared and even
-//! cyclic values need no copies. The opcodes are those of Python's `pickletools`, protocols 2 to 5.
+//! A pickle is a program for a stack machine. Names that it would import are refused unless the reader lists
+//! them; a call of a listed name is a value with its operands, [`Value::Call`], for the reader to interpret. The
+//! other opcodes build values in one table and refer to them by index, so that shared and even cyclic values
+//! need no copies. The opcodes are those of Python's `pickletools`, protocols 2 to 5.
 
 /// Maximum number of values in one pickle; a larger pickle is treated as an attack.
 const MAX_VALUES: usize = 1 << 26;
@@ -21,10 +22,10 @@ pub struct PickleError {
 }
 
 /// Index of a value.
-pub(super) type Id = u32;
+pub(crate) type Id = u32;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     None,
     Bool(bool),
     Int(i128),
@@ -34,19 +35,36 @@ pub(super) enum Value {
     /// List, tuple or set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
+    /// A name that the reader lists, `module.name`.
+    Name(String),
+    /// What calling a listed name with these operands, a list, would give.
+    Call(String, Id),
+    /// What the program that wrote the pickle keeps outside of it, by its description there.
+    External(Id),
 }
+
+/// The name that is called without operands to make an empty dict.
+const ORDERED_DICT: &str = "collections.OrderedDict";
 
 /// The values of a pickle.
 #[derive(Debug)]
-pub(super) struct Pickle {
+pub(crate) struct Pickle {
     values: Vec<Value>,
     root: Id,
 }
 
 impl Pickle {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, PickleError> {
+    /// Reads a pickle of plain data.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, PickleError> {
+        Self::read_with(bytes, &[])
+    }
+
+    /// Reads a pickle that may import and call the `names`, each `module.name`. State that it would set on an
+    /// object is left out.
+    pub(crate) fn read_with(bytes: &[u8], names: &[&str]) -> Result<Self, PickleError> {
         let mut machine = Machine {
             bytes,
+            names,
             at: 0,
             values: Vec::new(),
             stack: Vec::new(),
@@ -57,16 +75,16 @@ impl Pickle {
         Ok(Self { values: machine.values, root })
     }
 
-    pub(super) fn root(&self) -> Id {
+    pub(crate) fn root(&self) -> Id {
         self.root
     }
 
-    pub(super) fn value(&self, id: Id) -> &Value {
+    pub(crate) fn value(&self, id: Id) -> &Value {
         self.values.get(id as usize).unwrap_or(&Value::None)
     }
 
     /// Returns the value of `key` in a dict; the last one if the key was set twice.
-    pub(super) fn get(&self, dict: Id, key: &str) -> Option<Id> {
+    pub(crate) fn get(&self, dict: Id, key: &str) -> Option<Id> {
         let Value::Dict(entries) = self.value(dict) else { return None };
         let found =
             entries.iter().rev().find(|(k, _)| matches!(self.value(*k), Value::Text(text) if text == key));
@@ -76,6 +94,7 @@ impl Pickle {
 
 struct Machine<'a> {
     bytes: &'a [u8],
+    names: &'a [&'a str],
     at: usize,
     values: Vec<Value>,
     stack: Vec<Id>,
@@ -193,6 +212,47 @@ impl<'a> Machine<'a> {
         let sign = if bytes.last().is_some_and(|&byte| byte & 0x80 != 0) { -1 } else { 0 };
         let number = bytes.iter().rev().fold(sign, |number: i128, &byte| number << 8 | i128::from(byte));
         self.push(Value::Int(number))
+    }
+
+    /// Reads the rest of a line.
+    fn line(&mut self) -> Result<String, PickleError> {
+        let rest = &self.bytes[self.at..];
+        let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
+            return self.error("the file ends within a name");
+        };
+        self.at += end + 1;
+        Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
+    }
+
+    fn pop_text(&mut self) -> Result<String, PickleError> {
+        let id = self.pop()? as usize;
+        match &self.values[id] {
+            Value::Text(text) => Ok(text.clone()),
+            _ => self.error("a name that is no text"),
+        }
+    }
+
+    fn import(&mut self, module: &str, name: &str) -> Result<(), PickleError> {
+        let full = format!("{module}.{name}");
+        if self.names.contains(&&full[..]) {
+            self.push(Value::Name(full))
+        } else {
+            self.error(format!("it would import `{full}`, which is not data that is known"))
+        }
+    }
+
+    /// Pushes the call of the name below the operands on the stack.
+    fn call(&mut self) -> Result<(), PickleError> {
+        let (operands, callee) = (self.pop()?, self.pop()?);
+        let (Value::Name(name), Value::List(list)) =
+            (&self.values[callee as usize], &self.values[operands as usize])
+        else {
+            return self.error("a call of something that is no name, or without operands");
+        };
+        match (&name[..], list.len()) {
+            (ORDERED_DICT, 0) => self.push(Value::Dict(Vec::new())),
+            _ => self.push(Value::Call(name.clone(), operands)),
+        }
     }
 
     fn remember(&mut self, key: usize) -> Result<(), PickleError> {
@@ -335,6 +395,23 @@ impl<'a> Machine<'a> {
                     let key = self.length(4)?;
                     self.recall(key)?;
                 }
+                b'c' if !self.names.is_empty() => {
+                    let (module, name) = (self.line()?, self.line()?);
+                    self.import(&module, &name)?;
+                }
+                0x93 if !self.names.is_empty() => {
+                    let (name, module) = (self.pop_text()?, self.pop_text()?);
+                    self.import(&module, &name)?;
+                }
+                b'R' if !self.names.is_empty() => self.call()?,
+                b'b' if !self.names.is_empty() => {
+                    self.pop()?;
+                    self.top()?;
+                }
+                b'Q' if !self.names.is_empty() => {
+                    let description = self.pop()?;
+                    self.push(Value::External(description))?;
+                }
                 _ => return Err(PickleError { offset: opcode_at, what: refusal(opcode) }),
             }
         }
@@ -365,7 +442,7 @@ fn refusal(opcode: u8) -> String {
             );
         }
     };
-    format!("{name} would import or call something; only pickles of plain data are read")
+    format!("{name} would import or call something that is not read")
 }
 
 #[cfg(test)]
@@ -427,6 +504,27 @@ mod tests {
         for (bytes, part) in cases {
             let error = Pickle::read(bytes).expect_err("damaged");
             assert!(error.what.contains(part), "{bytes:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn listed_names_are_values_and_others_are_refused() {
+        // pickle.dumps(OrderedDict(a=Fraction(1, 2)), 2) and what it refers to.
+        let bytes =
+            b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01X\x01\x00\x00\x00acfractions\nFraction\n\
+            X\x03\x00\x00\x001/2\x85Rs}b.";
+        let names = ["collections.OrderedDict", "fractions.Fraction"];
+        let pickle = Pickle::read_with(bytes, &names).expect("both are listed");
+        let half = pickle.get(pickle.root(), "a").map(|id| pickle.value(id).clone());
+        let Some(Value::Call(name, operands)) = half else { panic!("{half:?}") };
+        assert_eq!((&name[..], pickle.value(operands)), ("fractions.Fraction", &Value::List(vec![5])));
+        let error = Pickle::read_with(bytes, &names[..1]).expect_err("one is not");
+        assert!(error.what.contains("`fractions.Fraction`"), "{error}");
+        assert!(Pickle::read(bytes).is_err());
+        let stacked = b"\x80\x04\x8c\x02os\x8c\x06system\x93.";
+        assert!(Pickle::read_with(stacked, &["os.path"]).expect_err("other").what.contains("`os.system`"));
+        for bytes in [&b"\x80\x02R."[..], b"\x80\x02N)R.", b"\x80\x02}b.", b"\x80\x02cos", b"\x80\x02Q."] {
+            assert!(Pickle::read_with(bytes, &names).is_err(), "{bytes:?}");
         }
     }
 
