@@ -1,14 +1,16 @@
-//! `wgrad run`: computes the outputs of an ONNX network.
+//! `wgrad run`: computes the outputs of an ONNX network, after some steps of training if asked.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use wgrad::dtype::Precision;
-use wgrad::exec::{ProgramId, Session};
+use wgrad::compile::{Plan, PlanOptions};
+use wgrad::dtype::{DType, Precision};
+use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::Params;
-use wgrad::onnx::{Dimension, Network, Port, Sizes};
+use wgrad::onnx::{Dimension, Loss, Network, Port, Sizes};
+use wgrad::optim::Sgd;
 use wgrad::{Error, Result, files};
 
 #[derive(clap::Args)]
@@ -24,6 +26,16 @@ pub struct Options {
     /// Safetensors file with trained parameters, in place of those in the ONNX file.
     #[arg(long, value_name = "FILE")]
     load: Option<PathBuf>,
+    /// Train this many steps of gradient descent on the inputs first and print the loss of each; the file of inputs then
+    /// has `labels` or `target`, too.
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    train: usize,
+    /// Learning rate of --train.
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, requires = "train")]
+    lr: f32,
+    /// Loss of --train: cross-entropy or mse of the first output, or output:NAME; by default what fits the output.
+    #[arg(long, value_name = "LOSS", requires = "train")]
+    loss: Option<Loss>,
     #[command(flatten)]
     device: crate::device::Options,
 }
@@ -35,38 +47,55 @@ pub fn run(options: &Options) -> Result<()> {
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unusable(&options.inputs, &e))?;
     let ports = network.inputs();
     let mut sizes = Sizes::default();
-    let mut tensors = Vec::new();
     for port in &ports {
-        let tensor = file.tensor(&port.name).map_err(|_| Error::Unknown {
-            kind: "tensor in the file of inputs called",
-            name: port.name.clone(),
-            known: file.names().into_iter().map(str::to_owned).collect(),
-        })?;
+        let tensor = tensor(&file, &port.name)?;
         fits(port, tensor.shape())?;
         let own = |(axis, len): (usize, &usize)| (format!("{}.{axis}", port.name), *len);
         sizes.named.extend(tensor.shape().iter().enumerate().map(own));
-        tensors.push(tensor);
     }
-    let forward = network.inference(&Params::new(0), &sizes)?;
+    let params = Params::new(0);
+    let train_step = match options.train {
+        0 => None,
+        _ => {
+            let loss = options.loss.clone().unwrap_or_default();
+            Some(network.train_step(&params, &sizes, |trace, outputs| network.loss(&loss, trace, outputs))?)
+        }
+    };
+    let forward = network.inference(&params, &sizes)?;
     let device = options.device.open()?;
-    let plan = forward.plan(&options.device.limits(&device, Precision::F32)?)?;
-    let mut session = Session::new(&device, &plan)?;
+    let limits = options.device.limits(&device, Precision::F32)?;
+    let optimizer = Sgd { lr: options.lr, ..Sgd::default() }.into();
+    let settings = PlanOptions { optimizer, ..PlanOptions::default() };
+    let train_step = train_step.map(|step| step.plan(&settings, &limits)).transpose()?;
+    let plan = forward.plan(&limits)?;
+    let plans: Vec<&Plan> = train_step.iter().chain([&plan]).collect();
+    let mut session = Session::with_plans(&device, &plans, Debug::default())?;
     if let Some(path) = &options.load {
         session.load(path)?;
     }
     // What the network makes of NaN and infinities is its own affair.
     session.set_accept_non_finite(true);
-    for (port, tensor) in ports.iter().zip(&tensors) {
-        let numbers = numbers(port, tensor)?;
-        match port.integer {
-            true => session.feed(&port.name, &indices(port, &numbers)?)?,
-            false => session.feed(&port.name, &numbers.iter().map(|x| *x as f32).collect::<Vec<_>>())?,
+    for (i, plan) in plans.iter().enumerate() {
+        for (_, input) in plan.graph().inputs() {
+            let numbers = numbers(&input.name, &tensor(&file, &input.name)?)?;
+            match input.dtype {
+                DType::U32 => session.feed_to(ProgramId(i), &input.name, &indices(&input.name, &numbers)?)?,
+                _ => {
+                    let numbers: Vec<f32> = numbers.iter().map(|x| *x as f32).collect();
+                    session.feed_to(ProgramId(i), &input.name, &numbers)?;
+                }
+            }
         }
     }
-    session.run(ProgramId(0))?;
+    for step in 1..=options.train {
+        session.step()?;
+        println!("step {step}: loss {}", session.loss()?);
+    }
+    let own = ProgramId(plans.len() - 1);
+    session.run(own)?;
     let mut outputs = BTreeMap::new();
     for (name, id) in &plan.graph().outputs {
-        let data = session.output::<f32>(ProgramId(0), name)?;
+        let data = session.output::<f32>(own, name)?;
         let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
         outputs.insert(name.clone(), (plan.graph().value(*id).shape, bytes));
     }
@@ -81,6 +110,14 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{name} {shape}");
     }
     Ok(())
+}
+
+fn tensor<'a>(file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>> {
+    file.tensor(name).map_err(|_| Error::Unknown {
+        kind: "tensor in the file of inputs called",
+        name: name.to_owned(),
+        known: file.names().into_iter().map(str::to_owned).collect(),
+    })
 }
 
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
@@ -107,7 +144,7 @@ fn fits(port: &Port, shape: &[usize]) -> Result<()> {
 }
 
 /// Returns the elements of a tensor of any type.
-fn numbers(port: &Port, tensor: &TensorView) -> Result<Vec<f64>> {
+fn numbers(name: &str, tensor: &TensorView) -> Result<Vec<f64>> {
     macro_rules! of {
         ($type:ty) => {
             tensor
@@ -133,16 +170,16 @@ fn numbers(port: &Port, tensor: &TensorView) -> Result<Vec<f64>> {
         Dtype::U8 | Dtype::BOOL => of!(u8),
         other => {
             let message = format!("elements of type {other:?} are not read");
-            return Err(Error::Input { name: port.name.clone(), message });
+            return Err(Error::Input { name: name.to_owned(), message });
         }
     })
 }
 
-fn indices(port: &Port, numbers: &[f64]) -> Result<Vec<u32>> {
+fn indices(name: &str, numbers: &[f64]) -> Result<Vec<u32>> {
     let index = |(i, x): (usize, &f64)| {
         let whole = x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(x);
         let message = || format!("element {i} is {x}; integers are fed as u32, from 0 to {}", u32::MAX);
-        if whole { Ok(*x as u32) } else { Err(Error::Input { name: port.name.clone(), message: message() }) }
+        if whole { Ok(*x as u32) } else { Err(Error::Input { name: name.to_owned(), message: message() }) }
     };
     numbers.iter().enumerate().map(index).collect()
 }

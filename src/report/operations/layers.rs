@@ -21,7 +21,13 @@ pub(super) const LAYERS: &[Row] = &[
     row("nn::InstanceNorm", "nn.InstanceNorm2d(affine=True)", "of any number of dimensions", YES, &[]),
     row("nn::Dropout", "nn.Dropout", "the identity in `Mode::Eval`", YES, &[]),
     row("nn::Embedding", "nn.Embedding", "a table `[rows, columns]`", YES, &[]),
-    row("nn::Recurrent", "nn.LSTM, nn.GRU, nn.RNN", "`batch_first=True`; unrolled over the steps", YES, &[]),
+    row(
+        "nn::Recurrent",
+        "nn.LSTM, nn.GRU, nn.RNN",
+        "`batch_first=True`; unrolled over the steps",
+        YES,
+        &["LSTM", "GRU", "RNN"],
+    ),
     row("nn::MultiheadAttention", "nn.MultiheadAttention", "`batch_first=True`", YES, &[]),
     row(
         "nn::TransformerEncoderLayer",
