@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Network;
-use super::constant::{Constant, dims_of, elements, is_integer};
+use super::constant::{Constant, dims_of, elements, floats, is_integer};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use crate::dtype::DType;
@@ -289,8 +289,7 @@ impl<'a> Import<'a> {
                 return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
-                let data = elements(tensor, self.network.folder())?;
-                let init = Init::Data(data.into_iter().map(|x| x as f32).collect());
+                let init = Init::Data(floats(tensor, self.network.folder())?.into());
                 match trained {
                     true => self.params.add(name, shape, init),
                     false => self.params.add_buffer(name, shape, init),

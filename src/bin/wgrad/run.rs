@@ -8,7 +8,7 @@ use safetensors::{Dtype, SafeTensors};
 use wgrad::compile::{Plan, PlanOptions};
 use wgrad::dtype::{DType, Precision};
 use wgrad::exec::{Debug, ProgramId, Session};
-use wgrad::graph::Params;
+use wgrad::graph::{Params, STEP_SCALARS};
 use wgrad::onnx::{Dimension, Loss, Network, Port, Sizes};
 use wgrad::optim::Sgd;
 use wgrad::{Error, Result, files};
@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> Result<()> {
     // What the network makes of NaN and infinities is its own affair.
     session.set_accept_non_finite(true);
     for (i, plan) in plans.iter().enumerate() {
-        for (_, input) in plan.graph().inputs() {
+        for (_, input) in plan.graph().inputs().filter(|(_, input)| input.name != STEP_SCALARS) {
             let numbers = numbers(&input.name, &tensor(&file, &input.name)?)?;
             match input.dtype {
                 DType::U32 => session.feed_to(ProgramId(i), &input.name, &indices(&input.name, &numbers)?)?,

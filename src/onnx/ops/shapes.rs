@@ -56,10 +56,10 @@ fn constant<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     if let Some(tensor) = call.tensor_attribute("value") {
         return import.constant_node(&call.node.output[0], tensor).map(|value| vec![value]);
     }
-    if let Some(list) = call.ints("value_ints").filter(|list| !list.is_empty()) {
+    if let Some(list) = call.ints("value_ints") {
         return known(Constant::ints(list));
     }
-    if let Some(list) = call.floats("value_floats").filter(|list| !list.is_empty()) {
+    if let Some(list) = call.floats("value_floats") {
         let data: Vec<f64> = list.into_iter().map(f64::from).collect();
         return known(Constant { dims: vec![data.len()], data, integer: false });
     }
