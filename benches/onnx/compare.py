@@ -173,25 +173,29 @@ def classifier(name):
     return tv.models.get_model(name, weights=None, **options).eval()
 
 
-def train(net, path, x, adapter, lr=0.01):
+def train(net, path, x, adapter):
     """Returns the larger relative difference of the losses before and after a step from PyTorch's. Batch norm is in
-    training mode, as it is in a step of wgrad; dropout and auxiliary outputs are not."""
+    training mode, as it is in a step of wgrad; dropout and auxiliary outputs are not.
+
+    The rate is such that the loss falls by about 1 %: a longer step of a network with random weights amplifies rounding. With
+    a rate of 0.01, mnasnet0_5 of parameters that differ by 1e-6 of themselves has losses that differ by 0.06."""
     import torch
 
     for module in net.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.train()
     labels = torch.randint(0, 1000, (BATCH,), generator=torch.Generator().manual_seed(1))
-    wanted = []
+    wanted, lr = [], None
     for _ in range(2):
         loss = torch.nn.functional.cross_entropy(net(x), labels)
         wanted.append(loss.item())
         net.zero_grad()
         loss.backward()
         with torch.no_grad():
-            for parameter in net.parameters():
-                if parameter.grad is not None:
-                    parameter -= lr * parameter.grad
+            trained = [parameter for parameter in net.parameters() if parameter.grad is not None]
+            lr = lr or 0.01 * loss.item() / sum(float(parameter.grad.square().sum()) for parameter in trained)
+            for parameter in trained:
+                parameter -= lr * parameter.grad
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = pathlib.Path(folder) / "in.safetensors", pathlib.Path(folder) / "out.safetensors"
         save_file({"x": x.numpy(), "labels": labels.numpy()}, inputs)
