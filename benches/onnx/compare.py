@@ -22,6 +22,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,7 @@ def differs(path, inputs, wanted, adapter):
     makers = {name: node.op_type for node in onnx.load(path).graph.node for name in node.output}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        save_file({name: np.ascontiguousarray(x) for name, x in inputs.items()}, folder / "in.safetensors")
+        save_file({name: np.array(x, order="C") for name, x in inputs.items()}, folder / "in.safetensors")
         options = ["--adapter", adapter] if adapter else []
         command("run", path, "--inputs", folder / "in.safetensors", "--outputs", folder / "out.safetensors", *options)
         found = load_file(folder / "out.safetensors")
@@ -225,10 +226,12 @@ def torchvision(adapter, names, keep):
                                   external_data=parameters > 400e6, verbose=False)
 
             with exported(keep, name, export) as path:
-                start = time.time()
+                start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
                 command("plan", path)
-                seconds = time.time() - start
-                print(f"  {name}: {parameters / 1e6:.1f} M parameters, planned in {seconds:.1f} s", flush=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                print(f"  {name}: {parameters / 1e6:.1f} M parameters, planned in {time.time() - start:.1f} s, of which a "
+                      f"core was busy {busy:.1f} s", flush=True)
                 return train(net, path, x, adapter) if parameters <= 30e6 else 0.0
 
         results.append(report(name, tried))
