@@ -17,6 +17,8 @@ pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBag};
 pub use linear::Linear;
 pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
+#[cfg(feature = "onnx")]
+pub(crate) use recurrent::Unrolled;
 pub use recurrent::{Cell, Recurrent, RecurrentConfig};
 pub use row_norm::{LayerNorm, RmsNorm};
 pub use sequential::Sequential;

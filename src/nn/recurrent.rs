@@ -17,7 +17,7 @@ pub enum Cell {
 
 impl Cell {
     /// Returns how many vectors of the hidden size a step computes.
-    const fn gates(self) -> usize {
+    pub(crate) const fn gates(self) -> usize {
         match self {
             Self::Rnn => 1,
             Self::Gru => 3,
@@ -86,34 +86,92 @@ impl Recurrent {
         if inputs.id().is_none() || steps == 0 {
             return inputs;
         }
-        let mut h = x.fill_like([batch, size], 0.0);
-        let mut memory = h.clone();
+        let start = x.fill_like([batch, size], 0.0);
+        let unrolled = Unrolled {
+            cell: self.config.cell,
+            inputs: &inputs,
+            back: (&u, Some(&c)),
+            gates: [0, 1, 2, 3],
+            activations: [Tensor::sigmoid, Tensor::tanh, Tensor::tanh],
+            reset_after: true,
+            reverse,
+        };
+        let (results, ..) = unrolled.run(1, start.clone(), start);
+        results[0].concat(&results[1..].iter().collect::<Vec<_>>(), 1)
+    }
+}
+
+/// One direction of a layer with the products of its inputs computed.
+pub(crate) struct Unrolled<'a> {
+    pub(crate) cell: Cell,
+    /// `W x + b` of all steps: gates along the last of three dimensions.
+    pub(crate) inputs: &'a Tensor,
+    /// `U [gates h, h]` and `c [gates h]`.
+    pub(crate) back: (&'a Tensor, Option<&'a Tensor>),
+    /// Where the gates lie: reset, update and new of a GRU; input, forget, cell and output of an LSTM.
+    pub(crate) gates: [usize; 4],
+    /// Of the gates, of what is new, and of the memory.
+    pub(crate) activations: [fn(&Tensor) -> Tensor; 3],
+    /// Whether a GRU resets the product with the hidden state, as PyTorch does, or the hidden state.
+    pub(crate) reset_after: bool,
+    /// From the last step to the first.
+    pub(crate) reverse: bool,
+}
+
+impl Unrolled<'_> {
+    /// Returns the hidden state of each step along `axis`, in the order of the inputs, with the axis of length 1; then the
+    /// last hidden state and memory. All that `h` and `memory`, `[b, h]`, are at the start.
+    #[track_caller]
+    pub(crate) fn run(
+        &self,
+        axis: usize,
+        mut h: Tensor,
+        mut memory: Tensor,
+    ) -> (Vec<Tensor>, Tensor, Tensor) {
+        let (size, steps) = (h.dim(1), self.inputs.dim(axis));
+        let [sigma, f, g] = self.activations;
+        let (u, c) = self.back;
+        let place = |i: usize| self.gates[i] * size..(self.gates[i] + 1) * size;
+        let gate = |x: &Tensor, i: usize| x.slice(1, place(i));
+        let biased = |x: Tensor, c: Option<Tensor>| c.map_or_else(|| x.clone(), |c| x.add(&c));
         let mut results: Vec<Tensor> = Vec::with_capacity(steps);
-        let order: Vec<usize> = if reverse { (0..steps).rev().collect() } else { (0..steps).collect() };
+        let order: Vec<usize> = if self.reverse { (0..steps).rev().collect() } else { (0..steps).collect() };
         for step in order {
-            let own = inputs.slice(1, step..step + 1).squeeze(1);
-            let back = h.matmul_transposed(&u, false, true).add(&c);
-            let gate = |x: &Tensor, i: usize| x.slice(1, i * size..(i + 1) * size);
-            h = match self.config.cell {
-                Cell::Rnn => own.add(&back).tanh(),
-                Cell::Gru => {
-                    let [reset, update] = [0, 1].map(|i| gate(&own, i).add(&gate(&back, i)).sigmoid());
-                    let new = gate(&own, 2).add(&reset.mul(&gate(&back, 2))).tanh();
+            let own = self.inputs.slice(axis, step..step + 1).squeeze(axis);
+            h = match self.cell {
+                Cell::Gru if !self.reset_after => {
+                    let part = |h: &Tensor, i: usize| {
+                        let product = h.matmul_transposed(&u.slice(0, place(i)), false, true);
+                        gate(&own, i).add(&biased(product, c.map(|c| c.slice(0, place(i)))))
+                    };
+                    let [reset, update] = [0, 1].map(|i| sigma(&part(&h, i)));
+                    let new = f(&part(&reset.mul(&h), 2));
                     new.add(&update.mul(&h.sub(&new)))
                 }
-                Cell::Lstm => {
-                    let all = own.add(&back);
-                    let [input, forget, output] = [0, 1, 3].map(|i| gate(&all, i).sigmoid());
-                    memory = forget.mul(&memory).add(&input.mul(&gate(&all, 2).tanh()));
-                    output.mul(&memory.tanh())
+                _ => {
+                    let back = biased(h.matmul_transposed(u, false, true), c.cloned());
+                    match self.cell {
+                        Cell::Rnn => f(&own.add(&back)),
+                        Cell::Gru => {
+                            let [reset, update] = [0, 1].map(|i| sigma(&gate(&own, i).add(&gate(&back, i))));
+                            let new = f(&gate(&own, 2).add(&reset.mul(&gate(&back, 2))));
+                            new.add(&update.mul(&h.sub(&new)))
+                        }
+                        Cell::Lstm => {
+                            let all = own.add(&back);
+                            let [input, forget, output] = [0, 1, 3].map(|i| sigma(&gate(&all, i)));
+                            memory = forget.mul(&memory).add(&input.mul(&f(&gate(&all, 2))));
+                            output.mul(&g(&memory))
+                        }
+                    }
                 }
             };
-            results.push(h.unsqueeze(1));
+            results.push(h.unsqueeze(axis));
         }
-        if reverse {
+        if self.reverse {
             results.reverse();
         }
-        results[0].concat(&results[1..].iter().collect::<Vec<_>>(), 1)
+        (results, h, memory)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tensors whose elements are known when the file is read: shapes, indices, small numbers.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use super::proto::TensorProto;
@@ -198,17 +199,9 @@ pub(super) fn elements(tensor: &TensorProto, folder: Option<&Path>) -> Result<Ve
     let count = dims.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
     let count = count.ok_or_else(|| format!("tensor `{}` {dims:?} is too large", tensor.name))?;
     is_integer(tensor.data_type).map_err(|why| format!("tensor `{}`: {why}", tensor.name))?;
-    let external;
-    let mut raw = &tensor.raw_data[..];
-    if tensor.data_location == 1 {
-        external = read_external(tensor, folder, count.saturating_mul(width(tensor.data_type)))?;
-        raw = &external;
-    }
+    let raw = raw_bytes(tensor, folder, count)?;
     let found: Vec<f64> = if !raw.is_empty() {
-        if raw.len() != count.saturating_mul(width(tensor.data_type)) {
-            return Err(format!("tensor `{}` {dims:?} has {} bytes", tensor.name, raw.len()));
-        }
-        from_bytes(tensor.data_type, raw)
+        from_bytes(tensor.data_type, &raw)
     } else {
         match tensor.data_type {
             10 => tensor.int32_data.iter().map(|bits| half::f16::from_bits(*bits as u16).to_f64()).collect(),
@@ -224,6 +217,38 @@ pub(super) fn elements(tensor: &TensorProto, folder: Option<&Path>) -> Result<Ve
         return Err(format!("tensor `{}` {dims:?} has {} elements", tensor.name, found.len()));
     }
     Ok(found)
+}
+
+/// Reads the elements of a tensor as `f32`, which most weights are stored as.
+pub(super) fn floats(tensor: &TensorProto, folder: Option<&Path>) -> Result<Vec<f32>, String> {
+    if tensor.data_type == 1 {
+        let dims = dims_of(tensor)?;
+        if let Some(count) = dims.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim)) {
+            let raw = raw_bytes(tensor, folder, count)?;
+            if !raw.is_empty() {
+                let float = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                return Ok(raw.chunks_exact(4).map(float).collect());
+            }
+        }
+    }
+    Ok(elements(tensor, folder)?.into_iter().map(|x| x as f32).collect())
+}
+
+/// The bytes of `count` elements, in the file or outside of it; none where they are stored as numbers.
+fn raw_bytes<'t>(
+    tensor: &'t TensorProto,
+    folder: Option<&Path>,
+    count: usize,
+) -> Result<Cow<'t, [u8]>, String> {
+    let bytes = count.saturating_mul(width(tensor.data_type));
+    if tensor.data_location == 1 {
+        return read_external(tensor, folder, bytes).map(Cow::Owned);
+    }
+    let raw = &tensor.raw_data[..];
+    if !raw.is_empty() && raw.len() != bytes {
+        return Err(format!("tensor `{}` {:?} has {} bytes", tensor.name, tensor.dims, raw.len()));
+    }
+    Ok(Cow::Borrowed(raw))
 }
 
 fn from_bytes(data_type: i32, raw: &[u8]) -> Vec<f64> {

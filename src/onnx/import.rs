@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Network;
-use super::constant::{Constant, dims_of, elements, is_integer};
+use super::constant::{Constant, dims_of, elements, floats, is_integer};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use crate::dtype::DType;
@@ -20,6 +20,8 @@ pub(super) enum Value<'a> {
     Weight(&'a str, &'a TensorProto),
     /// Computed by the step. Integers are `u32` or, once computed with, `f32`; booleans are 0 or 1.
     Tensor(Tensor),
+    /// A sequence of values.
+    List(Vec<Value<'a>>),
     /// An operand that a node leaves out.
     Absent,
 }
@@ -49,6 +51,11 @@ impl<'a> Call<'a> {
     pub(super) fn text(&self, name: &str, otherwise: &str) -> String {
         let text = |attribute: &AttributeProto| String::from_utf8_lossy(&attribute.s).into_owned();
         self.attribute(name).map_or_else(|| otherwise.to_owned(), text)
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Vec<String> {
+        let texts = self.attribute(name).map_or(&[][..], |attribute| &attribute.strings);
+        texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
     pub(super) fn ints(&self, name: &str) -> Option<Vec<i64>> {
@@ -226,7 +233,7 @@ impl<'a> Import<'a> {
                     dims_of(tensor).ok()?.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))? <= SMALL;
                 if few { self.constant_of(tensor).ok() } else { None }
             }
-            Value::Tensor(_) | Value::Absent => None,
+            Value::Tensor(_) | Value::List(_) | Value::Absent => None,
         }
     }
 
@@ -236,6 +243,7 @@ impl<'a> Import<'a> {
             Value::Constant(constant) => Ok(constant.dims.clone()),
             Value::Weight(_, tensor) => dims_of(tensor),
             Value::Tensor(tensor) => Ok(tensor.shape().dims().to_vec()),
+            Value::List(list) => Err(sequence(list)),
             Value::Absent => Err("an operand is missing".to_owned()),
         }
     }
@@ -246,6 +254,7 @@ impl<'a> Import<'a> {
             Value::Tensor(tensor) => Ok(tensor.cast(DType::F32)),
             Value::Weight(name, tensor) => self.parameter(name, tensor, true),
             Value::Constant(constant) => self.buffer(constant),
+            Value::List(list) => Err(sequence(list)),
             Value::Absent => Err("an operand is missing".to_owned()),
         }
     }
@@ -280,8 +289,7 @@ impl<'a> Import<'a> {
                 return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
-                let data = elements(tensor, self.network.folder())?;
-                let init = Init::Data(data.into_iter().map(|x| x as f32).collect());
+                let init = Init::Data(floats(tensor, self.network.folder())?.into());
                 match trained {
                     true => self.params.add(name, shape, init),
                     false => self.params.add_buffer(name, shape, init),
@@ -332,6 +340,10 @@ impl<'a> Import<'a> {
         }
         Ok(outputs)
     }
+}
+
+fn sequence(list: &[Value]) -> String {
+    format!("a tensor is needed, not a sequence of {}", list.len())
 }
 
 /// Returns a node's name, or its first result's.

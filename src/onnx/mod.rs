@@ -1,4 +1,4 @@
-//! Networks from ONNX files, to plan and to train: opsets 11 to 21 as PyTorch, Keras and scikit-learn export them. And
+//! Networks from ONNX files, to plan and to train: opsets 7 to 25 as PyTorch, Keras and scikit-learn export them. And
 //! [`export`], which writes one.
 //!
 //! Floating-point initialisers become parameters under their names; those of running statistics are buffers. Shapes and
@@ -108,7 +108,7 @@ pub struct Network {
 }
 
 /// The opsets whose nodes are read.
-const OPSETS: std::ops::RangeInclusive<i64> = 7..=23;
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=25;
 
 impl Network {
     /// Reads a file. Tensors outside of it are read when they are needed, from its folder only.

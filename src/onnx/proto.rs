@@ -88,6 +88,8 @@ pub(super) struct AttributeProto {
     pub(super) floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub(super) strings: Vec<Vec<u8>>,
     #[prost(int32, tag = "20")]
     pub(super) r#type: i32,
     #[prost(string, tag = "21")]

@@ -7,8 +7,10 @@
 import pathlib
 
 import numpy as np
+import onnx
 import onnxruntime
 import torch
+from onnx import helper, numpy_helper
 from safetensors.numpy import save_file
 from torch import nn
 
@@ -78,4 +80,54 @@ for _ in range(5):
 tensors["convolutions.labels"] = labels.numpy().astype(np.float32)
 tensors["convolutions.losses"] = np.array(losses, np.float32)
 tensors["tokens.x"] = tensors["tokens.x"].astype(np.float32)
+
+# Nodes that PyTorch's exporter writes seldom, one result each.
+rng = np.random.default_rng(0)
+weights, nodes, results = {}, [], []
+
+
+def stored(name, data):
+    weights[name] = np.asarray(data, np.int64 if np.asarray(data).dtype.kind == "i" else np.float32)
+    return name
+
+
+def node(kind, inputs, count=1, **attributes):
+    outputs = [f"{kind}{len(nodes)}.{i}" for i in range(count)]
+    nodes.append(helper.make_node(kind, inputs, outputs, name=f"{kind}{len(nodes)}", **attributes))
+    return outputs
+
+
+def recurrent(kind, gates, directions, **attributes):
+    w = stored(f"w{len(nodes)}", rng.standard_normal((directions, gates * 3, 4)) / 2)
+    u = stored(f"u{len(nodes)}", rng.standard_normal((directions, gates * 3, 3)) / 2)
+    b = stored(f"b{len(nodes)}", rng.standard_normal((directions, gates * 6)) / 2)
+    h = stored(f"h{len(nodes)}", rng.standard_normal((directions, 2, 3)))
+    count = 3 if kind == "LSTM" else 2
+    return node(kind, ["x", w, u, b, "", h], count, hidden_size=3, **attributes)
+
+
+results += recurrent("LSTM", 4, 2, direction="bidirectional")
+results += recurrent("GRU", 3, 1, direction="reverse")
+results += recurrent("GRU", 3, 1, linear_before_reset=1)
+results += recurrent("RNN", 1, 1, activations=["Relu"])
+# Rows of [5, 2]; elements; rows of each batch.
+results += node("GatherND", ["x", stored("pairs", [[0, 1], [-1, 0], [4, 1]])])
+results += node("GatherND", ["x", stored("ones", [[1], [0], [-1], [0], [1]])], batch_dims=1)
+results += node("ScatterND", ["x", stored("rows", [[3], [1]]), stored("new", rng.standard_normal((2, 2, 4)))])
+results += node("ScatterND", ["x", stored("piece", [[2], [3]]), "new"])
+results += node("ScatterND", ["x", "pairs", stored("more", rng.standard_normal((3, 4)))], reduction="add")
+results += node("ScatterElements", ["x", stored("places", [[[1, 0, -1, 0]]]), stored("few", rng.standard_normal((1, 1, 4)))])
+parts = node("SplitToSequence", ["x", stored("lengths", [1, 3, 1])], axis=0)
+results += node("SequenceAt", [*parts, stored("second", 1)])
+image = node("Reshape", ["x", stored("image", [1, 1, 5, 8])])
+results += node("AveragePool", image, kernel_shape=[2, 2], dilations=[2, 3], pads=[1, 1, 1, 1])
+x = rng.standard_normal((5, 2, 4)).astype(np.float32)
+outputs = [helper.make_tensor_value_info(name, 1, None) for name in results]
+graph = helper.make_graph(nodes, "nodes", [helper.make_tensor_value_info("x", 1, x.shape)], outputs,
+                          [numpy_helper.from_array(data, name) for name, data in weights.items()])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+onnx.save(model, here / "onnx_nodes.onnx")
+tensors["nodes.x"] = x
+answers = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+tensors |= {f"nodes.{name}": y for name, y in zip(results, answers, strict=True)}
 save_file({name: np.ascontiguousarray(data) for name, data in tensors.items()}, here / "onnx.safetensors")

@@ -40,6 +40,62 @@ fn outputs_match_onnxruntime() {
     });
 }
 
+/// Recurrent layers, rows by index, sequences and pools with dilations; the loss over all of them can be trained.
+#[test]
+fn single_nodes_match_onnxruntime() {
+    let file = golden::read("onnx.safetensors");
+    on_each(devices(), |device| {
+        let (network, params) = (network("nodes"), Params::new(0));
+        let step = network.train_step(&params, &Sizes::default(), |_, outputs| {
+            let squares: Vec<_> = outputs.iter().map(|(_, y)| y.square().mean(&[])).collect();
+            squares[1..].iter().fold(squares[0].clone(), |sum, square| sum.add(square))
+        });
+        let options =
+            PlanOptions { optimizer: Sgd { lr: 0.02, ..Sgd::default() }.into(), ..PlanOptions::default() };
+        let step = step.expect("it fits together").plan(&options, device.limits()).expect("planned");
+        let forward = network.inference(&params, &Sizes::default()).expect("it fits together");
+        let forward = forward.plan(device.limits()).expect("planned");
+        let mut session =
+            Session::with_plans(device, &[&step, &forward], wgrad::exec::Debug::default()).expect("it opens");
+        for program in [ProgramId(0), ProgramId(1)] {
+            session.feed_to(program, "x", &file["nodes.x"].1).expect("numbers");
+        }
+        session.run(ProgramId(1)).expect("it runs");
+        for port in network.outputs() {
+            let wanted = &file[&format!("nodes.{}", port.name)].1;
+            let y = session.output::<f32>(ProgramId(1), &port.name).expect("an output");
+            assert_eq!(y.len(), wanted.len(), "{}", port.name);
+            let worst = y.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "{}: {worst}", port.name);
+        }
+        let losses: Vec<f32> =
+            (0..5).map(|_| session.step().and_then(|()| session.loss()).expect("finite")).collect();
+        assert!(losses.is_sorted_by(|before, after| after < before), "{losses:?}");
+    });
+}
+
+#[test]
+fn nodes_with_unsupported_attributes_say_so() {
+    let whole = std::fs::read(golden::path("onnx_nodes.onnx")).expect("committed");
+    let find = |text: &str, from: usize| {
+        let at = whole[from..].windows(text.len()).position(|window| window == text.as_bytes());
+        from + at.unwrap_or_else(|| panic!("no `{text}`"))
+    };
+    for (at, to, wanted) in [
+        (find("bidirectional", 0), "bidirectionel", "LSTM `LSTM0`: direction `bidirectionel`"),
+        (find("Relu", 0), "Selu", "RNN `RNN3`: activation `Selu`: Sigmoid, Tanh and Relu are computed"),
+        (find("add", find("reduction", 0)), "mul", "elements are replaced (\"none\") or added (\"add\")"),
+        (find("SequenceAt\n", 0), "SequenceOf", "SequenceOf (1, such as `SequenceAt11`)"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        let network = Network::from_bytes(&bytes);
+        let error = network.and_then(|network| network.inference(&Params::new(0), &Sizes::default()));
+        let error = error.err().unwrap_or_else(|| panic!("`{to}` is accepted")).to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
 /// Batch norm is in training mode and its running statistics are updated; they are no trained parameters.
 #[test]
 fn losses_match_pytorch() {
@@ -89,7 +145,7 @@ fn inputs_and_open_dimensions_are_described() {
 #[test]
 fn damaged_files_do_not_panic() {
     let key = random::key(0, "damaged");
-    for name in ["convolutions", "tokens"] {
+    for name in ["convolutions", "tokens", "nodes"] {
         let whole = std::fs::read(golden::path(&format!("onnx_{name}.onnx"))).expect("committed");
         for i in 0..600 {
             let draw = |n: u64, below: usize| (random::bits(key, i * 8 + n) % below as u64) as usize;

@@ -144,6 +144,17 @@ impl Choice {
         })
     }
 
+    /// Refuses a loss for a model by name, which has its own.
+    pub fn no_loss(&self, loss: Option<&Loss>) -> Result<()> {
+        match loss {
+            None => Ok(()),
+            Some(_) => {
+                let message = format!("--loss belongs to ONNX files, not to `{}`", self.model);
+                Err(Error::setting("command line", message))
+            }
+        }
+    }
+
     fn is_file(&self) -> bool {
         self.model.to_ascii_lowercase().ends_with(".onnx")
     }
@@ -190,10 +201,7 @@ impl Options {
         let mut selected = self.choice.open()?;
         match &mut selected {
             Selected::Named(model) => {
-                if self.loss.is_some() {
-                    let message = format!("--loss belongs to ONNX files, not to `{}`", model.name);
-                    return Err(Error::setting("command line", message));
-                }
+                self.choice.no_loss(self.loss.as_ref())?;
                 self.freeze_in(model.params())?;
             }
             Selected::File { loss, .. } => *loss = self.loss.clone().unwrap_or_default(),

@@ -1,13 +1,16 @@
-//! `wgrad run`: computes the outputs of a network.
+//! `wgrad run`: computes the outputs of a network, after some steps of training if asked.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::dtype::{DType, Precision};
-use wgrad::exec::{ProgramId, Session};
-use wgrad::onnx::{Dimension, Port};
+use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::graph::STEP_SCALARS;
+use wgrad::onnx::{Dimension, Loss, Port};
+use wgrad::optim::Sgd;
 use wgrad::{Error, Result, files};
 
 use crate::model::Selected;
@@ -25,59 +28,64 @@ pub struct Options {
     /// File with trained parameters, safetensors or PyTorch's .pt, in place of the initial ones or those in an ONNX file.
     #[arg(long, value_name = "FILE")]
     load: Option<PathBuf>,
+    /// Train this many steps of gradient descent on the inputs first and print the loss of each; the file of inputs then
+    /// has `labels` or `target`, too.
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    train: usize,
+    /// Learning rate of --train.
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, requires = "train")]
+    lr: f32,
+    /// Loss of --train: cross-entropy or mse of the first output, or output:NAME; by default what fits the output.
+    #[arg(long, value_name = "LOSS", requires = "train")]
+    loss: Option<Loss>,
     #[command(flatten)]
     device: crate::device::Options,
 }
 
 pub fn run(options: &Options) -> Result<()> {
     files::check(&options.outputs).map_err(|e| unusable(&options.outputs, &e))?;
-    let network = options.network.open()?;
     let bytes = std::fs::read(&options.inputs).map_err(|e| unusable(&options.inputs, &e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unusable(&options.inputs, &e))?;
-    let tensor = |name: &str| {
-        file.tensor(name).map_err(|_| Error::Unknown {
-            kind: "tensor in the file of inputs called",
-            name: name.to_owned(),
-            known: file.names().into_iter().map(str::to_owned).collect(),
-        })
-    };
-    let forward = match &network {
-        Selected::Named(model) => model.forward(tensor("x")?.shape().first().copied().unwrap_or(1))?,
-        Selected::File { network, params, sizes, .. } => {
-            let mut sizes = sizes.clone();
-            for port in &network.inputs() {
-                let tensor = tensor(&port.name)?;
-                fits(port, tensor.shape())?;
-                let own = |(axis, len): (usize, &usize)| (format!("{}.{axis}", port.name), *len);
-                sizes.named.extend(tensor.shape().iter().enumerate().map(own));
-            }
-            network.inference(params, &sizes)?
-        }
-    };
+    let (train_step, forward) = trace(options, &file)?;
     let device = options.device.open()?;
-    let plan = forward.plan(&options.device.limits(&device, Precision::F32)?)?;
-    let mut session = Session::new(&device, &plan)?;
+    let limits = options.device.limits(&device, Precision::F32)?;
+    let optimizer = Sgd { lr: options.lr, ..Sgd::default() }.into();
+    let settings = PlanOptions { optimizer, ..PlanOptions::default() };
+    let train_step = train_step.map(|step| step.plan(&settings, &limits)).transpose()?;
+    let plan = forward.plan(&limits)?;
+    let plans: Vec<&Plan> = train_step.iter().chain([&plan]).collect();
+    let mut session = Session::with_plans(&device, &plans, Debug::default())?;
     if let Some(path) = &options.load {
         session.load(path)?;
     }
     // What the network makes of NaN and infinities is its own affair.
     session.set_accept_non_finite(true);
-    for (_, input) in forward.graph().inputs() {
-        let (name, tensor) = (&input.name, tensor(&input.name)?);
-        if tensor.shape() != input.shape.dims() {
-            let message = format!("{:?} in the file, the network takes {}", tensor.shape(), input.shape);
-            return Err(Error::Input { name: name.clone(), message });
-        }
-        let numbers = numbers(name, &tensor)?;
-        match input.dtype {
-            DType::U32 => session.feed(name, &indices(name, &numbers)?)?,
-            _ => session.feed(name, &numbers.iter().map(|x| *x as f32).collect::<Vec<_>>())?,
+    for (i, plan) in plans.iter().enumerate() {
+        for (_, input) in plan.graph().inputs().filter(|(_, input)| input.name != STEP_SCALARS) {
+            let (name, tensor) = (&input.name, tensor(&file, &input.name)?);
+            if tensor.shape() != input.shape.dims() {
+                let message = format!("{:?} in the file, the network takes {}", tensor.shape(), input.shape);
+                return Err(Error::Input { name: name.clone(), message });
+            }
+            let numbers = numbers(name, &tensor)?;
+            match input.dtype {
+                DType::U32 => session.feed_to(ProgramId(i), name, &indices(name, &numbers)?)?,
+                _ => {
+                    let numbers: Vec<f32> = numbers.iter().map(|x| *x as f32).collect();
+                    session.feed_to(ProgramId(i), name, &numbers)?;
+                }
+            }
         }
     }
-    session.run(ProgramId(0))?;
+    for step in 1..=options.train {
+        session.step()?;
+        println!("step {step}: loss {}", session.loss()?);
+    }
+    let own = ProgramId(plans.len() - 1);
+    session.run(own)?;
     let mut outputs = BTreeMap::new();
     for (name, id) in &plan.graph().outputs {
-        let data = session.output::<f32>(ProgramId(0), name)?;
+        let data = session.output::<f32>(own, name)?;
         let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
         outputs.insert(name.clone(), (plan.graph().value(*id).shape, bytes));
     }
@@ -92,6 +100,39 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{name} {shape}");
     }
     Ok(())
+}
+
+/// Traces the network for the shapes of the inputs in `file`; with a training step if `--train` asks for steps.
+fn trace(options: &Options, file: &SafeTensors) -> Result<(Option<TrainStep>, Forward)> {
+    match options.network.open()? {
+        Selected::Named(model) => {
+            options.network.no_loss(options.loss.as_ref())?;
+            let batch = tensor(file, "x")?.shape().first().copied().unwrap_or(1);
+            let train_step = (options.train > 0).then(|| model.train_step(batch)).transpose()?;
+            Ok((train_step, model.forward(batch)?))
+        }
+        Selected::File { network, params, mut sizes, .. } => {
+            for port in &network.inputs() {
+                let tensor = tensor(file, &port.name)?;
+                fits(port, tensor.shape())?;
+                let own = |(axis, len): (usize, &usize)| (format!("{}.{axis}", port.name), *len);
+                sizes.named.extend(tensor.shape().iter().enumerate().map(own));
+            }
+            let loss = options.loss.clone().unwrap_or_default();
+            let step =
+                || network.train_step(&params, &sizes, |trace, outputs| network.loss(&loss, trace, outputs));
+            let train_step = (options.train > 0).then(step).transpose()?;
+            Ok((train_step, network.inference(&params, &sizes)?))
+        }
+    }
+}
+
+fn tensor<'a>(file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>> {
+    file.tensor(name).map_err(|_| Error::Unknown {
+        kind: "tensor in the file of inputs called",
+        name: name.to_owned(),
+        known: file.names().into_iter().map(str::to_owned).collect(),
+    })
 }
 
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {

@@ -191,12 +191,27 @@ fn average_pool<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     if call.int("ceil_mode", 0) != 0 {
         sliding.reach_end(&x);
     }
+    let dilated = sliding.dilation.iter().any(|step| *step != 1);
     let mean = |x: &Tensor, padding: bool, counted: bool| match sliding.kernel.len() {
+        // Pools have no dilation: a convolution of each channel with equal weights.
+        _ if dilated => {
+            let taps: usize = sliding.kernel.iter().product();
+            let channels = x.dim(1);
+            let ones = sliding.kernel.iter().enumerate();
+            let ones =
+                ones.fold(x.shape().with(0, channels).with(1, 1), |all, (i, len)| all.with(i + 2, *len));
+            let weight = x.fill_like(ones, 1.0 / taps as f32);
+            match sliding.kernel.len() {
+                1 => x.conv1d(&weight, None, sliding.window(padding), channels),
+                2 => x.conv2d(&weight, None, sliding.window(padding), channels),
+                _ => x.conv3d(&weight, None, sliding.window(padding), channels),
+            }
+        }
         1 => x.avg_pool1d(sliding.window(padding), counted),
         2 => x.avg_pool2d(sliding.window(padding), counted),
         _ => x.avg_pool3d(sliding.window(padding), counted),
     };
-    if sliding.pads_a_pool() {
+    if sliding.pads_a_pool() && !dilated {
         return one(mean(&x, true, counted));
     }
     // The mean over the window, divided by the share of it that counts.

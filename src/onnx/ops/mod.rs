@@ -3,7 +3,10 @@
 mod elementwise;
 mod images;
 mod products;
+mod recurrent;
 mod reduce;
+mod select;
+mod sequences;
 mod shapes;
 
 use super::constant::Constant;
@@ -11,8 +14,16 @@ use super::import::{Call, Handler, Import, Value};
 use crate::graph::Tensor;
 
 /// The kinds of nodes, by family.
-const FAMILIES: [&[(&str, Handler)]; 5] =
-    [elementwise::OPS, images::OPS, products::OPS, reduce::OPS, shapes::OPS];
+const FAMILIES: [&[(&str, Handler)]; 8] = [
+    elementwise::OPS,
+    images::OPS,
+    products::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    select::OPS,
+    sequences::OPS,
+    shapes::OPS,
+];
 
 /// Returns how a node is recorded.
 pub(super) fn lookup(domain: &str, op: &str) -> Option<Handler> {
@@ -42,4 +53,12 @@ fn one<'a>(tensor: Tensor) -> Results<'a> {
 
 fn known<'a>(constant: Constant) -> Results<'a> {
     Ok(vec![Value::Constant(constant)])
+}
+
+/// A tensor without loss of its element type.
+fn whole<'a>(import: &mut Import<'a>, call: &Call<'a>, i: usize) -> Result<Tensor, String> {
+    match call.input(i) {
+        Value::Tensor(x) => Ok(x),
+        other => import.float(&other),
+    }
 }

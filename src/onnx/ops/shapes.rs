@@ -2,7 +2,7 @@
 
 use super::super::constant::{broadcast, folded};
 use super::super::import::{axis, shape};
-use super::{Call, Constant, Handler, Import, Results, Value, known, one};
+use super::{Call, Constant, Handler, Import, Results, Value, known, one, whole};
 use crate::dtype::DType;
 use crate::graph::{Padding, Tensor};
 
@@ -14,15 +14,10 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("Expand", expand),
     ("EyeLike", eye_like),
     ("Flatten", flatten),
-    ("Gather", gather),
-    ("GatherElements", gather_elements),
     ("If", branch),
-    ("NonZero", non_zero),
-    ("OneHot", one_hot),
     ("Pad", pad),
     ("Range", range),
     ("Reshape", reshape),
-    ("ScatterElements", scatter_elements),
     ("Shape", shape_of),
     ("Size", size),
     ("Slice", slice),
@@ -34,14 +29,6 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("Trilu", trilu),
     ("Unsqueeze", unsqueeze),
 ];
-
-/// A tensor without loss of its element type.
-fn whole<'a>(import: &mut Import<'a>, call: &Call<'a>, i: usize) -> Result<Tensor, String> {
-    match call.input(i) {
-        Value::Tensor(x) => Ok(x),
-        other => import.float(&other),
-    }
-}
 
 fn sizes(list: &[i64]) -> Result<Vec<usize>, String> {
     list.iter().map(|&len| usize::try_from(len).map_err(|_| format!("a length of {len}"))).collect()
@@ -69,10 +56,10 @@ fn constant<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     if let Some(tensor) = call.tensor_attribute("value") {
         return import.constant_node(&call.node.output[0], tensor).map(|value| vec![value]);
     }
-    if let Some(list) = call.ints("value_ints").filter(|list| !list.is_empty()) {
+    if let Some(list) = call.ints("value_ints") {
         return known(Constant::ints(list));
     }
-    if let Some(list) = call.floats("value_floats").filter(|list| !list.is_empty()) {
+    if let Some(list) = call.floats("value_floats") {
         let data: Vec<f64> = list.into_iter().map(f64::from).collect();
         return known(Constant { dims: vec![data.len()], data, integer: false });
     }
@@ -129,90 +116,10 @@ fn flatten<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     one(x.reshape([outer, inner]))
 }
 
-/// Indices that may count from the end, of an axis of `len`.
-fn places(ids: &Constant, len: usize) -> Result<Vec<usize>, String> {
-    ids.as_ints()
-        .into_iter()
-        .map(|id| axis(id, len).map_err(|_| format!("index {id} along an axis of {len}")))
-        .collect()
-}
-
-fn gather<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
-    let dims = import.dims(&call.input(0))?;
-    let along = axis(call.int("axis", 0), dims.len())?;
-    let ids_dims = import.dims(&call.input(1))?;
-    let result = [&dims[..along], &ids_dims, &dims[along + 1..]].concat();
-    if let Value::Constant(ids) = call.input(1) {
-        let places = places(&ids, dims[along])?;
-        if let Value::Constant(x) = call.input(0) {
-            return known(Constant { dims: result, ..x.take(along, &places)? });
-        }
-        if let [place] = places[..] {
-            let x = whole(import, call, 0)?;
-            return one(x.slice(along, place..place + 1).reshape(shape(&result)?));
-        }
-    }
-    let x = import.x(call, 0)?;
-    // Indices that count from the end are turned into others while they are known.
-    let ids = match call.input(1) {
-        Value::Constant(ids) => {
-            let data = places(&ids, dims[along])?.into_iter().map(|place| place as f64).collect();
-            import.indices(&Value::Constant(Constant { data, ..ids }))?
-        }
-        other => import.indices(&other)?,
-    };
-    if along == 0 && dims.len() == 2 {
-        return one(x.embedding(&ids));
-    }
-    let count: usize = ids_dims.iter().product();
-    one(x.index_select(along, &ids.reshape([count])).reshape(shape(&result)?))
-}
-
-fn gather_elements<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
-    let x = import.x(call, 0)?;
-    let along = axis(call.int("axis", 0), x.shape().rank())?;
-    let ids = import.indices(&call.input(1))?;
-    one(x.gather(along, &ids))
-}
-
-fn scatter_elements<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
-    if call.text("reduction", "none") != "add" {
-        return Err("only elements that are added (reduction=\"add\") are scattered".to_owned());
-    }
-    let (x, source) = (import.x(call, 0)?, import.x(call, 2)?);
-    let along = axis(call.int("axis", 0), x.shape().rank())?;
-    let ids = import.indices(&call.input(1))?;
-    one(x.scatter_add(along, &ids, &source))
-}
-
 fn branch<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let condition = call.constant(import, 0)?.single().ok_or("one condition is needed")?;
     let name = if condition != 0.0 { "then_branch" } else { "else_branch" };
     import.branch(call.graph(name).ok_or("a branch is missing")?)
-}
-
-fn non_zero<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
-    let x = call.constant(import, 0)?;
-    let places: Vec<usize> = (0..x.data.len()).filter(|&i| x.data[i] != 0.0).collect();
-    let mut data = Vec::new();
-    for axis in 0..x.dims.len() {
-        let inner: usize = x.dims[axis + 1..].iter().product();
-        data.extend(places.iter().map(|place| (place / inner % x.dims[axis]) as f64));
-    }
-    known(Constant { dims: vec![x.dims.len(), places.len()], data, integer: true })
-}
-
-fn one_hot<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
-    let depth = call.constant(import, 1)?.single().ok_or("one depth is needed")?;
-    let values = call.constant(import, 2)?;
-    let [off, on] = values.data[..] else { return Err("two numbers are needed".to_owned()) };
-    let ids = import.indices(&call.input(0))?;
-    let rank = ids.shape().rank();
-    let y = ids.one_hot(depth as usize).scale((on - off) as f32).offset(off as f32);
-    let place = axis(call.int("axis", -1), rank + 1)?;
-    let mut perm: Vec<usize> = (0..rank).collect();
-    perm.insert(place, rank);
-    one(y.permute(&perm))
 }
 
 fn pad<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {

@@ -28,7 +28,13 @@ pub(super) const LAYERS: &[Row] = &[
         YES,
         &[],
     ),
-    row("nn::Recurrent", "nn.LSTM, nn.GRU, nn.RNN", "`batch_first=True`; unrolled over the steps", YES, &[]),
+    row(
+        "nn::Recurrent",
+        "nn.LSTM, nn.GRU, nn.RNN",
+        "`batch_first=True`; unrolled over the steps",
+        YES,
+        &["LSTM", "GRU", "RNN"],
+    ),
     row("nn::MultiheadAttention", "nn.MultiheadAttention", "`batch_first=True`", YES, &[]),
     row(
         "nn::TransformerEncoderLayer",

@@ -54,8 +54,23 @@ const NO: Option<bool> = Some(false);
 
 /// Kinds of nodes in ONNX files that are computed from shapes and constants when the network is traced, and recorded as no
 /// operation.
-pub const ONNX_CONSTANTS: &[&str] =
-    &["Constant", "ConstantOfShape", "EyeLike", "If", "Mod", "NonZero", "Range", "Shape", "Size"];
+pub const ONNX_CONSTANTS: &[&str] = &[
+    "Constant",
+    "ConstantOfShape",
+    "EyeLike",
+    "If",
+    "Mod",
+    "NonZero",
+    "Range",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
+    "Shape",
+    "Size",
+];
 
 const GROUPS: [(&str, &[Row]); 14] = [
     ("elementwise", tensors::ELEMENTWISE),

@@ -1,0 +1,117 @@
+//! Recurrent layers, unrolled over the steps of their sequences.
+
+use super::{Call, Handler, Import, Results, Value};
+use crate::graph::Tensor;
+use crate::nn::{Cell, Unrolled};
+
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("GRU", |i, c| recurrent(i, c, Cell::Gru)),
+    ("LSTM", |i, c| recurrent(i, c, Cell::Lstm)),
+    ("RNN", |i, c| recurrent(i, c, Cell::Rnn)),
+];
+
+type Activation = fn(&Tensor) -> Tensor;
+
+/// The activations of one direction, in the order of [`Unrolled::activations`].
+fn activations(call: &Call, cell: Cell, direction: usize) -> Result<[Activation; 3], String> {
+    let count = match cell {
+        Cell::Rnn => 1,
+        Cell::Gru => 2,
+        Cell::Lstm => 3,
+    };
+    let given = call.texts("activations");
+    let name = |i: usize| given.get(direction * count + i).map(String::as_str);
+    let activation = |i: usize, otherwise: Activation| match name(i) {
+        None => Ok(otherwise),
+        Some("Sigmoid") => Ok(Tensor::sigmoid as Activation),
+        Some("Tanh") => Ok(Tensor::tanh as Activation),
+        Some("Relu") => Ok(Tensor::relu as Activation),
+        Some(other) => Err(format!("activation `{other}`: Sigmoid, Tanh and Relu are computed")),
+    };
+    // Those of an RNN have no gates before what is new.
+    let skipped = usize::from(cell != Cell::Rnn);
+    let gates = if skipped == 0 { Ok(Tensor::sigmoid as Activation) } else { activation(0, Tensor::sigmoid) };
+    Ok([gates?, activation(skipped, Tensor::tanh)?, activation(2, Tensor::tanh)?])
+}
+
+/// `X [t, b, in]`, `W [directions, gates h, in]`, `R [directions, gates h, h]`, `B [directions, 2 gates h]`, and states
+/// `[directions, b, h]`; with `layout` 1 the batch comes first.
+fn recurrent<'a>(import: &mut Import<'a>, call: &Call<'a>, cell: Cell) -> Results<'a> {
+    if call.has(7) || call.int("input_forget", 0) != 0 || call.floats("clip").is_some() {
+        return Err("peepholes, clipped gates and forget gates of input gates are not computed".to_owned());
+    }
+    let (x, w, u) = (import.x(call, 0)?, import.x(call, 1)?, import.x(call, 2)?);
+    let bias = if call.has(3) { Some(import.x(call, 3)?) } else { None };
+    let shapes = [&x, &w, &u].map(Tensor::shape);
+    if shapes.iter().any(|shape| shape.rank() != 3) {
+        return Err(format!("{}, {} and {} need three dimensions", shapes[0], shapes[1], shapes[2]));
+    }
+    let ([directions, width, inputs], size) = ([0, 1, 2].map(|axis| w.dim(axis)), u.dim(2));
+    let reversed: &[bool] = match &call.text("direction", "forward")[..] {
+        "forward" => &[false],
+        "reverse" => &[true],
+        "bidirectional" => &[false, true],
+        other => return Err(format!("direction `{other}`")),
+    };
+    let first = call.int("layout", 0) != 0;
+    let (steps, batch) = if first { (x.dim(1), x.dim(0)) } else { (x.dim(0), x.dim(1)) };
+    let fits = reversed.len() == directions && directions == u.dim(0) && width == cell.gates() * size;
+    if !fits || u.dim(1) != width || x.dim(2) != inputs || steps == 0 {
+        return Err(format!("inputs {}, weights {} and {} do not fit", x.shape(), w.shape(), u.shape()));
+    }
+    if bias.as_ref().is_some_and(|b| b.shape().dims() != [directions, 2 * width]) {
+        return Err(format!("a bias that is not [{directions}, {}]", 2 * width));
+    }
+    if call.has(4) && call.constant(import, 4)?.as_ints().iter().any(|len| *len != steps as i64) {
+        return Err(format!("sequences shorter than the {steps} steps"));
+    }
+    // PyTorch's order has other places: ONNX has z r h, and i o f c.
+    let gates = match cell {
+        Cell::Rnn => [0; 4],
+        Cell::Gru => [1, 0, 2, 0],
+        Cell::Lstm => [0, 2, 3, 1],
+    };
+    let axis = usize::from(first);
+    let state = |import: &mut Import<'a>, i: usize, direction: usize| -> Result<Tensor, String> {
+        if !call.has(i) {
+            return Ok(x.fill_like([batch, size], 0.0));
+        }
+        let all = import.x(call, i)?;
+        let wanted = if first { [batch, directions, size] } else { [directions, batch, size] };
+        if all.shape().dims() != wanted {
+            return Err(format!("an initial state {} that is not {wanted:?}", all.shape()));
+        }
+        Ok(all.slice(axis, direction..direction + 1).squeeze(axis))
+    };
+    let (mut outputs, mut last, mut memories) = (Vec::new(), Vec::new(), Vec::new());
+    for (direction, &reverse) in reversed.iter().enumerate() {
+        let own = |x: &Tensor| x.slice(0, direction..direction + 1).squeeze(0);
+        let bias = bias.as_ref().map(|b| own(b).split(0, &[width, width]));
+        let product = x.matmul_transposed(&own(&w), false, true);
+        let inputs = bias.as_ref().map_or_else(|| product.clone(), |b| product.add(&b[0]));
+        let (h, memory) = (state(import, 5, direction)?, state(import, 6, direction)?);
+        let unrolled = Unrolled {
+            cell,
+            inputs: &inputs,
+            back: (&own(&u), bias.as_ref().map(|b| &b[1])),
+            gates,
+            activations: activations(call, cell, direction)?,
+            reset_after: call.int("linear_before_reset", 0) != 0,
+            reverse,
+        };
+        let (results, h, memory) = unrolled.run(axis, h, memory);
+        outputs.push(joined(&results, axis).unsqueeze(if first { 2 } else { 1 }));
+        last.push(h.unsqueeze(axis));
+        memories.push(memory.unsqueeze(axis));
+    }
+    let outputs = joined(&outputs, if first { 2 } else { 1 });
+    Ok([outputs, joined(&last, axis), joined(&memories, axis)].map(Value::Tensor).into())
+}
+
+fn joined(parts: &[Tensor], axis: usize) -> Tensor {
+    if let [one] = parts {
+        one.clone()
+    } else {
+        parts[0].concat(&parts[1..].iter().collect::<Vec<_>>(), axis)
+    }
+}
