@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::proto::TensorProto;
 
@@ -220,7 +221,7 @@ pub(super) fn elements(tensor: &TensorProto, folder: Option<&Path>) -> Result<Ve
 }
 
 /// Reads the elements of a tensor as `f32`, which most weights are stored as.
-pub(super) fn floats(tensor: &TensorProto, folder: Option<&Path>) -> Result<Vec<f32>, String> {
+pub(super) fn floats(tensor: &TensorProto, folder: Option<&Path>) -> Result<Arc<[f32]>, String> {
     if tensor.data_type == 1 {
         let dims = dims_of(tensor)?;
         if let Some(count) = dims.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim)) {

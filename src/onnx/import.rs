@@ -289,7 +289,7 @@ impl<'a> Import<'a> {
                 return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
-                let init = Init::Data(floats(tensor, self.network.folder())?.into());
+                let init = Init::Data(floats(tensor, self.network.folder())?);
                 match trained {
                     true => self.params.add(name, shape, init),
                     false => self.params.add_buffer(name, shape, init),

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use prost::Message;
+use prost::bytes::Bytes;
 
 use crate::compile::{Forward, TrainStep};
 use crate::dtype::DType;
@@ -122,7 +123,7 @@ impl Network {
             .map_err(|e| Error::Onnx { file: path.display().to_string(), message: e.to_string() })?;
         let folder =
             path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        Self::decode(&bytes, &path.display().to_string(), folder.map(Path::to_owned))
+        Self::decode(bytes.into(), &path.display().to_string(), folder.map(Path::to_owned))
     }
 
     /// Reads a file in memory, which has all of its tensors.
@@ -130,10 +131,10 @@ impl Network {
     /// # Errors
     /// Those of [`Network::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Self::decode(bytes, "the model", None)
+        Self::decode(Bytes::copy_from_slice(bytes), "the model", None)
     }
 
-    fn decode(bytes: &[u8], name: &str, folder: Option<PathBuf>) -> Result<Self> {
+    fn decode(bytes: Bytes, name: &str, folder: Option<PathBuf>) -> Result<Self> {
         let wrong = |message: String| Error::Onnx { file: name.to_owned(), message };
         let model = ModelProto::decode(bytes).map_err(|e| wrong(format!("not an ONNX file: {e}")))?;
         let opset = model.opset_import.iter().find(|set| matches!(&set.domain[..], "" | "ai.onnx"));

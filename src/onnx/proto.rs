@@ -1,6 +1,7 @@
 //! The messages of ONNX's `onnx.proto` that are read and written, with its field numbers. Unknown fields are skipped.
 
 use prost::Message;
+use prost::bytes::Bytes;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ModelProto {
@@ -110,8 +111,9 @@ pub(super) struct TensorProto {
     pub(super) int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
     pub(super) name: String,
-    #[prost(bytes = "vec", tag = "9")]
-    pub(super) raw_data: Vec<u8>,
+    /// A part of the file's bytes, not a copy.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub(super) raw_data: Bytes,
     #[prost(double, repeated, tag = "10")]
     pub(super) double_data: Vec<f64>,
     #[prost(uint64, repeated, tag = "11")]

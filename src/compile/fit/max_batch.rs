@@ -12,7 +12,7 @@ const MOST: usize = 1 << 24;
 
 /// The largest batch with a plan that fits `budget`; 0 if not even one sample fits. `step` traces the model
 /// for a number of samples. The search doubles the batch, then bisects; it makes plans and runs nothing. With
-/// [`Recompute::Auto`](crate::compile::Recompute::Auto) there are two searches: one with quick plans, and
+/// [`Recompute::Auto`](crate::compile::Recompute::Auto) there are two searches: a quick one, and
 /// from its result on one with the full effort of [`TrainStep::plan`].
 ///
 /// # Errors

@@ -8,6 +8,7 @@ mod rows;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use prost::Message;
+use prost::bytes::Bytes;
 
 use super::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -175,7 +176,7 @@ struct Export<'a> {
     counts: HashMap<String, usize>,
     nodes: Vec<NodeProto>,
     /// Names of constants, by type, dimensions and bytes.
-    constants: HashMap<(i32, Vec<i64>, Vec<u8>), String>,
+    constants: HashMap<(i32, Vec<i64>, Bytes), String>,
     layer: &'a str,
 }
 
