@@ -34,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let gradient = unscale * from_memory(g[i]);
     let first = mix(gradient, from_memory(m[i]), p.beta1);
     m[i] = to_memory(first);
-    // Past the last element, the row behind the last one at most: padding.
+    // Rows past the last element are in the padding of `v`, which is a multiple of 16 bytes, too.
     let row = (vec4(4u * i) + vec4(0u, 1u, 2u, 3u)) / p.columns;
     let second = vec4(v[row.x], v[row.y], v[row.z], v[row.w]);
     let divided = sqrt(second) * root + p.eps;

@@ -34,8 +34,8 @@ struct Search {
     planner: RecomputePlanner,
 }
 
-/// How many searches a step keeps: for the options of its user, and those that levers and errors compare.
-const KEPT_SEARCHES: usize = 8;
+/// How many searches a step keeps: each holds the graph, and levers and errors compare several options.
+const KEPT_SEARCHES: usize = 4;
 
 impl TrainStep {
     /// Traces `model`, which returns the loss. Uses shapes only: no device, no data.
@@ -84,8 +84,8 @@ impl TrainStep {
         })
     }
 
-    /// Differentiates the loss, adds the updates and plans all memory. Takes milliseconds, or one to two
-    /// seconds with [`Recompute::Auto`]. No adapter is opened.
+    /// Differentiates the loss, adds the updates and plans all memory. No adapter is opened.
+    /// [`Recompute::Auto`] searches for a while; plans of this step for other budgets share the search.
     ///
     /// # Errors
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor larger than a binding, a plan

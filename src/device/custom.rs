@@ -5,15 +5,20 @@ use wgpu::naga::front::wgsl;
 use wgpu::naga::valid::{Capabilities, GlobalUse, ValidationFlags, Validator};
 
 use crate::error::{Error, Result};
+use crate::graph::CustomKernel;
 
 /// Checks the source of a kernel that a model wrote: that it is valid WGSL with an entry point `main` of `workgroup`
-/// threads, that it declares no bindings beside those in `slots`, reads all of them but the last, and writes that.
+/// threads, that it declares no bindings, and writes the last of those in `slots` alone.
 ///
 /// # Errors
 /// [`Error::Kernel`] with the first line that is wrong.
 pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> Result<()> {
+    // What the model wrote; declarations come after it.
+    let own = source.rfind(CustomKernel::APPENDED).unwrap_or(source.len());
+    let lines = source[..own].lines().count() as u32;
     let wrong = |line: Option<u32>, message: String| {
-        Err(Error::Kernel { name: name.to_owned(), line: line.unwrap_or(0), message })
+        let line = line.filter(|line| *line <= lines).unwrap_or(0);
+        Err(Error::Kernel { name: name.to_owned(), line, message })
     };
     let module = match wgsl::parse_str(source) {
         Ok(module) => module,
@@ -52,11 +57,10 @@ pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> 
     for (handle, variable) in module.global_variables.iter() {
         let Some(binding) = &variable.binding else { continue };
         let variable = variable.name.as_deref().unwrap_or_default();
-        let known = binding.group == 0 && (binding.binding == 0 || slots.contains(&binding.binding));
-        if !known {
+        let span = module.global_variables.get_span(handle);
+        if span.to_range().is_none_or(|range| range.start < own) {
             let message = format!("`{variable}` is a binding; declare it with `KernelCall::input`");
-            let line = module.global_variables.get_span(handle).location(source).line_number;
-            return wrong(Some(line), message);
+            return wrong(Some(span.location(source).line_number), message);
         }
         let is_written = uses[handle].contains(GlobalUse::WRITE);
         let is_result = Some(binding.binding) == result;

@@ -173,7 +173,8 @@ impl Device {
             entry_point: Some("main"),
             compilation_options: wgpu::PipelineCompilationOptions {
                 constants: source.constants,
-                zero_initialize_workgroup_memory: false,
+                // Kernels of this crate write workgroup memory before they read it.
+                zero_initialize_workgroup_memory: source.custom.is_some(),
             },
             cache: self.shared.pipelines.cache.as_ref().map(|cache| &cache.raw),
         });

@@ -23,6 +23,8 @@ pub struct CustomKernel {
     pub(crate) workgroup: u32,
     /// Threads of the dispatch, if they are not one for each element of the result.
     pub(crate) threads: Option<u64>,
+    /// Floating-point operations, if they are not one for each element of the result.
+    pub(crate) flops: Option<u64>,
     /// Shape and element type of the result.
     pub(crate) result: (Shape, DType),
     /// Its definition for the reference. Nothing is kept of a call that panics, so plans stay unwind safe.
@@ -34,6 +36,10 @@ impl CustomKernel {
     pub(crate) const RESULT: &'static str = "y";
     /// Most operands: with the result as many storage buffers as every adapter binds.
     pub(crate) const MAX_INPUTS: usize = 7;
+    /// The start of what is appended to the model's source.
+    pub(crate) const APPENDED: &'static str = "\n\nstruct Grid { threads_x: u32 }\n";
+    /// Names that are declared there, beside those of the variables.
+    const DECLARED: [&'static str; 5] = ["main", "thread_of", "WORKGROUP", "Grid", "grid_"];
     /// Most threads of a workgroup on every adapter.
     const MAX_WORKGROUP: u32 = 256;
 
@@ -51,8 +57,20 @@ impl CustomKernel {
             if !identifier(name) {
                 return Some(format!("input {i} is called `{name}`, which is no name of a WGSL variable"));
             }
-            if name == Self::RESULT || self.names[..i].contains(name) {
-                return Some(format!("two variables are called `{name}`; the result is `{}`", Self::RESULT));
+            let constants = |name: &str| [format!("{name}_len"), format!("{name}_shape")];
+            for other in self.names[..i].iter().map(String::as_str).chain([Self::RESULT]) {
+                if other == name {
+                    return Some(format!(
+                        "two variables are called `{name}`; the result is `{}`",
+                        Self::RESULT
+                    ));
+                }
+                if constants(other).contains(name) || constants(name).iter().any(|own| own == other) {
+                    return Some(format!("`{name}` and `{other}`: one is a constant of the other"));
+                }
+            }
+            if Self::DECLARED.contains(&&name[..]) {
+                return Some(format!("input {i} is called `{name}`, which is declared already"));
             }
         }
         for (name, dtype) in self.names.iter().zip(types).chain([(&"the result".to_owned(), &self.result.1)])
@@ -87,7 +105,7 @@ impl fmt::Debug for CustomKernel {
 impl PartialEq for CustomKernel {
     /// Equal kernels compute the same; definitions for the reference are not compared.
     fn eq(&self, other: &Self) -> bool {
-        let key = |kernel: &Self| (kernel.workgroup, kernel.threads, kernel.result);
+        let key = |kernel: &Self| (kernel.workgroup, kernel.threads, kernel.flops, kernel.result);
         key(self) == key(other)
             && (&self.name, &self.source, &self.names) == (&other.name, &other.source, &other.names)
     }
@@ -155,7 +173,8 @@ impl Trace {
     /// # Errors
     /// The source is checked when a [`Session`](crate::exec::Session) or [`Eager`](crate::exec::Eager) opens, before
     /// anything runs: [`Error::Kernel`](crate::Error::Kernel) with line and message, also for an input that is
-    /// written. (In a browser the browser checks.) Indices past a buffer are kept inside of it.
+    /// written. (In a browser the browser checks.) An access past the end of a buffer reads some number or writes none of
+    /// its elements, or another one of them; other memory is not touched.
     pub fn kernel(&self, name: &str, source: &str) -> KernelCall {
         let kernel = CustomKernel {
             name: name.to_owned(),
@@ -163,6 +182,7 @@ impl Trace {
             names: Vec::new(),
             workgroup: 64,
             threads: None,
+            flops: None,
             result: (Shape::from([]), DType::F32),
             reference: None,
         };
@@ -187,6 +207,13 @@ impl KernelCall {
     /// Sets the threads of the dispatch, rounded up to whole workgroups, in place of one for each element of the result.
     pub fn threads(mut self, threads: u64) -> Self {
         self.kernel.threads = Some(threads);
+        self
+    }
+
+    /// Sets the floating-point operations of the dispatch, in place of one for each element of the result. Modelled times,
+    /// and so what [`Recompute::Auto`](crate::compile::Recompute::Auto) computes again, depend on it.
+    pub fn flops(mut self, flops: u64) -> Self {
+        self.kernel.flops = Some(flops);
         self
     }
 

@@ -36,7 +36,11 @@ mod window;
 pub use arrange::Padding;
 pub use attention::Attention;
 pub use cost::{Cost, Roofline};
-pub use custom::{CustomKernel, KernelCall};
+#[cfg(feature = "internals")]
+pub use custom::CustomKernel;
+#[cfg(not(feature = "internals"))]
+pub(crate) use custom::CustomKernel;
+pub use custom::KernelCall;
 pub use distances::{CrossEntropy, Reduce};
 pub use embedding_bag::Bag;
 pub use images::RunningStats;

@@ -33,7 +33,8 @@ pub(super) fn custom(site: &Site, own: &CustomKernel) -> Result<Launch<Operand>>
 /// Returns the model's source with the declarations behind it, so that its lines keep their numbers.
 fn with_bindings(own: &CustomKernel, inputs: &[(Shape, DType)]) -> String {
     let mut source = own.source.to_string();
-    source.push_str("\n\nstruct Grid { threads_x: u32 }\n@group(0) @binding(0) var<uniform> grid_: Grid;\n");
+    source.push_str(CustomKernel::APPENDED);
+    source.push_str("@group(0) @binding(0) var<uniform> grid_: Grid;\n");
     source.push_str("fn thread_of(id: vec3<u32>) -> u32 { return id.y * grid_.threads_x + id.x; }\n");
     let _ = writeln!(source, "const WORKGROUP = {}u;", own.workgroup);
     let result = (&CustomKernel::RESULT.to_owned(), &own.result);

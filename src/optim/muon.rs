@@ -12,7 +12,9 @@ use crate::shape::Shape;
 /// `[first dimension, all others]`.
 ///
 /// Vectors, tables read by [`Tensor::embedding`], and groups with [`ParamGroup::orthogonal`] off, which the last layer should be
-/// in, are updated by AdamW with η `adamw_rate` and the same λ.
+/// in, are updated by AdamW with `adamw_rate` times η and the same λ.
+///
+/// [`PlanOptions::offload`](crate::compile::PlanOptions::offload) moves the state of AdamW, not the momentum of matrices.
 ///
 /// PyTorch computes the steps of Newton and Schulz in bf16; these are products of the plan as others: in `f32`, or where
 /// [`Precision::F16`](crate::dtype::Precision::F16) has them, on cooperative matrices.

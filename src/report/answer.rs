@@ -1,8 +1,5 @@
 //! A plan and what `wgrad plan` says about it: savings, and how it compares with a budget.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-
 use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
 use crate::compile::{self, Lever, Plan, PlanOptions, Savings, TrainStep};
 use crate::error::{Error, Result};
@@ -90,17 +87,8 @@ impl Answer {
             return Ok(Self { plan, savings, changes: Vec::new(), fitting: None });
         };
         // Copies of a step share what was searched for it.
-        let traced = &RefCell::new(HashMap::from([(part, step.clone())]));
-        let trace = trace.map(|trace| {
-            move |batch: usize| -> Result<TrainStep> {
-                if let Some(step) = traced.borrow().get(&batch) {
-                    return Ok(step.clone());
-                }
-                let step = trace(batch)?;
-                traced.borrow_mut().insert(batch, step.clone());
-                Ok(step)
-            }
-        });
+        let trace = trace
+            .map(|trace| move |batch: usize| if batch == part { Ok(step.clone()) } else { trace(batch) });
         let trace = trace.as_ref();
         let fitted = || {
             let found = match trace {

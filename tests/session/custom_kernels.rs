@@ -5,7 +5,7 @@ use crate::support::{devices, noise, on_each};
 use wgrad::Error;
 use wgrad::compile::{Forward, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
-use wgrad::dtype::{DType, Precision};
+use wgrad::dtype::{DType, Precision, Rounding, WeightStorage};
 use wgrad::exec::{Eager, ProgramId, Session};
 use wgrad::graph::{Init, Op, Param, Params, Tensor, Trace};
 use wgrad::limits::Limits;
@@ -211,6 +211,67 @@ fn own_kernels_run_between_activations_of_16_bits() {
     });
 }
 
+/// A large weight is stored in 16 bits, and the kernel reads it in 32.
+#[test]
+fn own_kernels_read_weights_of_16_bits() {
+    const SIDE: usize = 128;
+    let params = Params::new(9);
+    let w = params.add("w", [SIDE, SIDE], Init::Normal(1.0));
+    let step = TrainStep::trace(&params, |trace| {
+        let s = trace.input("s", [SIDE]);
+        bend(&trace.param(&w), &s).square().mean(&[])
+    });
+    let step = step.expect("valid");
+    on_each(devices(), |device| {
+        let loss = |weights| {
+            let options = PlanOptions { weights, ..PlanOptions::default() };
+            let plan = step.plan(&options, device.limits()).expect("planned");
+            let mut session = Session::new(device, &plan).expect("it opens");
+            assert_eq!(session.device_bytes(), plan.footprint().total());
+            session.feed("s", &noise(2, SIDE, 0.5, 2.0)).expect("valid");
+            session.step().expect("it runs");
+            (plan.footprint().persistent, session.loss().expect("finite"))
+        };
+        let (whole, wanted) = loss(WeightStorage::F32);
+        let (less, found) = loss(WeightStorage::Bf16(Rounding::Nearest));
+        assert!(less < whole, "{less} and {whole} bytes");
+        assert!((found - wanted).abs() < 0.01 * wanted, "{found} and {wanted}");
+    });
+}
+
+/// WGSL clears workgroup memory, whatever another kernel left there.
+#[test]
+fn workgroup_memory_of_own_kernels_is_cleared() {
+    const FILL: &str = "var<workgroup> parts: array<u32, 1024>;
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    for (var k = lane; k < 1024u; k += WORKGROUP) { parts[k] = x[0] + k; }
+    workgroupBarrier();
+    if (thread_of(id) < y_len) { y[thread_of(id)] = parts[1023u - lane]; }
+}";
+    const COUNT: &str = "var<workgroup> counts: array<atomic<u32>, 1024>;
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    for (var k = lane; k < 1024u; k += WORKGROUP) { atomicAdd(&counts[k], min(x[0], 1u)); }
+    workgroupBarrier();
+    if (thread_of(id) < y_len) { y[thread_of(id)] = f32(atomicLoad(&counts[thread_of(id)])); }
+}";
+    let forward = Forward::trace(&Params::new(0), "counts", |trace| {
+        let filled = trace.kernel("fill", FILL).input("x", &trace.ids("x", [1], 100)).result_u32([64]);
+        trace.output("filled", &filled);
+        trace.kernel("count", COUNT).input("x", &filled).result([64])
+    });
+    let forward = forward.expect("valid");
+    on_each(devices(), |device| {
+        let plan = forward.plan(device.limits()).expect("planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        session.feed("x", &[7u32]).expect("valid");
+        session.step().expect("it runs");
+        let found: Vec<f32> = session.output(ProgramId(0), "counts").expect("there");
+        assert_eq!(found, [1.0; 64]);
+    });
+}
+
 fn forward_of(source: &str) -> Forward {
     let model = |trace: &Trace| trace.kernel("own", source).input("x", &trace.input("x", [4])).result([4]);
     Forward::trace(&Params::new(0), "y", model).expect("the source is not read yet")
@@ -232,6 +293,14 @@ fn wrong_sources_are_refused_with_line_and_message_before_anything_runs() {
         (
             format!(
                 "@group(0) @binding(7) var<storage, read_write> z: array<f32>;\n{}",
+                main("y[id.x] = z[0];")
+            ),
+            1,
+            "`z` is a binding; declare it with `KernelCall::input`",
+        ),
+        (
+            format!(
+                "@group(0) @binding(1) var<storage, read_write> z: array<f32>;\n{}",
                 main("y[id.x] = z[0];")
             ),
             1,
@@ -274,6 +343,11 @@ fn wrong_declarations_are_mistakes_of_the_model() {
             mistake(|t| call(t).input("a b", &some(t, "a")).result([4])),
             "`a b`, which is no name of a WGSL variable",
         ),
+        (
+            mistake(|t| call(t).input("x", &some(t, "a")).input("x_len", &some(t, "b")).result([4])),
+            "`x_len` and `x`: one is a constant of the other",
+        ),
+        (mistake(|t| call(t).input("main", &some(t, "a")).result([4])), "`main`, which is declared already"),
         (mistake(|t| call(t).workgroup(512).result([4])), "workgroups of 512 threads; from 1 to 256"),
         (mistake(|t| call(t).result([0])), "has no elements"),
         (

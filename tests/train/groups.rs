@@ -8,9 +8,10 @@ use crate::support::{devices, noise, on_each};
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::{SaveOptions, Session};
-use wgrad::graph::{LossScale, ParamGroup, Params};
-use wgrad::nn::{LayerNorm, Linear, Module};
-use wgrad::optim::{AdamW, Optimizer};
+use wgrad::graph::{LossScale, Op, ParamGroup, Params, Update};
+use wgrad::limits::Limits;
+use wgrad::nn::{Embedding, LayerNorm, Linear, Module};
+use wgrad::optim::{AdamW, Muon, Optimizer};
 use wgrad::reference::Twin;
 
 const BATCH: usize = 8;
@@ -138,4 +139,44 @@ fn frozen_parameters_stay_and_are_saved_and_loaded() {
             assert_eq!((all(&mut other), other.steps()), (end, 2));
         }
     });
+}
+
+/// Muon updates matrices; AdamW updates vectors, tables that an embedding reads, and groups that are not orthogonal, at
+/// its own rate.
+#[test]
+fn muon_leaves_vectors_tables_and_the_head_to_adamw() {
+    let params = Params::new(2);
+    let table = Embedding::new(&params.scope("table"), 30, 16);
+    let fc = Linear::new(&params.scope("fc"), 16, 20);
+    let head = Linear::new(&params.scope("head"), 20, 5);
+    let group = ParamGroup { orthogonal: false, rate: 0.5, ..ParamGroup::default() };
+    params.set_group("head.*", group).expect("there are such parameters");
+    let step = TrainStep::trace(&params, |trace| {
+        let y = table.forward(&trace.ids("x", [BATCH], 30)).apply(&fc).relu().apply(&head);
+        y.cross_entropy(&trace.labels("y", [BATCH], 5))
+    });
+    let optimizer = Muon { adamw_rate: 0.25, ..Muon::default() };
+    let options = PlanOptions { optimizer: optimizer.into(), fuse: false, ..PlanOptions::default() };
+    let plan = step.expect("valid").plan(&options, &Limits::default()).expect("planned");
+    let graph = plan.graph();
+    let state: Vec<&str> = graph.values.iter().map(|value| &*value.name).collect();
+    let mut found = BTreeMap::new();
+    for node in &graph.nodes {
+        if let Op::Update { rule, rate, .. } = &node.op {
+            let name = graph.value(node.inputs[0]).name.to_string();
+            let muon = matches!(rule, Update::Sgd { .. });
+            for (suffix, own) in [("momentum_buffer", muon), ("exp_avg", !muon), ("exp_avg_sq", !muon)] {
+                assert_eq!(state.contains(&&*format!("{name}.{suffix}")), own, "{name}.{suffix}");
+            }
+            found.insert(name, (muon, *rate));
+        }
+    }
+    let wanted = [
+        ("fc.bias", (false, 0.25)),
+        ("fc.weight", (true, 1.0)),
+        ("head.bias", (false, 0.125)),
+        ("head.weight", (false, 0.125)),
+        ("table.weight", (false, 0.25)),
+    ];
+    assert_eq!(found, wanted.map(|(name, how)| (name.to_owned(), how)).into());
 }

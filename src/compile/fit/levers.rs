@@ -94,7 +94,7 @@ pub fn levers(
         let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
         levers.push(Lever::of("precision f16", &plan, &asked, false));
     }
-    let mut least = asked.footprint().total();
+    let mut least = u64::MAX;
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
@@ -102,7 +102,7 @@ pub fn levers(
         task.done(levers.len() as u64);
         let total = plan.footprint().total();
         // More parts save less and less, and their plans take longer.
-        if total <= budget.0 || total + total / 100 > least {
+        if total <= budget.0 || total.saturating_add(total / 100) > least {
             break;
         }
         least = total;

@@ -227,7 +227,7 @@ impl RecomputePlanner {
         if let Some(plan) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
             return plan.lower();
         }
-        // A point that takes more bytes alive than another may be packed into fewer.
+        // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
         let near = self.points(SearchEffort::Near, budget);
         if let Some(plan) = self.first_that_fits(&near, budget, limits, settings, &mut smallest)? {
             return plan.lower();
