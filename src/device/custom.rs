@@ -4,17 +4,17 @@ use wgpu::naga::ShaderStage;
 use wgpu::naga::front::wgsl;
 use wgpu::naga::valid::{Capabilities, GlobalUse, ValidationFlags, Validator};
 
+use super::pipelines::CustomSource;
 use crate::error::{Error, Result};
-use crate::graph::CustomKernel;
 
-/// Checks the source of a kernel that a model wrote: that it is valid WGSL with an entry point `main` of `workgroup`
+/// Checks the source of a kernel that a model wrote: that it is valid WGSL with an entry point `main` of `custom.workgroup`
 /// threads, that it declares no bindings, and writes the last of those in `slots` alone.
 ///
 /// # Errors
 /// [`Error::Kernel`] with the first line that is wrong.
-pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> Result<()> {
+pub(super) fn check(name: &str, source: &str, slots: &[u32], custom: CustomSource) -> Result<()> {
     // What the model wrote; declarations come after it.
-    let own = source.rfind(CustomKernel::APPENDED).unwrap_or(source.len());
+    let own = source.rfind(custom.appended).unwrap_or(source.len());
     let lines = source[..own].lines().count() as u32;
     let wrong = |line: Option<u32>, message: String| {
         let line = line.filter(|line| *line <= lines).unwrap_or(0);
@@ -43,7 +43,7 @@ pub(super) fn check(name: &str, source: &str, slots: &[u32], workgroup: u32) -> 
     let [entry] = &module.entry_points[..] else {
         return wrong(None, format!("it has {} entry points, not one", module.entry_points.len()));
     };
-    let size = entry.workgroup_size;
+    let (size, workgroup) = (entry.workgroup_size, custom.workgroup);
     if entry.name != "main" || entry.stage != ShaderStage::Compute || size != [workgroup, 1, 1] {
         let message = format!(
             "its entry point is `{}` with workgroups of {size:?}; write `@compute @workgroup_size(WORKGROUP) fn main`, \

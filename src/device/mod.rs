@@ -26,9 +26,9 @@ pub use cache::cache_folder;
 pub use descriptor::descriptor;
 pub use driver::DriverMemory;
 #[cfg(not(feature = "internals"))]
-pub(crate) use {budget::Buffer, mapping::Mapping, pipelines::PipelineSource};
+pub(crate) use {budget::Buffer, mapping::Mapping, pipelines::CustomSource, pipelines::PipelineSource};
 #[cfg(feature = "internals")]
-pub use {budget::Buffer, mapping::Mapping, pipelines::PipelineSource};
+pub use {budget::Buffer, mapping::Mapping, pipelines::CustomSource, pipelines::PipelineSource};
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;

@@ -22,8 +22,17 @@ pub struct PipelineSource<'a> {
     pub slots: &'a [u32],
     /// Values of `override` constants.
     pub constants: &'a [(&'static str, f64)],
-    /// For a kernel that a model wrote, threads of a workgroup: its source and its accesses are checked.
-    pub custom: Option<u32>,
+    /// For a kernel that a model wrote: its source and its accesses are checked.
+    pub custom: Option<CustomSource>,
+}
+
+/// What is known of a kernel that a model wrote.
+#[derive(Clone, Copy)]
+pub struct CustomSource {
+    /// Threads of a workgroup.
+    pub workgroup: u32,
+    /// The start of what was appended to the model's source.
+    pub appended: &'static str,
 }
 
 type Key = (String, Vec<(&'static str, u64)>);
@@ -145,8 +154,8 @@ impl Device {
         let device = self.wgpu_device();
         let wgsl = (source.wgsl)();
         #[cfg(not(target_arch = "wasm32"))]
-        if let Some(workgroup) = source.custom {
-            super::custom::check(source.name, &wgsl, source.slots, workgroup)?;
+        if let Some(custom) = source.custom {
+            super::custom::check(source.name, &wgsl, source.slots, custom)?;
         }
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let descriptor = wgpu::ShaderModuleDescriptor {

@@ -2,8 +2,9 @@
 
 use super::ledger::{Ledger, Purpose};
 use crate::compile::{PARAMS_SLOT, Plan};
-use crate::device::{Buffer, Device, PipelineSource};
+use crate::device::{Buffer, CustomSource, Device, PipelineSource};
 use crate::error::Result;
+use crate::graph::CustomKernel;
 use crate::kernels::Launch;
 
 /// A dispatch that is ready to be encoded.
@@ -48,7 +49,8 @@ pub(super) fn pipeline<M>(device: &Device, launch: &Launch<M>) -> Result<wgpu::C
 
 fn source<'a, M>(launch: &'a Launch<M>, wgsl: &'a (dyn Fn() -> String + Sync)) -> PipelineSource<'a> {
     let Launch { kernel, constants, .. } = launch;
-    let custom = kernel.is_custom().then_some(kernel.workgroup);
+    let own = CustomSource { workgroup: kernel.workgroup, appended: CustomKernel::APPENDED };
+    let custom = kernel.is_custom().then_some(own);
     PipelineSource { name: &kernel.name, key: kernel.key(), wgsl, slots: &kernel.slots, constants, custom }
 }
 
