@@ -33,10 +33,6 @@ const WORK: u64 = 240_000;
 /// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
-/// With [`SearchEffort::Near`], this many targets are searched: two above the budget, because a search may end
-/// below its target, and some within it.
-const NEAR: usize = 6;
-
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
@@ -70,17 +66,17 @@ impl Frontier {
         Self { layers: Layers::of(model, graph), start: start.points, rungs, work }
     }
 
-    /// The targets that `effort` searches where the step's tensors may take `room` bytes.
-    pub(super) fn range(&self, effort: SearchEffort, room: u64) -> Range<usize> {
-        let all = self.rungs.len();
-        match effort {
-            SearchEffort::All => 0..all,
-            SearchEffort::Near => {
-                let first = self.rungs.partition_point(|(target, _)| *target > room);
-                let first = first.saturating_sub(2).min(all.saturating_sub(NEAR));
-                first..all.min(first + NEAR)
-            }
-        }
+    /// All targets.
+    pub(super) fn all(&self) -> Range<usize> {
+        0..self.rungs.len()
+    }
+
+    /// The targets about `room` bytes for the step's tensors, the most hopeful first: those within it, then those
+    /// above it, because a search may end below its target.
+    pub(super) fn near(&self, room: u64) -> impl Iterator<Item = Range<usize>> {
+        let (all, first) = (self.rungs.len(), self.rungs.partition_point(|(target, _)| *target > room));
+        let pairs = [first, first + 2, first.saturating_sub(2)];
+        pairs.into_iter().map(move |from| from.min(all.saturating_sub(2))..all.min(from + 2))
     }
 
     /// Points of some targets, from the fastest to the one that needs the fewest bytes. Each needs fewer bytes

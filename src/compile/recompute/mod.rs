@@ -170,11 +170,9 @@ impl RecomputePlanner {
         stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
     }
 
-    fn points(&self, effort: SearchEffort, budget: u64) -> Vec<Point> {
+    fn all_points(&self) -> Vec<Point> {
         let frontier = self.frontier();
-        let uniforms = PARAMS_SLOT * self.model.launches();
-        let range = frontier.range(effort, budget.saturating_sub(self.around() + uniforms));
-        frontier.points(&self.model, range)
+        frontier.points(&self.model, frontier.all())
     }
 
     /// The first of `points` with a packed plan that fits `budget`. If none does, `smallest` is the smallest
@@ -213,23 +211,41 @@ impl RecomputePlanner {
         if self.around() + self.model.floor() > budget {
             return Ok(false);
         }
-        let fits = |effort| -> Result<bool> {
-            let points = self.points(effort, budget);
-            Ok(self.first_that_fits(&points, budget, limits, settings, &mut None)?.is_some())
-        };
-        Ok(fits(SearchEffort::Near)? || (effort == SearchEffort::All && fits(SearchEffort::All)?))
+        if self.near_that_fits(budget, limits, settings, &mut None)?.is_some() {
+            return Ok(true);
+        }
+        let all = if effort == SearchEffort::All { self.all_points() } else { Vec::new() };
+        Ok(self.first_that_fits(&all, budget, limits, settings, &mut None)?.is_some())
+    }
+
+    /// [`RecomputePlanner::first_that_fits`] among the points of targets near the budget.
+    fn near_that_fits(
+        &self,
+        budget: u64,
+        limits: &Limits,
+        settings: &Settings,
+        smallest: &mut Option<Packed>,
+    ) -> Result<Option<Packed>> {
+        let uniforms = PARAMS_SLOT * self.model.launches();
+        let room = budget.saturating_sub(self.around() + uniforms);
+        for range in self.frontier().near(room) {
+            let points = self.frontier().points(&self.model, range);
+            if let Some(plan) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
+                return Ok(Some(plan));
+            }
+        }
+        Ok(None)
     }
 
     /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
     pub(super) fn cheapest(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Plan> {
         let mut smallest = None;
-        let all = self.points(SearchEffort::All, budget);
+        let all = self.all_points();
         if let Some(plan) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
             return plan.lower();
         }
         // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
-        let near = self.points(SearchEffort::Near, budget);
-        if let Some(plan) = self.first_that_fits(&near, budget, limits, settings, &mut smallest)? {
+        if let Some(plan) = self.near_that_fits(budget, limits, settings, &mut smallest)? {
             return plan.lower();
         }
         let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;

@@ -19,11 +19,6 @@ fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
     RecomputePlanner::new(graph, limits, &Roofline::default(), fuse).expect("valid")
 }
 
-/// The points of all targets.
-fn points(planner: &RecomputePlanner) -> Vec<Point> {
-    planner.points(SearchEffort::All, 0)
-}
-
 #[test]
 fn measured_peaks_match_the_programs() {
     let (mut lower, mut joined) = (0, 0);
@@ -31,7 +26,7 @@ fn measured_peaks_match_the_programs() {
         for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
             // On this preset, convolutions are recomputed fused with their norm if neither result is kept.
             let planner = planner(&small(name), &limits, limits.name == "nvidia");
-            let points = points(&planner);
+            let points = planner.all_points();
             lower += usize::from(points.len() > 1);
             for point in points.iter().step_by(points.len().div_ceil(12)) {
                 let program = planner.program(&point.retention, &limits).expect("it can be built");
@@ -101,7 +96,7 @@ fn measured_times_match_the_programs() {
     let limits = Limits::default();
     for name in ["resnet18", "mobilenet-v2"] {
         let planner = planner(&small(name), &limits, false);
-        let points = points(&planner);
+        let points = planner.all_points();
         let step_s = planner.graph.seconds(&Roofline::default());
         assert!(
             points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
@@ -119,7 +114,7 @@ fn measured_times_match_the_programs() {
 fn fastest_point_that_fits_is_taken() {
     let limits = Limits::default();
     let planner = planner(&small("resnet18"), &limits, false);
-    let points = points(&planner);
+    let points = planner.all_points();
     let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
     let total = |point: &Point| {
         let program = planner.program(&point.retention, &limits).expect("it can be built");
@@ -141,7 +136,7 @@ fn search_is_never_slower_than_optimal_checkpoints() {
     let limits = Limits::default();
     let planner = planner(&deep(40), &limits, false);
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
-    let points = points(&planner);
+    let points = planner.all_points();
     let most = points.iter().map(|point| point.peak).max().expect("some");
     let (mut writer, mut meter, mut compared) =
         (Writer::new(&planner.model), measure::Meter::new(&planner.model), 0);
