@@ -282,3 +282,15 @@ fn one_hot<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     perm.insert(place, rank);
     one(y.permute(&perm))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_lengths_that_overflow_are_errors() {
+        let dims = [0, 1 << 40, 1 << 40];
+        let text = Rows::of(&dims, &[1, 3], 0).err();
+        assert_eq!(text, Some(format!("indices [1, 3] with 0 batch dimensions of {dims:?}")));
+    }
+}
