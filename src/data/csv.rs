@@ -46,10 +46,10 @@ fn read(what: &str, file: impl Read, columns: &Columns) -> Result<Table> {
     // Returns the line in which the next record begins; `None` at the end.
     let mut next = |record: &mut ByteRecord| {
         let found = reader.read_byte_record(record).map_err(|error| wrong(error.to_string()))?;
-        // The parser's own number is that of the line in which the record before has ended.
+        // The parser numbers a record before it skips empty lines, so the number is counted back from where the
+        // record ends. One that a quote leaves open at the end of the file has the number of the line before.
         let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
-        let behind = inside + 1;
-        Ok::<_, Error>(found.then(|| reader.position().line().saturating_sub(behind).max(1)))
+        Ok::<_, Error>(found.then(|| reader.position().line().saturating_sub(inside + 1).max(1)))
     };
     let check = |record: &ByteRecord, line: u64| {
         let text = record.iter().all(|field| std::str::from_utf8(field).is_ok());

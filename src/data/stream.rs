@@ -21,7 +21,8 @@ pub struct Stream {
 /// `start(n)` returns the iterator from sample number `n` on; one that cannot begin there may skip the samples before.
 /// It is called for the first batch, and for each that does not follow the one before it: where a run continues, after
 /// an error, and at the start of an evaluation of the same data set, which reads the samples of epoch 0, and at its
-/// end. In between the same iterator is used. An epoch in order is all that it can give: with [`Loader::shuffled`](super::Loader) batches are errors.
+/// end. In between the same iterator is used. An epoch in order is all that it can give: with
+/// [`Loader::shuffled`](super::Loader) batches are errors.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -156,7 +156,8 @@ impl ImageFolder {
     ///
     /// # Errors
     /// [`Error::Data`] for a folder that cannot be read, that has no folders of classes, for a class whose name is not
-    /// UTF-8 or that has no images, and for images of a format that is not read; [`Error::Setting`] for options that do not fit together.
+    /// UTF-8 or that has no images, and for images of a format that is not read; [`Error::Setting`] for options that do
+    /// not fit together.
     pub fn open(root: impl AsRef<Path>, options: ImageOptions) -> Result<Self> {
         let classes = folder::classes(root.as_ref())?;
         Self::of(root.as_ref(), classes, true, options)
