@@ -66,6 +66,7 @@
 //! |---|---|---|
 //! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
 //! | `safetensors` | yes | `Session::save` and `load`, of PyTorch's `.pt` files, too; `train::Checkpoint` |
+//! | `onnx` | no | `onnx`: networks from ONNX files, and as ONNX files |
 //! | `images` | no | `data::ImageFolder`: PNG and JPEG files |
 //! | `csv` | no | `data::Table::read_csv` |
 //! | `parquet` | no | `data::Table::read_parquet`: uncompressed or Snappy |

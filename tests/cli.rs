@@ -474,7 +474,8 @@ fn exported_files_compute_what_the_model_computes() {
         });
         std::fs::write(path, serialize(views, None).expect("valid")).expect("written");
     };
-    write(&inputs, &[("x".to_owned(), vec![2, 64], bytes(support::noise(1, 128, 0.0, 1.0)))]);
+    let x = ("x".to_owned(), vec![2, 64], bytes(support::noise(1, 128, 0.0, 1.0)));
+    write(&inputs, &[x, ("labels".to_owned(), vec![2], bytes(vec![3.0, 7.0]))]);
     let model = Model::named("digits", 5).expect("known");
     let of = |param: &wgrad::graph::Param| {
         (param.name().to_owned(), param.shape().dims().to_vec(), bytes(param.initial(0..u64::MAX)))
@@ -482,11 +483,13 @@ fn exported_files_compute_what_the_model_computes() {
     write(&weights, &model.params().list().iter().map(of).collect::<Vec<_>>());
     for device in devices() {
         let adapter = &device.adapter().name;
+        let printed = std::cell::RefCell::default();
         let outputs = |name: &str, arguments: &[&str]| {
             let outputs = at(name);
             let fixed = ["--inputs", &inputs, "--outputs", &outputs, "--adapter", adapter];
             let done = wgrad(&[&["run"], arguments, &fixed].concat());
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            printed.replace(String::from_utf8_lossy(&done.stdout).into_owned());
             support::golden::read_at(Path::new(&outputs))["logits"].clone()
         };
         let initial = outputs("initial", &["digits"]);
@@ -500,11 +503,20 @@ fn exported_files_compute_what_the_model_computes() {
         assert_eq!(found.0, trained.0);
         let apart = found.1.iter().zip(&trained.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-5, "{apart}");
+        // Two steps of training lower the loss and change the outputs.
+        assert_ne!(outputs("steps", &[&exported, "--train", "2", "--lr", "0.05"]), found);
+        let losses: Vec<f32> =
+            printed.take().lines().filter_map(|line| line.split_once(": loss ")?.1.parse().ok()).collect();
+        assert!(losses.len() == 2 && losses[1] < losses[0], "{losses:?}");
         // The file takes parameters of its own names.
         assert_eq!(outputs("loaded", &[&exported, "--load", &weights]), found);
     }
     let text = refusal(&["export", "digits", "--dim", "x.0=3", "--output", &exported]);
     assert!(text.contains("--dim belongs to ONNX files"), "{text}");
+    let text = refusal(&["run", &exported, "--dim", "x.0=2", "--inputs", &inputs, "--outputs", &at("none")]);
+    assert!(text.contains("--dim x.0: `run` takes lengths from the tensors in --inputs"), "{text}");
+    let text = refusal(&["export", &exported, "--batch", "0", "--output", &at("none")]);
+    assert!(text.contains("a batch of 0: it must be at least 1"), "{text}");
     let text = refusal(&["run", "digits", "--inputs", &weights, "--outputs", &at("none")]);
     assert!(text.contains("`x`"), "{text}");
 }

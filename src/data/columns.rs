@@ -15,7 +15,7 @@ pub enum Missing {
     Refuse,
     /// They are left out.
     SkipRow,
-    /// This number replaces the value of an input. A target that is missing is an error.
+    /// This number, which is finite, replaces the value of an input. A target that is missing is an error.
     Replace(f32),
 }
 
@@ -52,7 +52,8 @@ impl Columns {
     }
 
     /// The classes and the order of their ids, such as [`Table::class_names`] of the training data: without it, a
-    /// file that lacks a class has other ids. A class that is not among them is an error.
+    /// file that lacks a class has other ids. A class that is not among them is an error. Names of whole numbers are
+    /// compared as numbers: `0.0` and `0` are the same class.
     #[must_use]
     pub fn class_names(self, names: &[String]) -> Self {
         Self { classes: self.classes.map(|_| Some(names.to_vec())), ..self }
@@ -86,9 +87,25 @@ impl Columns {
             let message = format!("{} inputs and {} targets: both are needed", inputs.len(), targets.len());
             return Err(Error::setting("columns", message));
         }
+        if let Missing::Replace(number) = self.missing
+            && !number.is_finite()
+        {
+            let message = format!("`Missing::Replace({number})`: the number must be finite");
+            return Err(Error::setting("columns", message));
+        }
         let names = inputs.iter().chain(&targets).map(|&i| header[i].clone()).collect();
         let known = self.classes.clone().flatten().unwrap_or_default();
-        let ids = known.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect();
+        let mut ids = HashMap::new();
+        for (id, name) in known.iter().enumerate() {
+            let class = Cell::Text(Cow::Borrowed(name)).class().into_owned();
+            if let Some(other) = ids.insert(class, id as u32) {
+                let message = format!(
+                    "class names {other} and {id} are the same: `{}` and `{name}`",
+                    known[other as usize]
+                );
+                return Err(Error::setting("columns", message));
+            }
+        }
         Ok(Rows {
             columns: self,
             what: what.to_owned(),
@@ -106,7 +123,8 @@ impl Columns {
     }
 }
 
-/// A value of a file.
+/// A value of a file. Those of a CSV file are texts.
+#[cfg_attr(not(feature = "parquet"), allow(dead_code))]
 pub(super) enum Cell<'a> {
     Missing,
     Integer(i128),

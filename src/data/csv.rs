@@ -1,11 +1,10 @@
 //! Tables from CSV files.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use csv::{ErrorKind, ReaderBuilder, StringRecord, Trim};
+use csv::{ByteRecord, ReaderBuilder};
 
 use super::Table;
 use super::columns::{Cell, Columns};
@@ -38,31 +37,74 @@ impl Table {
 
 fn read(what: &str, file: impl Read, columns: &Columns) -> Result<Table> {
     let wrong = |message: String| Error::Data { what: what.to_owned(), message };
-    let mut file = BufReader::new(file);
-    let mut first = Vec::new();
-    file.read_until(b'\n', &mut first).map_err(|error| wrong(error.to_string()))?;
-    let delimiter = [b',', b';', b'\t'].into_iter().find(|d| first.contains(d)).unwrap_or(b',');
+    let mut file = Lines { file: BufReader::new(file), line: Vec::new(), read: 0 };
+    file.next().map_err(|error| wrong(error.to_string()))?;
+    let delimiter = [b',', b';', b'\t'].into_iter().find(|d| file.line.contains(d)).unwrap_or(b',');
     let mut reader =
-        ReaderBuilder::new().delimiter(delimiter).trim(Trim::All).from_reader(Cursor::new(first).chain(file));
-    let failed = |error: csv::Error| {
-        let line = error.position().map_or(0, csv::Position::line);
-        wrong(match error.kind() {
-            ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("line {line} has {len} fields, the first line {expected_len}")
-            }
-            ErrorKind::Utf8 { .. } => format!("line {line} is not UTF-8"),
-            _ => error.to_string(),
-        })
+        ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(file);
+    let mut record = ByteRecord::new();
+    // Returns the line in which the next record begins; `None` at the end.
+    let mut next = |record: &mut ByteRecord| {
+        let found = reader.read_byte_record(record).map_err(|error| wrong(error.to_string()))?;
+        // The parser numbers a record before it skips empty lines, so the number is counted back from where the
+        // record ends. One that a quote leaves open at the end of the file has the number of the line before.
+        let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
+        Ok::<_, Error>(found.then(|| reader.position().line().saturating_sub(inside + 1).max(1)))
     };
-    let header: Vec<String> = reader.headers().map_err(failed)?.iter().map(str::to_owned).collect();
+    let check = |record: &ByteRecord, line: u64| {
+        let text = record.iter().all(|field| std::str::from_utf8(field).is_ok());
+        if text { Ok(()) } else { Err(wrong(format!("line {line} is not UTF-8"))) }
+    };
+    let first = next(&mut record)?.unwrap_or(1);
+    check(&record, first)?;
+    let header: Vec<String> =
+        record.iter().map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect();
     let mut rows = columns.start(what, "line", &header)?;
     let chosen = rows.chosen.clone();
-    let mut record = StringRecord::new();
-    while reader.read_record(&mut record).map_err(failed)? {
-        let line = record.position().map_or(0, csv::Position::line);
-        rows.push(line, chosen.iter().map(|&i| Cell::Text(Cow::Borrowed(record.get(i).unwrap_or("")))))?;
+    while let Some(line) = next(&mut record)? {
+        if record.len() != header.len() {
+            let (found, wanted) = (record.len(), header.len());
+            return Err(wrong(format!("line {line} has {found} fields, the first line {wanted}")));
+        }
+        check(&record, line)?;
+        let cell = |&i: &usize| Cell::Text(String::from_utf8_lossy(&record[i]));
+        rows.push(line, chosen.iter().map(cell))?;
     }
     rows.finish()
+}
+
+/// The lines of a file, each ended by one line feed, also the last: after `\r\n` the parser has read one byte or both, and
+/// counts the line later.
+struct Lines<R> {
+    file: R,
+    line: Vec<u8>,
+    /// Bytes of the line that are passed on.
+    read: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn next(&mut self) -> io::Result<()> {
+        self.line.clear();
+        self.read = 0;
+        if self.file.read_until(b'\n', &mut self.line)? > 0 {
+            let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+            let text = text.strip_suffix(b"\r").unwrap_or(text).len();
+            self.line.truncate(text);
+            self.line.push(b'\n');
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Read for Lines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read == self.line.len() {
+            self.next()?;
+        }
+        let count = (&self.line[self.read..]).read(buffer)?;
+        self.read += count;
+        Ok(count)
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +151,12 @@ mod tests {
         let known = ["c", "b", "a"].map(str::to_owned);
         let (_, labels) = ids("0,b\n0,b\n0,a", Columns::classes("y").class_names(&known)).unwrap();
         assert_eq!(labels, [1, 1, 2]);
+        let numbers = ["1.0", "0"].map(str::to_owned);
+        let (_, labels) = ids("0,0\n0,1\n0,0.0", Columns::classes("y").class_names(&numbers)).unwrap();
+        assert_eq!(labels, [1, 0, 1]);
+        let twice = ["1", "0", "1.0"].map(str::to_owned);
+        let error = ids("0,0", Columns::classes("y").class_names(&twice)).unwrap_err().to_string();
+        assert!(error.contains("class names 0 and 2 are the same: `1` and `1.0`"), "{error}");
         let error = ids("0,b\n0,x\n0,a", Columns::classes("y").class_names(&known)).unwrap_err().to_string();
         assert_eq!(error, "few.csv: line 3, column `y`: there is no class `x`; there are `c`, `b`, `a`");
     }
@@ -128,6 +176,10 @@ mod tests {
         assert_eq!(of(Missing::SkipRow).unwrap(), [2.0, 3.0]);
         let error = of(Missing::Replace(-1.0)).unwrap_err().to_string();
         assert!(error.starts_with("few.csv: line 4, column `y`: the target has no value"), "{error}");
+        for number in [f32::NAN, f32::INFINITY] {
+            let error = of(Missing::Replace(number)).unwrap_err();
+            assert!(matches!(error, Error::Setting { .. }), "{error}");
+        }
         let replaced =
             table("a,y\n1,0\n,1\n", &Columns::classes("y").missing(Missing::Replace(-1.0))).unwrap();
         assert_eq!(replaced.batch(&[0, 1]).unwrap().f32("x"), [1.0, -1.0]);
@@ -144,6 +196,13 @@ mod tests {
             ("a,y\n1,2\n\"1\n2\",2", "line 3, column `a`: `1\n2` is not a number"),
             ("a,y\n1,2\ninf,2", "line 3, column `a`: `inf` is not a number"),
             ("a,y\n1,2\n1e39,2", "line 3, column `a`: `1e39` is not a number"),
+            ("a,y\r\n1,2\r\nx,3\r\n", "line 3, column `a`: `x` is not a number"),
+            ("a,y\r\n1,2\r\nx,3", "line 3, column `a`: `x` is not a number"),
+            ("a,y\r\n1,2\r\n\r\n1,2,3\r\n", "line 4 has 3 fields, the first line 2"),
+            ("\na,y\n1,2\n\nx,3\n", "line 5, column `a`: `x` is not a number"),
+            ("a,y\n1,2\n\nx,3\n", "line 4, column `a`: `x` is not a number"),
+            ("a,y\n\"\n1\n\",2\nx,3\n", "line 5, column `a`: `x` is not a number"),
+            ("a,y\r\n\"1\r\n\",2\r\nx,3\r\n", "line 4, column `a`: `x` is not a number"),
             ("a,y\n1,2\n1,two", "line 3, column `y`: `two` is not a number"),
         ];
         for (text, message) in cases {
@@ -152,6 +211,8 @@ mod tests {
         }
         let latin = read("few.csv", &b"a,y\n1,2\n\xe9,3\n"[..], &Columns::numbers(["y"])).unwrap_err();
         assert_eq!(latin.to_string(), "few.csv: line 3 is not UTF-8");
+        let latin = read("few.csv", &b"a,\xe9\n"[..], &Columns::numbers(["y"])).unwrap_err();
+        assert_eq!(latin.to_string(), "few.csv: line 1 is not UTF-8");
         assert!(matches!(table("y\n1", &Columns::numbers(["y"])), Err(Error::Setting { .. })));
         assert!(Table::read_csv("no/such.csv", &Columns::classes("y")).is_err());
     }

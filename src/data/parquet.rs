@@ -46,16 +46,16 @@ impl Table {
 
 fn read(what: &str, file: impl ChunkReader + 'static, columns: &Columns) -> Result<Table> {
     let wrong = |message: String| Error::Data { what: what.to_owned(), message };
-    let failed = |error: ParquetError| {
+    let failed = |place: String, error: ParquetError| {
         let text = error.to_string();
         let help = if text.contains("Disabled feature") {
             "\nhelp: name the crate `parquet` with that feature in the app's Cargo.toml, or write the file with Snappy"
         } else {
             ""
         };
-        wrong(format!("{text}{help}"))
+        wrong(format!("{place}{text}{help}"))
     };
-    let file = SerializedFileReader::new(file).map_err(failed)?;
+    let file = SerializedFileReader::new(file).map_err(|error| failed(String::new(), error))?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     let header: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let mut rows = columns.start(what, "row", &header)?;
@@ -64,15 +64,28 @@ fn read(what: &str, file: impl ChunkReader + 'static, columns: &Columns) -> Resu
         Kind::of(&schema.column(i)).map_err(|found| wrong(format!("column `{}` holds {found}", header[i])))
     });
     let kinds = kinds.collect::<Result<Vec<_>>>()?;
+    // Without a row, a piece of rows cannot be read.
+    let in_column = |number: u64, i: usize, row: Option<usize>, error: ParquetError| {
+        let rows = match row {
+            Some(row) => format!("row {}", number + row as u64),
+            None => format!("rows from {number} on"),
+        };
+        failed(format!("{rows}, column `{}`: ", header[i]), error)
+    };
     let mut number = 0;
     for group in 0..file.num_row_groups() {
-        let group = file.get_row_group(group).map_err(failed)?;
-        let readers = chosen.iter().map(|&i| group.get_column_reader(i).map_err(failed));
+        let from = format!("rows from {number} on: ");
+        let group = file.get_row_group(group).map_err(|error| failed(from, error))?;
+        let readers = chosen.iter().map(|&i| {
+            let reader = group.get_column_reader(i);
+            reader.map_err(|error| in_column(number, i, None, error))
+        });
         let mut readers = readers.collect::<Result<Vec<_>>>()?;
         loop {
             let mut cells = Vec::with_capacity(readers.len());
             for ((reader, kind), &i) in readers.iter_mut().zip(&kinds).zip(&chosen) {
-                cells.push(kind.read(reader, schema.column(i).max_def_level()).map_err(failed)?);
+                let read = kind.read(reader, schema.column(i).max_def_level());
+                cells.push(read.map_err(|(row, error)| in_column(number, i, row, error))?);
             }
             let count = cells[0].len();
             if let Some(other) = cells.iter().find(|other| other.len() != count) {
@@ -146,7 +159,7 @@ impl Kind {
     }
 
     /// Returns the next cells, none at the end of the row group.
-    fn read(self, reader: &mut ColumnReader, level: i16) -> Result<Vec<Cell<'static>>, ParquetError> {
+    fn read(self, reader: &mut ColumnReader, level: i16) -> Result<Vec<Cell<'static>>, Unreadable> {
         let integer = |signed: i64, unsigned: u64| match self {
             Self::Plain => Cell::Integer(i128::from(signed)),
             Self::Unsigned => Cell::Integer(i128::from(unsigned)),
@@ -177,28 +190,84 @@ impl Kind {
                 })
             }
             ColumnReader::Int96ColumnReader(_) => {
-                Err(ParquetError::General("96-bit timestamps cannot be read".to_owned()))
+                Err((None, ParquetError::General("96-bit timestamps cannot be read".to_owned())))
             }
         }
     }
 }
+
+/// Which of the next rows cannot be read, if it is known, and why.
+type Unreadable = (Option<usize>, ParquetError);
 
 /// Reads values and where they are missing: `level` is the definition level of a value that is there.
 fn cells<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     level: i16,
     cell: impl Fn(T::T) -> Result<Cell<'static>, ParquetError>,
-) -> Result<Vec<Cell<'static>>, ParquetError> {
+) -> Result<Vec<Cell<'static>>, Unreadable> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
-    reader.read_records(ROWS, Some(&mut levels), None, &mut values)?;
+    reader.read_records(ROWS, Some(&mut levels), None, &mut values).map_err(|error| (None, error))?;
+    let in_row = |(row, cell): (usize, Result<_, ParquetError>)| cell.map_err(|error| (Some(row), error));
     let mut values = values.into_iter();
     if level == 0 {
-        return values.map(cell).collect();
+        return values.map(cell).enumerate().map(in_row).collect();
     }
     let fewer = || ParquetError::General("fewer values than rows".to_owned());
     let next = |found: i16| match found == level {
         true => cell(values.next().ok_or_else(fewer)?),
         false => Ok(Cell::Missing),
     };
-    levels.into_iter().map(next).collect()
+    levels.into_iter().map(next).enumerate().map(in_row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::super::Missing;
+    use super::*;
+
+    /// A file of 5,000 numbers and texts, of which one is not UTF-8.
+    fn file() -> Vec<u8> {
+        let schema = "message few { required double x; required binary name (STRING); }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let numbers: Vec<f64> = (0..5000).map(|i| if i == 7 { f64::NAN } else { f64::from(i) }).collect();
+        column.typed::<DoubleType>().write_batch(&numbers, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let name = |i| if i == 4500 { ByteArray::from(vec![0xe9]) } else { ByteArray::from("oak") };
+        let names: Vec<_> = (0..5000).map(name).collect();
+        column.typed::<ByteArrayType>().write_batch(&names, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn errors_name_row_and_column() {
+        let columns = Columns::classes("name").missing(Missing::Replace(0.0));
+        let path = std::env::temp_dir().join(format!("wgrad-{}.parquet", std::process::id()));
+        let error = |bytes: Vec<u8>| {
+            std::fs::write(&path, bytes).unwrap();
+            let error = read("few", File::open(&path).unwrap(), &columns).unwrap_err().to_string();
+            std::fs::remove_file(&path).unwrap();
+            error
+        };
+        let text = error(file());
+        assert!(text.starts_with("few: row 4500, column `name`: ") && text.contains("UTF-8"), "{text}");
+        // The first page of a column does not begin with its header.
+        let mut bytes = file();
+        bytes[4..40].fill(0xff);
+        let text = error(bytes);
+        assert!(text.starts_with("few: rows from 0 on, column `x`: "), "{text}");
+    }
 }

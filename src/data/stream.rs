@@ -18,9 +18,11 @@ pub struct Stream {
 /// Returns a data set of the samples of an iterator, which need not end: epoch number `e` has the samples
 /// `e · epoch` to `(e + 1) · epoch`. Each item is a [`Batch`] of one sample.
 ///
-/// `start(n)` returns the iterator from sample number `n` on. It is called at the start of a run and where one
-/// continues: if the iterator cannot begin there, it may skip the samples before. In between the same iterator
-/// is used. An epoch in order is all that it can give: with [`Loader::shuffled`](super::Loader) batches are errors.
+/// `start(n)` returns the iterator from sample number `n` on; one that cannot begin there may skip the samples before.
+/// It is called for the first batch, and for each that does not follow the one before it: where a run continues, after
+/// an error, and at the start of an evaluation of the same data set, which reads the samples of epoch 0, and at its
+/// end. In between the same iterator is used. An epoch in order is all that it can give: with
+/// [`Loader::shuffled`](super::Loader) batches are errors.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -64,7 +66,12 @@ impl Dataset for Stream {
                            function of the index with `from_fn`";
             return Err(wrong(message.to_owned()));
         }
-        let first = epoch * self.epoch as u64 + first as u64;
+        // The numbers of the first sample and of the one behind the last.
+        let number = |sample: u64| epoch.checked_mul(self.epoch as u64)?.checked_add(sample);
+        let bounds = number(first as u64).zip(number(first as u64 + samples.len() as u64));
+        let (first, end) = bounds.ok_or_else(|| {
+            wrong(format!("epoch {epoch} of {} samples has numbers of 2^64 and more", self.epoch))
+        })?;
         // Put back when the batch is complete: after an error or a panic the iterator starts anew.
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut iterator = match current {
@@ -72,7 +79,7 @@ impl Dataset for Stream {
             _ => (self.start)(first),
         };
         let mut batch = Batch::new(0);
-        for number in (first..).take(samples.len()) {
+        for number in first..end {
             let sample = iterator.next().ok_or_else(|| {
                 wrong(format!("it ends before sample {number}; epoch {epoch} has {} samples", self.epoch))
             })??;
@@ -81,8 +88,7 @@ impl Dataset for Stream {
             }
             batch.append(sample).map_err(|message| wrong(format!("sample {number}: {message}")))?;
         }
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((first + samples.len() as u64, iterator));
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((end, iterator));
         Ok(batch)
     }
 }
@@ -128,6 +134,8 @@ mod tests {
             (0..).map(move |i| Ok(Batch::new(1).with(name(i), vec![0u32])))
         });
         assert!(of(mixed, &[0, 1]).contains("sample 1: it has `z`"));
+        let late = stream(5, numbers).training_batch(u64::MAX / 5, &[0]).unwrap_err().to_string();
+        assert!(late.contains("samples has numbers of 2^64 and more"), "{late}");
         let pairs = stream(5, |_| std::iter::repeat_with(|| Ok(Batch::new(2))));
         assert!(of(pairs, &[0]).contains("item 0 is a batch of 2, not of 1"));
     }

@@ -17,9 +17,9 @@ pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBag};
 pub use linear::Linear;
 pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
-#[cfg(feature = "onnx")]
-pub(crate) use recurrent::Unrolled;
 pub use recurrent::{Cell, Recurrent, RecurrentConfig};
+#[cfg(feature = "onnx")]
+pub(crate) use recurrent::{MAX_PARTS, Unrolled};
 pub use row_norm::{LayerNorm, RmsNorm};
 pub use sequential::Sequential;
 pub use transformer::{BlockConfig, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer};

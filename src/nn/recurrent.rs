@@ -3,6 +3,9 @@
 use super::Module;
 use crate::graph::{Init, Param, Params, Tensor};
 
+/// Most steps of a sequence, or parts of it, that are traced one by one: each is operations of its own.
+pub(crate) const MAX_PARTS: usize = 1 << 14;
+
 /// What a recurrent layer computes at each step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cell {
@@ -185,6 +188,14 @@ impl Module for Recurrent {
                 format!("a recurrent layer of {}: [batch, steps, inputs] is needed", x.shape()),
                 x.shape(),
             );
+        }
+        if x.id().is_some() && x.dim(1) > MAX_PARTS {
+            let message = format!(
+                "a recurrent layer of {} steps: it is unrolled, and at most {MAX_PARTS} are; cut the sequences into \
+                 shorter ones",
+                x.dim(1)
+            );
+            return x.mistake(message, x.shape());
         }
         x.trace().layer(&self.path, || {
             let layer = |x: Tensor, directions: &Vec<[Param; 4]>| {

@@ -109,7 +109,7 @@ impl Constant {
         }
         dims[axis] = parts.iter().map(|part| part.dims[axis]).sum();
         folded(&dims)?;
-        let outer: usize = dims[..axis].iter().product();
+        let outer = product(&dims[..axis]);
         let mut data = Vec::new();
         for o in 0..outer {
             for part in parts {
@@ -148,11 +148,16 @@ pub(super) fn folded(dims: &[usize]) -> Result<usize, String> {
 
 /// Elements before, along and after an axis.
 fn around(dims: &[usize], axis: usize) -> (usize, usize, usize) {
-    (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
+    (product(&dims[..axis]), dims[axis], product(&dims[axis + 1..]))
 }
 
 fn strides(dims: &[usize]) -> Vec<usize> {
-    (0..dims.len()).map(|i| dims[i + 1..].iter().product()).collect()
+    (0..dims.len()).map(|i| product(&dims[i + 1..])).collect()
+}
+
+/// Saturates where another dimension is 0, so that there are no elements.
+fn product(dims: &[usize]) -> usize {
+    dims.iter().fold(1, |n, dim| n.saturating_mul(*dim))
 }
 
 /// The shape of two broadcast shapes.

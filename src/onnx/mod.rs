@@ -387,3 +387,6 @@ fn port(info: &ValueInfoProto) -> Port {
     let integer = tensor.is_some_and(|tensor| constant::is_integer(tensor.elem_type) == Ok(true));
     Port { name: info.name.clone(), dims, integer, below: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,6 +46,15 @@ class Tokens(nn.Module):
         return self.head(self.layer(x, src_mask=mask))
 
 
+def clear_metadata(path):
+    """Removes what the exporter notes of each node, such as stack traces with the paths of this machine."""
+    model = onnx.load(path)
+    graph = model.graph
+    for part in [model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]:
+        part.ClearField("metadata_props")
+    onnx.save(model, path)
+
+
 def export(name, net, x, dynamic):
     net.eval()
     path = here / f"onnx_{name}.onnx"
@@ -53,6 +62,7 @@ def export(name, net, x, dynamic):
         net, (x,), path, input_names=["x"], output_names=["y"], dynamic_shapes=({0: dynamic},),
                 optimize=False, external_data=False,
     )
+    clear_metadata(path)
     answer = onnxruntime.InferenceSession(path).run(None, {"x": x.numpy()})[0]
     return {f"{name}.x": x.numpy(), f"{name}.y": answer}
 

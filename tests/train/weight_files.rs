@@ -547,6 +547,26 @@ fn codes_of_8_bit_state_are_not_converted() {
     });
 }
 
+/// The length of a header may have the first bytes of a pickle: `80 02` is 640.
+#[test]
+fn headers_of_640_bytes_are_no_pickles() {
+    let file = Scratch::new("pickle");
+    let good = std::fs::read(golden("f32")).expect("there");
+    let end = 8 + u64::from_le_bytes(good[..8].try_into().expect("8 bytes")) as usize;
+    let header = std::str::from_utf8(&good[8..end]).expect("text").trim_end();
+    let header = header.strip_prefix('{').expect("an object");
+    let notes = |pad: usize| format!("{{\"__metadata__\":{{\"pad\":\"{}\"}},{header}", "x".repeat(pad));
+    let padded = notes(640 - notes(0).len());
+    let bytes = [&640u64.to_le_bytes(), padded.as_bytes(), &good[end..]].concat();
+    assert!(bytes.starts_with(b"\x80\x02"));
+    std::fs::write(&file.0, bytes).expect("written");
+    on_each(devices(), |device| {
+        let mut session = open(device, &plans(device, &adamw()).evaluate);
+        session.load(&file.0).expect("it fits");
+        assert_logits(&logits(&mut session, ProgramId(0)), "f32");
+    });
+}
+
 #[test]
 fn damaged_files_are_refused_before_anything_is_loaded() {
     let file = Scratch::new("damaged");

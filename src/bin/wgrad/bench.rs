@@ -219,7 +219,7 @@ fn measure(
         if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
     if let (Some(path), Some(profile)) = (&options.trace, &profile) {
         files::write(path, profile.chrome_trace().to_string().as_bytes())
-            .map_err(|e| Error::Data { what: path.display().to_string(), message: e.to_string() })?;
+            .map_err(|e| crate::files::unusable(path, &e))?;
     }
     Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })
 }

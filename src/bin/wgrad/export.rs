@@ -1,10 +1,12 @@
 //! `wgrad export`: writes a trained network as an ONNX file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use wgrad::dtype::Precision;
 use wgrad::exec::Session;
-use wgrad::{Error, Result, files, onnx};
+use wgrad::{Result, files, onnx};
+
+use crate::files::unusable;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -25,6 +27,7 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     files::check(&options.output).map_err(|e| unusable(&options.output, &e))?;
+    options.network.check_batch(options.batch)?;
     let network = options.network.open()?;
     let forward = network.forward(options.batch.or(network.fixed_batch()).unwrap_or(1))?;
     let device = options.device.open()?;
@@ -43,8 +46,4 @@ pub fn run(options: &Options) -> Result<()> {
     }
     println!("{}: {}", options.output.display(), wgrad::Bytes(bytes.len() as u64));
     Ok(())
-}
-
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::Data { what: path.display().to_string(), message: error.to_string() }
 }

@@ -1,4 +1,4 @@
-//! The files that `wgrad plan` writes, and its table of layers.
+//! The files that `wgrad plan` writes, and its table of layers; the error of files that cannot be used.
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ impl Options {
         }
         if let Some(path) = &self.export_problem {
             let mut csv = Vec::new();
-            write_problem(&plan.problem(), &mut csv).map_err(|e| unwritten(path, &e))?;
+            write_problem(&plan.problem(), &mut csv).map_err(|e| unusable(path, &e))?;
             write(path, &csv)?;
         }
         Ok(())
@@ -77,9 +77,10 @@ impl Options {
 }
 
 fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    files::write(path, contents).map_err(|e| unwritten(path, &e))
+    files::write(path, contents).map_err(|e| unusable(path, &e))
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Error {
+/// The error of a file that cannot be read or written.
+pub fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
     Error::Data { what: path.display().to_string(), message: error.to_string() }
 }

@@ -155,6 +155,24 @@ impl Choice {
         }
     }
 
+    /// Refuses lengths of dimensions where they would be ignored.
+    pub fn no_dim(&self, why: &str) -> Result<()> {
+        match &self.dim[..] {
+            [(name, _), ..] if self.is_file() => {
+                Err(Error::setting("command line", format!("--dim {name}: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an empty batch of a file; models by name refuse it themselves.
+    pub fn check_batch(&self, batch: Option<usize>) -> Result<()> {
+        if batch == Some(0) && self.is_file() {
+            return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
+        }
+        Ok(())
+    }
+
     fn is_file(&self) -> bool {
         self.model.to_ascii_lowercase().ends_with(".onnx")
     }
@@ -195,9 +213,7 @@ impl Options {
 
     /// Returns the network with its loss and frozen parameters.
     pub fn network(&self) -> Result<Selected> {
-        if self.batch == Some(0) && self.choice.is_file() {
-            return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
-        }
+        self.choice.check_batch(self.batch)?;
         let mut selected = self.choice.open()?;
         match &mut selected {
             Selected::Named(model) => {

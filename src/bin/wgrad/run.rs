@@ -1,7 +1,7 @@
 //! `wgrad run`: computes the outputs of a network, after some steps of training if asked.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -13,6 +13,7 @@ use wgrad::onnx::{Dimension, Loss, Port};
 use wgrad::optim::Sgd;
 use wgrad::{Error, Result, files};
 
+use crate::files::unusable;
 use crate::model::Selected;
 
 #[derive(clap::Args)]
@@ -43,6 +44,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    options.network.no_dim("`run` takes lengths from the tensors in --inputs")?;
     files::check(&options.outputs).map_err(|e| unusable(&options.outputs, &e))?;
     let bytes = std::fs::read(&options.inputs).map_err(|e| unusable(&options.inputs, &e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unusable(&options.inputs, &e))?;
@@ -133,10 +135,6 @@ fn tensor<'a>(file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>> {
         name: name.to_owned(),
         known: file.names().into_iter().map(str::to_owned).collect(),
     })
-}
-
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::Data { what: path.display().to_string(), message: error.to_string() }
 }
 
 /// Compares the shape of a tensor with the dimensions that the network fixes.

@@ -52,22 +52,28 @@ impl Augment {
     }
 
     /// Returns the image of a sample in an epoch, in the size of the samples.
-    pub(super) fn apply(self, image: Pixels, options: &ImageOptions, epoch: u64, sample: u64) -> Pixels {
+    pub(super) fn apply(
+        self,
+        image: Pixels,
+        options: &ImageOptions,
+        epoch: u64,
+        sample: u64,
+    ) -> Result<Pixels, String> {
         let key = random::key(self.seed ^ random::mix(epoch), "augment");
         let key = random::bits(key, sample);
         let [height, width] = options.size;
         let image = match self.crop {
-            RandomCrop::None => options.fit(image),
+            RandomCrop::None => options.fit(image)?,
             RandomCrop::Shifted(most) => {
                 let draw = |index| below(key, index, 2 * most + 1) as isize - most as isize;
-                options.fit(image).part(draw(1), draw(2), height, width)
+                options.fit(image)?.part(draw(1), draw(2), height, width)
             }
             RandomCrop::Resized(share) => {
                 let [top, left, h, w] = part(key, share, image.height, image.width);
-                resize::resize(image.part(top as isize, left as isize, h, w), height, width)
+                resize::resize(image.part(top as isize, left as isize, h, w), height, width)?
             }
         };
-        if self.flip && random::bits(key, 0) & 1 == 1 { image.mirrored() } else { image }
+        Ok(if self.flip && random::bits(key, 0) & 1 == 1 { image.mirrored() } else { image })
     }
 }
 

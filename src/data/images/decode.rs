@@ -21,6 +21,16 @@ pub(super) struct Pixels {
 
 /// Largest height and width.
 const MOST: usize = 1 << 15;
+/// Most pixels of an image, of a file or resized: Pillow refuses larger ones, too.
+const MOST_PIXELS: usize = 178_956_970;
+
+/// Refuses a size before memory is taken for it: a small file can say any.
+pub(super) fn check_size(height: usize, width: usize) -> Result<(), String> {
+    match height.checked_mul(width) {
+        Some(pixels) if pixels <= MOST_PIXELS => Ok(()),
+        _ => Err(format!("{height} × {width} pixels: at most {MOST_PIXELS} in one image are read")),
+    }
+}
 
 /// Reads a file as RGB: gray levels are repeated, an alpha channel is dropped, and of 16 bits the upper 8 are kept.
 /// The file's first bytes say which format it has, not its name.
@@ -51,6 +61,7 @@ fn png(bytes: &[u8]) -> Result<Pixels, String> {
     if width.max(height) > MOST {
         return Err(format!("{height} × {width} pixels: at most {MOST} in each direction are read"));
     }
+    check_size(height, width)?;
     let len = reader.output_buffer_size().ok_or_else(|| format!("{height} × {width} pixels are too many"))?;
     let mut values = vec![0; len];
     reader.next_frame(&mut values).map_err(text)?;
@@ -71,8 +82,10 @@ fn jpeg(bytes: &[u8]) -> Result<Pixels, String> {
         .set_max_height(MOST)
         .set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(Cursor::new(bytes), options);
-    let values = decoder.decode().map_err(|error| error.to_string())?;
+    decoder.decode_headers().map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions().ok_or("it has no size")?;
+    check_size(height, width)?;
+    let values = decoder.decode().map_err(|error| error.to_string())?;
     if decoder.output_colorspace() != Some(ColorSpace::RGB) || values.len() != 3 * width * height {
         return Err(format!("its colors cannot be read as RGB: {:?}", decoder.input_colorspace()));
     }

@@ -19,7 +19,7 @@ const NOT_READ: [&str; 11] =
 /// Folders inside of folders, beyond which links are taken to form a loop.
 const DEPTH: usize = 32;
 
-fn wrong(path: &Path, message: impl Into<String>) -> Error {
+pub(super) fn wrong(path: &Path, message: impl Into<String>) -> Error {
     Error::Data { what: path.display().to_string(), message: message.into() }
 }
 
@@ -43,20 +43,25 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf, bool)>> {
 /// Returns the names of the folders in a folder, sorted.
 pub(super) fn classes(root: &Path) -> Result<Vec<String>> {
     let folders = entries(root)?.into_iter().filter(|(.., folder)| *folder);
-    let names: Vec<String> = folders.map(|(name, ..)| name).collect();
+    let name =
+        |(name, path, _): (String, PathBuf, bool)| match path.file_name().and_then(|name| name.to_str()) {
+            Some(_) => Ok(name),
+            None => Err(wrong(&path, "the folder of a class needs a name in UTF-8: rename it")),
+        };
+    let names = folders.map(name).collect::<Result<Vec<_>>>()?;
     if names.is_empty() {
         return Err(wrong(root, "it has no folders; one folder for each class is needed, with its images"));
     }
     Ok(names)
 }
 
-/// Returns the images of all classes; in each class by folder, then by name.
-pub(super) fn files(root: &Path, classes: &[String]) -> Result<Vec<Found>> {
-    let mut all = Vec::new();
+/// Returns the images of all classes; in each class by folder, then by name. Without `all`, the folder of a class may be
+/// missing.
+pub(super) fn files(root: &Path, classes: &[String], all: bool) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
     for (class, name) in classes.iter().enumerate() {
         let folder = root.join(name);
-        // Of classes known from elsewhere.
-        if !folder.exists() {
+        if !all && !folder.try_exists().map_err(|error| wrong(&folder, error.to_string()))? {
             continue;
         }
         let mut paths = Vec::new();
@@ -69,9 +74,9 @@ pub(super) fn files(root: &Path, classes: &[String]) -> Result<Vec<Found>> {
             let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().as_encoded_bytes().to_vec();
             (text(path.parent().map(Path::as_os_str)), text(path.file_name()))
         });
-        all.extend(paths.into_iter().map(|path| Found { path, class: class as u32 }));
+        found.extend(paths.into_iter().map(|path| Found { path, class: class as u32 }));
     }
-    Ok(all)
+    Ok(found)
 }
 
 fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> Result<()> {

@@ -109,7 +109,7 @@ impl ImageOptions {
     }
 
     /// Returns the image in the size of the samples, as for evaluations.
-    fn fit(&self, image: Pixels) -> Pixels {
+    fn fit(&self, image: Pixels) -> Result<Pixels, String> {
         let [height, width] = self.size;
         match self.crop {
             Crop::Stretch => resize::resize(image, height, width),
@@ -117,9 +117,9 @@ impl ImageOptions {
                 let longer = |long: usize, side: usize| (short as f64 * long as f64 / side as f64) as usize;
                 let (h, w) = (image.height, image.width);
                 let (h, w) = if h < w { (short, longer(w, h)) } else { (longer(h, w), short) };
-                let image = resize::resize(image, h, w);
+                let image = resize::resize(image, h, w)?;
                 let middle = |all: usize, part: usize| ((all - part) as f64 / 2.0).round_ties_even() as isize;
-                image.part(middle(h, height), middle(w, width), height, width)
+                Ok(image.part(middle(h, height), middle(w, width), height, width))
             }
         }
     }
@@ -142,7 +142,8 @@ impl ImageOptions {
 /// which have the order of the names of their folders.
 ///
 /// PNG and JPEG files are read when their batch is prepared, on as many threads as there are processors; none is
-/// kept. Hidden files, and files whose names do not end like an image's, are ignored.
+/// kept. An image, also a resized one, has at most 178,956,970 pixels, as in Pillow. Hidden files, and files whose
+/// names do not end like an image's, are ignored.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     classes: Vec<String>,
@@ -154,11 +155,12 @@ impl ImageFolder {
     /// Lists the files of a folder. No image is read.
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder that cannot be read, that has no folders of classes, for a class without images,
-    /// and for images of a format that is not read; [`Error::Setting`] for options that do not fit together.
+    /// [`Error::Data`] for a folder that cannot be read, that has no folders of classes, for a class whose name is not
+    /// UTF-8 or that has no images, and for images of a format that is not read; [`Error::Setting`] for options that do
+    /// not fit together.
     pub fn open(root: impl AsRef<Path>, options: ImageOptions) -> Result<Self> {
         let classes = folder::classes(root.as_ref())?;
-        Self::of(root.as_ref(), classes, options)
+        Self::of(root.as_ref(), classes, true, options)
     }
 
     /// Lists the files of a folder whose classes are these, such as those of the training images: a class without
@@ -172,12 +174,12 @@ impl ImageFolder {
             let message = format!("there is no class `{other}`; there are `{}`", classes.join("`, `"));
             return Err(Error::Data { what: root.display().to_string(), message });
         }
-        Self::of(root, classes.to_vec(), options)
+        Self::of(root, classes.to_vec(), false, options)
     }
 
-    fn of(root: &Path, classes: Vec<String>, options: ImageOptions) -> Result<Self> {
+    fn of(root: &Path, classes: Vec<String>, all: bool, options: ImageOptions) -> Result<Self> {
         options.check()?;
-        let files = folder::files(root, &classes)?;
+        let files = folder::files(root, &classes, all)?;
         Ok(Self { classes, files, options })
     }
 
@@ -205,12 +207,14 @@ impl ImageFolder {
     /// Reads the image of a sample, varied for an epoch if there is one.
     fn read(&self, sample: usize, epoch: Option<u64>, values: &mut [f32]) -> Result<()> {
         let options = &self.options;
-        let image = decode::rgb(&self.files[sample].path)?;
+        let path = &self.files[sample].path;
+        let image = decode::rgb(path)?;
         let image = if options.channels == Channels::Gray { image.gray() } else { image };
         let image = match (options.augment, epoch) {
             (Some(augment), Some(epoch)) => augment.apply(image, options, epoch, sample as u64),
             _ => options.fit(image),
         };
+        let image = image.map_err(|why| folder::wrong(path, why))?;
         options.normalize(&image, values);
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! resized first. Pillow resizes the height first in some cases, such as a height that shrinks while the width grows: levels
 //! then differ by one.
 
-use super::decode::Pixels;
+use super::decode::{Pixels, check_size};
 
 const FRACTION: u32 = 22;
 
@@ -37,10 +37,14 @@ fn rounded(sum: i32) -> u8 {
     (sum >> FRACTION).clamp(0, 255) as u8
 }
 
-/// Returns the image with this height and width, both at least 1.
-pub(super) fn resize(image: Pixels, height: usize, width: usize) -> Pixels {
+/// Returns the image with this height and width, both at least 1; an error if it, or the image with this width alone,
+/// has too many pixels.
+pub(super) fn resize(image: Pixels, height: usize, width: usize) -> Result<Pixels, String> {
+    let (from, most) = ([image.height, image.width], image.height.max(height));
+    check_size(most, width)
+        .map_err(|why| format!("resizing {} × {} pixels takes {why}", from[0], from[1]))?;
     let image = if image.width == width { image } else { across(&image, width) };
-    if image.height == height { image } else { down(&image, height) }
+    Ok(if image.height == height { image } else { down(&image, height) })
 }
 
 fn across(image: &Pixels, width: usize) -> Pixels {
@@ -85,7 +89,10 @@ mod tests {
     fn constant_images_stay_and_weights_have_a_sum_of_one() {
         for (from, to) in [(7, 3), (3, 7), (100, 1), (1, 9), (640, 224)] {
             let image = Pixels { height: from, width: from, channels: 3, values: vec![201; from * from * 3] };
-            assert!(resize(image, to, to).values.iter().all(|value| *value == 201), "{from} to {to}");
+            assert!(
+                resize(image, to, to).unwrap().values.iter().all(|value| *value == 201),
+                "{from} to {to}"
+            );
         }
     }
 
@@ -94,9 +101,10 @@ mod tests {
         let image = row(&[0, 10, 200, 255, 3, 77, 90]);
         let column = Pixels { height: 7, width: 1, ..image.clone() };
         for to in [1, 3, 4, 13] {
-            assert_eq!(resize(image.clone(), 1, to).values, resize(column.clone(), to, 1).values);
+            let resized = |image: &Pixels, h, w| resize(image.clone(), h, w).unwrap().values;
+            assert_eq!(resized(&image, 1, to), resized(&column, to, 1));
         }
         // By hand: a pixel of the result is at 0.5, 1.5, .. of its two pixels; the triangle reaches over four.
-        assert_eq!(resize(row(&[0, 0, 80, 80]), 1, 2).values, [11, 69]);
+        assert_eq!(resize(row(&[0, 0, 80, 80]), 1, 2).unwrap().values, [11, 69]);
     }
 }

@@ -182,3 +182,45 @@ fn options_that_do_not_fit_together_are_refused() {
     }
     assert!(ImageOptions::imagenet().check().is_ok());
 }
+
+/// A PNG or JPEG file of a few bytes can say that it has any size.
+#[test]
+fn images_of_too_many_pixels_are_refused() {
+    let root = Root::new("large");
+    let mut png = gradient(0, 1, 2);
+    png[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
+    let mut sum = flate2::Crc::new();
+    sum.update(&png[12..29]);
+    png[29..33].copy_from_slice(&sum.sum().to_be_bytes());
+    root.write("x/0.png", &png);
+    let frame = [0xff, 0xc0, 0, 11, 8, 0x40, 0, 0x40, 0, 1, 1, 0x11, 0];
+    let jpeg = [&[0xff, 0xd8][..], &frame, &[0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0]].concat();
+    root.write("x/1.jpg", &jpeg);
+    root.write("x/2.png", &gradient(0, 1, 32_768));
+    let errors = |options: ImageOptions| {
+        let data = ImageFolder::open(&root.0, options).unwrap();
+        [0, 1, 2].map(|i| {
+            let error = data.training_batch(0, &[i]).unwrap_err().to_string().replace('\\', "/");
+            assert!(error.contains(&format!("/x/{i}.")), "{error}");
+            error
+        })
+    };
+    let [png, jpeg, resized] = errors(ImageOptions::square(256));
+    assert!(png.ends_with("32768 × 32768 pixels: at most 178956970 in one image are read"), "{png}");
+    assert!(jpeg.contains("16384 × 16384 pixels: at most"), "{jpeg}");
+    assert!(resized.contains("resizing 1 × 32768 pixels takes 256 × 8388608 pixels: at most"), "{resized}");
+    let augment = Some(Augment { flip: true, ..Augment::default() });
+    assert_eq!(errors(ImageOptions { augment, ..ImageOptions::square(256) })[2], resized);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn folders_of_classes_need_names_in_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let root = Root::filled("utf8", 1);
+    let folder = root.0.join(std::ffi::OsStr::from_bytes(b"d\xe9"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("0.png"), gradient(0, 12, 10)).unwrap();
+    assert!(root.refused().contains("the folder of a class needs a name in UTF-8"), "{}", root.refused());
+}

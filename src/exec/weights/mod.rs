@@ -154,7 +154,8 @@ impl Session {
     /// Nothing in a file is executed: a pickle that imports anything but PyTorch's storages and tensors is refused.
     /// The state dict may lie in a dict under `state_dict`, `model_state_dict`, `model` or `module`.
     ///
-    /// The file is read tensor by tensor: host memory holds no more than one of them. Names, shapes and types
+    /// The file is read tensor by tensor: host memory holds no more than one of them, and for a view with strides what
+    /// lies between its elements in the file. Names, shapes and types
     /// are checked before the first tensor is loaded, so a file that does not match changes nothing. If a
     /// read fails later or the device is lost, the tensors loaded until then stay.
     ///

@@ -50,8 +50,8 @@ pub(super) struct File {
 
 /// The first bytes of a zip file.
 const ZIP: [u8; 4] = *b"PK\x03\x04";
-/// The first bytes of a pickle of protocol 2, as `torch.save` wrote it before PyTorch 1.6.
-const PICKLE: [u8; 2] = *b"\x80\x02";
+/// The first bytes of what `torch.save` wrote before PyTorch 1.6: a pickle of protocol 2 that begins with a long number.
+const PICKLE: [u8; 8] = *b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
 
 impl File {
     /// Reads only the header, of a safetensors file or of a state dict in PyTorch's format.
@@ -64,12 +64,14 @@ impl File {
         };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|e| failed(path, &e))?;
-        if length.starts_with(&ZIP) {
+        // The length of a header begins with these bytes, too, but those behind them are then 0. In a zip file those are
+        // a version and flags, of which PyTorch sets some.
+        if length.starts_with(&ZIP) && length[4..] != [0; 4] {
             let tensors = pt::read(&mut file).map_err(|why| failed(path, &why))?;
             let tensors = tensors.into_iter().map(|(name, tensor)| (name, of_pytorch(tensor))).collect();
             return Ok(Self { path: path.to_owned(), file, tensors, notes: BTreeMap::new() });
         }
-        if length.starts_with(&PICKLE) {
+        if length == PICKLE {
             let why = "a pickle in PyTorch's format from before 1.6; load it in PyTorch and save it again";
             return Err(failed(path, &why));
         }

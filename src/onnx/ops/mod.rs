@@ -12,6 +12,7 @@ mod shapes;
 use super::constant::Constant;
 use super::import::{Call, Handler, Import, Value};
 use crate::graph::Tensor;
+use crate::nn::MAX_PARTS;
 
 /// The kinds of nodes, by family.
 const FAMILIES: [&[(&str, Handler)]; 8] = [
@@ -53,6 +54,16 @@ fn one<'a>(tensor: Tensor) -> Results<'a> {
 
 fn known<'a>(constant: Constant) -> Results<'a> {
     Ok(vec![Value::Constant(constant)])
+}
+
+/// Refuses to cut an axis of `len` into more parts than are traced.
+fn parts(count: usize, along: usize, len: usize) -> Result<(), String> {
+    if count <= MAX_PARTS {
+        return Ok(());
+    }
+    Err(format!(
+        "{count} parts of {len} along axis {along}: at most {MAX_PARTS} are cut; give it a shorter input"
+    ))
 }
 
 /// A tensor without loss of its element type.

@@ -2,7 +2,7 @@
 
 use super::{Call, Handler, Import, Results, Value};
 use crate::graph::Tensor;
-use crate::nn::{Cell, Unrolled};
+use crate::nn::{Cell, MAX_PARTS, Unrolled};
 
 pub(super) const OPS: &[(&str, Handler)] = &[
     ("GRU", |i, c| recurrent(i, c, Cell::Gru)),
@@ -58,6 +58,11 @@ fn recurrent<'a>(import: &mut Import<'a>, call: &Call<'a>, cell: Cell) -> Result
     let fits = reversed.len() == directions && directions == u.dim(0) && width == cell.gates() * size;
     if !fits || u.dim(1) != width || x.dim(2) != inputs || steps == 0 {
         return Err(format!("inputs {}, weights {} and {} do not fit", x.shape(), w.shape(), u.shape()));
+    }
+    if steps > MAX_PARTS {
+        return Err(format!(
+            "{steps} steps: it is unrolled, and at most {MAX_PARTS} are; give it shorter sequences"
+        ));
     }
     if bias.as_ref().is_some_and(|b| b.shape().dims() != [directions, 2 * width]) {
         return Err(format!("a bias that is not [{directions}, {}]", 2 * width));

@@ -98,7 +98,7 @@ impl Rows {
         let (rows, count) = (product(&dims[..lead])?, product(outer)?);
         let lens = dims[batch..lead].to_vec();
         let each = product(&lens)?;
-        let strides = (0..lens.len()).map(|i| lens[i + 1..].iter().product()).collect();
+        let strides = (0..lens.len()).map(|i| product(&lens[i + 1..])).collect::<Result<_, _>>()?;
         let group = count / product(&outer[..batch])?.max(1);
         let starts = (0..folded(&[count])?).map(|i| i / group.max(1) * each).collect();
         let result = [outer, &dims[lead..]].concat();
@@ -264,7 +264,7 @@ fn non_zero<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let places: Vec<usize> = (0..x.data.len()).filter(|&i| x.data[i] != 0.0).collect();
     let mut data = Vec::new();
     for axis in 0..x.dims.len() {
-        let inner: usize = x.dims[axis + 1..].iter().product();
+        let inner = x.dims[axis + 1..].iter().fold(1usize, |n, dim| n.saturating_mul(*dim));
         data.extend(places.iter().map(|place| (place / inner % x.dims[axis]) as f64));
     }
     known(Constant { dims: vec![x.dims.len(), places.len()], data, integer: true })
@@ -281,4 +281,16 @@ fn one_hot<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.insert(place, rank);
     one(y.permute(&perm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_lengths_that_overflow_are_errors() {
+        let dims = [0, 1 << 40, 1 << 40];
+        let text = Rows::of(&dims, &[1, 3], 0).err();
+        assert_eq!(text, Some(format!("indices [1, 3] with 0 batch dimensions of {dims:?}")));
+    }
 }

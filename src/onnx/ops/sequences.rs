@@ -1,7 +1,7 @@
 //! Sequences of tensors, whose lengths and places are known when the network is traced.
 
 use super::super::import::axis;
-use super::{Call, Constant, Handler, Import, Results, Value, known, one, whole};
+use super::{Call, Constant, Handler, Import, Results, Value, known, one, parts, whole};
 use crate::dtype::DType;
 use crate::graph::Tensor;
 
@@ -74,22 +74,28 @@ fn split<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let dims = import.dims(&call.input(0))?;
     let along = axis(call.int("axis", 0), dims.len())?;
     let len = dims[along];
+    let few = |count: usize| parts(count, along, len);
     let wrong = |list: &[f64]| format!("lengths {list:?} of {len} along axis {along}");
     let (each, keep) = match call.has(1) {
         true => (Some(call.constant(import, 1)?), true),
         false => (None, call.int("keepdims", 1) != 0),
     };
     let lengths: Vec<usize> = match each {
-        None => vec![1; len],
+        None => {
+            few(len)?;
+            vec![1; len]
+        }
         // One number: parts of this length, and the rest.
         Some(each) if each.dims.is_empty() => {
             let part = each.data[0] as usize;
             if part == 0 {
                 return Err(wrong(&each.data));
             }
+            few(len.div_ceil(part))?;
             (0..len.div_ceil(part)).map(|i| part.min(len - i * part)).collect()
         }
         Some(each) => {
+            few(each.data.len())?;
             let lengths: Vec<usize> = each.data.iter().map(|x| *x as usize).collect();
             if lengths.iter().try_fold(0usize, |n, part| n.checked_add(*part)) != Some(len) {
                 return Err(wrong(&each.data));

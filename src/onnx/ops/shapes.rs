@@ -2,7 +2,7 @@
 
 use super::super::constant::{broadcast, folded};
 use super::super::import::{axis, shape};
-use super::{Call, Constant, Handler, Import, Results, Value, known, one, whole};
+use super::{Call, Constant, Handler, Import, Results, Value, known, one, parts, whole};
 use crate::dtype::DType;
 use crate::graph::{Padding, Tensor};
 
@@ -313,14 +313,18 @@ fn split<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let dims = import.dims(&call.input(0))?;
     let along = axis(call.int("axis", 0), dims.len())?;
     let lengths = match call.list(import, 1, "split")? {
-        Some(lengths) => sizes(&lengths)?,
+        Some(lengths) => {
+            parts(lengths.len(), along, dims[along])?;
+            sizes(&lengths)?
+        }
         None => {
             let count = call.int("num_outputs", call.node.output.len() as i64).max(1) as usize;
+            parts(count, along, dims[along])?;
             let len = dims[along].div_ceil(count);
             (0..count).map(|i| len.min(dims[along].saturating_sub(i * len))).collect()
         }
     };
-    if lengths.iter().sum::<usize>() != dims[along] {
+    if lengths.iter().try_fold(0usize, |n, len| n.checked_add(*len)) != Some(dims[along]) {
         return Err(format!("{lengths:?} are not the {} along axis {along}", dims[along]));
     }
     if let Value::Constant(x) = call.input(0) {

@@ -103,13 +103,14 @@ fn pt_files_are_read_or_refused_after_any_change() {
 #[cfg(feature = "onnx")]
 #[test]
 fn onnx_files_are_read_or_refused_after_any_change() {
-    let seeds = ["convolutions", "tokens"].map(|name| {
+    let seeds = ["convolutions", "tokens", "nodes"].map(|name| {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/onnx_");
         std::fs::read(format!("{path}{name}.onnx")).expect("committed")
     });
-    seeds.iter().for_each(|seed| assert!(onnx::run(seed), "a seed that is not exported leads nowhere"));
+    // The last one, of many kinds of nodes, need only be traced.
+    seeds[..2].iter().for_each(|seed| assert!(onnx::run(seed), "a seed that is not exported leads nowhere"));
     repeat_for_milliseconds("onnx", |number| {
-        let mut bytes = seeds[number() % 2].clone();
+        let mut bytes = seeds[number() % 3].clone();
         for _ in 0..1 + number() % 3 {
             let edge = 4096.min(bytes.len());
             let at = match number() % 3 {

@@ -6,7 +6,7 @@ use wgrad::onnx::{Loss, Network, Sizes, export};
 /// Reads the bytes as a network, traces it, and exports what fits and is small; returns whether it was exported.
 pub fn run(bytes: &[u8]) -> bool {
     let Ok(network) = Network::from_bytes(bytes) else { return false };
-    let sizes = Sizes { batch: Some(2), ..Sizes::default() };
+    let sizes = Sizes { batch: network.fixed_batch().or(Some(2)), ..Sizes::default() };
     let loss = Loss::default();
     drop(network.train_step(&Params::new(0), &sizes, |trace, y| network.loss(&loss, trace, y)));
     let Ok(forward) = network.inference(&Params::new(0), &sizes) else { return false };
