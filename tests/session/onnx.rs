@@ -167,9 +167,8 @@ fn damaged_files_do_not_panic() {
             let Ok(network) = Network::from_bytes(&bytes) else { continue };
             let params = Params::new(0);
             let sizes = if network.fixed_batch().is_some() { Sizes::default() } else { batch(2) };
-            let step = network.train_step(&params, &sizes, |trace, outputs| {
-                network.loss(&Loss::default(), trace, outputs)
-            });
+            let step = network
+                .train_step(&params, &sizes, |trace, outputs| network.loss(&Loss::default(), trace, outputs));
             if let Ok(step) = step {
                 drop(step.plan(&PlanOptions::default(), &Limits::default()));
             }
