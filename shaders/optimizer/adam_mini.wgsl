@@ -15,7 +15,6 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
-@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
 @group(0) @binding(5) var<storage, read_write> v: array<f32>;
 

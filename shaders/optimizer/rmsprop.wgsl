@@ -30,7 +30,6 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
-@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 @group(0) @binding(4) var<storage, read_write> s: array<InMemory>;
 
 @compute @workgroup_size(64)

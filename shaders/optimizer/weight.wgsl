@@ -1,5 +1,6 @@
-// Weights in 32 or 16 bits.
+// Weights in 32 or 16 bits, and what the step says (graph::StepScalars): every update binds both.
 #import common/elem
+@group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 #if F16 || BF16
 #import common/random
 #import common/half
