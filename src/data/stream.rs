@@ -66,7 +66,7 @@ impl Dataset for Stream {
                            function of the index with `from_fn`";
             return Err(wrong(message.to_owned()));
         }
-        // The numbers of the first sample and of the one behind the last.
+        // The numbers of the first sample and of the one after the last.
         let number = |sample: u64| epoch.checked_mul(self.epoch as u64)?.checked_add(sample);
         let bounds = number(first as u64).zip(number(first as u64 + samples.len() as u64));
         let (first, end) = bounds.ok_or_else(|| {

@@ -30,7 +30,7 @@ pub(super) fn custom(site: &Site, own: &CustomKernel) -> Result<Launch<Operand>>
     Ok(per_thread(site, &kernel, threads, memory, &[]))
 }
 
-/// Returns the model's source with the declarations behind it, so that its lines keep their numbers.
+/// Returns the model's source with the declarations after it, so that its lines keep their numbers.
 fn with_bindings(own: &CustomKernel, inputs: &[(Shape, DType)]) -> String {
     let mut source = own.source.to_string();
     source.push_str(CustomKernel::APPENDED);

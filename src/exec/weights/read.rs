@@ -64,7 +64,7 @@ impl File {
         };
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|e| failed(path, &e))?;
-        // The length of a header begins with these bytes, too, but those behind them are then 0. In a zip file those are
+        // The length of a header begins with these bytes, too, but those after them are then 0. In a zip file those are
         // a version and flags, of which PyTorch sets some.
         if length.starts_with(&ZIP) && length[4..] != [0; 4] {
             let tensors = pt::read(&mut file).map_err(|why| failed(path, &why))?;

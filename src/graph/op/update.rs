@@ -111,7 +111,7 @@ impl Update {
         }
     }
 
-    /// Number of operands behind the state, which are only read.
+    /// Number of operands after the state, which are only read.
     pub(crate) const fn others(&self) -> usize {
         match self {
             Self::Adafactor { .. } => 2,
