@@ -77,7 +77,7 @@ fn planned(step: &TrainStep, limits: &str, precision: Precision) -> Result<Strin
     let of = Limits::named(limits).expect("one of the names");
     let options = PlanOptions { precision, ..PlanOptions::default() };
     let plan = step.plan(&options, &of)?;
-    let ms = plan.graph().seconds(&options.roofline) * 1e3;
+    let ms = plan.work.seconds() * 1e3;
     let dispatches = plan.program.launches.len();
     Ok(format!("{}\t{}\t{dispatches}\t{ms:.3}", plan.footprint().total(), kept_bytes(&plan)))
 }

@@ -1,9 +1,13 @@
-//! Limits of an adapter as plain data. A plan is made for limits, not for a device.
+//! Limits of an adapter as plain data, and cards, which times are modelled on. A plan is made for limits, not
+//! for a device.
+
+mod card;
 
 use std::fmt;
 
 use crate::dtype::Precision;
 use crate::units::Bytes;
+pub use card::{CARDS, Card, Job};
 
 /// Alignment of regions in bytes, equal on every adapter, so that plans do not depend on the adapter's
 /// alignment. It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.

@@ -326,7 +326,7 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     assert!(both["host_bytes"].as_u64() > Some(host));
     assert!(optimizer["device_bytes"]["offload"].as_u64() > Some(0));
     // Twice the rate takes half the time.
-    let fast = ["--offload", "optimizer", "--roofline", "9.3e12,732e9,24e9", "--json"];
+    let fast = ["--offload", "optimizer", "--card", "p100,host-bytes=24e9", "--json"];
     let fast = json(&[&["plan", "mlp", "--batch", "64"][..], &fast].concat());
     let share = |plan: &Value| plan["moved_time_fraction"].as_f64().expect("a number");
     assert!((share(&optimizer) / share(&fast) - 2.0).abs() < 1e-9);
@@ -336,8 +336,39 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     }
     let text = refusal(&["plan", "resnet18", "--batch", "2", "--offload", "activations:layer1.0+layer9"]);
     assert!(text.contains("`layer9`") && text.contains("layer1.1.conv1"), "{text}");
-    let text = refusal(&["plan", "mlp", "--roofline", "1,2,3,4"]);
-    assert!(text.contains("two or three rates"), "{text}");
+    let text = refusal(&["plan", "mlp", "--card", "p100,speed=4"]);
+    assert!(text.contains("--card p100,speed=4") && text.contains("host-bytes=50e9"), "{text}");
+}
+
+/// `--launches` lists what `dispatches` counts; a faster card takes less time.
+#[test]
+fn launches_are_listed_with_their_modelled_times() {
+    let plan = ["plan", "resnet18", "--batch", "8", "--limits", "nvidia"];
+    let of = |more: &[&str]| json(&[&plan[..], more].concat());
+    let listed = of(&["--launches", "--card", "h200", "--json"]);
+    let launches = listed["launches"].as_array().expect("a list");
+    assert_eq!(listed["dispatches"], of(&["--json"])["dispatches"]);
+    assert_eq!(listed["dispatches"].as_u64(), Some(launches.len() as u64));
+    let mut sum = 0.0;
+    for launch in launches {
+        let keys: Vec<&String> = launch.as_object().expect("an object").keys().collect();
+        let known =
+            ["kernel", "op", "layer", "workgroups", "threads", "flops", "bytes", "waves", "modelled_us"];
+        assert_eq!(keys, known);
+        assert!(launch["workgroups"].as_u64() > Some(0) && launch["threads"].as_u64() > Some(0), "{launch}");
+        sum += launch["modelled_us"].as_f64().expect("a number");
+    }
+    let ms = |listed: &Value| listed["modelled_ms"].as_f64().expect("a number");
+    assert!((sum / 1e3 / ms(&listed) - 1.0).abs() < 1e-9, "{sum} and {}", ms(&listed));
+    assert!(launches.iter().any(|launch| launch["op"] == "conv2d" && launch["layer"] == "layer1.0.conv1"));
+    let slow = of(&["--launches", "--card", "steam-deck", "--json"]);
+    assert!(ms(&slow) > 10.0 * ms(&listed), "{} and {}", ms(&slow), ms(&listed));
+    let text = String::from_utf8_lossy(&wgrad(&[&plan[..], &["--launches"]].concat()).stdout).into_owned();
+    for part in ["modelled on p100", "dispatches in order", "by kernel", "most time lost"] {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+    let text = refusal(&["plan", "mlp", "--launches", "--card", "voodoo"]);
+    assert!(text.contains("voodoo") && text.contains("arc-b580"), "{text}");
 }
 
 /// The bytes that wgpu reserves are printed below the bytes created, where its allocator reports them.

@@ -59,6 +59,7 @@ struct Settings {
     bit_masks: bool,
     accumulate: u32,
     offload: String,
+    card: String,
     clip_norm: Option<f32>,
 }
 
@@ -93,6 +94,7 @@ impl Settings {
             recompute: Recompute::named(&self.recompute)?,
             accumulate: self.accumulate,
             offload: Offload::named(&self.offload)?,
+            card: self.card.parse().map_err(|message: String| Failure::setting("card", message))?,
             ..PlanOptions::default()
         })
     }

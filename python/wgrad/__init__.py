@@ -30,6 +30,7 @@ _SETTINGS = {
     "bit_masks": False,
     "accumulate": 1,
     "offload": "off",
+    "card": "p100",
     "clip_norm": None,
 }
 
@@ -111,6 +112,8 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``limits``: discrete, webgpu, lavapipe, swiftshader or nvidia
     - ``recompute``: off, auto (with a budget), every:N, sqrt, policy or named:PATH,PATH
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH
+    - ``card``: the card that times are modelled on: p100, h200, a100, rtx3060, rtx4090, rx7900xtx, arc-b580, m2-max or
+      steam-deck
     - ``accumulate``: parts of the batch; ``rebuild``, ``fuse``, ``bit_masks``, ``clip_norm``
 
     Raises ``ValueError`` for arguments that cannot be, ``wgrad.Error`` for a step that cannot be planned.

@@ -5,6 +5,7 @@
 pub(crate) mod analysis;
 mod dump;
 mod fit;
+mod launches;
 mod names;
 mod options;
 mod pass_effect;
@@ -21,6 +22,7 @@ pub(crate) use analysis::Views;
 #[cfg(feature = "internals")]
 pub use analysis::Views;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
+pub use launches::PlannedLaunch;
 pub use options::PlanOptions;
 #[cfg(not(feature = "internals"))]
 pub(crate) use pass_effect::PassEffect;

@@ -3,7 +3,8 @@
 use super::{Offload, Recompute};
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{LossScale, Roofline};
+use crate::graph::LossScale;
+use crate::limits::Card;
 use crate::optim::{Clip, Optimizer};
 use crate::units::Bytes;
 
@@ -52,8 +53,8 @@ pub struct PlanOptions {
     pub accumulate: u32,
     /// What is stored in host memory while the device does not need it.
     pub offload: Offload,
-    /// The device model that modelled times are based on.
-    pub roofline: Roofline,
+    /// The card that times are modelled on.
+    pub card: Card,
     /// Scales the loss's gradient and skips steps that overflow. Gradients are `f32` whatever the precision,
     /// so few models need it. With it, all gradients are alive at once.
     pub loss_scale: Option<LossScale>,
@@ -76,7 +77,7 @@ impl Default for PlanOptions {
             recompute: Recompute::Off,
             accumulate: 1,
             offload: Offload::default(),
-            roofline: Roofline::default(),
+            card: Card::default(),
             loss_scale: None,
         }
     }

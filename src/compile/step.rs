@@ -110,12 +110,13 @@ impl TrainStep {
         let limits = &limits.within(options.precision);
         let settings = self.settings(options);
         let work = |bare: &Graph, plan: &Plan| {
-            Work::of(bare, plan.graph(), &options.roofline).moving(&plan.program, &options.roofline)
+            let work = Work::of(bare, plan.graph(), limits, &options.card)?;
+            Ok::<_, Error>(work.moving(&plan.program, &options.card))
         };
         if options.recompute == Recompute::Auto {
             let (budget, search) = self.search(options, limits)?;
             let mut plan = search.planner.cheapest(budget, limits, &settings)?;
-            plan.work = work(&search.bare, &plan);
+            plan.work = work(&search.bare, &plan)?;
             return Ok(plan);
         }
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
@@ -129,12 +130,12 @@ impl TrainStep {
                 Recompute::Off => self.training_graph(options, limits)?,
                 _ => bare.clone(),
             };
-            let planner = RecomputePlanner::new(graph, limits, &options.roofline, options.fuse)?;
+            let planner = RecomputePlanner::new(graph, limits, &options.card, options.fuse)?;
             let mut retention = planner.by_rule(options.recompute)?;
             planner.send_away(&mut retention, activations)?;
             Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
         };
-        plan.work = work(&bare, &plan);
+        plan.work = work(&bare, &plan)?;
         Ok(plan)
     }
 
@@ -168,7 +169,7 @@ impl TrainStep {
             return Ok((budget, Arc::clone(search)));
         }
         let bare = self.training_graph(&options, limits)?;
-        let planner = RecomputePlanner::new(bare.clone(), limits, &options.roofline, options.fuse)?;
+        let planner = RecomputePlanner::new(bare.clone(), limits, &options.card, options.fuse)?;
         let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
         let mut kept = kept();
         if kept.len() == KEPT_SEARCHES {

@@ -1,10 +1,10 @@
-//! Modelled cost of an operation: floating-point operations, bytes moved, and the time of both under a
-//! roofline.
+//! Modelled cost of an operation: floating-point operations and bytes moved.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Averaging, FusedElementwise, Graph, Node, Op, Source, Update, Window};
+use super::{Attend, AttendSizes, Averaging, FusedElementwise, Graph, Node, Op, Source, Update, Window};
+use crate::dtype::DType;
 use crate::shape::Shape;
 
 /// Arithmetic and traffic of one operation or of many.
@@ -35,70 +35,50 @@ impl Sum for Cost {
     }
 }
 
-/// Roofline model of a device. An operation takes as long as the slower of its arithmetic and its traffic
-/// (Williams, Waterman & Patterson 2009). Fractions of the step's time depend only on the ratios of the
-/// rates.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Roofline {
-    /// Floating-point operations per second.
-    pub flops_per_s: f64,
-    /// Bytes to and from memory per second.
-    pub bytes_per_s: f64,
-    /// Bytes per second between the device and the host's memory, in one direction at a time.
-    pub host_bytes_per_s: f64,
-}
-
-impl Default for Roofline {
-    /// 9.3 TFLOP/s and 732 GB/s, from the data sheet of a Tesla P100 with 16 GB: the class of card that the
-    /// batch sizes of memory papers fill (ResNet-50 with batch 184 takes 15 GB there).
-    fn default() -> Self {
-        Self { flops_per_s: 9.3e12, bytes_per_s: 732e9, host_bytes_per_s: 12e9 }
-    }
-}
-
-impl Roofline {
-    /// Returns the modelled seconds of one operation.
-    pub fn seconds(&self, cost: Cost) -> f64 {
-        (cost.flops as f64 / self.flops_per_s).max(cost.bytes as f64 / self.bytes_per_s)
+impl Cost {
+    /// Returns the cost of an operation on operands and results of these shapes and types. Views cost nothing;
+    /// plans count host transfers.
+    pub(crate) fn of(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> Self {
+        if matches!(op, Op::Reshape(_) | Op::Detach | Op::ToHost { .. } | Op::FromHost { .. }) {
+            return Self::default();
+        }
+        let shape = |of: &[(Shape, DType)], i: usize| of.get(i).map(|(shape, _)| *shape);
+        let first = shape(inputs, 0).unwrap_or(Shape::from([]));
+        let result = shape(outputs, 0).unwrap_or(first);
+        let shapes: Vec<Shape> = inputs.iter().map(|(shape, _)| *shape).collect();
+        Self { flops: flops(op, &shapes, result), bytes: traffic(op, inputs, outputs) }
     }
 }
 
 impl Graph {
     /// Returns the cost of one operation of this graph. Views cost nothing; plans count host transfers.
     pub fn cost(&self, node: &Node) -> Cost {
-        if matches!(node.op, Op::Reshape(_) | Op::Detach | Op::ToHost { .. } | Op::FromHost { .. }) {
-            return Cost::default();
-        }
-        let bytes = |ids: &[super::ValueId]| ids.iter().map(|id| self.value(*id).bytes()).sum::<u64>();
-        let (read, written) = (bytes(&node.inputs), bytes(&node.outputs));
-        let shape = |ids: &[super::ValueId], i: usize| ids.get(i).map(|id| self.value(*id).shape);
-        let first = shape(&node.inputs, 0).unwrap_or(Shape::from([]));
-        let result = shape(&node.outputs, 0).unwrap_or(first);
-        Cost {
-            flops: flops(&node.op, first, shape(&node.inputs, 1), result),
-            bytes: traffic(node, read, written, self),
-        }
+        let [inputs, outputs] = self.types(node);
+        Cost::of(&node.op, &inputs, &outputs)
     }
 
-    /// Returns the cost of one operation without what it recomputes itself: a batch norm that the forward
-    /// pass has already applied.
-    pub(crate) fn cost_once(&self, node: &Node) -> Cost {
-        match node.op {
-            Op::Conv2dWeight { window, groups, normed: Some(_) } => {
-                self.cost(&Node { op: Op::Conv2dWeight { window, groups, normed: None }, ..node.clone() })
-            }
-            _ => self.cost(node),
-        }
+    /// Returns the shapes and types of a node's operands and results.
+    pub(crate) fn types(&self, node: &Node) -> [Vec<(Shape, DType)>; 2] {
+        let of = |id: &super::ValueId| (self.value(*id).shape, self.value(*id).dtype);
+        [&node.inputs, &node.outputs].map(|ids| ids.iter().map(of).collect())
     }
 
     /// Returns the total cost of all operations.
     pub fn total_cost(&self) -> Cost {
         self.nodes.iter().map(|node| self.cost(node)).sum()
     }
+}
 
-    /// Returns the modelled seconds of all operations run one after the other.
-    pub fn seconds(&self, roofline: &Roofline) -> f64 {
-        self.nodes.iter().map(|node| roofline.seconds(self.cost(node))).sum()
+impl Op {
+    /// Returns the operation without what it recomputes itself: a batch norm that the forward pass has already
+    /// applied.
+    pub(crate) fn once(&self) -> Self {
+        match self {
+            Self::Conv2dWeight { window, groups, normed: Some(_) } => {
+                Self::Conv2dWeight { window: *window, groups: *groups, normed: None }
+            }
+            _ => self.clone(),
+        }
     }
 }
 
@@ -130,14 +110,32 @@ fn window_taps(over: &Averaging, image: Shape, pooled: Shape) -> u64 {
     }
 }
 
-/// `first` and `second` are the shapes of the operands, `result` that of the first result, or of the first
-/// operand if there is no result.
-fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
-    let second = second.unwrap_or(Shape::from([]));
+/// Pairs of a query and a key that it sees, in all heads.
+fn attended(attend: &Attend, shapes: &[Shape]) -> (u64, u64) {
+    let Ok(AttendSizes { batch, heads, rows, cols, size, .. }) =
+        attend.sizes(&shapes[..attend.operands().min(shapes.len())])
+    else {
+        return (0, 0);
+    };
+    let [batch, heads, rows, cols, size] = [batch, heads, rows, cols, size].map(|n| n as u64);
+    let full = rows.saturating_sub(cols);
+    let below = rows - full;
+    let pairs = if attend.causal { below * (below + 1) / 2 + full * cols } else { rows * cols };
+    (batch * heads * pairs, size)
+}
+
+/// Operations of a softmax for each score: scale, difference, power, sum, product.
+const SOFTMAX: u64 = 5;
+
+/// `shapes` are those of the operands, `result` that of the first result, or of the first operand if there is
+/// no result.
+fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
+    let operand = |i: usize| shapes.get(i).copied().unwrap_or(Shape::from([]));
+    let (first, second) = (operand(0), operand(1));
     let taps = |window: &Window| window.taps() as u64;
     let n = result.numel();
     let linked = |chain: &FusedElementwise| -> u64 {
-        chain.links().iter().map(|link| flops(&link.op, result, None, result)).sum()
+        chain.links().iter().map(|link| flops(&link.op, &[result], result)).sum()
     };
     let behind = op.epilogue().map_or(0, |chain| linked(chain));
     let own = match op {
@@ -154,6 +152,16 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Conv2dWeight { normed, groups, .. } => {
             let own = convolution(second.numel(), result);
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
+        }
+        Op::Attention(attend) => {
+            let (pairs, size) = attended(attend, shapes);
+            pairs * (2 * 2 * size + SOFTMAX)
+        }
+        // Seven products: the kernels of keys and values and the one of queries both compute the scores, and
+        // the gradient of the weights.
+        Op::AttentionGrad(attend) => {
+            let (pairs, size) = attended(attend, shapes);
+            pairs * (7 * 2 * size + 2 * SOFTMAX)
         }
         Op::MaxPool2d(window) => n * taps(window),
         Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),
@@ -194,15 +202,20 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
     own + behind
 }
 
-fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {
-    match node.op {
+fn traffic(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> u64 {
+    let bytes = |(shape, dtype): &(Shape, DType)| dtype.bytes(shape.numel());
+    let sum = |of: &[(Shape, DType)]| of.iter().map(bytes).sum::<u64>();
+    let (read, written) = (sum(inputs), sum(outputs));
+    match op {
         // Only the sliced part is read.
         Op::Slice { .. } | Op::Stride { .. } => 2 * written,
+        // Only the rows that are looked up are read.
+        Op::Embedding | Op::Gather { .. } => 2 * written + sum(inputs.get(1..).unwrap_or_default()),
         // Image and gradient are read for the sums, and once more for the result.
         Op::BatchNormGrad { .. } => 2 * read + written,
         // Operands changed in place are also written.
         _ => {
-            let changed = node.op.mutates().iter().map(|&i| graph.value(node.inputs[i]).bytes());
+            let changed = op.mutates().iter().filter_map(|&i| inputs.get(i)).map(bytes);
             read + written + changed.sum::<u64>()
         }
     }
@@ -297,12 +310,5 @@ mod tests {
         let size = graph.value(update.inputs[0]).shape.numel();
         let scalars = graph.value(update.inputs[2]).bytes();
         assert_eq!((size, graph.cost(update).bytes), (3, floats(5 * 3) + scalars));
-    }
-
-    #[test]
-    fn time_is_the_slower_of_compute_and_memory() {
-        let device = Roofline { flops_per_s: 10.0, bytes_per_s: 100.0, host_bytes_per_s: 1.0 };
-        assert_eq!(device.seconds(Cost { flops: 20, bytes: 100 }), 2.0);
-        assert_eq!(device.seconds(Cost { flops: 20, bytes: 400 }), 4.0);
     }
 }

@@ -35,7 +35,7 @@ mod window;
 
 pub use arrange::Padding;
 pub use attention::Attention;
-pub use cost::{Cost, Roofline};
+pub use cost::Cost;
 #[cfg(feature = "internals")]
 pub use custom::CustomKernel;
 #[cfg(not(feature = "internals"))]

@@ -18,6 +18,47 @@ pub struct Launch<M> {
 }
 
 impl<M> Launch<M> {
+    fn constant(&self, name: &str) -> Option<u32> {
+        self.constants.iter().find(|(known, _)| *known == name).map(|(_, value)| *value as u32)
+    }
+
+    /// Returns the number of workgroups.
+    pub fn workgroups(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Returns the threads of a workgroup.
+    pub fn threads(&self) -> u32 {
+        let all = |names: &[&str]| names.iter().map(|name| self.constant(name)).product::<Option<u32>>();
+        let cooperative = all(&["LANES", "GROUPS_N"]).map(|threads| 2 * threads);
+        cooperative.or_else(|| all(&["LANES_N", "LANES_M"])).unwrap_or(self.kernel.workgroup)
+    }
+
+    /// Returns the bytes of memory that the threads of a workgroup share. Those in which a convolution by
+    /// cooperative matrices notes its columns, up to 1/10 of the whole, are not counted.
+    pub fn shared_bytes(&self) -> u32 {
+        match self.kernel.module {
+            "tile/tile64" => 8704,
+            "tile/tile128" => 16_384,
+            "attention/tiled" | "attention/tiled_dkv" => 15_616,
+            "optimizer/adam8" => 512,
+            "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,
+            "cooperative/main" => {
+                let side = if self.kernel.is("SIDE8") { 8 } else { 16 };
+                let of = |name, default| self.constant(name).unwrap_or(default);
+                let [groups, rows, columns] = [of("GROUPS_N", 4), of("ROWS", 4), of("COLUMNS", 2)];
+                2 * groups * side * side * 4 + (2 * rows + groups * columns) * side * 40 * 2
+            }
+            _ if self.kernel.is("WORKGROUP") => 512,
+            _ => 0,
+        }
+    }
+
+    /// Whether cooperative matrices compute it.
+    pub fn uses_matrices(&self) -> bool {
+        self.kernel.module == "cooperative/main"
+    }
+
     /// Returns the launch with its memory mapped by `to`.
     pub fn map<N>(self, to: impl FnMut(M) -> N) -> Launch<N> {
         let Self { kernel, constants, memory, params, grid } = self;

@@ -5,6 +5,7 @@ mod assemble;
 mod attention;
 pub mod conv;
 pub mod cooperative;
+mod cost;
 mod custom;
 mod elementwise;
 mod embedding;
@@ -22,6 +23,7 @@ mod pool;
 mod reduce;
 mod softmax;
 
+pub use cost::jobs;
 pub use kernel::Kernel;
 pub use launch::{Launch, MAX_PARAMS};
 pub use lower::{Lowered, Operand, Site, in_place_inputs, lower};

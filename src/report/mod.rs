@@ -4,6 +4,7 @@ mod answer;
 mod estimate;
 mod failure;
 mod kept;
+mod launches;
 mod operations;
 mod page;
 mod palette;
@@ -19,6 +20,7 @@ pub use answer::{Answer, Asked, Fitting};
 pub use estimate::{Estimate, HEADROOM, LargestBatch};
 pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};
+pub use launches::{launches, launches_json};
 pub use operations::{
     ONNX_CONSTANTS, Operation, operations, operations_json, operations_markdown, operations_text,
 };

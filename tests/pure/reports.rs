@@ -3,9 +3,9 @@
 use wgrad::Bytes;
 use wgrad::compile::{Plan, PlanOptions};
 use wgrad::graph::Class;
-use wgrad::limits::Limits;
+use wgrad::limits::{Card, Job, Limits};
 use wgrad::models::Model;
-use wgrad::report::{Estimate, LargestBatch, Panel, kept, kept_bytes, page, picture, tensors};
+use wgrad::report::{Estimate, LargestBatch, Panel, kept, kept_bytes, launches, page, picture, tensors};
 
 fn plan() -> Plan {
     let step = Model::named("mlp", 0).unwrap().train_step(128).unwrap();
@@ -39,6 +39,8 @@ fn reports_match_their_snapshots() {
     let plan = plan();
     insta::assert_snapshot!("estimate", plan.estimate().with_batch(128));
     insta::assert_snapshot!("summary", plan.summary());
+    let card = Card::named("h200").unwrap();
+    insta::assert_snapshot!("launches", launches(&plan.launches(&card).unwrap(), &card));
     let step = Model::named("resnet18", 0).unwrap().train_step(8).unwrap();
     let plan = step.plan(&PlanOptions::default(), &Limits::default()).unwrap();
     insta::assert_snapshot!("summary_to_depth_1", plan.summary_to_depth(1));
@@ -60,6 +62,42 @@ fn summary_adds_up_to_the_plan() {
     assert_eq!((fc.parameters, fc.output.unwrap().dims()), (513_000, &[8, 1000][..]));
     // 2 · 8 · 512 · 1000 for the product, and an addition for the bias.
     assert_eq!(fc.forward_flops, 2 * 8 * 512 * 1000 + 8 * 1000);
+}
+
+/// Launches have the arithmetic of their operations, and at least the traffic; the table fits a terminal.
+#[test]
+fn launches_add_up_to_the_plan() {
+    let nvidia = Limits::named("nvidia").unwrap();
+    let card = Card::named("h200").unwrap();
+    for (name, batch) in
+        [("resnet18", 8), ("mobilenet-v2", 4), ("unet", 1), ("gpt-nano", 4), ("llama-tiny", 1)]
+    {
+        let step = Model::named(name, 0).unwrap().train_step(batch).unwrap();
+        for limits in [&nvidia, &Limits::named("lavapipe").unwrap()] {
+            // Fused updates also update padding.
+            let plan = step.plan(&PlanOptions { fuse: false, ..PlanOptions::default() }, limits).unwrap();
+            let planned = plan.launches(&card).unwrap();
+            let cost = plan.graph().total_cost();
+            let [flops, bytes] = [|job: &Job| job.flops, |job: &Job| job.bytes]
+                .map(|of| planned.iter().map(|launch| of(&launch.job)).sum::<u64>());
+            let rounded = planned.len() as u64;
+            assert!(
+                flops + rounded >= cost.flops && flops <= cost.flops / 100 * 102,
+                "{name}: {flops} of {cost:?}"
+            );
+            assert!(
+                bytes + rounded >= cost.bytes && bytes <= cost.bytes / 10 * 13,
+                "{name}: {bytes} of {cost:?}"
+            );
+            for launch in &planned {
+                assert!(launch.seconds >= launch.full_rate_s + card.launch_s, "{name}: {launch:?}");
+                assert_eq!(launch.waves, launch.job.workgroups as f64 / 132.0);
+            }
+            let text = launches(&planned, &card);
+            let wide = text.lines().find(|line| line.chars().count() > 100 || line.trim_end() != *line);
+            assert_eq!(wide, None, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn plan_counts_the_saved_bytes_and_the_transfer_time() {
     assert!(b.offload > 0 && b.offload <= 32 << 20, "{}", Bytes(b.offload));
     assert!(a.total() - b.total() > moved / 2, "{} and {}", Bytes(a.total()), Bytes(b.total()));
     assert_eq!(away.work.moved, 2 * moved);
-    let seconds = 2.0 * moved as f64 / options.roofline.host_bytes_per_s;
+    let seconds = 2.0 * moved as f64 / options.card.host_bytes_per_s;
     assert!((away.work.moved_s - seconds).abs() < 1e-12 && off.work.moved_s == 0.0);
     assert!(a.persistent - b.persistent >= moved, "{} and {}", Bytes(a.persistent), Bytes(b.persistent));
     let levers = compile::levers(trace, 2, &options, Bytes(b.total()), &limits).expect("planned");

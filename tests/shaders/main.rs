@@ -12,7 +12,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess};
 use wgrad::compile::PlanOptions;
 use wgrad::dtype::Precision;
-use wgrad::kernels::{self, Kernel, MAX_PARAMS};
+use wgrad::kernels::{self, Kernel, Launch, MAX_PARAMS};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::models::{Model, ModelOptions};
 
@@ -162,10 +162,32 @@ fn workgroup_sizes_match_the_kernel_table() {
             let decided = variant.iter().any(|(name, _)| name.starts_with("LANES"));
             assert!(decided || threads == kernel.workgroup, "{} with {variant:?}: {threads}", kernel.name);
             assert!(threads <= 256, "{}: more threads than every adapter has", kernel.name);
+            let launch = Launch::<()> {
+                kernel: kernel.clone(),
+                constants: variant.to_vec(),
+                memory: Vec::new(),
+                params: Vec::new(),
+                grid: [1; 3],
+            };
+            assert_eq!(launch.threads(), threads, "{} with {variant:?}", kernel.name);
+            let shared: u32 = shared_bytes(&module);
+            // Cooperative convolutions note columns beside their tiles.
+            let least = if launch.uses_matrices() { shared - shared / 10 } else { shared };
+            let counted = launch.shared_bytes();
+            assert!(
+                (least..=shared).contains(&counted),
+                "{} with {variant:?}: {counted}, {shared}",
+                kernel.name
+            );
             most = most.max(threads);
         }
         assert_eq!(most, kernel.workgroup, "{}: threads", kernel.name);
     });
+}
+
+fn shared_bytes(module: &Module) -> u32 {
+    let shared = module.global_variables.iter().filter(|(_, global)| global.space == AddressSpace::WorkGroup);
+    shared.map(|(_, global)| module.types[global.ty].inner.size(module.to_ctx())).sum()
 }
 
 fn specialized<'a>(

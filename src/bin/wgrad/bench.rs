@@ -86,7 +86,7 @@ const OF_NETWORKS: [&str; 29] = [
     "clip_norm",
     "loss_scale",
     "offload",
-    "roofline",
+    "card",
     "failures",
     "steps",
     "optimizer",

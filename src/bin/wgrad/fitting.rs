@@ -1,8 +1,8 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
 use wgrad::compile::{Offload, PlanOptions, Recompute, TrainStep};
-use wgrad::graph::{LossScale, Roofline};
-use wgrad::limits::Limits;
+use wgrad::graph::LossScale;
+use wgrad::limits::{Card, Limits};
 use wgrad::optim::{Clip, Optimizer};
 use wgrad::{Bytes, Error, Result};
 
@@ -41,10 +41,10 @@ pub struct Options {
     /// optimizer and one of activations, activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
     pub offload: String,
-    /// Roofline model of the device for modelled times, in rates per second: floating-point operations, bytes
-    /// of device memory, and bytes to and from the host.
-    #[arg(long, value_name = "FLOPS,BYTES_PER_S[,HOST_BYTES_PER_S]")]
-    pub roofline: Option<String>,
+    /// The card that times are modelled on, p100 by default: a name of the list in docs/fit.md, and changes to its
+    /// numbers: units, flops, matrix-flops, bytes and host-bytes (each per second), launch (seconds).
+    #[arg(long, value_name = "NAME[,NUMBER=VALUE]")]
+    pub card: Option<String>,
 }
 
 impl Options {
@@ -63,13 +63,15 @@ impl Options {
     pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
-        let roofline = self.roofline.as_deref().map_or(Ok(Roofline::default()), roofline)?;
+        let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);
+        let card =
+            card.map_err(|message: String| Error::setting("command line", format!("--card {message}")))?;
         let offload = Offload::named(&self.offload)?;
         let (accumulate, bit_masks, rebuild) = (self.accumulate, self.bit_masks, !self.no_rebuild);
         let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let loss_scale = self.loss_scale.then(LossScale::default);
         let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
-        Ok(PlanOptions { clip, offload, roofline, rebuild, bit_masks, loss_scale, ..options })
+        Ok(PlanOptions { clip, offload, card, rebuild, bit_masks, loss_scale, ..options })
     }
 
     /// Traces the step of one micro-batch of a batch.
@@ -82,24 +84,6 @@ impl Options {
             ));
         }
         network.train_step(batch / parts)
-    }
-}
-
-fn roofline(text: &str) -> Result<Roofline> {
-    let wrong = || {
-        Error::setting(
-            "command line",
-            format!("--roofline {text}: expected two or three rates, such as 9.3e12,732e9,12e9"),
-        )
-    };
-    let rate = |text: &str| text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
-    let rates = text.split(',').map(rate).collect::<Option<Vec<f64>>>().ok_or_else(wrong)?;
-    match rates[..] {
-        [flops_per_s, bytes_per_s] => Ok(Roofline { flops_per_s, bytes_per_s, ..Roofline::default() }),
-        [flops_per_s, bytes_per_s, host_bytes_per_s] => {
-            Ok(Roofline { flops_per_s, bytes_per_s, host_bytes_per_s })
-        }
-        _ => Err(wrong()),
     }
 }
 

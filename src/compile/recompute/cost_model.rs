@@ -5,9 +5,9 @@ use std::ops::Range;
 use crate::compile::analysis::Views;
 use crate::compile::passes::is_view;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Node, Op, Phase, Roofline, ValueId};
+use crate::graph::{Class, Graph, Node, Op, Phase, ValueId};
 use crate::kernels;
-use crate::limits::{ALIGNMENT, Limits};
+use crate::limits::{ALIGNMENT, Card, Limits};
 use crate::units::align_up;
 
 /// The memory of a value and all its views, indexed by the value's position in the graph.
@@ -70,7 +70,7 @@ impl CostModel {
         graph: &Graph,
         order: &[usize],
         limits: &Limits,
-        roofline: &Roofline,
+        card: &Card,
     ) -> Result<Self> {
         let roots: Vec<usize> = Views::of(graph, false).roots().into_iter().map(ValueId::index).collect();
         let mut slots = Vec::with_capacity(graph.values.len());
@@ -87,7 +87,7 @@ impl CostModel {
         let mut model =
             Self { slots, works: Vec::with_capacity(graph.nodes.len()), order, roots, list: Vec::new() };
         for (n, node) in graph.nodes.iter().enumerate() {
-            model.add(graph, node, limits, roofline)?;
+            model.add(graph, node, limits, card)?;
             if !is_view(&node.op) {
                 node.outputs
                     .iter()
@@ -105,16 +105,16 @@ impl CostModel {
         graph: &Graph,
         both: &Node,
         limits: &Limits,
-        roofline: &Roofline,
+        card: &Card,
     ) -> Result<()> {
         let between = self.writes(&self.works[first])[0];
         let joined = self.works.len() as u32;
         self.works[then].joins.push((between, joined));
         self.slots[between as usize].between = true;
-        self.add(graph, both, limits, roofline)
+        self.add(graph, both, limits, card)
     }
 
-    fn add(&mut self, graph: &Graph, node: &Node, limits: &Limits, roofline: &Roofline) -> Result<()> {
+    fn add(&mut self, graph: &Graph, node: &Node, limits: &Limits, card: &Card) -> Result<()> {
         let slot = |id: &ValueId| self.roots[id.index()] as u32;
         let operands: Vec<u32> = node.inputs.iter().map(slot).collect();
         let writes: Vec<u32> = node.outputs.iter().map(slot).collect();
@@ -122,16 +122,13 @@ impl CostModel {
         let mut reads = operands.clone();
         reads.sort_unstable();
         reads.dedup();
-        let (mut room, mut launches, mut over) = (0, 0, Vec::new());
+        let (mut room, mut launches, mut seconds, mut over) = (0, 0, 0.0, Vec::new());
         let forward = node.phase == Phase::Forward;
         if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
             self.slots[writes[0] as usize].passing = true;
         }
         if !is_view(&node.op) {
-            let types = |ids: &[ValueId]| -> Vec<_> {
-                ids.iter().map(|id| (graph.value(*id).shape, graph.value(*id).dtype)).collect()
-            };
-            let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+            let [inputs, outputs] = graph.types(node);
             if let Some(&(shape, _)) = outputs.first() {
                 // No operand may share memory with another, or the result would overwrite both.
                 let alone = |i: &usize| operands.iter().filter(|&&slot| slot == operands[*i]).count() == 1;
@@ -150,6 +147,7 @@ impl CostModel {
                 .chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes))
                 .sum();
             launches = lowered.launches.len() as u64;
+            seconds = kernels::jobs(&site, &lowered).iter().map(|job| card.seconds(job)).sum();
         }
         let mut range = |part: &[u32]| {
             let start = self.list.len() as u32;
@@ -163,7 +161,7 @@ impl CostModel {
             changes: range(&changes),
             room,
             launches,
-            seconds: roofline.seconds(graph.cost(node)),
+            seconds,
             forward,
             joins: Vec::new(),
         });

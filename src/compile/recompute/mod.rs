@@ -21,8 +21,9 @@ use super::plan::Packed;
 use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
-use crate::graph::{Cost, Graph, Roofline, Value};
-use crate::limits::Limits;
+use crate::graph::{Cost, Graph, Node, Value};
+use crate::kernels;
+use crate::limits::{Card, Limits};
 use cost_model::CostModel;
 use script::{Retention, Writer};
 use select::Length;
@@ -91,22 +92,40 @@ impl Work {
     }
 
     /// Adds the copies between a program's device and host memory.
-    pub(super) fn moving(self, program: &Program, roofline: &Roofline) -> Self {
+    pub(super) fn moving(self, program: &Program, card: &Card) -> Self {
         let moved = program.transfers.iter().map(|transfer| transfer.bytes).sum();
-        Self { moved, moved_s: moved as f64 / roofline.host_bytes_per_s, ..self }
+        Self { moved, moved_s: moved as f64 / card.host_bytes_per_s, ..self }
     }
 
     /// The cost of the step `bare`, and of the recomputation in `repeated`.
-    pub(super) fn of(bare: &Graph, repeated: &Graph, roofline: &Roofline) -> Self {
-        let once = || bare.nodes.iter().map(|node| bare.cost_once(node));
-        let (step, all): (Cost, Cost) = (once().sum(), repeated.total_cost());
-        let step_s = once().map(|cost| roofline.seconds(cost)).sum();
+    pub(super) fn of(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
+        let (mut step, mut step_s) = (Cost::default(), 0.0);
+        for node in &bare.nodes {
+            let (cost, seconds) = modelled(bare, &Node { op: node.op.once(), ..node.clone() }, limits, card)?;
+            (step, step_s) = (step + cost, step_s + seconds);
+        }
+        let (mut all, mut all_s) = (Cost::default(), 0.0);
+        for node in &repeated.nodes {
+            let (cost, seconds) = modelled(repeated, node, limits, card)?;
+            (all, all_s) = (all + cost, all_s + seconds);
+        }
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
         // Sums in different orders differ in their last digits.
-        let again_s = if again == Cost::default() { 0.0 } else { repeated.seconds(roofline) - step_s };
-        Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() }
+        let again_s = if again == Cost::default() { 0.0 } else { all_s - step_s };
+        Ok(Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() })
     }
+}
+
+/// The cost of a node, and the modelled seconds of its launches.
+fn modelled(graph: &Graph, node: &Node, limits: &Limits, card: &Card) -> Result<(Cost, f64)> {
+    if passes::is_view(&node.op) {
+        return Ok((Cost::default(), 0.0));
+    }
+    let [inputs, outputs] = graph.types(node);
+    let site = kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place: None, limits };
+    let jobs = kernels::jobs(&site, &kernels::lower(&site)?);
+    Ok((graph.cost(node), jobs.iter().map(|job| card.seconds(job)).sum()))
 }
 
 /// A training graph without recomputation, the input for plans with recomputation. After its own nodes it
@@ -121,13 +140,13 @@ pub(super) struct RecomputePlanner {
 impl RecomputePlanner {
     /// With `fuse`, a function may run as the epilogue of its producer where the producer is recomputed only
     /// for that function.
-    pub(super) fn new(graph: Graph, limits: &Limits, roofline: &Roofline, fuse: bool) -> Result<Self> {
+    pub(super) fn new(graph: Graph, limits: &Limits, card: &Card, fuse: bool) -> Result<Self> {
         let mut graph = passes::dealias_operands(graph, false);
         let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
-        let mut model = CostModel::of(&graph, &order, limits, roofline)?;
+        let mut model = CostModel::of(&graph, &order, limits, card)?;
         if fuse {
             for ([first, then], both) in passes::pairs(&graph, limits.max_storage_buffers as usize) {
-                model.join([first, then], &graph, &both, limits, roofline)?;
+                model.join([first, then], &graph, &both, limits, card)?;
                 graph.nodes.push(both);
             }
         }

@@ -16,7 +16,7 @@ fn small(name: &str) -> TrainStep {
 fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
     let options = PlanOptions { rebuild: false, fuse, ..PlanOptions::default() };
     let graph = step.training_graph(&options, limits).expect("valid");
-    RecomputePlanner::new(graph, limits, &Roofline::default(), fuse).expect("valid")
+    RecomputePlanner::new(graph, limits, &Card::default(), fuse).expect("valid")
 }
 
 #[test]
@@ -86,9 +86,13 @@ fn residual_blocks_are_layers() {
     assert_eq!(layers.stages.len(), 10);
 }
 
+fn work(planner: &RecomputePlanner, graph: &Graph) -> Work {
+    Work::of(&planner.graph, graph, &Limits::default(), &Card::default()).expect("valid")
+}
+
 /// Modelled recomputation time of a program, in seconds.
 fn again_s(planner: &RecomputePlanner, program: &Program) -> f64 {
-    Work::of(&planner.graph, &program.graph, &Roofline::default()).again_s
+    work(planner, &program.graph).again_s
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn measured_times_match_the_programs() {
     for name in ["resnet18", "mobilenet-v2"] {
         let planner = planner(&small(name), &limits, false);
         let points = planner.all_points();
-        let step_s = planner.graph.seconds(&Roofline::default());
+        let step_s = work(&planner, &planner.graph).step_s;
         assert!(
             points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
             "{name}: {points:?}"
@@ -180,7 +184,7 @@ fn search_improves_greedy_choices() {
     let points = search::Search::new(&planner.model, most * 24 / 40, 4_000_000).run(layers.as_ref());
     let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
     let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
-    let share = least / planner.graph.seconds(&Roofline::default());
+    let share = least / work(&planner, &planner.graph).step_s;
     assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
 }
 

@@ -4,7 +4,7 @@ use crate::units::Bytes;
 
 /// What is stored in host memory while the device does not need it. Results are bitwise identical. Copies
 /// count toward the modelled time of the step (see
-/// [`Roofline::host_bytes_per_s`](crate::graph::Roofline::host_bytes_per_s)).
+/// [`Card::host_bytes_per_s`](crate::limits::Card::host_bytes_per_s)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, per tensor. It is on the device only while its

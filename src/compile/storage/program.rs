@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, ValueId};
 use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
-use crate::limits::{ALIGNMENT, Limits};
+use crate::limits::{ALIGNMENT, Job, Limits};
 
 use crate::memory::planner;
 use crate::shape::Shape;
@@ -378,6 +378,24 @@ impl Program {
         }
         self.launches = launches;
         Ok(())
+    }
+
+    /// Returns the work of each of [`Program::launches`], for modelled times.
+    pub(in crate::compile) fn jobs(&self, limits: &Limits) -> Result<Vec<Job>> {
+        let rounding = Rounding::of(&self.graph, limits);
+        let mut jobs = Vec::with_capacity(self.dispatches);
+        for Assigned { position, in_place, .. } in &self.nodes {
+            let n = self.order[*position];
+            let node = &self.graph.nodes[n];
+            let types = |places: Vec<Placed>| places.into_iter().map(|(of, _)| of).collect::<Vec<_>>();
+            let inputs = types(self.operands(node, self.fused_with(n)));
+            let outputs = types(node.outputs.iter().map(|id| self.operand(*id)).collect());
+            let limits = rounding.of_node(&self.graph, node);
+            let (op, in_place) = (&node.op, *in_place);
+            let site = kernels::Site { op, inputs: &inputs, outputs: &outputs, in_place, limits };
+            jobs.extend(kernels::jobs(&site, &kernels::lower(&site)?));
+        }
+        Ok(jobs)
     }
 
     /// Index of the fused update that contains a node.

@@ -230,6 +230,14 @@ fn phase(site: &Site, sizes: &Sizes, way: &Choice, operands: &Operands, axes: [&
     }
 }
 
+/// Returns the pairs of a result pixel and a tap of a launch with these parameters, as [`phase`] writes them: its
+/// arithmetic relative to that of other phases.
+pub(super) fn pairs(params: &[u32]) -> u64 {
+    // Two axes of 12 words each end them; the first word is the number of pixels, the seventh that of taps.
+    let axes = &params[params.len().saturating_sub(24)..];
+    [0, 6, 12, 18].iter().filter_map(|&at| axes.get(at)).map(|&word| u64::from(word)).product()
+}
+
 pub(super) fn image(shape: Shape) -> [usize; 4] {
     let dims = shape.dims();
     [dims[0], dims[1], dims[2], dims[3]]

@@ -2,7 +2,7 @@
 
 use wgrad::compile::Plan;
 
-use super::networks::{CARDS, IMAGES, Network, TRANSFORMERS, network};
+use super::networks::{IMAGES, NAMES_OF_CARDS, Network, TRANSFORMERS, cards, modelled, network};
 use super::{bytes, check, markdown, rounded, strings};
 
 fn created(plan: &Plan) -> u64 {
@@ -40,8 +40,8 @@ fn memory(networks: impl IntoIterator<Item = &'static str>, theirs: &[&str]) -> 
 fn time_row(name: &'static str) -> Vec<String> {
     let network = network(name);
     let mut row = vec![network.title()];
-    for (card, default) in CARDS.iter().zip(&network.on_cards) {
-        let ms = |plan: &Plan| rounded(1e3 * plan.graph().seconds(&card.roofline()));
+    for (card, default) in cards().iter().zip(&network.on_cards) {
+        let ms = |plan: &Plan| rounded(1e3 * modelled(plan, card));
         let again = 100.0 * default.work.time_fraction();
         let fitted = network.fitted.as_ref().map_or("–".to_owned(), |(_, plan)| ms(plan));
         row.push(format!("{} / {} ({again:.1} %) / {fitted}", ms(&network.bare), ms(default)));
@@ -52,7 +52,7 @@ fn time_row(name: &'static str) -> Vec<String> {
 fn time(networks: impl IntoIterator<Item = &'static str>) -> String {
     let header: Vec<String> = [String::from("network")]
         .into_iter()
-        .chain(CARDS.iter().map(|card| format!("{}, ms", card.name)))
+        .chain(NAMES_OF_CARDS.iter().map(|(_, name)| format!("{name}, ms")))
         .collect();
     markdown(&header, networks.into_iter().map(time_row))
 }

@@ -97,7 +97,7 @@ fn every_table_has_a_test() {
         ("docs/networks.md", &["memory", "time"]),
         ("docs/transformers.md", &["memory", "time", "peak"]),
         ("docs/precision.md", &["activations", "weights"]),
-        ("docs/fit.md", &["offload"]),
+        ("docs/fit.md", &["cards", "offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
         ("benches/results/compare.md", &["speed"]),

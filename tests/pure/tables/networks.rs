@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use wgrad::Bytes;
 use wgrad::compile::{Plan, PlanOptions, Recompute};
-use wgrad::graph::Roofline;
-use wgrad::limits::Limits;
+use wgrad::limits::{Card, Limits};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
 
@@ -34,27 +33,17 @@ pub const TRANSFORMERS: [(&str, &str); 5] = [
     ("bert-base", "4GB"),
 ];
 
-/// A GPU by the rates of its data sheet, which kernels do not reach.
-pub struct Card {
-    pub name: &'static str,
-    /// FP32 operations per second, without tensor cores.
-    pub flops: f64,
-    /// Bytes to and from memory per second.
-    pub bytes: f64,
+/// Cards of the tables: of a data centre, a desktop and a laptop.
+pub const NAMES_OF_CARDS: [(&str, &str); 3] =
+    [("h200", "H200"), ("rtx4090", "RTX 4090"), ("m2-max", "Apple M2 Max")];
+
+pub fn cards() -> [Card; 3] {
+    NAMES_OF_CARDS.map(|(name, _)| Card::named(name).expect("listed"))
 }
 
-/// NVIDIA H200 SXM, data sheet of 2024; GeForce RTX 4090, NVIDIA's "Ada GPU architecture" of 2022; Apple M2
-/// with 10 GPU cores, Apple's announcement of 6 June 2022.
-pub const CARDS: [Card; 3] = [
-    Card { name: "H200", flops: 67e12, bytes: 4.8e12 },
-    Card { name: "RTX 4090", flops: 82.6e12, bytes: 1008e9 },
-    Card { name: "Apple M2", flops: 3.6e12, bytes: 100e9 },
-];
-
-impl Card {
-    pub fn roofline(&self) -> Roofline {
-        Roofline { flops_per_s: self.flops, bytes_per_s: self.bytes, ..Roofline::default() }
-    }
+/// Returns the modelled seconds of all dispatches of a plan.
+pub fn modelled(plan: &Plan, card: &Card) -> f64 {
+    plan.launches(card).expect("lowered before").iter().map(|launch| launch.seconds).sum()
 }
 
 /// A network of the tables with its plans.
@@ -67,7 +56,7 @@ pub struct Network {
     /// `--no-rebuild --no-fuse`
     pub bare: Plan,
     pub default: Plan,
-    /// The default plan by each of [`CARDS`].
+    /// The default plan by each of [`cards`].
     pub on_cards: Vec<Plan>,
     /// `--recompute auto --budget`
     pub fitted: Option<(Bytes, Plan)>,
@@ -116,12 +105,11 @@ fn planned(name: &'static str) -> Network {
         let auto = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..standard };
         (budget, plan(&auto))
     });
-    let card = |card: &Card| plan(&PlanOptions { roofline: card.roofline(), ..standard });
     Network {
         name,
         bare: plan(&PlanOptions { rebuild: false, fuse: false, ..standard }),
         default: plan(&standard),
-        on_cards: CARDS.iter().map(card).collect(),
+        on_cards: cards().map(|card| plan(&PlanOptions { card, ..standard })).to_vec(),
         fitted,
         pytorch,
         pytorch_fused,

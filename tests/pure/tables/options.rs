@@ -3,8 +3,8 @@
 use wgrad::Bytes;
 use wgrad::compile::{Activations, Offload, Plan, PlanOptions};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::graph::{Class, Roofline};
-use wgrad::limits::Limits;
+use wgrad::graph::Class;
+use wgrad::limits::{CARDS, Card, Limits};
 use wgrad::models::Model;
 use wgrad::report;
 
@@ -127,9 +127,40 @@ fn offload_table_matches_the_plans() {
     });
     let header = ["`--offload`", "total", "host", "moved in a step", "modelled time of that"];
     check("docs/fit.md", "offload", &markdown(&strings(&header), rows));
-    let roofline = Roofline { host_bytes_per_s: 50e9, ..Roofline::default() };
-    let fast = plan("gpt2", 8, Some(1024), &PlanOptions { offload: optimizer, roofline, ..options("adamw") });
+    let card = Card { host_bytes_per_s: 50e9, ..Card::default() };
+    let fast = plan("gpt2", 8, Some(1024), &PlanOptions { offload: optimizer, card, ..options("adamw") });
     says("docs/fit.md", &format!("less: {:.1} % at 50 GB/s", 100.0 * fast.work.moved_fraction()));
+}
+
+#[test]
+fn card_table_matches_the_cards() {
+    let rows = CARDS.map(|card| {
+        vec![
+            format!("`{}`", card.name),
+            card.units.to_string(),
+            format!("{:.1}", card.flops_per_s / 1e12),
+            format!("{:.1}", card.matrix_flops_per_s / 1e12),
+            format!("{:.0}", card.bytes_per_s / 1e9),
+            format!("{:.0}", card.host_bytes_per_s / 1e9),
+            Bytes(card.unit_shared_bytes.into()).to_string(),
+            card.unit_threads.to_string(),
+            format!("{:.1}", card.launch_s * 1e6),
+            card.source.to_owned(),
+        ]
+    });
+    let header = [
+        "card",
+        "units",
+        "TFLOP/s f32",
+        "f16 matrices",
+        "GB/s",
+        "host GB/s",
+        "shared memory a unit",
+        "threads a unit",
+        "launch, µs",
+        "source",
+    ];
+    check("docs/fit.md", "cards", &markdown(&strings(&header), rows));
 }
 
 /// Sentences of the documents that quote figures of single plans.

@@ -33,6 +33,10 @@ pub struct Options {
     /// dispatches.
     #[arg(long, conflicts_with = "summary")]
     passes: bool,
+    /// Print the dispatches with their modelled times on --card: workgroups, arithmetic and bytes of each, sums by
+    /// kernel, and the ten that lose most time.
+    #[arg(long, conflicts_with_all = ["passes", "summary"])]
+    launches: bool,
     #[command(flatten)]
     files: crate::files::Options,
     /// Print JSON.
@@ -60,6 +64,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         match options.json {
             true => println!("{}", report::passes_json(effects)),
             false => print!("{}", report::passes(effects)),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.launches {
+        let (card, launches) = (&printed.settings.card, answer.plan.launches(&printed.settings.card)?);
+        match options.json {
+            true => println!("{}", report::launches_json(&launches)),
+            false => {
+                print!("{} · {}\n\n{}", printed.title, answer.plan.limits, report::launches(&launches, card))
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }
