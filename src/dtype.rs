@@ -4,6 +4,9 @@ mod pairs;
 
 use std::fmt;
 
+/// Tensors with fewer elements stay in 32 bits: the extra dispatches would cost more than the saved bytes.
+pub(crate) const SMALLEST_HALF: u64 = 1024;
+
 /// How one element is stored on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {

@@ -14,7 +14,7 @@ struct Axis {
     every: u32,
     src: u32, // length of the source
     dst: u32, // length of the result
-    unused: u32, // structures in uniforms fill 16 bytes
+    parts: u32, // of y: pieces of the inner dimension, for kernels of GPUs
 }
 struct Params {
     grid_x: u32,

@@ -11,12 +11,19 @@
 const A_ACROSS = false;
 const B_ACROSS = true;
 
-fn products() -> u32 { return p.groups; }
+// The products of all groups for the first piece of their steps, then for the next, with results of their own.
+fn products() -> u32 { return p.groups * p.y.parts; }
 // Channels innermost: workgroups that follow each other read the same pixels.
 fn corner(tile: u32, side: u32) -> vec2<u32> {
     return vec2(tile % p.tiles_m, tile / p.tiles_m) * side;
 }
-fn steps_of(group: u32) -> vec2<u32> { return vec2(0u, p.kc * p.y.taps * p.x.taps); }
+// Pieces begin at multiples of 32 steps. Where there are few steps the last pieces have none.
+fn steps_of(product: u32) -> vec2<u32> {
+    let steps = p.kc * p.y.taps * p.x.taps;
+    let length = (steps + 32u * p.y.parts - 1u) / (32u * p.y.parts) * 32u;
+    let first = min(product / p.groups * length, steps);
+    return vec2(first, min(first + length, steps));
+}
 
 // A step of the inner dimension: its source channel and, for each axis, which of the phase's taps.
 struct Step {
@@ -53,7 +60,8 @@ fn step_after(step: Step, live: bool) -> Step {
 struct Rows {
     at: vec4<u32>,
 }
-fn rows_at(group: u32, row: u32) -> Rows {
+fn rows_at(product: u32, row: u32) -> Rows {
+    let group = product % p.groups;
     let row4 = min(vec4(row) + vec4(0u, 1u, 2u, 3u), vec4(p.m - 1u));
     return Rows(group * p.m * p.kc * p.weight_taps + row4 * p.weight_m);
 }
@@ -73,7 +81,8 @@ struct Columns {
 fn pixels_at(column: u32) -> Pixels {
     return pixels(min(vec4(column) + vec4(0u, 1u, 2u, 3u), vec4(p.batch * p.y.count * p.x.count - 1u)));
 }
-fn columns_at(group: u32, column: u32) -> Columns {
+fn columns_at(product: u32, column: u32) -> Columns {
+    let group = product % p.groups;
     let at = pixels_at(column);
     let y = vec4<i32>(at.y * p.y.step) + p.y.off;
     let x = vec4<i32>(at.x * p.x.step) + p.x.off;
@@ -94,13 +103,17 @@ struct Results {
     at: vec4<u32>,
     live: vec4<bool>,
     channel0: u32,
+    biased: bool,
 }
-fn results_at(group: u32, column: u32) -> Results {
+fn results_at(product: u32, column: u32) -> Results {
+    let group = product % p.groups;
+    let part = product / p.groups;
+    let behind = part * (p.batch * p.groups * p.m * p.y.dst * p.x.dst);
     let live = vec4(column) + vec4(0u, 1u, 2u, 3u) < vec4(p.batch * p.y.count * p.x.count);
-    return Results(result_at(pixels_at(column), group), live, group * p.m);
+    return Results(behind + result_at(pixels_at(column), group), live, group * p.m, part == 0u);
 }
 fn store_four(to: Results, row: u32, v: vec4<f32>) {
-    store(to.at + row * p.y.dst * p.x.dst, to.live, v + bias_of(to.channel0 + row));
+    store(to.at + row * p.y.dst * p.x.dst, to.live, v + select(0.0, bias_of(to.channel0 + row), to.biased));
 }
 fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
     store_four(near, row, left);

@@ -28,16 +28,18 @@ override FOURS_B: bool = false;
 const DOWN_A = false;
 const DOWN_B = false;
 
-fn workgroups() -> u32 { return p.tiles_m * p.tiles_n * p.batch; }
+fn workgroups() -> u32 { return p.tiles_m * p.tiles_n * p.batch * p.parts; }
 
 struct Work {
-    batch: u32, row: u32, column: u32, step: u32, end: u32,
+    product: u32, row: u32, column: u32, step: u32, end: u32,
 }
 fn work_of(number: u32) -> Work {
     let per_matrix = p.tiles_m * p.tiles_n;
     let row = number % per_matrix / p.tiles_n * TILE_M;
     let column = number % per_matrix % p.tiles_n * TILE_N;
-    return Work(number / per_matrix, row, column, 0u, p.k);
+    let product = number / per_matrix;
+    let first = product / p.batch * p.part_len;
+    return Work(product, row, column, first, min(first + p.part_len, p.k));
 }
 
 // Where a tile begins in an operand of `lines` lines of `length` numbers.
@@ -48,15 +50,15 @@ alias OfA = Corner;
 alias OfB = Corner;
 fn of_a(work: Work, thread: u32) -> Corner {
     if (TRANSPOSE_A) {
-        return Corner(work.batch * p.a_batch, 0u, work.row, p.k, p.m);
+        return Corner(work.product % p.batch * p.a_batch, 0u, work.row, p.k, p.m);
     }
-    return Corner(work.batch * p.a_batch, work.row, 0u, p.m, p.k);
+    return Corner(work.product % p.batch * p.a_batch, work.row, 0u, p.m, p.k);
 }
 fn of_b(work: Work, thread: u32) -> Corner {
     if (TRANSPOSE_B) {
-        return Corner(work.batch * p.b_batch, work.column, 0u, p.n, p.k);
+        return Corner(work.product % p.batch * p.b_batch, work.column, 0u, p.n, p.k);
     }
-    return Corner(work.batch * p.b_batch, 0u, work.column, p.k, p.n);
+    return Corner(work.product % p.batch * p.b_batch, 0u, work.column, p.k, p.n);
 }
 
 // Four neighbours of a tile, `far` lines and places from its corner: where they lie, and how many of them exist.
@@ -96,7 +98,7 @@ struct Results {
     base: u32, at: vec4<u32>,
 }
 fn results_of(work: Work, column: u32) -> Results {
-    return Results(work.batch * p.c_batch, column + vec4(0u, 1u, 2u, 3u));
+    return Results(work.product * p.c_batch, column + vec4(0u, 1u, 2u, 3u));
 }
 fn put_four(to: Results, row: u32, v: vec4<f32>) {
     if (row < p.m) {

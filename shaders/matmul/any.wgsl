@@ -15,10 +15,13 @@ override LANES_M: u32 = 8u;
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     let tile = wg.y * p.grid_x + wg.x;
     let per_matrix = p.tiles_m * p.tiles_n;
-    let batch = tile / per_matrix;
-    if (batch >= p.batch) {
+    let product = tile / per_matrix;
+    if (product >= p.batch * p.parts) {
         return;
     }
+    let batch = product % p.batch;
+    let first = product / p.batch * p.part_len;
+    let end = min(first + p.part_len, p.k);
     let row0 = (tile % per_matrix / p.tiles_n * LANES_M + local.y) * 4u;
     let col = tile % per_matrix % p.tiles_n * 4u * LANES_N + local.x;
     let a_base = batch * p.a_batch;
@@ -30,9 +33,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
     let across = col + LANES_N * vec4(0u, 1u, 2u, 3u);
     let b_at = b_base + min(across, vec4(p.n - 1u)) * p.b_col;
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
-    for (var k = 0u; k < p.k; k += 4u) {
-        // Steps past K add 0 * 0: both sides are masked, or an infinity at the last step would become NaN.
-        let last = p.k - 1u - k;
+    for (var k = first; k < end; k += 4u) {
+        // Steps past the end add 0 * 0: both sides are masked, or an infinity at the last step would become NaN.
+        let last = end - 1u - k;
         let live = vec4(true, 1u <= last, 2u <= last, 3u <= last);
         let steps = k + min(vec4(0u, 1u, 2u, 3u), vec4(last));
         let a_k = steps * p.a_col;
@@ -55,7 +58,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) loca
         c3 = step4(select(vec4<f32>(), r3, live), b0, b1, b2, b3, c3);
     }
     // One store for all rows, the accumulators moving up after it: a store per row doubles the compile time.
-    let c_at = batch * p.c_batch + across;
+    let c_at = product * p.c_batch + across;
     for (var row = row0; row < min(row0 + 4u, p.m); row += 1u) {
         store(c_at + row * p.n, across < vec4(p.n), c0);
         c0 = c1; c1 = c2; c2 = c3;

@@ -14,8 +14,8 @@ fn turned(t: Block) -> Block {
 struct Rows {
     at: vec4<u32>,
 }
-fn rows_at(batch: u32, row: u32) -> Rows {
-    let start = batch * (p.a_batch / 4u);
+fn rows_at(product: u32, row: u32) -> Rows {
+    let start = product % p.batch * (p.a_batch / 4u);
     if (TRANSPOSE_A) {
         return Rows(vec4(start + min(row / 4u, p.m / 4u - 1u)));
     }
@@ -37,8 +37,8 @@ fn a_block(rows: Rows, k: u32, end: u32) -> Block {
 struct Columns {
     at: vec4<u32>,
 }
-fn columns_at(batch: u32, column: u32) -> Columns {
-    let start = batch * (p.b_batch / 4u);
+fn columns_at(product: u32, column: u32) -> Columns {
+    let start = product % p.batch * (p.b_batch / 4u);
     if (TRANSPOSE_B) {
         return Columns(start + min(vec4(column) + vec4(0u, 1u, 2u, 3u), vec4(p.n - 1u)) * (p.k / 4u));
     }
@@ -66,8 +66,8 @@ struct Results {
     at: u32,
     live: bool,
 }
-fn results_at(batch: u32, column: u32) -> Results {
-    return Results(batch * (p.c_batch / 4u) + column / 4u, column < p.n);
+fn results_at(product: u32, column: u32) -> Results {
+    return Results(product * (p.c_batch / 4u) + column / 4u, column < p.n);
 }
 fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
     if (near.live) {

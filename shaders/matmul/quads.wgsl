@@ -11,7 +11,8 @@ fn step_of(k: u32, end: u32) -> Step { return Step(min(k, end - 1u), k < end); }
 struct Rows {
     at: vec4<u32>,
 }
-fn rows_at(batch: u32, row: u32) -> Rows {
+fn rows_at(product: u32, row: u32) -> Rows {
+    let batch = product % p.batch;
     let row4 = min(vec4(row) + vec4(0u, 1u, 2u, 3u), vec4(p.m - 1u));
     return Rows(batch * p.a_batch + select(row4 * p.k, row4, TRANSPOSE_A));
 }
@@ -22,7 +23,8 @@ fn a_quad(rows: Rows, step: Step) -> vec4<f32> {
 struct Columns {
     at: vec4<u32>,
 }
-fn columns_at(batch: u32, column: u32) -> Columns {
+fn columns_at(product: u32, column: u32) -> Columns {
+    let batch = product % p.batch;
     let column4 = min(vec4(column) + vec4(0u, 1u, 2u, 3u), vec4(p.n - 1u));
     return Columns(batch * p.b_batch + select(column4, column4 * p.k, TRANSPOSE_B));
 }
@@ -36,9 +38,9 @@ struct Results {
     at: vec4<u32>,
     live: vec4<bool>,
 }
-fn results_at(batch: u32, column: u32) -> Results {
+fn results_at(product: u32, column: u32) -> Results {
     let column4 = vec4(column) + vec4(0u, 1u, 2u, 3u);
-    return Results(batch * p.c_batch + column4, column4 < vec4(p.n));
+    return Results(product * p.c_batch + column4, column4 < vec4(p.n));
 }
 fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
     store(near.at + row * p.n, near.live, left);

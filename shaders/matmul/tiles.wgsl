@@ -5,8 +5,11 @@ override TRANSPOSE_B: bool = false;
 override A_ACROSS: bool = TRANSPOSE_A;
 override B_ACROSS: bool = !TRANSPOSE_B;
 
-fn products() -> u32 { return p.batch; }
+fn products() -> u32 { return p.batch * p.parts; }
 fn corner(tile: u32, side: u32) -> vec2<u32> {
     return vec2(tile / p.tiles_n, tile % p.tiles_n) * side;
 }
-fn steps_of(batch: u32) -> vec2<u32> { return vec2(0u, p.k); }
+fn steps_of(product: u32) -> vec2<u32> {
+    let first = product / p.batch * p.part_len;
+    return vec2(first, min(first + p.part_len, p.k));
+}

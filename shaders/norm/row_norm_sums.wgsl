@@ -13,9 +13,10 @@ const CENTRED = false;
 fn keep_beta(column: u32, sum: Elem) {}
 #endif
 
-// row_norm_sums_end: the sums of all parts, in their order
+// row_norm_sums_end: the sums of all parts, in a fixed order
 // parts [parts, 2, cols] -> dgamma [cols], and of layer norm dbeta [cols]
-// grid: one thread per column, folded      overrides: none
+// grid: one thread per column, folded; with WORKGROUP one workgroup, folded: column = wg.y * threads_x + wg.x
+// overrides: none
 struct Params {
     threads_x: u32,
     cols: u32, // in Elems
@@ -24,7 +25,31 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> parts: array<InMemory>;
 @group(0) @binding(2) var<storage, read_write> dgamma: array<InMemory>;
-
+#if WORKGROUP
+#import common/jobs
+// Each lane sums some of a column's parts.
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let c = job_of(wg.y * p.threads_x + wg.x, thread);
+    if (c >= p.cols) {
+        return;
+    }
+    var products = Elem();
+    var sums = Elem();
+    for (var part = lane_of(thread); part < p.parts; part += GROUP) {
+        products += from_memory(parts[part * 2u * p.cols + c]);
+        if (CENTRED) {
+            sums += from_memory(parts[(part * 2u + 1u) * p.cols + c]);
+        }
+    }
+    let product = group_sum(thread, products);
+    let sum = group_sum(thread, sums);
+    if (thread == 0u) {
+        dgamma[c] = to_memory(product);
+        keep_beta(c, sum);
+    }
+}
+#else
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = thread_number(id, p.threads_x);
@@ -42,6 +67,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     dgamma[c] = to_memory(products);
     keep_beta(c, sums);
 }
+#endif
 #else
 #import norm/row_norm_kind
 // row_norm_sums: Σ dy x̂ and (layer norm) Σ dy of each column over a part of the rows, x̂ = (x - mean) deviation

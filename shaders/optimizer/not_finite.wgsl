@@ -1,49 +1,71 @@
-// Whether a gradient has NaN or infinities: counts of chunks, then with END of all.
-#if END
-// not_finite_end: y = 1 if any count is above 0, else 0
-// count [chunks] -> y []
-// grid: one thread      overrides: none
-struct Params {
-    chunks: u32,
-}
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> count: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-
-@compute @workgroup_size(1)
-fn main() {
-    var any = 0.0;
-    for (var i = 0u; i < p.chunks; i++) {
-        any = max(any, count[i]);
-    }
-    y[0] = min(any, 1.0);
-}
-#else
+// Whether gradients have NaN or infinities: a flag that every thread may set, by an integer, so that the result is the same
+// whatever the order.
 #import common/grid
-// not_finite: how many elements of each chunk are NaN or exceed `most`; by bits, because compilers assume that there is no NaN
-// x [n] as bits -> count [chunks]
-// grid: one thread per chunk, folded      overrides: none
+// not_finite: the bits of 1 are set in the flag if an element of x0, x1, .. is NaN or exceeds `most`; by bits, because compilers
+// assume that there is no NaN
+// x0 [n0], x1 [n1], .. as bits, flag [] -> flag
+// grid: `threads` threads, folded; each takes every `threads`-th vec4      overrides: none
 struct Params {
     threads_x: u32,
-    n: u32,
-    chunk: u32,
-    chunks: u32,
-    most: u32, // a number's bits
+    threads: u32,
+#repeat i 6
+    n$i: u32,
+#endrepeat
+#repeat i 6
+    most$i: u32, // a number's bits
+#endrepeat
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<u32>;
-@group(0) @binding(2) var<storage, read_write> count: array<f32>;
+@group(0) @binding(1) var<storage, read_write> found: atomic<u32>;
+@group(0) @binding(2) var<storage, read_write> x0: array<vec4<u32>>;
+#if X1
+@group(0) @binding(3) var<storage, read_write> x1: array<vec4<u32>>;
+#endif
+#if X2
+@group(0) @binding(4) var<storage, read_write> x2: array<vec4<u32>>;
+#endif
+#if X3
+@group(0) @binding(5) var<storage, read_write> x3: array<vec4<u32>>;
+#endif
+#if X4
+@group(0) @binding(6) var<storage, read_write> x4: array<vec4<u32>>;
+#endif
+#if X5
+@group(0) @binding(7) var<storage, read_write> x5: array<vec4<u32>>;
+#endif
 
-@compute @workgroup_size(8)
+fn quads(n: u32) -> u32 { return n / 4u + u32(n % 4u > 0u); }
+
+// Elements past the end are padding.
+fn is_bad(v: vec4<u32>, quad: u32, n: u32, most: u32) -> bool {
+    let live = vec4(4u * quad) + vec4(0u, 1u, 2u, 3u) < vec4(n);
+    return any(((v & vec4(0x7fffffffu)) > vec4(most)) & live);
+}
+
+@compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    if (i >= p.chunks) {
+    if (i >= p.threads) {
         return;
     }
-    var counted = 0u;
-    for (var l = i * p.chunk; l < min((i + 1u) * p.chunk, p.n); l++) {
-        counted += select(0u, 1u, (x[l] & 0x7fffffffu) > p.most);
-    }
-    count[i] = f32(counted);
-}
+    var bad = false;
+    for (var l = i; l < quads(p.n0); l += p.threads) { bad |= is_bad(x0[l], l, p.n0, p.most0); }
+#if X1
+    for (var l = i; l < quads(p.n1); l += p.threads) { bad |= is_bad(x1[l], l, p.n1, p.most1); }
 #endif
+#if X2
+    for (var l = i; l < quads(p.n2); l += p.threads) { bad |= is_bad(x2[l], l, p.n2, p.most2); }
+#endif
+#if X3
+    for (var l = i; l < quads(p.n3); l += p.threads) { bad |= is_bad(x3[l], l, p.n3, p.most3); }
+#endif
+#if X4
+    for (var l = i; l < quads(p.n4); l += p.threads) { bad |= is_bad(x4[l], l, p.n4, p.most4); }
+#endif
+#if X5
+    for (var l = i; l < quads(p.n5); l += p.threads) { bad |= is_bad(x5[l], l, p.n5, p.most5); }
+#endif
+    if (bad) {
+        atomicOr(&found, 0x3f800000u);
+    }
+}

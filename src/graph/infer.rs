@@ -169,6 +169,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
+        Op::NotFinite { held } if inputs.len() != held.len() + 1 => {
+            Err(format!("not_finite of {} tensors and {} types", inputs.len().saturating_sub(1), held.len()))
+        }
         Op::LossScaleSeed { .. } | Op::NotFinite { .. } => {
             all_float(inputs)?;
             Ok(vec![(Shape::from([]), F32)])

@@ -5,6 +5,9 @@ use std::panic::Location;
 use super::{Binary, Indices, Op, Tensor};
 use crate::shape::Shape;
 
+/// Rows of the largest tile of a product.
+const ROWS: usize = 128;
+
 impl Tensor {
     /// Cross-entropy of logits `[.., classes]` with class indices `[..]`: the mean over the rows with a label
     /// other than [`IGNORE`](super::IGNORE). Probabilities are never stored.
@@ -38,7 +41,8 @@ impl Tensor {
     }
 
     /// [`Tensor::cross_entropy`] of the logits `self · weightᵀ`: `self [n, d]`, `weight [v, d]`,
-    /// `labels [n]`. The rows are split into `chunks`, and the plan frees the logits of each chunk before it
+    /// `labels [n]`. The rows are split into at most `chunks`, of a multiple of 128 rows if they have more: then tiles
+    /// are whole, and slices start where bindings can. The plan frees the logits of each chunk before it
     /// allocates those of the next: `[n / chunks, v]` logits are alive at once instead of `[n, v]`.
     #[track_caller]
     #[must_use]
@@ -64,13 +68,15 @@ impl Tensor {
         }
         self.check_labels(labels, weight.dim(0), at);
         let share = labels.one(Op::LabelShare, &[labels], at);
-        let sum = |i| {
-            let part = i * rows / chunks..(i + 1) * rows / chunks;
+        let length = rows.div_ceil(chunks);
+        let length = if length > ROWS { length.next_multiple_of(ROWS) } else { length };
+        let sum = |start: usize| {
+            let part = start..(start + length).min(rows);
             let logits = self.slice(0, part.clone()).matmul_transposed(weight, false, true);
             logits.one(Op::CrossEntropy, &[&logits, &labels.slice(0, part)], at).sum(&[])
         };
-        let sums = || (0..chunks).map(sum).reduce(|sum, next| sum.add(&next));
-        self.trace.called_at(at, sums).expect("at least two chunks").mul(&share)
+        let sums = || (0..rows).step_by(length).map(sum).reduce(|sum, next| sum.add(&next));
+        self.trace.called_at(at, sums).expect("at least one chunk").mul(&share)
     }
 
     /// Mean squared error over all elements; shapes equal.

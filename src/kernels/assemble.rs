@@ -112,6 +112,7 @@ modules![
     "pool/avg_pool",
     "pool/max_pool",
     "pool/resample",
+    "reduce/parts",
     "reduce/reduce",
     "softmax/cross_entropy",
     "softmax/cross_entropy_grad",

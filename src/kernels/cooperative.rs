@@ -4,7 +4,7 @@
 use super::kernel::Variants;
 use super::lower::flag;
 use super::matmul::{Case, Sizes};
-use super::{Kernel, conv};
+use super::{Kernel, conv, split};
 use crate::dtype::DType;
 use crate::limits::{Cooperative, Limits};
 
@@ -99,9 +99,6 @@ pub static BLOCKS: [Block; 3] = [
     Block { name: "cooperative_small", groups_n: 2, rows: 2, columns: 2 },
 ];
 
-/// Number of large blocks that keeps an adapter busy.
-const ENOUGH: u64 = 128;
-
 /// Threads that every adapter allows in a workgroup.
 const THREADS: u32 = 256;
 
@@ -164,7 +161,7 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
     if case.apart {
         return None;
     }
-    let (matrices, block) = blocks(case.sizes, limits, |_, _| true)?;
+    let (matrices, block) = blocks(case.sizes, case.sizes.k, limits, |_, _| true)?;
     let Sizes { m, n, k, .. } = case.sizes;
     let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
     let fours = lines.map(|line| flag(line.is_multiple_of(4)));
@@ -182,9 +179,14 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
 }
 
 /// Returns the kernel that replaces `tiled`, a convolution or weight gradient with an image of this type;
-/// `sizes` are those of one product per group. `None` as for products, if the inner dimension is shorter than
+/// `sizes` are those of one product per group, with the steps that may be split. `None` as for products, if the inner dimension is shorter than
 /// a matrix, and if only matrix products are faster with cooperative matrices.
-pub(super) fn convolution(tiled: &Kernel, image: DType, sizes: Sizes, limits: &Limits) -> Option<Choice> {
+pub(super) fn convolution(
+    tiled: &Kernel,
+    image: DType,
+    (sizes, divisible): (Sizes, u64),
+    limits: &Limits,
+) -> Option<Choice> {
     let half = match image {
         DType::F32 => false,
         DType::F16 => true,
@@ -195,7 +197,7 @@ pub(super) fn convolution(tiled: &Kernel, image: DType, sizes: Sizes, limits: &L
         let small = BLOCKS[BLOCKS.len() - 1];
         2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
     };
-    let (matrices, block) = blocks(sizes, limits, filled)?;
+    let (matrices, block) = blocks(sizes, divisible, limits, filled)?;
     (limits.kernels.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
         kernel: cooperating(tiled, matrices.side, half),
         tile: block.tile(matrices.side),
@@ -203,10 +205,11 @@ pub(super) fn convolution(tiled: &Kernel, image: DType, sizes: Sizes, limits: &L
     })
 }
 
-/// Returns the matrices, and the block for results of these sizes; `large` decides whether a large block may
-/// be used.
+/// Returns the matrices, and the block for results of these sizes, whose inner dimension of `steps` may be split;
+/// `large` decides whether a large block may be used.
 fn blocks(
     sizes: Sizes,
+    steps: u64,
     limits: &Limits,
     large: impl Fn(&Block, Cooperative) -> bool,
 ) -> Option<(Cooperative, Block)> {
@@ -216,7 +219,8 @@ fn blocks(
     if otherwise || sizes.m.min(sizes.n) < u64::from(side) {
         return None;
     }
-    let enough = |block: &Block| block.blocks(side, sizes) >= ENOUGH && large(block, matrices);
+    let fills = |block: &Block| split::fills(limits.class, block.blocks(side, sizes), steps);
+    let enough = |block: &Block| fills(block) && large(block, matrices);
     let by_size = || BLOCKS[0].of(matrices).filter(enough).or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
     let named = limits.kernels.product.and_then(Block::named).and_then(|block| block.of(matrices));
     Some((matrices, named.or_else(by_size)?))
@@ -237,7 +241,8 @@ mod tests {
         let limits = Limits::default().choosing(|kernels| kernels.cooperative = cooperative);
         let of = |sizes| chosen(&limits, sizes, [DType::F16; 2]);
         assert_eq!(of([4096, 4096, 4096]), Some((128, 128)));
-        assert_eq!(of([512, 512, 4096]), Some((64, 64)), "too few large blocks");
+        assert_eq!(of([512, 512, 4096]), Some((128, 128)), "enough in pieces");
+        assert_eq!(of([512, 512, 512]), Some((64, 64)), "too few large blocks");
         assert_eq!(of([4096, 15, 4096]), None);
         assert_eq!(chosen(&limits, [4096; 3], [DType::F32, DType::BF16]), None);
         for block in &BLOCKS {
@@ -257,7 +262,7 @@ mod tests {
             let choice = convolution(
                 &conv::TILED64.kernels(conv::Pass::Image)[0],
                 image,
-                Sizes { batch, m, n, k },
+                (Sizes { batch, m, n, k }, k),
                 limits,
             )
             .map(|c| (c.kernel.name, c.tile));
@@ -271,8 +276,9 @@ mod tests {
         );
         assert_eq!(tile([1, 128, 1 << 16, 576]), Some((128, 128)));
         assert_eq!(tile([1, 192, 1 << 16, 576]), Some((128, 128)), "a quarter");
-        assert_eq!(tile([1, 512, 512, 4608]), Some((64, 64)), "too few large blocks");
-        assert_eq!(tile([8, 512, 512, 4608]), Some((128, 128)), "groups make more");
+        assert_eq!(tile([1, 512, 512, 4608]), Some((128, 128)), "enough in pieces");
+        assert_eq!(tile([1, 512, 512, 576]), Some((64, 64)), "too few large blocks");
+        assert_eq!(tile([8, 512, 512, 576]), Some((128, 128)), "groups make more");
         for few in [[1, 15, 4096, 576], [1, 64, 15, 576], [1, 64, 4096, 15]] {
             assert_eq!(tile(few), None, "matrices of mostly zeros: {few:?}");
         }

@@ -59,7 +59,7 @@ fn bound(site: &Site, lowered: &Lowered, launch: &Launch<Operand>) -> [u64; 2] {
 /// The arithmetic of a launch relative to that of the node's other launches.
 fn share(site: &Site, launch: &Launch<Operand>) -> u64 {
     match (site.op, launch.kernel.module) {
-        (_, "conv/pack" | "attention/means") => 0,
+        (_, "conv/pack" | "attention/means" | "reduce/parts") => 0,
         (Op::Conv2d { .. } | Op::Conv2dInput { .. }, _) => conv::pairs(&launch.params),
         // Products for each pair of a query and a key.
         (Op::AttentionGrad(_), "attention/tiled_dkv" | "attention/cpu_dkv") => 4,

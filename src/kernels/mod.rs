@@ -22,6 +22,7 @@ mod optimizer;
 mod pool;
 mod reduce;
 mod softmax;
+mod split;
 
 pub use cost::jobs;
 pub use kernel::Kernel;

@@ -1,8 +1,8 @@
 //! Reductions over any axes, in passes: a long one is split into parts, and the next pass reduces the parts.
 
-use super::elementwise::six;
+use super::elementwise::{fused, six};
 use super::grid::per_thread;
-use super::{Kernel, Lowered, Operand, Site};
+use super::{Kernel, Launch, Lowered, Operand, Site};
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
@@ -16,8 +16,12 @@ static REDUCE: Kernel = Kernel::new(
     &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]],
 );
 
+static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC4"], &[1, 3], 64, &[&[]]);
+static SUM_PARTS_LANES: Kernel =
+    Kernel::new("sum_parts_lanes", "reduce/parts", &["STORE_LANES"], &[1, 3], 64, &[&[]]);
+
 pub(super) fn kernels() -> Vec<Kernel> {
-    vec![REDUCE.clone()]
+    [&REDUCE, &SUM_PARTS, &SUM_PARTS_LANES].map(Kernel::clone).to_vec()
 }
 
 /// A dimension: its length and its stride, in elements.
@@ -57,12 +61,15 @@ impl Nest {
 /// Maximum elements that one thread reduces: far below the 65,535 iterations at which lavapipe ends loops.
 const MAX_LEN: u64 = 16_384;
 
+/// Threads that keep a GPU's memory busy.
+const GPU_THREADS: u64 = 1 << 17;
+
 /// Returns the number of parts: enough to fill the adapter, but not so many that the second pass costs as
 /// much.
 fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
-        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 32),
+        AdapterClass::Integrated | AdapterClass::Discrete => (GPU_THREADS, 32),
     };
     let wanted = (threads / outputs.max(1)).min(reduced / smallest);
     wanted.max(reduced.div_ceil(MAX_LEN)).max(1)
@@ -86,6 +93,15 @@ pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, low
     *lowered = passes.lowered;
 }
 
+/// Returns the launch that sums `parts` consecutive tensors of `len` elements in order, and applies the node's
+/// epilogue.
+pub(super) fn sum_in_order(site: &Site, from: Operand, parts: u64, len: u64) -> Launch<Operand> {
+    let kernel = if len.is_multiple_of(4) { &SUM_PARTS } else { &SUM_PARTS_LANES };
+    let fours = len.div_ceil(4);
+    let params = [fours, parts, len].map(|word| word as u32);
+    fused::with_epilogue(site, per_thread(site, kernel, fours, vec![from, Operand::Output(0)], &params))
+}
+
 struct Passes<'a> {
     site: &'a Site<'a>,
     kind: Reduction,
@@ -97,7 +113,11 @@ impl Passes<'_> {
     fn run(&mut self, mut nest: Nest, from: Operand) {
         let outputs = count(&nest.keep);
         let innermost = nest.reduce.last().map_or(1, |(len, _)| *len);
-        if nest.reduce.len() > 2 || (nest.reduce.len() == 2 && innermost > MAX_LEN) {
+        // On GPUs a few long outer lines would be a few threads, each with a long sum.
+        let class = self.site.limits.class;
+        let lines = outputs * count(&nest.reduce) / innermost.max(1);
+        let few = !class.is_cpu() && lines < GPU_THREADS / 4 && innermost >= 256;
+        if nest.reduce.len() > 2 || (nest.reduce.len() == 2 && (innermost > MAX_LEN || few)) {
             // The kernel supports two reduced dimensions: this pass reduces the innermost, the next one the
             // others.
             let inner = nest.reduce.pop().into_iter().collect();

@@ -66,18 +66,22 @@ impl Heads {
     }
 }
 
-/// Maximum bytes of logits alive at once. Each chunk of a loss computes a gradient of the whole output
-/// weight, so fewer chunks move less memory. This size is below what the backward pass of a layer needs
+/// Maximum bytes of logits alive at once, unless 128 rows have more. Each chunk of a loss computes a gradient of the
+/// whole output weight, so fewer chunks move less memory. This size is below what the backward pass of a layer needs
 /// anyway, and every adapter can bind it.
-const CHUNK_BYTES: usize = 64 << 20;
+const CHUNK_BYTES: usize = 74 << 20;
+
+/// Rows of a chunk are a multiple of this, that of the largest tile of a product.
+const TILE: usize = 128;
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
 /// `weight [v, d]`.
 #[track_caller]
 pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
     let rows = labels.shape().numel() as usize;
-    let row = (4 * weight.dim(0)).min(CHUNK_BYTES);
-    let chunks = rows.div_ceil(CHUNK_BYTES / row.max(1)).max(1);
+    let most = CHUNK_BYTES / (4 * weight.dim(0)).max(1);
+    let length = if most < TILE { most.max(1) } else { most / TILE * TILE };
+    let chunks = rows.div_ceil(length).max(1);
     hidden.reshape([rows, hidden.shape().last()]).linear_cross_entropy(
         weight,
         &labels.reshape([rows]),

@@ -260,7 +260,10 @@ impl<'a> Twin<'a> {
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
-            Op::NotFinite { held } => vec![vec![loss_scale::not_finite(x(0).data, *held)]],
+            Op::NotFinite { held } => {
+                let found = |(i, held): (usize, &DType)| loss_scale::not_finite(x(i + 1).data, *held);
+                vec![vec![held.iter().enumerate().map(found).fold(x(0).data[0], f64::max)]]
+            }
             Op::Update { .. }
             | Op::RunningStats { .. }
             | Op::MovingAverage { .. }

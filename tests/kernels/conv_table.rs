@@ -46,8 +46,12 @@ fn every_row_fuses_epilogues_and_reads_16_bit_images() {
             let names = kernels(&plan);
             let own = row.kernels(Pass::Image);
             let ran = |name: &&String| own.iter().any(|kernel| name.starts_with(&*kernel.name));
-            let fused = names.iter().filter(ran).filter(|name| name.contains("+gelu+add")).count();
+            let sums = |name: &&String| ran(name) || name.starts_with("sum_parts");
+            let fused = names.iter().filter(sums).filter(|name| name.contains("+gelu+add")).count();
             assert_eq!(fused, 4 + 4, "{}: {names:?}", limits.name);
+            let pieces = row.name.starts_with("tiled");
+            let summed = names.iter().any(|name| name.starts_with("sum_parts"));
+            assert_eq!(summed, pieces, "{}: {names:?}", limits.name);
             // On software adapters a separate operation widens the image once.
             let widened = dtype == DType::F32 || limits.class.is_cpu();
             assert_eq!(names.iter().filter(ran).all(|name| !name.contains("16")), widened, "{names:?}");

@@ -3,8 +3,8 @@
 use wgrad::shape::Shape;
 
 use super::{everywhere, is_gpu, unchecked};
-use crate::support::close::EXACT;
-use crate::support::compare::{compare, kernels};
+use crate::support::close::{EXACT, Near};
+use crate::support::compare::{compare, compare_fused, kernels};
 use crate::support::noise;
 
 pub fn swapped(dims: &[usize], swap: bool) -> Shape {
@@ -90,6 +90,37 @@ fn batched_matmul_matches_the_twin_with_and_without_broadcasting() {
                 }
             }
         });
+    });
+}
+
+/// GPUs split the inner dimension of results with few tiles: in pieces that do not divide it, for results whose
+/// rows are not fours, for batches, and with an epilogue that is stored over its operand.
+#[test]
+fn products_in_pieces_match_the_twin() {
+    let sizes = [(65, 63, 300), (130, 132, 1028), (17, 40, 2049), (3, 5, 700), (128, 256, 512)];
+    everywhere(|device, limits| {
+        let plan = compare_fused(device, limits, |trace, batch| {
+            for transposes in TRANSPOSES {
+                for (m, n, k) in sizes {
+                    product(trace, batch, (&[m, k], &[k, n]), transposes);
+                }
+                product(trace, batch, (&[3, 20, 260], &[3, 260, 33]), transposes);
+                product(trace, batch, (&[2, 132, 640], &[640, 36]), transposes);
+            }
+            for (m, n, k) in [(36, 68, 640), (21, 33, 513)] {
+                let x = batch.input(trace, [m, k], noise(1, m * k, -1.0, 1.0));
+                let y = batch.input(trace, [k, n], noise(2, k * n, -1.0, 1.0));
+                let z = batch.input(trace, [m, n], noise(3, m * n, -1.0, 1.0));
+                let bias = batch.input(trace, [n], noise(4, n, -1.0, 1.0));
+                let near = Near { rel: 1e-5, abs: 2e-4 };
+                batch.expect("epilogue", &x.matmul(&y).add(&bias).relu().add(&z.exp()), near);
+            }
+        });
+        let names = kernels(&plan);
+        for part in ["sum_parts", "sum_parts_lanes", "sum_parts+", "sum_parts_lanes+"] {
+            let ran = names.iter().any(|name| name == part || part.ends_with('+') && name.starts_with(part));
+            assert_eq!(ran, is_gpu(limits), "{}: {part} in {names:?}", limits.name);
+        }
     });
 }
 

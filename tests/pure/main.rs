@@ -9,6 +9,7 @@ mod frozen;
 mod fuzz;
 mod model_errors;
 mod models;
+mod no_cliffs;
 mod page;
 mod planner;
 mod plans;

@@ -85,10 +85,7 @@ fn launches_add_up_to_the_plan() {
                 flops + rounded >= cost.flops && flops <= cost.flops / 100 * 102,
                 "{name}: {flops} of {cost:?}"
             );
-            assert!(
-                bytes + rounded >= cost.bytes && bytes <= cost.bytes / 10 * 13,
-                "{name}: {bytes} of {cost:?}"
-            );
+            assert!(bytes + rounded >= cost.bytes && bytes <= 2 * cost.bytes, "{name}: {bytes} of {cost:?}");
             for launch in &planned {
                 assert!(launch.seconds >= launch.full_rate_s + card.launch_s, "{name}: {launch:?}");
                 assert_eq!(launch.waves, launch.job.workgroups as f64 / 132.0);

@@ -11,6 +11,7 @@ mod fuse_elementwise;
 mod fuse_epilogues;
 mod fuse_norm_into_conv;
 mod fuse_updates;
+mod join_slice_grads;
 mod offload_optimizer_state;
 mod recompute_cheap;
 mod rematerialize;
@@ -37,6 +38,7 @@ use fuse_epilogues::fuse_epilogues;
 pub(crate) use fuse_epilogues::pairs;
 use fuse_norm_into_conv::fuse_norm_into_conv;
 pub(crate) use fuse_updates::{fuse_updates, is_small, small_states};
+use join_slice_grads::join_slice_grads;
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;
 pub(crate) use rematerialize::{BACK, ScheduleEntry, is_view, rematerialize};
@@ -139,9 +141,10 @@ const BEFORE: [Pass; 2] = [
 ];
 
 /// Passes over the whole graph; for a training step, that includes its backward pass and updates.
-const AFTER: [Pass; 15] = [
+const AFTER: [Pass; 16] = [
     pass("remove_detached", When::Always, true, |graph, _| remove_detached(graph)),
     pass("fold_scalar_grads", When::FuseTraining, true, |graph, _| fold_scalar_grads(graph)),
+    pass("join_slice_grads", When::Training, true, |graph, _| join_slice_grads(graph)),
     pass("eliminate_dead_code", When::Always, true, |graph, _| eliminate_dead_code(graph)),
     pass("split_concat_grad", When::Training, true, |graph, _| split_concat_grad(graph)),
     // Includes the forward pass where one more pass over memory costs more than normalizing each element once

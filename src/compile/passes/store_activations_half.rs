@@ -6,11 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::dtype::DType;
+use crate::dtype::{DType, SMALLEST_HALF};
 use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
-
-/// Smaller tensors stay in 32 bits: the extra dispatches would cost more than the saved bytes.
-const SMALLEST: u64 = 1024;
 
 /// Results with few elements that affect many: means, deviations, logarithms of sums.
 fn is_statistic(op: &Op) -> bool {
@@ -36,11 +33,14 @@ pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: 
         for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
             rewrite.pack(root, &mut rewritten);
         }
-        if let Op::NotFinite { held } = &mut node.op
-            && rewrite.packs.packed[rewrite.packs.root[node.inputs[0].index()].index()]
-        {
-            // A value outside the 16-bit range counts as infinite: packing would store the largest number.
-            *held = dtype;
+        if let Op::NotFinite { held } = &mut node.op {
+            // The first operand is the flag.
+            for (held, id) in held.iter_mut().zip(&node.inputs[1..]) {
+                if rewrite.packs.packed[rewrite.packs.root[id.index()].index()] {
+                    // A value outside the 16-bit range counts as infinite: packing would store the largest number.
+                    *held = dtype;
+                }
+            }
         }
         if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);
@@ -103,7 +103,7 @@ impl Packs {
                     fits[id.index()] = gradients
                         && value.dtype == DType::F32
                         && value.class == Class::Gradient
-                        && value.shape.numel() >= SMALLEST
+                        && value.shape.numel() >= SMALLEST_HALF
                         && position == 0;
                     place[id.index()] = i + 1;
                 }
@@ -113,7 +113,7 @@ impl Packs {
                     let value = graph.value(*id);
                     fits[id.index()] = value.dtype == DType::F32
                         && value.class == Class::Activation
-                        && value.shape.numel() >= SMALLEST
+                        && value.shape.numel() >= SMALLEST_HALF
                         && !is_statistic(&node.op)
                         // A loss per row, and the logarithm of its sum of exponentials.
                         && !matches!(node.op, Op::CrossEntropy)

@@ -210,11 +210,11 @@ pub enum Op {
         /// The first scale.
         start: f32,
     },
-    /// `x → 1` if any element is NaN or has a magnitude beyond the largest finite number of `held`, else `0`;
-    /// a scalar.
+    /// `flag [], x₀, x₁, … → flag`: 1 if an element is NaN or has a magnitude beyond the largest finite number of
+    /// its tensor's type in `held`; else as before. The result may overwrite the operand.
     NotFinite {
-        /// The type in which `x` is stored until its update.
-        held: DType,
+        /// The type in which each tensor is stored until its update.
+        held: Vec<DType>,
     },
     /// `state [4], bad [], scalars [9] → scalars [9], 1/scale []`: decides whether the step is skipped, and
     /// updates the scale in place.

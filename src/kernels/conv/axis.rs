@@ -76,7 +76,8 @@ impl Axis {
         (0..s.min(dst)).map(one).collect()
     }
 
-    pub(super) fn words(&self) -> [u32; 12] {
+    /// Returns the words for the kernels; of the y axis the last one is the number of pieces of the steps.
+    pub(super) fn words(&self, pieces: u64) -> [u32; 12] {
         let Self { count, out, phase, step, off, tap_step, taps, first, every, src, dst } = *self;
         let word = |n: usize| n as u32;
         [
@@ -91,7 +92,7 @@ impl Axis {
             word(every),
             word(src),
             word(dst),
-            0,
+            pieces as u32,
         ]
     }
 }

@@ -2,7 +2,7 @@
 //! else a variant of the table.
 
 use super::of_image;
-use super::variants::{Case, MAX_PARTS, Parts, Pass, TILED64, Tiling, Variant, choose};
+use super::variants::{Case, Parts, Pass, TILED64, Tiling, Variant, choose};
 use crate::kernels::matmul::Sizes;
 use crate::kernels::{Kernel, Site, cooperative};
 
@@ -18,24 +18,26 @@ pub(super) struct Choice {
 
 /// Split of a weight gradient by cooperative matrices: half as many parts as with `TILED64`, whose sums take
 /// longer.
-const PARTS: Parts = Parts { wanted: 1 << 9, smallest: 256 };
+const PARTS: Parts = Parts { wanted: 1 << 9, smallest: 256, most: 256 };
 
 impl Choice {
     /// Selects for a convolution; `kernel` returns the kernel of a variant. Cooperative matrices replace
     /// `TILED64`.
     pub(super) fn of(site: &Site, case: &Case, kernel: impl Fn(&Variant) -> Kernel) -> Self {
-        let Case { pass, groups, m, columns: n, steps: k, .. } = *case;
+        let Case { pass, groups, m, columns: n, steps: k, divisible, .. } = *case;
         // Parts count as blocks: large blocks may fill an adapter even if the gradient is small.
-        let parts = if pass == Pass::Weight { k.div_ceil(PARTS.smallest).min(MAX_PARTS) } else { 1 };
+        let parts = if pass == Pass::Weight { k.div_ceil(PARTS.smallest).min(PARTS.most) } else { 1 };
         let image = site.inputs[0].1;
         let sizes = Sizes { batch: groups * parts, m, n, k };
-        if let Some(choice) = cooperative::convolution(&kernel(&TILED64), image, sizes, site.limits) {
+        if let Some(choice) =
+            cooperative::convolution(&kernel(&TILED64), image, (sizes, divisible), site.limits)
+        {
             let cooperative::Choice { kernel, tile, constants } = choice;
             return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packed_at_once: None };
         }
         let variant = choose(case, site.limits);
         let kernel = of_image(kernel(variant), image);
-        let (tiling, packed_at_once) = (variant.tiling(pass), variant.packed_at_once);
+        let (tiling, packed_at_once) = (variant.tiling(pass, site.limits.class), variant.packed_at_once);
         Self { kernel, constants: Vec::new(), tiling, packed_at_once }
     }
 }

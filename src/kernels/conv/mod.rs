@@ -10,7 +10,7 @@ mod weight;
 use super::elementwise::fused;
 use super::grid::per_thread;
 use super::norm::batch;
-use super::{Kernel, Launch, Lowered, Operand, Site};
+use super::{Kernel, Launch, Lowered, Operand, Site, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Activation, Source, Window};
@@ -143,6 +143,8 @@ pub(super) fn conv(
     let mut lowered = Lowered::default();
     // The first phase has the most pixels.
     let case = sizes.case(pixels(&sizes, [&rows[0], &columns[0]]));
+    let whole = rows.len() * columns.len() == 1;
+    let case = Case { divisible: if whole { case.steps } else { 0 }, ..case };
     let biased = operands.bias.is_some();
     let way = Choice::of(site, &case, |variant| variant.image(biased, operands.source));
     let iterations = kc.div_ceil(way.packed_at_once.unwrap_or(1));
@@ -157,11 +159,21 @@ pub(super) fn conv(
         lowered.workspace.push(bytes);
         lowered.launches.push(launch);
     }
+    let pieces = match way.packed_at_once {
+        None => way.tiling.pieces(&case, site.limits.class),
+        Some(_) => 1,
+    };
+    let to = if pieces == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
     for y in &rows {
         for x in &columns {
-            let launch = phase(site, &sizes, &way, &operands, [y, x]);
-            lowered.launches.push(fused::with_epilogue(site, launch));
+            let launch = phase(site, &sizes, &way, &operands, [y, x], (to, pieces));
+            lowered.launches.push(if pieces == 1 { fused::with_epilogue(site, launch) } else { launch });
         }
+    }
+    if pieces > 1 {
+        let len = site.output().numel();
+        lowered.workspace.push(pieces * len * 4);
+        lowered.launches.push(reduce::sum_in_order(site, to, pieces, len));
     }
     Ok(lowered)
 }
@@ -184,7 +196,8 @@ impl Sizes {
     /// Returns the case with a result of `pixels` pixels.
     fn case(&self, pixels: usize) -> Case {
         let [groups, m, kc, columns] = [self.groups, self.m, self.kc, pixels].map(|n| n as u64);
-        Case { pass: Pass::Image, groups, m, kc, columns, steps: kc * self.taps as u64 }
+        let steps = kc * self.taps as u64;
+        Case { pass: Pass::Image, groups, m, kc, columns, steps, divisible: 0 }
     }
 }
 
@@ -207,8 +220,15 @@ fn pack(site: &Site, sizes: &Sizes, at_once: usize, bias: Option<Operand>) -> (L
     (per_thread(site, &with_bias(&PACK, bias.is_some()), total as u64, memory, &params), total as u64 * 4)
 }
 
-fn phase(site: &Site, sizes: &Sizes, way: &Choice, operands: &Operands, axes: [&Axis; 2]) -> Launch<Operand> {
-    let mut memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
+fn phase(
+    site: &Site,
+    sizes: &Sizes,
+    way: &Choice,
+    operands: &Operands,
+    axes: [&Axis; 2],
+    (to, pieces): (Operand, u64),
+) -> Launch<Operand> {
+    let mut memory = vec![Operand::Input(0), Operand::Input(1), to];
     let Operands { bias, rest, constants, .. } = operands;
     if way.packed_at_once.is_some() {
         memory[1] = Operand::Workspace(0);
@@ -216,11 +236,11 @@ fn phase(site: &Site, sizes: &Sizes, way: &Choice, operands: &Operands, axes: [&
         memory.extend(*bias);
     }
     memory.extend(rest);
-    let (grid, tiles) = way.tiling.grid(&sizes.case(pixels(sizes, axes)), &way.kernel, site.limits);
+    let (grid, tiles) = way.tiling.grid(&sizes.case(pixels(sizes, axes)), pieces, &way.kernel, site.limits);
     let mut params = vec![grid[0], tiles[0], tiles[1]];
     let Sizes { batch, groups, m, kc, first, taps, kernel_w, weight_m, weight_c } = *sizes;
     params.extend([groups, m, kc, batch, kernel_w, taps, weight_m, weight_c, first].map(|n| n as u32));
-    params.extend(axes.iter().flat_map(|axis| axis.words()));
+    params.extend(axes.iter().flat_map(|axis| axis.words(pieces)));
     Launch {
         kernel: way.kernel.clone(),
         constants: [&constants[..], &way.constants].concat(),
@@ -233,9 +253,8 @@ fn phase(site: &Site, sizes: &Sizes, way: &Choice, operands: &Operands, axes: [&
 /// Returns the pairs of a result pixel and a tap of a launch with these parameters, as [`phase`] writes them: its
 /// arithmetic relative to that of other phases.
 pub(super) fn pairs(params: &[u32]) -> u64 {
-    // Two axes of 12 words each end them; the first word is the number of pixels, the seventh that of taps.
-    let axes = &params[params.len().saturating_sub(24)..];
-    [0, 6, 12, 18].iter().filter_map(|&at| axes.get(at)).map(|&word| u64::from(word)).product()
+    // Two axes of 12 words each follow the first 12; their first word is the number of pixels, the seventh that of taps.
+    [12, 18, 24, 30].iter().filter_map(|&at| params.get(at)).map(|&word| u64::from(word)).product()
 }
 
 pub(super) fn image(shape: Shape) -> [usize; 4] {

@@ -5,8 +5,8 @@ use super::{normed, of_two_sources, with_bias};
 use crate::graph::{Activation, Source};
 use crate::kernels::Kernel;
 use crate::kernels::grid::fold;
-use crate::kernels::matmul::FILLED;
 use crate::kernels::needs::Needs;
+use crate::kernels::split;
 use crate::limits::{AdapterClass, Limits};
 
 /// What is computed.
@@ -36,6 +36,9 @@ pub struct Case {
     pub columns: u64,
     /// Steps of the inner dimension.
     pub steps: u64,
+    /// Steps that may be split into pieces on GPUs: all, or none if the result takes several launches, one for each
+    /// phase of the stride, or has parts of its own.
+    pub divisible: u64,
 }
 
 /// Below this many channels in a group a tile would be mostly empty.
@@ -63,12 +66,15 @@ pub(super) struct Parts {
     pub(super) wanted: u64,
     /// Minimum pixels of a part.
     pub(super) smallest: u64,
+    /// Maximum parts, unless parts would exceed `MAX_PART` pixels.
+    pub(super) most: u64,
 }
+
+/// Split by one thread per element on GPUs.
+const GPU_DIRECT: Parts = Parts { wanted: 1 << 17, smallest: 64, most: 2048 };
 
 /// Maximum pixels that one thread sums over: below the 65,535 iterations at which lavapipe ends loops.
 const MAX_PART: u64 = 32_768;
-/// Maximum parts, unless parts would exceed `MAX_PART` pixels: one pass sums them.
-pub(super) const MAX_PARTS: u64 = 256;
 
 /// A kernel variant for convolutions. All variants read images of 16 and 32 bits, apply a batch norm or
 /// concatenate two images while reading, add a bias and support epilogues.
@@ -98,7 +104,7 @@ pub(in crate::kernels) const TILED64: Variant = Variant {
     image: Kernel::new("conv_tiled64", "tile/tile64", &["STORE_LANES"], &[1, 2, 3], 64, &[&[]]),
     weight: Kernel::new("conv_weight_tiled64", "tile/tile64", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
     tiles: [(64, 64); 2],
-    parts: Parts { wanted: 1 << 10, smallest: 256 },
+    parts: Parts { wanted: 1 << 10, smallest: 256, most: 512 },
     packed_at_once: None,
     few: false,
     needs: Needs::TILE64,
@@ -111,7 +117,7 @@ const PACKED: Variant = Variant {
     image: Kernel::new("conv_cpu", "conv/cpu", &["STORE_LANES"], &[1, 2, 3], 8, &[&[]]),
     weight: Kernel::new("conv_weight_cpu", "conv/weight_cpu", &["WEIGHT"], &[1, 2, 3], 8, &[&[]]),
     tiles: [(16, 64), (32, 32)],
-    parts: Parts { wanted: 32, smallest: 512 },
+    parts: Parts { wanted: 32, smallest: 512, most: 256 },
     packed_at_once: Some(2),
     few: false,
     needs: Needs::SHARING,
@@ -134,7 +140,7 @@ pub static VARIANTS: [Variant; 5] = [
             &[&[]],
         ),
         tiles: [(16, 64), (32, 32)],
-        parts: Parts { wanted: 32, smallest: 512 },
+        parts: Parts { wanted: 32, smallest: 512, most: 256 },
         packed_at_once: Some(1),
         few: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
@@ -146,12 +152,14 @@ pub static VARIANTS: [Variant; 5] = [
         image: Kernel::new("conv_tiled128", "tile/tile128", &["STORE_LANES"], &[1, 2, 3], 256, &[&[]]),
         weight: Kernel::new("conv_weight_tiled128", "tile/tile128", &["WEIGHT"], &[1, 2, 3], 256, &[&[]]),
         tiles: [(128, 128); 2],
-        parts: Parts { wanted: 1 << 8, smallest: 256 },
+        parts: Parts { wanted: 300, smallest: 256, most: 512 },
         packed_at_once: None,
         few: false,
         needs: Needs::TILE128,
         preferred: |class, case, workgroups| {
-            class == AdapterClass::Discrete && case.m.min(case.columns) >= 128 && workgroups >= FILLED
+            class == AdapterClass::Discrete
+                && case.m.min(case.columns) >= 128
+                && split::fills(class, workgroups, case.divisible)
         },
     },
     TILED64,
@@ -161,7 +169,7 @@ pub static VARIANTS: [Variant; 5] = [
         image: Kernel::new("conv_direct", "conv/direct", &[], &[1, 2, 3], 64, &[&[]]),
         weight: Kernel::new("conv_weight_direct", "conv/direct", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
         tiles: [(1, 1); 2],
-        parts: Parts { wanted: 1 << 14, smallest: 64 },
+        parts: Parts { wanted: 1 << 14, smallest: 64, most: 256 },
         packed_at_once: None,
         few: true,
         needs: Needs::NOTHING,
@@ -214,8 +222,10 @@ impl Variant {
         if through_norm { normed(&self.weight) } else { self.weight.clone() }
     }
 
-    pub(super) fn tiling(&self, pass: Pass) -> Tiling {
-        Tiling { tile: self.tiles[usize::from(pass == Pass::Weight)], parts: self.parts }
+    pub(super) fn tiling(&self, pass: Pass, class: AdapterClass) -> Tiling {
+        let tile = self.tiles[usize::from(pass == Pass::Weight)];
+        let alone = tile == (1, 1) && !class.is_cpu();
+        Tiling { tile, parts: if alone { GPU_DIRECT } else { self.parts } }
     }
 }
 
@@ -234,7 +244,8 @@ impl Tiling {
         let [rows, columns] = self.tiles(case);
         let needed = case.steps.div_ceil(MAX_PART);
         let wanted = self.parts.wanted.div_ceil(rows * columns * case.groups);
-        let parts = wanted.min(case.steps.div_ceil(self.parts.smallest)).min(MAX_PARTS).max(needed).max(1);
+        let parts =
+            wanted.min(case.steps.div_ceil(self.parts.smallest)).min(self.parts.most).max(needed).max(1);
         case.steps.div_ceil(parts)
     }
 
@@ -243,18 +254,29 @@ impl Tiling {
         case.steps.div_ceil(self.part(case).max(1)).max(1)
     }
 
+    /// Returns the pieces of the steps of a result on GPUs; each needs a workspace of one result.
+    pub(super) fn pieces(&self, case: &Case, class: AdapterClass) -> u64 {
+        if self.tile == (1, 1) { 1 } else { split::pieces(class, self.work(case), case.divisible) }
+    }
+
     /// Returns the number of workgroups, or with 1 × 1 tiles of threads.
     fn work(&self, case: &Case) -> u64 {
         let [rows, columns] = self.tiles(case);
         rows * columns * case.groups * self.parts(case)
     }
 
-    /// Returns the grid of a launch and the two words after the grid's width: tiles along rows (with 1 × 1
+    /// Returns the grid of a launch for `pieces` of the steps and the two words after the grid's width: tiles along rows (with 1 × 1
     /// tiles, threads along x) and tiles along columns.
-    pub(super) fn grid(&self, case: &Case, kernel: &Kernel, limits: &Limits) -> ([u32; 3], [u32; 2]) {
+    pub(super) fn grid(
+        &self,
+        case: &Case,
+        pieces: u64,
+        kernel: &Kernel,
+        limits: &Limits,
+    ) -> ([u32; 3], [u32; 2]) {
         let [rows, columns] = self.tiles(case).map(|n| n as u32);
         if self.tile != (1, 1) {
-            return (fold(self.work(case), limits.max_workgroups), [rows, columns]);
+            return (fold(self.work(case) * pieces, limits.max_workgroups), [rows, columns]);
         }
         let grid = fold(self.work(case).div_ceil(u64::from(kernel.workgroup)), limits.max_workgroups);
         (grid, [grid[0] * kernel.workgroup, columns])
@@ -271,7 +293,7 @@ pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
         VARIANTS
             .iter()
             .filter(can)
-            .find(|row| (row.preferred)(limits.class, case, row.tiling(case.pass).work(case)))
+            .find(|row| (row.preferred)(limits.class, case, row.tiling(case.pass, limits.class).work(case)))
     };
     // The last variant computes every convolution on every adapter.
     named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
@@ -282,11 +304,11 @@ mod tests {
     use super::*;
 
     fn image(m: u64, kc: u64, columns: u64) -> Case {
-        Case { pass: Pass::Image, groups: 1, m, kc, columns, steps: kc * 9 }
+        Case { pass: Pass::Image, groups: 1, m, kc, columns, steps: kc * 9, divisible: kc * 9 }
     }
 
     fn weight(m: u64, kc: u64, pixels: u64) -> Case {
-        Case { pass: Pass::Weight, groups: 1, m, kc, columns: kc * 9, steps: pixels }
+        Case { pass: Pass::Weight, groups: 1, m, kc, columns: kc * 9, steps: pixels, divisible: 0 }
     }
 
     fn chosen(preset: &str, case: &Case) -> &'static str {
@@ -309,20 +331,23 @@ mod tests {
             "tiled64",
             "half of a tile of 128 would be empty"
         );
-        assert_eq!(chosen("nvidia", &image(128, 8, 95 * 128)), "tiled64", "too few tiles of 128");
-        assert_eq!(chosen("nvidia", &image(128, 8, 95 * 128 + 1)), "tiled128");
+        assert_eq!(chosen("nvidia", &image(128, 8, 263 * 128)), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", &image(128, 8, 263 * 128 + 1)), "tiled128");
+        let small = image(512, 512, 49 * 64);
+        assert_eq!(chosen("nvidia", &small), "tiled128", "enough in pieces");
+        assert_eq!(chosen("nvidia", &Case { divisible: 0, ..small }), "tiled64", "phases");
     }
 
     #[test]
     fn parts_of_a_weight_gradient_count_as_tiles() {
-        // 2 x 9 tiles of 128: in one part too few, with 12 parts of 256 pixels or more enough.
+        // 2 x 9 tiles of 128: in one part too few, with 15 parts of 256 pixels or more enough.
         assert_eq!(chosen("nvidia", &weight(256, 128, 256)), "tiled64");
-        assert_eq!(chosen("nvidia", &weight(256, 128, 12 * 256)), "tiled128");
+        assert_eq!(chosen("nvidia", &weight(256, 128, 15 * 256)), "tiled128");
         assert_eq!(chosen("nvidia", &weight(256, 14, 1 << 20)), "tiled64", "126 columns");
         for row in &VARIANTS {
             for pixels in [1, 63, 4096, 100_000, 40_000_000] {
                 let case = weight(24, 3, pixels);
-                let tiling = row.tiling(Pass::Weight);
+                let tiling = row.tiling(Pass::Weight, AdapterClass::Discrete);
                 let (part, parts) = (tiling.part(&case), tiling.parts(&case));
                 assert!(
                     part <= MAX_PART && part * parts >= pixels && part * (parts - 1) < pixels,

@@ -17,10 +17,10 @@ pub(in crate::kernels) fn weight(
     let columns = kc * window.taps();
     let total = (o * columns) as u64;
     let [groups, m, kc, columns, steps] = [groups, m, kc, columns, batch * out_h * out_w].map(|n| n as u64);
-    let case = Case { pass: Pass::Weight, groups, m, kc, columns, steps };
+    let case = Case { pass: Pass::Weight, groups, m, kc, columns, steps, divisible: 0 };
     let way = Choice::of(site, &case, |variant| variant.weight(normed.is_some()));
     let (parts, part_len) = (way.tiling.parts(&case), way.tiling.part(&case));
-    let (grid, tiles) = way.tiling.grid(&case, &way.kernel, site.limits);
+    let (grid, tiles) = way.tiling.grid(&case, 1, &way.kernel, site.limits);
     let Window { kernel: size, stride, padding, dilation } = window;
     let mut params = vec![grid[0], tiles[0], tiles[1]];
     params.extend([groups, parts, part_len, m, kc, batch as u64, total].map(|n| n as u32));

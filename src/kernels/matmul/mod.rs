@@ -1,16 +1,16 @@
-//! Matrix products: one dispatch, or on software adapters a split-K product: pieces of a long inner
-//! dimension, and their sum.
+//! Matrix products: one dispatch, or a split-K product: pieces of the inner dimension, and their sum. GPUs split
+//! where a result has few tiles, software adapters where the inner dimension is too long for a thread.
 
 mod variants;
 
 use super::elementwise::fused;
 use super::grid::fold;
-use super::{Kernel, Launch, Lowered, Operand, Site, cooperative, reduce};
+use super::{Kernel, Launch, Lowered, Operand, Site, cooperative, reduce, split};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
+pub(super) use variants::reading;
 pub use variants::{Case, Sizes, VARIANTS, Variant, choose};
-pub(super) use variants::{FILLED, reading};
 
 /// Element types of an operand.
 const OPERANDS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -58,7 +58,7 @@ pub(super) fn matmul(site: &Site, ta: bool, tb: bool) -> Result<Lowered> {
         lowered.launches.extend(site.op.epilogue().map(|chain| fused::over_result(site, chain)));
         return Ok(lowered);
     }
-    Ok(fused::with_epilogue(site, product.launch(site, Operand::Output(0))).into())
+    Ok(product.lower(site))
 }
 
 /// Parameters of a product for its kernel; strides in elements.
@@ -74,17 +74,36 @@ struct Product {
 }
 
 impl Product {
-    fn launch(&self, site: &Site, to: Operand) -> Launch<Operand> {
+    /// Lowers the product to one launch, or on GPUs to pieces in scratch and their sum.
+    fn lower(&self, site: &Site) -> Lowered {
+        let (launch, parts) = self.launch(site, None);
+        if parts == 1 {
+            return fused::with_epilogue(site, launch).into();
+        }
+        let (scratch, len) = (Operand::Workspace(0), site.output().numel());
+        let sum = reduce::sum_in_order(site, scratch, parts, len);
+        Lowered { launches: vec![launch, sum], workspace: vec![parts * len * 4] }
+    }
+
+    /// Returns the launch and the number of pieces of its inner dimension. One piece is written to `to`, by default the
+    /// output; more are only made for the default, and are written to scratch.
+    fn launch(&self, site: &Site, to: Option<Operand>) -> (Launch<Operand>, u64) {
         let Sizes { batch, m, n, k } = self.case.sizes;
-        let (kernel, tile, constants) = match cooperative::choose(&self.case, self.types, site.limits) {
-            Some(cooperative::Choice { kernel, tile, constants }) => (kernel, tile, constants),
+        let (kernel, tile, constants, splits) = match cooperative::choose(&self.case, self.types, site.limits)
+        {
+            Some(cooperative::Choice { kernel, tile, constants }) => (kernel, tile, constants, true),
             None => {
                 let row = choose(&self.case, site.limits);
-                (reading(row.kernel(&self.case), self.types), row.tile, row.constants(&self.case))
+                let kernel = reading(row.kernel(&self.case), self.types);
+                (kernel, row.tile, row.constants(&self.case), row.splits)
             }
         };
         let (tiles_m, tiles_n) = (m.div_ceil(tile.0), n.div_ceil(tile.1));
-        let grid = fold(tiles_m * tiles_n * batch, site.limits.max_workgroups);
+        let workgroups = tiles_m * tiles_n * batch;
+        let splits = splits && to.is_none();
+        let parts = if splits { split::pieces(site.limits.class, workgroups, k) } else { 1 };
+        let grid = fold(workgroups * parts, site.limits.max_workgroups);
+        let default = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
         let words = [
             m,
             n,
@@ -100,14 +119,17 @@ impl Product {
             self.a_strides.1,
             self.b_strides.0,
             self.b_strides.1,
+            parts,
+            split::length(k, parts),
         ];
-        Launch {
+        let launch = Launch {
             kernel,
             constants,
-            memory: vec![Operand::Input(0), Operand::Input(1), to],
+            memory: vec![Operand::Input(0), Operand::Input(1), to.unwrap_or(default)],
             params: words.map(|word| word as u32).to_vec(),
             grid,
-        }
+        };
+        (launch, parts)
     }
 }
 
@@ -135,7 +157,7 @@ fn long(site: &Site, product: &Product) -> Result<Lowered> {
     };
     let scratch = Operand::Workspace(0);
     let mut lowered =
-        Lowered { launches: vec![parts.launch(site, scratch)], workspace: vec![pieces * m * n * 4] };
+        Lowered { launches: vec![parts.launch(site, Some(scratch)).0], workspace: vec![pieces * m * n * 4] };
     reduce::sum_of_parts(site, scratch, pieces, m * n, &mut lowered);
     Ok(lowered)
 }

@@ -6,6 +6,7 @@ use crate::kernels::Kernel;
 use crate::kernels::kernel::Variants;
 use crate::kernels::lower::flag;
 use crate::kernels::needs::Needs;
+use crate::kernels::split;
 use crate::limits::{AdapterClass, Limits};
 
 /// Which operands are transposed.
@@ -151,6 +152,8 @@ pub struct Variant {
     needs_vec4: bool,
     /// Whether rows in memory must be contiguous.
     contiguous_only: bool,
+    /// Whether it computes pieces of the inner dimension, as on GPUs: [`split`].
+    pub(super) splits: bool,
     needs: Needs,
     /// Whether it is preferred to the variants after it.
     preferred: fn(AdapterClass, &Sizes) -> bool,
@@ -162,9 +165,6 @@ const NARROW: u64 = 24;
 const LOW: u64 = 8;
 /// With at most this many rows or columns most of a tile of 64 is wasted.
 const SMALL: u64 = 16;
-/// Number of workgroups of 256 threads that fills a large GPU.
-pub(in crate::kernels) const FILLED: u64 = 96;
-
 const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
     [Some(kernel); 4]
 }
@@ -180,6 +180,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: false,
         needs_vec4: true,
         contiguous_only: true,
+        splits: false,
         needs: Needs::SHARING,
         preferred: |class, sizes| class.is_cpu() && sizes.n >= NARROW && sizes.m > LOW,
     },
@@ -192,6 +193,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: false,
         needs_vec4: true,
         contiguous_only: true,
+        splits: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
         preferred: |class, sizes| class.is_cpu() && sizes.n >= NARROW,
     },
@@ -204,6 +206,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: false,
         needs_vec4: false,
         contiguous_only: false,
+        splits: false,
         needs: Needs::SHARING,
         preferred: |class, _| class.is_cpu(),
     },
@@ -216,6 +219,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: false,
         needs_vec4: false,
         contiguous_only: false,
+        splits: false,
         needs: Needs::NOTHING,
         preferred: |class, _| class.is_cpu(),
     },
@@ -228,10 +232,13 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: true,
         needs_vec4: true,
         contiguous_only: true,
+        splits: true,
         needs: Needs::TILE128,
         preferred: |class, sizes| {
             let tiles = sizes.m.div_ceil(128) * sizes.n.div_ceil(128) * sizes.batch;
-            class == AdapterClass::Discrete && sizes.m.min(sizes.n) >= 128 && tiles >= FILLED
+            class == AdapterClass::Discrete
+                && sizes.m.min(sizes.n) >= 128
+                && split::fills(class, tiles, sizes.k)
         },
     },
     // Tiles of 64 x 64 in workgroup memory.
@@ -243,6 +250,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: true,
         needs_vec4: false,
         contiguous_only: true,
+        splits: true,
         needs: Needs::TILE64,
         preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
@@ -255,6 +263,7 @@ pub static VARIANTS: [Variant; 7] = [
         transpose_by_constant: false,
         needs_vec4: false,
         contiguous_only: false,
+        splits: true,
         needs: Needs::NOTHING,
         preferred: |_, _| true,
     },
@@ -330,6 +339,7 @@ mod tests {
             ["cpu32", "cpu8", "tiled64", "tiled128"]
         );
         assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", [512, 512, 4096], plain), "tiled128", "enough in pieces");
         assert_eq!(chosen("nvidia", [2048, 2048, 511], plain), "tiled64", "rows that are no fours");
         assert_eq!(chosen("nvidia", [2048, 2048, 511], (true, false)), "tiled128", "K is free");
         assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");

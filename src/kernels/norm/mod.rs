@@ -34,7 +34,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
     let grad: Vec<Kernel> = [&LAYER_NORM_GRAD, &RMS_NORM_GRAD].into_iter().flat_map(rows).collect();
     let sums = [&LAYER_NORM_SUMS, &RMS_NORM_SUMS, &LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END];
     let sums = sums.into_iter().flat_map(|kernel| [kernel.clone(), kernel.in_vec4()]).collect();
-    [forward, and_in_place(&grad), sums, batch::kernels()].concat()
+    let ends = [&LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END].map(|kernel| kernel.in_workgroups(GROUP)).to_vec();
+    [forward, and_in_place(&grad), sums, ends, batch::kernels()].concat()
 }
 
 /// Rows and columns of a launch, in elements; `width` elements are read at once.
@@ -113,7 +114,7 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let (kernel, columns) = rows.by_width(sums);
     let (threads, smallest) = match site.limits.class {
         AdapterClass::Cpu => (1024, 64),
-        AdapterClass::Integrated | AdapterClass::Discrete => (16_384, 16),
+        AdapterClass::Integrated | AdapterClass::Discrete => (65_536, 16),
     };
     let parts = (threads / columns).min(rows.rows / smallest).max(rows.rows.div_ceil(MAX_PART)).max(1);
     let part_len = rows.rows.div_ceil(parts);
@@ -122,7 +123,13 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let scratch = Operand::Workspace(0);
     let sums = per_thread(site, &kernel, parts * columns, vec![x, dy, scratch, statistics], &params);
     let memory = std::iter::once(scratch).chain((1..site.outputs.len()).map(Operand::Output)).collect();
-    let end = per_thread(site, &rows.by_width(end).0, columns, memory, &[columns as u32, parts as u32]);
+    let end = if site.limits.class.is_cpu() {
+        per_thread(site, &rows.by_width(end).0, columns, memory, &[columns as u32, parts as u32])
+    } else {
+        let grid = fold(rows.columns, site.limits.max_workgroups);
+        let params = vec![grid[0], rows.columns as u32, parts as u32];
+        Launch { kernel: end.in_workgroups(GROUP), constants: Vec::new(), memory, params, grid }
+    };
     let kernel = match kind {
         RowNorm::Layer => &LAYER_NORM_GRAD,
         RowNorm::Rms => &RMS_NORM_GRAD,

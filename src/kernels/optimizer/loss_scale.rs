@@ -1,19 +1,29 @@
-//! Dynamic loss scaling: one thread updates the scale; gradients that are not finite are counted in chunks.
+//! Dynamic loss scaling: one thread updates the scale; gradients that are not finite set a flag.
 
 use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
 use crate::kernels::grid::per_thread;
-use crate::kernels::{Kernel, Launch, Lowered, Operand, Site};
+use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, movement};
 
 static SEED: Kernel = Kernel::new("loss_scale_seed", "optimizer/loss_scale", &["SEED"], &[1, 2], 1, &[&[]]);
 static LOSS_SCALE: Kernel =
     Kernel::new("loss_scale", "optimizer/loss_scale", &[], &[1, 2, 3, 4, 5], 1, &[&[]]);
-static NOT_FINITE: Kernel = Kernel::new("not_finite", "optimizer/not_finite", &[], &[1, 2], 8, &[&[]]);
-static NOT_FINITE_END: Kernel =
-    Kernel::new("not_finite_end", "optimizer/not_finite", &["END"], &[1, 2], 1, &[&[]]);
+static NOT_FINITE: Kernel = Kernel::new("not_finite", "optimizer/not_finite", &[], &[1, 2], 64, &[&[]]);
+
+/// Names for which a kernel reads a second tensor, a third, and so on: as many as there are bindings on every
+/// adapter, with the flag.
+const MORE: [&str; 5] = ["X1", "X2", "X3", "X4", "X5"];
+
+/// Returns the kernel that checks this many tensors.
+fn checking(tensors: usize) -> Kernel {
+    let more = MORE.iter().zip(3..).take(tensors - 1);
+    let kernel = more.fold(NOT_FINITE.clone(), |kernel, (name, slot)| kernel.with(name).with_slots(&[slot]));
+    if tensors == 1 { kernel } else { kernel.suffixed(&tensors.to_string()) }
+}
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    [&SEED, &LOSS_SCALE, &NOT_FINITE, &NOT_FINITE_END].map(Kernel::clone).to_vec()
+    let checks = (1..=MORE.len() + 1).map(checking);
+    [&SEED, &LOSS_SCALE].into_iter().cloned().chain(checks).collect()
 }
 
 fn one_thread(kernel: &Kernel, memory: Vec<Operand>, params: Vec<u32>) -> Launch<Operand> {
@@ -26,19 +36,33 @@ pub(in crate::kernels) fn seed(site: &Site, start: f32) -> Launch<Operand> {
     one_thread(&SEED, memory, vec![start.to_bits()])
 }
 
-/// Elements that one thread checks, unless there would be more chunks than the last thread may add up.
-const CHUNK: u64 = 1024;
-const MOST_CHUNKS: u64 = 32_768;
+/// Most threads of a check, and most vec4s of one thread: below the 65,535 iterations at which lavapipe ends loops.
+const THREADS: u64 = 1 << 17;
+const MOST: u64 = 50_000;
 
-pub(in crate::kernels) fn not_finite(site: &Site, held: DType) -> Lowered {
-    let n = site.inputs[0].0.numel();
-    let chunk = CHUNK.max(n.div_ceil(MOST_CHUNKS));
-    let chunks = n.div_ceil(chunk);
-    let counts = Operand::Workspace(0);
-    let params = [n as u32, chunk as u32, chunks as u32, held.largest().to_bits()];
-    let count = per_thread(site, &NOT_FINITE, chunks, vec![Operand::Input(0), counts], &params);
-    let end = one_thread(&NOT_FINITE_END, vec![counts, Operand::Output(0)], vec![chunks as u32]);
-    Lowered { launches: vec![count, end], workspace: vec![chunks * 4] }
+/// Copies the flag if it is not in place, and checks a few tensors in each launch.
+pub(in crate::kernels) fn not_finite(site: &Site, held: &[DType]) -> Lowered {
+    let mut launches = Vec::new();
+    if site.in_place.is_none() {
+        launches.push(movement::copy(site, 0));
+    }
+    let tensors: Vec<usize> = (1..=held.len()).filter(|&i| site.inputs[i].0.numel() > 0).collect();
+    for few in tensors.chunks(MORE.len() + 1) {
+        let lengths = few.iter().map(|&i| site.inputs[i].0.numel());
+        let quads: u64 = lengths.clone().map(|n| n.div_ceil(4)).sum();
+        let own = if site.limits.class.is_cpu() { 256 } else { 8 };
+        let threads = quads.div_ceil(own).min(THREADS).max(quads.div_ceil(MOST));
+        let kernel = checking(few.len());
+        let threads = threads.next_multiple_of(u64::from(kernel.workgroup));
+        let mut params = vec![threads as u32];
+        params.extend(lengths.map(|n| n as u32));
+        params.resize(2 + MORE.len(), 0);
+        params.extend(few.iter().map(|&i| held[i - 1].largest().to_bits()));
+        let memory =
+            std::iter::once(Operand::Output(0)).chain(few.iter().map(|&i| Operand::Input(i))).collect();
+        launches.push(per_thread(site, &kernel, threads, memory, &params));
+    }
+    Lowered { launches, workspace: Vec::new() }
 }
 
 pub(in crate::kernels) fn judge(settings: LossScale, counting: Counting, early: bool) -> Launch<Operand> {

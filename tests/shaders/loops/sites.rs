@@ -340,5 +340,19 @@ pub fn trained() -> Vec<(Graph, Limits)> {
             }
         }
     }
+    // Small gradients are checked together.
+    let options = PlanOptions { loss_scale: Some(LossScale::default()), ..PlanOptions::default() };
+    for count in 1..=7 {
+        let params = Params::new(1);
+        let step = TrainStep::trace(&params, |trace| {
+            let stage = Stage { params: params.clone(), trace };
+            let sums = (0..count).map(|i| stage.raw(&[i + 3]).square().sum(&[]));
+            sums.reduce(|sum, next| sum.add(&next)).expect("at least one")
+        });
+        for limits in ["lavapipe", "discrete"].map(named) {
+            let plan = step.as_ref().expect("valid").plan(&options, &limits).expect("planned");
+            list.push((plan.graph().clone(), limits));
+        }
+    }
     list
 }

@@ -1,0 +1,57 @@
+//! No launch of eight training steps leaves a large GPU idle: figures of plans, modelled on an H200
+//! (`benches/launches/launches.py`).
+
+use wgrad::compile::PlanOptions;
+use wgrad::dtype::Precision;
+use wgrad::graph::LossScale;
+use wgrad::limits::{Card, Limits};
+use wgrad::models::{Model, ModelOptions};
+use wgrad::optim::Optimizer;
+
+/// Network, batch, tokens, the most dispatches in f32, and in f16 with a loss scale, and the largest share of the
+/// modelled time, in percent, in launches with fewer workgroups than an H200 has units. The aim is 3 %; small networks
+/// have more in launches of a few microseconds.
+const NETWORKS: [(&str, usize, Option<usize>, [usize; 2], f64); 8] = [
+    ("gpt2", 8, Some(1024), [960, 1420], 3.0),
+    ("gpt2-medium", 4, Some(1024), [1560, 2600], 3.0),
+    ("llama-tiny", 32, Some(256), [600, 860], 8.0),
+    ("bert-base", 32, Some(128), [720, 1150], 4.0),
+    ("resnet50", 64, None, [720, 1090], 4.5),
+    ("vgg16", 64, None, [175, 255], 3.0),
+    ("mobilenet-v2", 64, None, [690, 1020], 18.0),
+    ("unet", 8, None, [400, 560], 3.0),
+];
+
+/// Share of the step's arithmetic or bytes from which a launch counts as large.
+const LARGE: u64 = 100;
+
+#[test]
+fn no_large_launch_leaves_units_idle() {
+    let (limits, card) = (Limits::named("nvidia").expect("a preset"), Card::named("h200").expect("a card"));
+    for (name, batch, seq, most, share) in NETWORKS {
+        let sizes = ModelOptions { seq, ..ModelOptions::default() };
+        let step = Model::with_options(name, 0, &sizes).expect("known").train_step(batch).expect("valid");
+        let optimizer = Optimizer::named(if seq.is_some() { "adamw" } else { "momentum" }).expect("known");
+        for (half, most) in [false, true].into_iter().zip(most) {
+            let precision = if half { Precision::F16 } else { Precision::F32 };
+            let loss_scale = half.then(LossScale::default);
+            let options = PlanOptions { optimizer, precision, loss_scale, ..PlanOptions::default() };
+            let launches = step.plan(&options, &limits).expect("planned").launches(&card).expect("lowered");
+            let what = format!("{name} {}", precision.name());
+            let flops: u64 = launches.iter().map(|launch| launch.job.flops).sum();
+            let bytes: u64 = launches.iter().map(|launch| launch.job.bytes).sum();
+            let seconds: f64 = launches.iter().map(|launch| launch.seconds).sum();
+            for launch in &launches {
+                let large = launch.job.flops > flops / LARGE || launch.job.bytes > bytes / LARGE;
+                assert!(!large || launch.job.workgroups >= 2 * u64::from(card.units), "{what}: {launch:?}");
+            }
+            let low: f64 =
+                launches.iter().filter(|launch| launch.waves < 1.0).map(|launch| launch.seconds).sum();
+            assert!(
+                low <= share / 100.0 * seconds,
+                "{what}: {low} s of {seconds} in launches below one wave"
+            );
+            assert!(launches.len() <= most, "{what}: {} dispatches", launches.len());
+        }
+    }
+}
