@@ -35,7 +35,7 @@ impl<M> Launch<M> {
     }
 
     /// Returns the bytes of memory that the threads of a workgroup share. Those in which a convolution by
-    /// cooperative matrices notes its columns, up to 1/10 of the whole, are not counted.
+    /// cooperative matrices notes its columns, at most 1/7 of the whole, are not counted.
     pub fn shared_bytes(&self) -> u32 {
         match self.kernel.module {
             "tile/tile64" => 8704,

@@ -50,7 +50,7 @@ mod tests {
             (Discrete, 72, 50_257, 4),
             (Discrete, 264, 1 << 20, 1),
             (Discrete, 1, 255, 1),
-            (Discrete, 1, 1 << 20, 264),
+            (Discrete, 1, 1 << 20, 263),
             (Discrete, 0, 0, 1),
             (Integrated, 12, 30_522, 7),
             (Cpu, 1, 100_000, 1),

@@ -8,10 +8,12 @@ use wgrad::limits::{Card, Limits};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
 
+type Row = (&'static str, usize, Option<usize>, [usize; 2], f64);
+
 /// Network, batch, tokens, the most dispatches in f32, and in f16 with a loss scale, and the largest share of the
 /// modelled time, in percent, in launches with fewer workgroups than an H200 has units. The aim is 3 %; small networks
 /// have more in launches of a few microseconds.
-const NETWORKS: [(&str, usize, Option<usize>, [usize; 2], f64); 8] = [
+const NETWORKS: [Row; 8] = [
     ("gpt2", 8, Some(1024), [960, 1420], 3.0),
     ("gpt2-medium", 4, Some(1024), [1560, 2600], 3.0),
     ("llama-tiny", 32, Some(256), [600, 860], 8.0),

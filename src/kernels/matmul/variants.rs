@@ -339,7 +339,7 @@ mod tests {
             ["cpu32", "cpu8", "tiled64", "tiled128"]
         );
         assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
-        assert_eq!(chosen("nvidia", [512, 512, 4096], plain), "tiled128", "enough in pieces");
+        assert_eq!(chosen("nvidia", [512, 512, 4352], plain), "tiled128", "enough in pieces");
         assert_eq!(chosen("nvidia", [2048, 2048, 511], plain), "tiled64", "rows that are no fours");
         assert_eq!(chosen("nvidia", [2048, 2048, 511], (true, false)), "tiled128", "K is free");
         assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");
