@@ -6,7 +6,7 @@ use crate::graph::{Cost, Op};
 use crate::limits::Job;
 use crate::shape::Shape;
 
-/// Returns the work of each launch. Together they have the cost of the operation ([`Cost::of`]), to which passes
+/// Returns the work of each launch. Together they have the cost of the operation (`Cost::of`), to which passes
 /// over scratch are added.
 ///
 /// Bytes of operands and results are divided in proportion to those that each launch binds. Arithmetic is
