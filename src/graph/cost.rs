@@ -74,6 +74,13 @@ impl Graph {
         let shape = |ids: &[super::ValueId], i: usize| ids.get(i).map(|id| self.value(*id).shape);
         let first = shape(&node.inputs, 0).unwrap_or(Shape::from([]));
         let result = shape(&node.outputs, 0).unwrap_or(first);
+        if let Op::Attention(attend) | Op::AttentionGrad(attend) = &node.op {
+            let shapes: Vec<Shape> = node.inputs.iter().map(|id| self.value(*id).shape).collect();
+            let sizes = attend.sizes(&shapes[..attend.operands()]).expect("checked when traced");
+            // The backward pass computes scores and gradients of weights twice, for the queries and for keys and values.
+            let products = if matches!(node.op, Op::Attention(_)) { 2 } else { 7 };
+            return Cost { flops: attend.flops(sizes, products), bytes: read + written };
+        }
         Cost {
             flops: flops(&node.op, first, shape(&node.inputs, 1), result),
             bytes: traffic(node, read, written, self),

@@ -15,7 +15,7 @@ pub struct MultiheadAttention {
     pub bias: Param,
     /// `[d, d]`
     pub output: Linear,
-    /// Mask, scale of the scores and dropout of the weights.
+    /// Mask, window, ALiBi, scale of the scores and dropout of the weights.
     pub options: Attention,
 }
 
@@ -94,12 +94,33 @@ pub struct BlockConfig {
     pub norm_first: bool,
     /// Positions see themselves and earlier ones only.
     pub causal: bool,
+    /// Sliding window of the self-attention: [`Attention::window`].
+    pub window: Option<usize>,
+    /// ALiBi in the self-attention: [`Attention::alibi`].
+    pub alibi: bool,
 }
 
 impl Default for BlockConfig {
-    /// PyTorch's: 8 heads, 2048 hidden, dropout 0.1, ReLU, norms after.
+    /// PyTorch's: 8 heads, 2048 hidden, dropout 0.1, ReLU, norms after, every position sees all.
     fn default() -> Self {
-        Self { heads: 8, hidden: 2048, dropout: 0.1, gelu: false, norm_first: false, causal: false }
+        Self {
+            heads: 8,
+            hidden: 2048,
+            dropout: 0.1,
+            gelu: false,
+            norm_first: false,
+            causal: false,
+            window: None,
+            alibi: false,
+        }
+    }
+}
+
+impl BlockConfig {
+    /// Which positions the self-attention sees.
+    fn own(&self) -> Attention {
+        let Self { causal, window, alibi, .. } = *self;
+        Attention { causal, window, alibi, ..Attention::default() }
     }
 }
 
@@ -118,7 +139,7 @@ impl TransformerEncoderLayer {
     pub fn new(params: &Params, width: usize, config: BlockConfig) -> Self {
         Self {
             config,
-            attention: attention(params, "self_attn", width, &config, config.causal),
+            attention: attention(params, "self_attn", width, &config, config.own()),
             products: products(params, width, config.hidden),
             norms: ["norm1", "norm2"].map(|name| LayerNorm::new(&params.scope(name), width)),
         }
@@ -159,8 +180,8 @@ impl TransformerDecoderLayer {
     pub fn new(params: &Params, width: usize, config: BlockConfig) -> Self {
         Self {
             config,
-            attention: attention(params, "self_attn", width, &config, config.causal),
-            cross: attention(params, "multihead_attn", width, &config, false),
+            attention: attention(params, "self_attn", width, &config, config.own()),
+            cross: attention(params, "multihead_attn", width, &config, Attention::default()),
             products: products(params, width, config.hidden),
             norms: ["norm1", "norm2", "norm3"].map(|name| LayerNorm::new(&params.scope(name), width)),
         }
@@ -184,9 +205,9 @@ fn attention(
     name: &str,
     width: usize,
     config: &BlockConfig,
-    causal: bool,
+    options: Attention,
 ) -> MultiheadAttention {
-    let options = Attention { causal, dropout: config.dropout, ..Attention::default() };
+    let options = Attention { dropout: config.dropout, ..options };
     MultiheadAttention { options, ..MultiheadAttention::new(&params.scope(name), width, config.heads) }
 }
 

@@ -26,7 +26,7 @@ struct Shape {
     nan: bool,
 }
 
-const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0 };
+const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0, window: None, alibi: false };
 const CAUSAL: Attention = Attention { causal: true, ..FULL };
 
 /// One head of 16 elements with the same number of queries and keys.
