@@ -225,3 +225,47 @@ pub(super) fn attention(site: &Site, attend: &Attend) -> Lowered {
         _ => run.forward(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::shape::Shape;
+
+    /// Tiles that no row of a workgroup sees are not visited, in any of the three passes: 4,096 positions, a window of 100.
+    #[test]
+    fn windows_bound_the_iterations() {
+        for limits in Limits::NAMES.map(|name| Limits::named(name).expect("a preset")) {
+            for (causal, window, reach) in
+                [(true, Some(100), 99), (false, Some(100), 198), (false, None, 4096)]
+            {
+                let band = Band::new(causal, window);
+                let attend =
+                    Attend { packed: Some([4, 2]), band, alibi: false, scale: 1.0, dropout: 0.0, key: 0 };
+                let qkv = (Shape::from([1, 4096, 8, 64]), DType::F32);
+                let of = |shape: &[usize]| (Shape::try_new(shape).expect("few dimensions"), DType::F32);
+                let (o, lse) = (of(&[1, 4096, 4, 64]), of(&[1, 4, 4096]));
+                let iterations = |op: Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]| {
+                    let site = Site { op: &op, inputs, outputs, in_place: None, limits: &limits };
+                    let mut of_passes = [0; 3];
+                    for launch in attention(&site, &attend).launches {
+                        let names = ["attention_packed", "attention_dq_", "attention_dkv_"];
+                        if let Some(pass) = names.iter().position(|name| launch.kernel.name.starts_with(name))
+                        {
+                            of_passes[pass] += launch.params[14] - launch.params[13];
+                        }
+                    }
+                    of_passes
+                };
+                let Family { own, others, .. } = family(&limits);
+                let most = ((own + reach).div_ceil(others) + 1).min(4096 / others) as u32;
+                let [forward, _, _] = iterations(Op::Attention(attend), &[qkv], &[o, lse]);
+                let [_, dq, dkv] = iterations(Op::AttentionGrad(attend), &[qkv, o, lse, o], &[qkv]);
+                assert!(0 < forward && forward <= most, "{}: {forward} of {most}", limits.name);
+                assert!(0 < dq && dq <= most, "{}: {dq} of {most}", limits.name);
+                // Two query heads for each key head.
+                assert!(0 < dkv && dkv <= 2 * most, "{}: {dkv} of {most}", limits.name);
+            }
+        }
+    }
+}

@@ -234,3 +234,36 @@ fn feed_forward(x: &Tensor, products: &[Linear; 2], config: &BlockConfig) -> Ten
     let hidden = if config.gelu { hidden.gelu() } else { hidden.relu() };
     hidden.dropout(config.dropout).apply(&products[1]).dropout(config.dropout)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Attend, Band, Mode, Op, Trace};
+
+    #[test]
+    fn blocks_pass_their_window_and_alibi_on() {
+        let params = Params::new(1);
+        let config = BlockConfig {
+            heads: 2,
+            hidden: 8,
+            causal: true,
+            window: Some(3),
+            alibi: true,
+            ..Default::default()
+        };
+        let (encoder, decoder) = (params.scope("encoder"), params.scope("decoder"));
+        let encoder = TransformerEncoderLayer::new(&encoder, 8, config);
+        let decoder = TransformerDecoderLayer::new(&decoder, 8, config);
+        let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+            let x = trace.input("x", [1, 5, 8]);
+            decoder.decode(&x.apply(&encoder), &x, None).sum(&[])
+        })
+        .expect("valid");
+        let seen = graph.nodes.iter().filter_map(|node| match node.op {
+            Op::Attention(Attend { band, alibi, .. }) => Some((band, alibi)),
+            _ => None,
+        });
+        let own = (Band::new(true, Some(3)), true);
+        assert_eq!(seen.collect::<Vec<_>>(), [own, own, (Band::ALL, false)]);
+    }
+}
