@@ -217,7 +217,12 @@ mod tests {
                     };
                     let most = (0..rows).step_by(own).map(seen).max().expect("a row");
                     let told = band.tiles(own, tile, cols);
-                    assert!((most..=most + 1).contains(&told), "{band:?}: {told} tiles, {most} needed");
+                    assert!(most <= told, "{band:?}: {told} tiles, {most} needed");
+                    // The bound of a window is that of own rows in its middle.
+                    assert!(
+                        window.is_none() || rows < 9 || told <= most + 1,
+                        "{band:?}: {told} tiles, {most} needed"
+                    );
                 }
             }
         }

@@ -446,7 +446,7 @@ pub(super) const ATTENTION: &[Row] = &[
         "F.scaled_dot_product_attention",
         "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; causal, sliding windows, ALiBi; no scores in memory",
         YES,
-        &[],
+        &["Attention"],
     ),
     row(
         "x.self_attention(heads, kv_heads, options)",
