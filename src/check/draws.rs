@@ -425,12 +425,8 @@ fn attention(maker: &mut Maker) {
     let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
     let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
     let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let y = if maker.dice.one_in(4) {
-        q.attention_unfused(&k, &v, &options)
-    } else {
-        q.attention(&k, &v, &options)
-    };
-    maker.keep(y);
+    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
+    maker.keep(attend(&q, &k, &v, &options));
 }
 
 fn self_attention(maker: &mut Maker) {
