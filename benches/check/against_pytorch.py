@@ -27,6 +27,13 @@ def pairs(node, *names):
     return [tuple(node[name]) for name in names]
 
 
+def alibi_slopes(heads):
+    """As published: https://github.com/ofirpress/attention_with_linear_biases."""
+    lower = 1 << (heads.bit_length() - 1)
+    line = lambda n: [2.0 ** (-8.0 * (i + 1) / n) for i in range(n)]
+    return torch.tensor(line(lower) + line(2 * lower)[0::2][: heads - lower], dtype=torch.float64)
+
+
 def attention(node, x):
     if node["dropout"]:
         raise LeftOut
@@ -39,9 +46,11 @@ def attention(node, x):
     repeat = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(repeat, dim=1) for t in (k, v))
     scores = node["scale"] * q @ k.transpose(-2, -1)
-    if node["causal"]:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~seen, float("-inf"))
+    s, t = scores.shape[-2:]
+    back = torch.arange(s)[:, None] - torch.arange(t)[None, :]
+    scores = scores.masked_fill((back > node["before"]) | (back < -node["after"]), float("-inf"))
+    if node["alibi"]:
+        scores = scores - alibi_slopes(q.shape[1])[:, None, None] * back.abs()
     return [(scores.softmax(-1) @ v).transpose(1, 2), scores.logsumexp(-1)]
 
 

@@ -414,7 +414,9 @@ fn rotary(maker: &mut Maker) {
 
 fn attend(maker: &mut Maker) -> Attention {
     let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
-    Attention { causal: maker.dice.one_in(2), scale, dropout: maker.dice.of(&[0.0, 0.0, 0.3]) }
+    let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
+    let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
+    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3) }
 }
 
 fn attention(maker: &mut Maker) {
@@ -423,12 +425,8 @@ fn attention(maker: &mut Maker) {
     let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
     let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
     let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let y = if maker.dice.one_in(4) {
-        q.attention_unfused(&k, &v, &options)
-    } else {
-        q.attention(&k, &v, &options)
-    };
-    maker.keep(y);
+    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
+    maker.keep(attend(&q, &k, &v, &options));
 }
 
 fn self_attention(maker: &mut Maker) {

@@ -74,6 +74,13 @@ impl Graph {
         let shape = |ids: &[super::ValueId], i: usize| ids.get(i).map(|id| self.value(*id).shape);
         let first = shape(&node.inputs, 0).unwrap_or(Shape::from([]));
         let result = shape(&node.outputs, 0).unwrap_or(first);
+        if let Op::Attention(attend) | Op::AttentionGrad(attend) = &node.op {
+            let shapes: Vec<Shape> = node.inputs.iter().map(|id| self.value(*id).shape).collect();
+            let sizes = attend.sizes(&shapes[..attend.operands()]).expect("checked when traced");
+            // The backward pass computes scores and gradients of weights twice, for the queries and for keys and values.
+            let products = if matches!(node.op, Op::Attention(_)) { 2 } else { 7 };
+            return Cost { flops: attend.flops(sizes, products), bytes: read + written };
+        }
         Cost {
             flops: flops(&node.op, first, shape(&node.inputs, 1), result),
             bytes: traffic(node, read, written, self),
@@ -211,7 +218,7 @@ fn traffic(node: &Node, read: u64, written: u64, graph: &Graph) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Init, Mode, Params, Trace};
+    use crate::graph::{Attention, Init, Mode, Params, Trace};
 
     fn cost_of(name: &str, graph: &Graph) -> Cost {
         let node = graph.nodes.iter().find(|node| node.op.name() == name);
@@ -259,6 +266,24 @@ mod tests {
             ["conv2d", "conv2d_input", "conv2d_weight"].map(|name| cost_of(name, &graph).flops);
         assert_eq!(forward, 2 * 2 * 4 * 16 * 27);
         assert_eq!([input, weight], [forward; 2]);
+    }
+
+    /// Two products of each query with each key that it sees, of 4 heads of 8; six more operations for the softmax.
+    #[test]
+    fn attention_counts_the_pairs_that_are_seen() {
+        let full = Attention::default();
+        let near = Attention { window: Some(3), ..full };
+        let last = Attention { window: Some(3), ..Attention::causal() };
+        let of = |options: Attention| {
+            let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
+                trace.input("qkv", [2, 10, 8, 8]).self_attention(4, 2, &options).sum(&[])
+            });
+            cost_of("attention", &graph.expect("valid"))
+        };
+        for (options, pairs) in [(full, 100), (Attention::causal(), 55), (near, 44), (last, 27)] {
+            let flops = 2 * 4 * pairs * (2 * 2 * 8 + 6);
+            assert_eq!(of(options), Cost { flops, bytes: 4 * (2 * 10 * (8 + 4) * 8 + 2 * 4 * 10) });
+        }
     }
 
     /// An operation passes over each tensor once, except over tensors that are read twice, read in part, or

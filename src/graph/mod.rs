@@ -60,12 +60,12 @@ pub(crate) use ir::{
 pub(crate) use op::Domain;
 #[cfg(not(feature = "internals"))]
 pub(crate) use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, Kept,
+    Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp, Kept,
     MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 #[cfg(feature = "internals")]
 pub use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, Kept,
+    Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp, Kept,
     MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub use op::{IGNORE, LossScale};

@@ -19,17 +19,6 @@ def attention(q, k, v, mask):
     return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask).transpose(1, 2)
 
 
-def alibi(heads, s, t):
-    slopes = torch.tensor([2.0 ** (-8.0 * (i + 1) / heads) for i in range(heads)], dtype=torch.float64)
-    distance = (torch.arange(s)[:, None] + (t - s) - torch.arange(t)[None, :]).abs()
-    return -slopes[:, None, None] * distance
-
-
-def window(s, t, size):
-    distance = torch.arange(s)[:, None] + (t - s) - torch.arange(t)[None, :]
-    return torch.where((distance < 0) | (distance >= size), -1e9, 0.0).double()
-
-
 def lstm(kind, x, *weights):
     layer = getattr(torch.nn, kind)(x.shape[-1], weights[1].shape[1], batch_first=True).double()
     state = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights))
@@ -148,8 +137,6 @@ def cases(g):
         q, k, v, torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)[:, None, None]
     )
     yield "attention_bias", [q(3), q(5), q(5), u(4, 3, 5)], attention
-    yield "attention_alibi", [q(5), q(5), q(5)], lambda q, k, v: attention(q, k, v, alibi(4, 5, 5))
-    yield "attention_window", [q(4), q(6), q(6)], lambda q, k, v: attention(q, k, v, window(4, 6, 3))
     for kind, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
         weights = [u(2, 5, 3), u(gates * 4, 3), u(gates * 4, 4), u(gates * 4), u(gates * 4)]
         yield kind.lower(), weights, lambda x, *weights, kind=kind: lstm(kind, x, *weights)

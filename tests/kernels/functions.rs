@@ -140,8 +140,6 @@ fn apply(name: &str, x: &[Tensor]) -> Tensor {
             masked(&constant([2, 5], &seen).padding_mask())
         }
         "attention_bias" => masked(&x[3]),
-        "attention_alibi" => masked(&a.alibi(4, 5, 5)),
-        "attention_window" => masked(&a.window_mask(4, 6, 3)),
         _ => panic!("the file has a function `{name}` that this test does not know"),
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod special;
 mod unary;
 mod update;
 
-pub use attention::{Attend, AttendSizes, MAX_HEAD};
+pub use attention::{Attend, AttendSizes, Band, MAX_HEAD};
 pub use binary::Binary;
 pub(crate) use binary::{Pair, Results, largest};
 pub use fused::{Arg, FusedElementwise, FusedOp, Read};

@@ -1,7 +1,7 @@
 //! Norms of rows, attention and rotary positions, from simpler operations where opset 18 has none.
 
 use super::{Export, float, int};
-use crate::graph::{Attend, AttendSizes, Node, RowNorm};
+use crate::graph::{Attend, AttendSizes, Band, Node, RowNorm};
 use crate::shape::Shape;
 
 impl Export<'_> {
@@ -44,11 +44,22 @@ impl Export<'_> {
         let v = self.for_each_query(&v, sizes, &[0, 2, 1, 3]);
         let scores = self.node("MatMul", &[&q, &k], Vec::new());
         let mut scores = self.by_number("Mul", &scores, attend.scale);
-        if attend.causal {
-            let unseen = |i: usize| if i % cols > i / cols { f32::MIN } else { 0.0 };
+        if attend.band != Band::ALL {
+            let unseen = |i: usize| {
+                if attend.band.seen(i / cols, cols).contains(&(i % cols)) { 0.0 } else { f32::MIN }
+            };
             let mask: Vec<f32> = (0..rows * cols).map(unseen).collect();
             let mask = self.array(&[rows, cols], &mask);
             scores = self.node("Add", &[&scores, &mask], Vec::new());
+        }
+        if attend.alibi {
+            let distances: Vec<f32> =
+                (0..rows * cols).map(|i| (i / cols).abs_diff(i % cols) as f32).collect();
+            let slopes: Vec<f32> = (0..heads).map(|head| attend.slope(head, heads) as f32).collect();
+            let distances = self.array(&[rows, cols], &distances);
+            let slopes = self.array(&[heads, 1, 1], &slopes);
+            let bias = self.node("Mul", &[&distances, &slopes], Vec::new());
+            scores = self.node("Sub", &[&scores, &bias], Vec::new());
         }
         let weights = self.node("Softmax", &[&scores], vec![int("axis", 3)]);
         let y = self.node("MatMul", &[&weights, &v], Vec::new());

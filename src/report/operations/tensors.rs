@@ -444,9 +444,9 @@ pub(super) const ATTENTION: &[Row] = &[
     row(
         "x.attention(k, v, options)",
         "F.scaled_dot_product_attention",
-        "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; no scores in memory",
+        "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; causal, sliding windows, ALiBi; no scores in memory",
         YES,
-        &[],
+        &["Attention"],
     ),
     row(
         "x.self_attention(heads, kv_heads, options)",
@@ -470,14 +470,6 @@ pub(super) const ATTENTION: &[Row] = &[
         &[],
     ),
     row("x.padding_mask()", "", "`[b, 1, 1, t]` from `[b, t]`: keys where `x` is 0 are hidden", NO, &[]),
-    row("x.window_mask(s, t, window)", "", "`[s, t]`: each query sees the last `window` keys", None, &[]),
-    row(
-        "x.alibi(heads, s, t)",
-        "",
-        "`[h, s, t]`, falls linearly with the distance (Press et al. 2022)",
-        None,
-        &[],
-    ),
     row("x.rotary(heads, base)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
 ];
 

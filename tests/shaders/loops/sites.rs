@@ -246,7 +246,8 @@ fn attentions(add: Add, sizes: &[(usize, usize, usize, usize)]) {
         // Masked cases are shorter because the interpreter takes longer for them.
         for (causal, dropout, part) in [(false, 0.0, 1), (true, 0.1, 16)] {
             let positions = positions / part;
-            let options = Attention { causal, dropout, ..Attention::default() };
+            let (window, alibi) = (causal.then_some(positions / 3 + 1), causal);
+            let options = Attention { causal, dropout, window, alibi, ..Attention::default() };
             let name = format!("attention of {positions} by {size}, {heads} heads, {options:?}");
             add(name.clone(), &|s| {
                 let [q, k, v] = [heads, kv_heads, kv_heads].map(|heads| s.x(&[1, positions, heads, size]));
