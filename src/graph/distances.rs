@@ -1,6 +1,6 @@
 //! Losses composed of elementwise functions, and the options of cross-entropy.
 
-use super::{Op, Tensor};
+use super::{Indices, Op, Tensor};
 use crate::dtype::DType;
 use std::panic::Location;
 
@@ -82,13 +82,24 @@ impl Tensor {
         })
     }
 
-    /// Negative log-likelihood of log-probabilities `[n, classes]` at class indices `[n]`: the mean of `-x[i, label]`
-    /// (`torch.nn.NLLLoss`). Declare the indices with [`Trace::ids`](super::Trace::ids).
+    /// Negative log-likelihood of log-probabilities `[.., classes]` at class indices `[..]`: the mean of `-x[i, label]`
+    /// over the rows with a label other than [`IGNORE`](super::IGNORE) (`torch.nn.NLLLoss`).
     #[track_caller]
     #[must_use]
     pub fn nll(&self, labels: &Tensor) -> Tensor {
-        let column = labels.unsqueeze(labels.shape.rank());
-        self.gather(self.shape.rank().saturating_sub(1), &column).mean(&[]).neg()
+        let classes = self.shape.last();
+        self.check_labels("nll", labels, classes, Location::caller());
+        if !matches!(labels.indices(), Some(Indices::Labels(_))) {
+            let column = labels.unsqueeze(labels.shape.rank());
+            return self.gather(self.shape.rank().saturating_sub(1), &column).mean(&[]).neg();
+        }
+        let rows = labels.cast(DType::F32);
+        let counted = rows.less(&self.fill_like([], classes as f32));
+        // Ignored rows read the first class, and then count nothing.
+        let column = rows.masked(&counted).cast(DType::U32).unsqueeze(labels.shape.rank());
+        let taken = self.gather(self.shape.rank().saturating_sub(1), &column);
+        let share = labels.one(Op::LabelShare, &[labels], Location::caller());
+        taken.reshape(labels.shape).masked(&counted).sum(&[]).neg().mul(&share)
     }
 
     /// Kullback-Leibler divergence of the distribution with log-probabilities `self` from the one with probabilities
@@ -129,10 +140,13 @@ impl Tensor {
         near.mul(&d.sub(&near.scale(0.5))).mean(&[])
     }
 
-    /// `torch.nn.SmoothL1Loss`: [`Tensor::huber`] divided by `beta` (Girshick 2015).
+    /// `torch.nn.SmoothL1Loss`: [`Tensor::huber`] divided by `beta` (Girshick 2015); with 0, [`Tensor::l1`].
     #[track_caller]
     #[must_use]
     pub fn smooth_l1(&self, target: &Tensor, beta: f32) -> Tensor {
+        if beta == 0.0 {
+            return self.l1(target);
+        }
         self.huber(target, beta).scale(1.0 / beta)
     }
 
