@@ -26,7 +26,10 @@ impl Labelled {
     /// The places of a letter that occurs twice.
     fn repeated(&self) -> Option<(usize, usize)> {
         let places = 0..self.letters.len();
-        places.clone().flat_map(|j| (0..j).map(move |i| (i, j))).find(|&(i, j)| self.letters[i] == self.letters[j])
+        places
+            .clone()
+            .flat_map(|j| (0..j).map(move |i| (i, j)))
+            .find(|&(i, j)| self.letters[i] == self.letters[j])
     }
 
     /// The elements of equal indices in dimensions `i` and `j`, as the last dimension.
@@ -124,7 +127,8 @@ fn parse(equation: &str, operands: &[&Tensor]) -> Result<Parsed, String> {
         // Those of `...`, then letters that occur once, in order.
         None => {
             let once = |l: &char| {
-                l.is_ascii_alphabetic() && terms.iter().flat_map(|t| t.chars()).filter(|own| own == l).count() == 1
+                l.is_ascii_alphabetic()
+                    && terms.iter().flat_map(|t| t.chars()).filter(|own| own == l).count() == 1
             };
             left.into_iter().chain(dims.keys().copied().filter(once)).collect()
         }

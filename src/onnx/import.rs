@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Network;
-use super::constant::{Constant, dims_of, elements, floats, is_integer};
+use super::constant::{Constant, check_size, dims_of, elements, floats, is_integer};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use crate::dtype::DType;
@@ -289,7 +289,13 @@ impl<'a> Import<'a> {
                 return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
-                let init = Init::Data(floats(tensor, self.network.folder())?);
+                let init = match self.network.elements {
+                    true => Init::Data(floats(tensor, self.network.folder())?),
+                    false => {
+                        check_size(tensor, self.network.folder())?;
+                        Init::Constant(0.0)
+                    }
+                };
                 match trained {
                     true => self.params.add(name, shape, init),
                     false => self.params.add_buffer(name, shape, init),

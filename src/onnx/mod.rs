@@ -106,6 +106,8 @@ pub struct Network {
     folder: Option<PathBuf>,
     name: String,
     opset: i64,
+    /// Whether the elements of parameters are read.
+    elements: bool,
 }
 
 /// The opsets whose nodes are read.
@@ -134,12 +136,19 @@ impl Network {
         Self::decode(Bytes::copy_from_slice(bytes), "the model", None)
     }
 
+    /// Leaves the elements of parameters in their files, of which only the sizes are checked: parameters start as zeros.
+    /// Enough for plans, and much less to read.
+    #[must_use]
+    pub fn without_elements(self) -> Self {
+        Self { elements: false, ..self }
+    }
+
     fn decode(bytes: Bytes, name: &str, folder: Option<PathBuf>) -> Result<Self> {
         let wrong = |message: String| Error::Onnx { file: name.to_owned(), message };
         let model = ModelProto::decode(bytes).map_err(|e| wrong(format!("not an ONNX file: {e}")))?;
         let opset = model.opset_import.iter().find(|set| matches!(&set.domain[..], "" | "ai.onnx"));
         let opset = opset.map_or(1, |set| set.version);
-        let network = Self { model, folder, name: name.to_owned(), opset };
+        let network = Self { model, folder, name: name.to_owned(), opset, elements: true };
         if network.model.graph.as_ref().is_none_or(|graph| graph.node.is_empty()) {
             return Err(wrong("it has no graph".to_owned()));
         }
