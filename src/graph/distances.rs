@@ -59,9 +59,9 @@ impl Tensor {
             if weight.is_none() && *label_smoothing == 0.0 && *reduce == Reduce::Mean {
                 return logits.cross_entropy(&flat);
             }
-            let counted = flat.cast(DType::F32).less(&self.fill_like([], classes as f32));
+            let (counted, ids) = flat.as_ids(classes);
             let shares = match weight {
-                Some(weight) => weight.gather(0, &flat).masked(&counted),
+                Some(weight) => weight.gather(0, &ids).masked(&counted),
                 None => counted.clone(),
             };
             let mut losses = logits.one(Op::CrossEntropy, &[&logits, &flat], Location::caller());
@@ -93,13 +93,20 @@ impl Tensor {
             let column = labels.unsqueeze(labels.shape.rank());
             return self.gather(self.shape.rank().saturating_sub(1), &column).mean(&[]).neg();
         }
-        let rows = labels.cast(DType::F32);
-        let counted = rows.less(&self.fill_like([], classes as f32));
-        // Ignored rows read the first class, and then count nothing.
-        let column = rows.masked(&counted).cast(DType::U32).unsqueeze(labels.shape.rank());
+        let (counted, ids) = labels.as_ids(classes);
+        let column = ids.unsqueeze(labels.shape.rank());
         let taken = self.gather(self.shape.rank().saturating_sub(1), &column);
         let share = labels.one(Op::LabelShare, &[labels], Location::caller());
         taken.reshape(labels.shape).masked(&counted).sum(&[]).neg().mul(&share)
+    }
+
+    /// Whether each of these labels is a class, and the labels with 0 where it is not.
+    #[track_caller]
+    fn as_ids(&self, classes: usize) -> (Tensor, Tensor) {
+        let labels = self.cast(DType::F32);
+        let counted = labels.less(&self.fill_like([], classes as f32));
+        let ids = labels.masked(&counted).cast(DType::U32);
+        (counted, ids)
     }
 
     /// Kullback-Leibler divergence of the distribution with log-probabilities `self` from the one with probabilities

@@ -305,6 +305,29 @@ impl<'a> Import<'a> {
         Ok(self.trace.param(&param))
     }
 
+    /// Returns a node's attribute as a parameter, under the names of both.
+    pub(super) fn attribute_parameter(
+        &mut self,
+        call: &Call<'a>,
+        attribute: &str,
+        dims: &[usize],
+        data: Vec<f32>,
+    ) -> Result<Tensor, String> {
+        let (name, shape) = (format!("{}.{attribute}", label(call.node)), shape(dims)?);
+        let param = match self.params.find(&name) {
+            Some(param) if param.shape() == shape => param,
+            Some(param) => return Err(format!("parameter `{name}` is registered as {}", param.shape())),
+            None => self.params.add(&name, shape, Init::Data(data.into())),
+        };
+        Ok(self.trace.param(&param))
+    }
+
+    /// Returns numbers that are not trained.
+    pub(super) fn floats_of(&mut self, dims: &[usize], data: &[f32]) -> Result<Tensor, String> {
+        let data = data.iter().map(|x| f64::from(*x)).collect();
+        self.buffer(&Constant { dims: dims.to_vec(), data, integer: false })
+    }
+
     /// Returns a value of the file that is not trained, such as running statistics.
     pub(super) fn untrained(&mut self, value: &Value<'a>) -> Result<Tensor, String> {
         if let Value::Weight(name, tensor) = value {
