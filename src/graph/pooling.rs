@@ -28,7 +28,7 @@ impl Tensor {
     #[track_caller]
     pub(super) fn max_pool_long(&self, window: Window, axis: usize) -> Tensor {
         // Steps between the shorter windows, at most their length.
-        const APART: usize = (MAX_TAPS + 1) / 2;
+        const APART: usize = MAX_TAPS.div_ceil(2);
         let &[_, _, rows, columns] = self.shape.dims() else {
             return self.mistake(format!("max_pool2d of {}: [n, c, h, w] is needed", self.shape), self.shape);
         };

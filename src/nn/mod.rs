@@ -25,7 +25,7 @@ pub use row_norm::{LayerNorm, RmsNorm};
 pub use sequential::Sequential;
 pub use transformer::{BlockConfig, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer};
 #[cfg(feature = "onnx")]
-pub(crate) use unrolled::Unrolled;
+pub(crate) use unrolled::{Activation, Unrolled};
 
 use crate::graph::Tensor;
 

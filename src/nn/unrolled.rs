@@ -4,6 +4,9 @@
 use super::Cell;
 use crate::graph::Tensor;
 
+/// A function of elements.
+pub(crate) type Activation = fn(&Tensor) -> Tensor;
+
 /// One direction of a layer with the products of its inputs computed.
 pub(crate) struct Unrolled<'a> {
     pub(crate) cell: Cell,
@@ -12,7 +15,7 @@ pub(crate) struct Unrolled<'a> {
     /// `U [gates h, h]` and `c [gates h]`.
     pub(crate) back: (&'a Tensor, Option<&'a Tensor>),
     /// Of the gates, of what is new, and of the memory, where they are not the cell's.
-    pub(crate) activations: Option<[fn(&Tensor) -> Tensor; 3]>,
+    pub(crate) activations: Option<[Activation; 3]>,
     /// Whether a GRU resets the product with the hidden state, as PyTorch does, or the hidden state.
     pub(crate) reset_after: bool,
     /// From the last step to the first.

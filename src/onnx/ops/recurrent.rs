@@ -2,15 +2,13 @@
 
 use super::{Call, Handler, Import, Results, Value};
 use crate::graph::Tensor;
-use crate::nn::{Cell, MAX_PARTS, Unrolled};
+use crate::nn::{Activation, Cell, MAX_PARTS, Unrolled};
 
 pub(super) const OPS: &[(&str, Handler)] = &[
     ("GRU", |i, c| recurrent(i, c, Cell::Gru)),
     ("LSTM", |i, c| recurrent(i, c, Cell::Lstm)),
     ("RNN", |i, c| recurrent(i, c, Cell::Rnn)),
 ];
-
-type Activation = fn(&Tensor) -> Tensor;
 
 /// The cell of one direction, and its activations where they are not the cell's, in the order of
 /// [`Unrolled::activations`].
