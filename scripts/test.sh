@@ -23,12 +23,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) beside=$(mktemp)
+# Bash starts what runs beside with interrupts ignored, so it is ended here.
+trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
 built=(--release --all-features --config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
 programs=(--lib --bins --tests)
+# The longest program of tests runs beside the others: alone, each program ends on one core.
+longest=kernels
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -42,8 +45,25 @@ stage() {
     summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
 }
 
+# The programs of tests but the longest, as cargo's arguments.
+other_programs() {
+    local path name
+    for path in tests/*.rs tests/*/main.rs; do
+        name=${path#tests/} name=${name%/main.rs} name=${name%.rs}
+        if [ "$name" != "$longest" ]; then printf '%s\n' --test "$name"; fi
+    done
+}
+
 # shellcheck disable=SC2329 # called through stage
-run_tests() { cargo test "${built[@]}" "${programs[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+run_tests() {
+    local others verdict=0
+    mapfile -t others < <(other_programs)
+    cargo test "${built[@]}" --test "$longest" -- "$@" >"$beside" 2>&1 &
+    cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log" || verdict=1
+    wait $! || verdict=1
+    tee -a "$log" <"$beside"
+    return "$verdict"
+}
 
 # shellcheck disable=SC2329
 test_python() {
