@@ -64,6 +64,18 @@ def rotary(node, x):
     return [torch.cat([turned, x[:, :, heads:]], dim=2)]
 
 
+def lstm_gates(node, x):
+    i, f, g, o = x[0].chunk(4, 1)
+    memory = f.sigmoid() * x[1] + i.sigmoid() * g.tanh()
+    return [o.sigmoid() * memory.tanh(), memory]
+
+
+def gru_gates(node, x):
+    (r, z, n), (back_r, back_z, back_n) = x[0].chunk(3, 1), x[1].chunk(3, 1)
+    z = (z + back_z).sigmoid()
+    return [(1 - z) * (n + (r + back_r).sigmoid() * back_n).tanh() + z * x[2]]
+
+
 def convolution_input(node, x):
     """A transposed convolution is the gradient of a convolution in its image."""
     stride, padding, dilation = pairs(node, "stride", "padding", "dilation")
@@ -218,6 +230,8 @@ OPS = {
     "layer_norm": row_norm,
     "rms_norm": row_norm,
     "rotary": rotary,
+    "lstm_gates": lstm_gates,
+    "gru_gates": gru_gates,
 }
 
 

@@ -173,7 +173,7 @@ fn flops(op: &Op, first: Shape, second: Option<Shape>, result: Shape) -> u64 {
         Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
         Op::BatchNorm(_) => NORM * n,
-        Op::BatchNormGrad { .. } => 16 * n,
+        Op::BatchNormGrad { .. } | Op::Gates(_) | Op::GatesGrad(_) => 16 * n,
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
         Op::Dropout { .. } => 8 * n,

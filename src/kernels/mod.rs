@@ -19,6 +19,7 @@ mod needs;
 mod norm;
 mod optimizer;
 mod pool;
+mod recurrent;
 mod reduce;
 mod softmax;
 
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Kernel> {
         norm::kernels(),
         optimizer::kernels(),
         pool::kernels(),
+        recurrent::kernels(),
         reduce::kernels(),
         softmax::kernels(),
     ];

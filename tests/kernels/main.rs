@@ -21,6 +21,7 @@ mod norms;
 mod pointwise;
 mod product_table;
 mod products;
+mod recurrent;
 mod reductions;
 mod row_ops;
 mod tune;

@@ -4,7 +4,7 @@
 use wgrad::Error;
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::dtype::DType;
-use wgrad::graph::{Init, Op, Params, Tensor, Trace, Window};
+use wgrad::graph::{CrossEntropy, IGNORE, Init, Op, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::nn::Module;
 use wgrad::optim::{Optimizer, Sgd};
@@ -184,4 +184,24 @@ fn labels_of_more_classes_than_logits_are_a_mistake() {
     let classes = |trace: &Trace, n: u32| trace.input("x", [2, 3]).cross_entropy(&trace.labels("y", [2], n));
     says(|trace| classes(trace, 99), &["labels of 99 classes", "logits of 3"]);
     assert!(TrainStep::trace(&Params::new(0), |trace| classes(trace, 3)).is_ok());
+}
+
+#[test]
+fn losses_with_weights_take_declared_labels() {
+    let params = Params::new(0);
+    let [logits, weight] = [("x", [2, 3].into()), ("w", wgrad::shape::Shape::from([3]))]
+        .map(|(name, shape)| params.add(name, shape, Init::Constant(0.5)));
+    let step = TrainStep::trace(&params, |trace| {
+        let (x, labels) = (trace.param(&logits), trace.labels("y", [2], 3));
+        let weight = trace.param(&weight).detach();
+        let options = CrossEntropy { weight: Some(&weight), ..CrossEntropy::default() };
+        x.cross_entropy_with(&labels, &options).add(&x.log_softmax().nll(&labels))
+    });
+    let step = step.expect("labels may be ignored");
+    let mut twin = Twin::new(step.graph());
+    twin.set_u32("y", &[1, IGNORE]).expect("labels");
+    twin.run().expect("it runs");
+    // Both are the mean over the row that counts: ln 3.
+    let loss = twin.value(step.graph().outputs[0].1).expect("computed")[0];
+    assert!((loss - 2.0 * 3f64.ln()).abs() < 1e-12, "{loss}");
 }

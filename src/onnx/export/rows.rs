@@ -1,7 +1,7 @@
 //! Norms of rows, attention and rotary positions, from simpler operations where opset 18 has none.
 
 use super::{Export, float, int};
-use crate::graph::{Attend, AttendSizes, Band, Node, RowNorm};
+use crate::graph::{Attend, AttendSizes, Band, Gates, Node, RowNorm};
 use crate::shape::Shape;
 
 impl Export<'_> {
@@ -22,6 +22,40 @@ impl Export<'_> {
                 let root = self.node("Sqrt", &[&sum], Vec::new());
                 let normal = self.node("Div", &[x, &root], Vec::new());
                 self.node("Mul", &[&normal, gamma], Vec::new())
+            }
+        }
+    }
+
+    /// The gates of a recurrent layer, one by one.
+    pub(super) fn gates(&mut self, gates: Gates, node: &Node) -> Vec<String> {
+        let size = self.value(node, 0).shape.last() / gates.count();
+        let operands: Vec<String> = (0..node.inputs.len()).map(|i| self.float(node, i)).collect();
+        let gate = |export: &mut Self, i: usize, k: usize| export.slice(&operands[i], 1, k * size, size, 1);
+        match gates {
+            Gates::Lstm => {
+                let [input, forget, new, output] = [0, 1, 2, 3].map(|k| {
+                    let part = gate(self, 0, k);
+                    self.node(if k == 2 { "Tanh" } else { "Sigmoid" }, &[&part], Vec::new())
+                });
+                let kept = self.node("Mul", &[&forget, &operands[1]], Vec::new());
+                let added = self.node("Mul", &[&input, &new], Vec::new());
+                let memory = self.node("Add", &[&kept, &added], Vec::new());
+                let shown = self.node("Tanh", &[&memory], Vec::new());
+                vec![self.node("Mul", &[&output, &shown], Vec::new()), memory]
+            }
+            Gates::Gru => {
+                let [reset, update] = [0, 1].map(|k| {
+                    let parts = [0, 1].map(|i| gate(self, i, k));
+                    let sum = self.node("Add", &[&parts[0], &parts[1]], Vec::new());
+                    self.node("Sigmoid", &[&sum], Vec::new())
+                });
+                let (own, back) = (gate(self, 0, 2), gate(self, 1, 2));
+                let back = self.node("Mul", &[&reset, &back], Vec::new());
+                let sum = self.node("Add", &[&own, &back], Vec::new());
+                let new = self.node("Tanh", &[&sum], Vec::new());
+                let change = self.node("Sub", &[&operands[2], &new], Vec::new());
+                let kept = self.node("Mul", &[&update, &change], Vec::new());
+                vec![self.node("Add", &[&new, &kept], Vec::new())]
             }
         }
     }

@@ -101,7 +101,7 @@ fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
 }
 
 fn printed(options: &Options) -> Result<Printed> {
-    let model = options.network.network()?;
+    let model = options.network.planned_network()?;
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch(&model), &options.fitting);
     let precision = options.network.precision()?;
