@@ -59,6 +59,36 @@ fn bench_measures_every_kernel_and_matches_the_twin() {
     }
 }
 
+/// Whether the batch is on the device or fed in every step changes no bit.
+#[test]
+fn bench_of_a_network_is_the_same_fed_or_resident() {
+    for device in devices() {
+        let of = |more: &[&str]| {
+            let fixed = ["bench", "mlp", "--batch", "8", "--steps", "3", "--hash", "--json"];
+            json(&[&fixed[..], &["--adapter", &device.adapter().name], more].concat())
+        };
+        let (resident, fed) = (of(&[]), of(&["--feed"]));
+        assert_eq!([&resident["fed"], &fed["fed"]], [false, true]);
+        assert!(resident["hash"].as_str().is_some_and(|hash| hash.len() == 16), "{resident}");
+        assert!(resident["loss_last"].as_f64() < resident["loss_first"].as_f64(), "{resident}");
+        for field in ["hash", "loss_first", "loss_last"] {
+            assert_eq!(resident[field], fed[field], "{field}");
+        }
+        let other = of(&["--optimizer", "sgd"]);
+        assert_ne!(other["hash"], resident["hash"], "the hash is of the parameters");
+    }
+}
+
+#[test]
+fn verbose_shows_what_was_decided() {
+    let Some(device) = devices().last() else { return };
+    let bench = ["bench", "matmul", "--size", "64", "--tune", "0.05", "--adapter", &device.adapter().name];
+    let said = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said(wgrad(&bench)).contains("tuned"));
+    let text = said(wgrad(&[&["-v"][..], &bench].concat()));
+    assert!(text.contains("info: ") && text.contains("tuned with"), "{text}");
+}
+
 /// 16-bit operands are read directly or through the casts of a plan; the twin's operands are rounded the same
 /// way.
 #[test]

@@ -219,6 +219,11 @@ impl Feeds {
         }
     }
 
+    /// Returns the names of the inputs that the next run does not copy.
+    pub(super) fn there(&self) -> Vec<&str> {
+        self.inputs.iter().filter(|input| input.there).map(|input| input.name.as_str()).collect()
+    }
+
     /// Notes that something else may be written to the inputs' memory, so that the next run copies all of them.
     pub(super) fn overwritten(&mut self) {
         self.inputs.iter_mut().for_each(|input| input.there = false);

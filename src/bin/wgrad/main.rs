@@ -19,6 +19,7 @@ mod pack;
 mod plan;
 mod replay;
 mod run;
+mod summary;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,8 @@ enum Command {
     Pack(pack::PackArgs),
     /// Replays allocation traces through every pool strategy.
     Replay(replay::Options),
+    /// Prints tables of what run.sh of a bundle of scripts/gpu_day.sh measured.
+    Summary(summary::Options),
 }
 
 /// Returns which messages are shown; those of wgpu on every driver's quirks are only by RUST_LOG.
@@ -119,6 +122,7 @@ fn run(
         Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,
+        Command::Summary(options) => summary::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

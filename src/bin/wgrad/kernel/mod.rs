@@ -163,3 +163,55 @@ fn print(options: &Options, device: &Device, job: &Job, size: &[usize], measured
         compared.max_error, compared.elements
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wgrad::dtype::Rounding;
+
+    /// Runs an operation once; returns how it compares with f64, from operands stored as `stored`.
+    fn compared(device: &Device, name: &str, size: &str, [held, stored]: [WeightStorage; 2]) -> Compared {
+        let kind = Kind::named(name).expect("a kernel");
+        let work = kind.size(Some(size), false).and_then(|size| kind.work(&size)).expect("a size");
+        let job = Job::new(&work, held, device.limits()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut session = Session::new(device, &job.plan).expect("it opens");
+        if let Some((dim, classes)) = work.labels {
+            session.feed("labels", &sample::labels(work.dims[dim], classes)).expect("valid");
+        }
+        session.run(ProgramId(0)).expect("it runs");
+        let compared = sample::compare(&mut session, &job, &work, stored).expect("finite");
+        session.repeat(ProgramId(0), &job.launches, 2).expect("it runs again");
+        session.wait().expect("it ends");
+        compared
+    }
+
+    /// More indices than are sampled, and odd ones.
+    #[test]
+    fn every_kernel_matches_the_twin_where_it_is_sampled() {
+        let f32 = WeightStorage::F32;
+        let bf16 = WeightStorage::Bf16(Rounding::Nearest);
+        for adapter in Device::list().iter().filter(|adapter| adapter.unusable.is_none()) {
+            let device = Device::by_name(&adapter.name).expect("it is usable");
+            for kind in work::KINDS {
+                let size = match kind.name {
+                    name if name.starts_with("matmul") => "65x33x129",
+                    name if name.starts_with("conv") => "3x13x15x9x3x2",
+                    name if name.starts_with("depthwise") => "3x13x9x3x2",
+                    name if name.starts_with("attention") => "2x33x3x16",
+                    name if name.starts_with("batch-norm") => "3x7x9",
+                    "layer-norm-grad" => "520x33",
+                    "elementwise" | "adamw" | "dispatch" => "1001",
+                    _ => "33x65",
+                };
+                let Compared { max_error, elements } = compared(&device, kind.name, size, [f32; 2]);
+                assert!(max_error < 1e-5, "{} on {}: {max_error}", kind.name, adapter.name);
+                assert!(elements >= 60, "{}: {elements} elements", kind.name);
+            }
+            // What the device computes from other operands is not within any error.
+            for (name, size) in [("matmul-tn", "65x33x129"), ("conv-dw", "3x13x15x9x3x2")] {
+                let error = compared(&device, name, size, [f32, bf16]).max_error;
+                assert!(error > 1e-4, "{name}: {error} with operands that were rounded");
+            }
+        }
+    }
+}
