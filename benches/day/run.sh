@@ -148,12 +148,23 @@ bench() {
     done < <(rows "$step")
 }
 
+# fact NAME VALUE: a field of an object, with a comma; nothing for what is not known.
+fact() { [ -z "$2" ] || printf '%s:%s,' "$(quoted "$1")" "$(quoted "$2")"; }
+
 step_machine() {
-    row machine $SHORT bash -c 'printf "{\"system\":\"%s\",\"cores\":%d,\"memory\":\"%s\",\"libc\":\"%s\",\"loader\":\"%s\",\"manifests\":\"%s\",\"gpu\":\"%s\",\"commit\":\"%s\"}\n" \
-        "$(uname -srm)" "$(nproc)" "$(free -h 2>/dev/null | awk "/^Mem/ { print \$2 }")" "$(ldd --version 2>/dev/null | head -n 1 | tr -d \"\\\"\")" "$1" \
-        "${VK_DRIVER_FILES:-$(ls /usr/share/vulkan/icd.d /etc/vulkan/icd.d 2>/dev/null | grep json | paste -sd " ")}" \
-        "$(nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm,clocks.max.mem,memory.total --format=csv,noheader 2>/dev/null | paste -sd ";")" \
-        "$(cat commit 2>/dev/null)"' machine "$loader"
+    local facts gpu=name,driver_version,power.limit,clocks.max.sm,clocks.max.mem,memory.total
+    facts=$(
+        fact system "$(uname -srm)"
+        fact cores "$(nproc)"
+        fact memory "$(free -h 2>/dev/null | awk '/^Mem/ { print $2 }')"
+        fact libc "$(ldd --version 2>/dev/null | head -n 1)"
+        fact loader "$loader"
+        fact manifests "${VK_DRIVER_FILES:-${VK_ICD_FILENAMES:-$(cd / && ls /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json 2>/dev/null)}}"
+        fact gpu "$(nvidia-smi --query-gpu=$gpu --format=csv,noheader 2>/dev/null)"
+        fact load "$(cut -d ' ' -f 1-3 /proc/loadavg 2>/dev/null)"
+        fact built "$(cat commit 2>/dev/null)"
+    )
+    line machine "what the system tells" 0 0 "" "" "{${facts%,}}"
     row machine $SHORT ./wgrad adapters --json
     # The verdict on cooperative matrices, in words.
     row machine $SHORT ./wgrad --quiet -v bench matmul --size 256 --dtype f16 "${options[@]}" --json

@@ -255,14 +255,13 @@ fn reside(session: &mut Session, inputs: Vec<(String, Synthetic)>) -> Result<Vec
                 bytemuck::cast_slice(data)
             }
         };
-        let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        let buffer = device.buffer(
-            &format!("bench {name}"),
-            bytes.len() as u64,
-            usage,
-            false,
-            session.device_bytes(),
-        )?;
+        // It is no part of the session, and not of its budget.
+        let buffer = device.wgpu_device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some(&name),
+            size: bytes.len() as u64,
+            usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
         device.wgpu_queue().write_buffer(&buffer, 0, bytes);
         session.feed_from_device(ProgramId(0), &name, &buffer, 0)?;
     }

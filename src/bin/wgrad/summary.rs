@@ -264,23 +264,29 @@ fn machine(out: &mut String, rows: &[Value]) {
         return;
     }
     out.push_str("## Machine\n\n");
-    for (name, value) in
-        results.iter().filter_map(|result| result.as_object()).filter(|o| o.contains_key("system")).flatten()
+    // What was told last.
+    for (name, value) in results
+        .iter()
+        .rev()
+        .find_map(|result| result.as_object().filter(|o| o.contains_key("system")))
+        .into_iter()
+        .flatten()
     {
-        if let Some(value) =
-            value.as_str().map(str::to_owned).or_else(|| value.as_i64().map(|n| n.to_string()))
-        {
-            let _ = writeln!(out, "- {name}: {value}");
-        }
+        let _ = writeln!(out, "- {name}: {}", value.as_str().unwrap_or("–"));
     }
-    for adapter in results.iter().filter_map(|result| result.as_array()).flatten() {
+    for adapter in results.iter().rev().find_map(|result| result.as_array()).into_iter().flatten() {
         let fact = |name: &str| adapter[name].as_str().unwrap_or("–");
+        let matrices = match adapter["cooperative_side"].as_u64() {
+            Some(side) => format!("cooperative matrices of {side} × {side}"),
+            None => "no cooperative matrices".to_owned(),
+        };
         let _ = writeln!(
             out,
-            "- adapter {}: {}, {}, {}",
+            "- adapter {}: {}, {}, f16 {}, {matrices}; {}",
             fact("name"),
             fact("backend"),
             fact("kind"),
+            fact("f16"),
             fact("reason")
         );
     }
