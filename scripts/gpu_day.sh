@@ -30,7 +30,7 @@ built() {
     shift 2
     path=$(cargo "$@" "${build[@]}" --message-format json-render-diagnostics |
         grep -F "\"kind\":[\"$kind\"]" | grep -F "\"name\":\"$name\"" |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1) || true
     [ -n "$path" ] || fail "cargo $* built no program $name"
     printf '%s\n' "$path"
 }
@@ -49,7 +49,8 @@ cp -r tests/golden "$bundle/fixtures/tests/"
 rm -f "$bundle"/fixtures/tests/golden/*.py
 cp benches/day/run.sh benches/day/rows.txt benches/day/pytorch.py docs/gpu-day.md LICENSE-MIT LICENSE-APACHE "$bundle/"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
-loader=$({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | sed -n 's/.*libvulkan\.so\.1 .*=> //p' | head -n 1)
+# A here-string: awk ends before ldconfig does, which pipefail would report.
+loader=$(awk '/libvulkan\.so\.1 / { print $NF; exit }' <<<"$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p)")
 if [ -n "$loader" ]; then
     cp -L "$loader" "$bundle/lib/libvulkan.so.1"
 else

@@ -61,10 +61,13 @@ quoted() {
 # The value of a text field of a line of JSON, still escaped.
 field() { sed -n "s/.*\"$1\":\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p" | head -n 1; }
 
+libraries() { ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null; }
+
 # Containers bring the driver and leave out the loader or the manifest that names the driver; the bundle has a loader.
 find_driver() {
     local manifest library
-    if ! { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q 'libvulkan\.so\.1 ' &&
+    # A here-string rather than a pipe: grep -q would end ldconfig by SIGPIPE, which pipefail reports.
+    if ! grep -qF 'libvulkan.so.1 ' <<<"$(libraries)" &&
         [ ! -e /usr/lib/libvulkan.so.1 ] && [ -e "$here/lib/libvulkan.so.1" ]; then
         export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
         loader="the bundle's"
@@ -81,7 +84,7 @@ find_driver() {
         fi
     done
     [ -e /dev/nvidiactl ] || return
-    library=$({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | sed -n 's/.*libGLX_nvidia\.so\.0 .*=> //p' | head -n 1)
+    library=$(libraries | sed -n 's/.*libGLX_nvidia\.so\.0 .*=> //p' | head -n 1)
     [ -n "$library" ] || return
     manifest=$results/nvidia_icd.json
     printf '{"file_format_version":"1.0.0","ICD":{"library_path":"%s","api_version":"1.3.0"}}\n' "$library" >"$manifest"
@@ -125,7 +128,7 @@ row() {
     fi
     if [ "$status" -ne 0 ]; then
         failed=1
-        error=$(grep -v '^$' "$log.err" | grep -m 1 -i 'error\|panicked' || tail -n 1 "$log.err")
+        error=$(grep -m 1 -i 'error\|panicked' "$log.err" || tail -n 1 "$log.err")
         case "$status" in 124 | 137) error="it ran longer than $most s" ;; esac
         [ "$step" = tests ] && [ "$status" -eq 101 ] && error="tests failed: $log.out"
         error=${error:-exit status $status}

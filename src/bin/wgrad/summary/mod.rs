@@ -1,12 +1,17 @@
 //! `wgrad summary`: tables of what a bundle of `scripts/gpu_day.sh` measured. It is part of the program because a
 //! machine with a driver may have nothing else to run.
 
-use std::collections::BTreeMap;
+mod roofline;
+mod rows;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use wgrad::{Error, Result};
+
+use roofline::Roofline;
+use rows::{Group, digits, groups, parse, percent};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -35,163 +40,6 @@ fn rates(text: &str) -> Result<[f64; 2]> {
             format!("--roofline {text}: expected two rates, such as 67e12,4.8e12"),
         )),
     }
-}
-
-fn parse(text: &str) -> Result<Vec<Value>> {
-    let one = |(number, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| {
-            Error::setting("results", format!("line {}: {error}; is the file cut off?", number + 1))
-        })
-    };
-    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(one).collect()
-}
-
-/// Rows of one command, in the order of the first of each.
-struct Group<'a> {
-    command: &'a str,
-    rows: Vec<&'a Value>,
-}
-
-impl Group<'_> {
-    /// A fact of the first row that has a result.
-    fn fact(&self, name: &str) -> &Value {
-        let result = self.rows.iter().map(|row| &row["result"]).find(|result| !result[name].is_null());
-        result.map_or(&Value::Null, |result| &result[name])
-    }
-
-    fn text(&self, name: &str) -> &str {
-        self.fact(name).as_str().unwrap_or("–")
-    }
-
-    fn numbers(&self, name: &str) -> Vec<f64> {
-        let mut list: Vec<f64> = self.rows.iter().filter_map(|row| row["result"][name].as_f64()).collect();
-        list.sort_by(f64::total_cmp);
-        list
-    }
-
-    /// The median; `None` if no row has the number.
-    fn median(&self, name: &str) -> Option<f64> {
-        let list = self.numbers(name);
-        list.get(list.len() / 2).copied()
-    }
-
-    /// The median times a factor, with the least and the most of several runs.
-    fn spread(&self, name: &str, factor: f64) -> String {
-        let list = self.numbers(name);
-        let show = |x: f64| digits(x * factor);
-        match (self.median(name), &list[..]) {
-            (Some(median), [least, .., most]) => {
-                format!("{} ({} to {})", show(median), show(*least), show(*most))
-            }
-            (Some(median), _) => show(median),
-            (None, _) => "–".to_owned(),
-        }
-    }
-
-    /// The size of a kernel: 8x64x64.
-    fn size(&self) -> String {
-        let numbers = self.fact("size").as_array();
-        numbers
-            .map_or("–".to_owned(), |list| list.iter().map(Value::to_string).collect::<Vec<_>>().join("x"))
-    }
-
-    /// The options of the command that no column shows.
-    fn options(&self) -> String {
-        let mut words = self.command.split_whitespace().skip_while(|word| *word != "bench").skip(2);
-        let mut shown = Vec::new();
-        while let Some(word) = words.next() {
-            match word {
-                "--size" | "--dtype" | "--cache" | "--adapter" | "--trace" => {
-                    words.next();
-                }
-                "--json" | "--profile" | "--hash" => {}
-                _ => shown.push(word),
-            }
-        }
-        shown.join(" ")
-    }
-}
-
-/// Three digits, without an exponent for what is neither tiny nor huge.
-fn digits(x: f64) -> String {
-    match x.abs() {
-        size if size >= 100.0 => format!("{x:.0}"),
-        size if size >= 10.0 => format!("{x:.1}"),
-        size if size >= 1.0 => format!("{x:.2}"),
-        size if size >= 1e-3 => format!("{x:.4}"),
-        0.0 => "0".to_owned(),
-        _ => format!("{x:.1e}"),
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
-}
-
-/// What the device can do at most, in operations and bytes per second.
-struct Roofline {
-    given: Option<[f64; 2]>,
-    /// The fastest product of each format.
-    flops: BTreeMap<String, f64>,
-    copy: f64,
-}
-
-impl Roofline {
-    fn of(rows: &[Value], given: Option<[f64; 2]>) -> Self {
-        let (mut flops, mut copy) = (BTreeMap::<String, f64>::new(), 0.0f64);
-        for result in rows.iter().filter(|row| row["step"] != "pytorch").map(|row| &row["result"]) {
-            copy = copy.max(1e9 * result["copy_gbps"].as_f64().unwrap_or(0.0));
-            let product = result["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("matmul"));
-            if let (true, Some(gflops)) = (product, result["gflops"].as_f64()) {
-                let most = flops.entry(result["dtype"].as_str().unwrap_or("f32").to_owned()).or_default();
-                *most = most.max(1e9 * gflops);
-            }
-        }
-        Self { given, flops, copy }
-    }
-
-    fn rates(&self, dtype: &str) -> [f64; 2] {
-        let measured = || self.flops.get(dtype).or_else(|| self.flops.get("f32")).copied().unwrap_or(0.0);
-        self.given.unwrap_or_else(|| [measured(), self.copy])
-    }
-
-    /// The share of the roofline that work reached in some seconds; `None` if there is no roofline.
-    fn share(&self, dtype: &str, flops: f64, bytes: f64, seconds: f64) -> Option<f64> {
-        let [peak, bandwidth] = self.rates(dtype);
-        if peak <= 0.0 || bandwidth <= 0.0 || seconds <= 0.0 {
-            return None;
-        }
-        Some((flops / peak).max(bytes / bandwidth) / seconds)
-    }
-
-    fn told(&self) -> String {
-        match self.given {
-            Some([flops, bytes]) => {
-                format!("given: {} TFLOP/s, {} GB/s", digits(flops / 1e12), digits(bytes / 1e9))
-            }
-            None => {
-                let of = |(dtype, rate): (&String, &f64)| format!("{dtype} {} GFLOP/s", digits(rate / 1e9));
-                let rates: Vec<String> = self.flops.iter().map(of).collect();
-                format!(
-                    "measured, the fastest products ({}) and copy ({} GB/s)",
-                    rates.join(", "),
-                    digits(self.copy / 1e9)
-                )
-            }
-        }
-    }
-}
-
-fn groups<'a>(rows: &'a [Value], steps: &[&str]) -> Vec<Group<'a>> {
-    let mut list: Vec<Group> = Vec::new();
-    for row in rows.iter().filter(|row| steps.contains(&row["step"].as_str().unwrap_or_default())) {
-        let command = row["command"].as_str().unwrap_or_default();
-        match list.iter_mut().find(|group| group.command == command) {
-            Some(group) => group.rows.push(row),
-            None => list.push(Group { command, rows: vec![row] }),
-        }
-    }
-    list
 }
 
 fn table(out: &mut String, header: &str, rows: impl Iterator<Item = Vec<String>>) {
@@ -565,8 +413,10 @@ mod tests {
     /// Every row of a bundle is a command that the program takes, and run.sh runs every step that has rows.
     #[test]
     fn the_rows_of_a_bundle_are_commands() {
-        let (list, script) =
-            (include_str!("../../../benches/day/rows.txt"), include_str!("../../../benches/day/run.sh"));
+        let (list, script) = (
+            include_str!("../../../../benches/day/rows.txt"),
+            include_str!("../../../../benches/day/run.sh"),
+        );
         let names = script.lines().find_map(|line| line.strip_prefix("names=(")).expect("the steps' names");
         let mut kinds = std::collections::BTreeSet::new();
         for line in list.lines().filter(|line| !line.starts_with('#')) {
