@@ -191,7 +191,8 @@ mod tests {
         let f32 = WeightStorage::F32;
         let bf16 = WeightStorage::Bf16(Rounding::Nearest);
         // One adapter is enough for what is compared; tests/kernels run on all.
-        for adapter in Device::list().iter().filter(|adapter| adapter.unusable.is_none()).next_back() {
+        let adapters = Device::list();
+        if let Some(adapter) = adapters.iter().rfind(|adapter| adapter.unusable.is_none()) {
             let device = Device::by_name(&adapter.name).expect("it is usable");
             for kind in work::KINDS {
                 let size = match kind.name {
