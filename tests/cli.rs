@@ -36,16 +36,9 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn bench_measures_every_kernel_and_matches_the_twin() {
-    let jobs = [
-        ("matmul", "65x33x129"),
-        ("conv", "2x3x5x9x3x2"),
-        ("softmax", "33x65"),
-        ("layer-norm", "33x65"),
-        ("attention", "2x33x3x16"),
-        ("elementwise", "1001"),
-        ("adamw", "1001"),
-    ];
+fn bench_measures_kernels_and_matches_the_twin() {
+    // All others: the program's own tests.
+    let jobs = [("matmul", "65x33x129"), ("conv-dw", "2x3x5x9x3x2"), ("adamw", "1001")];
     for device in devices() {
         let name = &device.adapter().name;
         for (kernel, size) in jobs {
@@ -55,6 +48,7 @@ fn bench_measures_every_kernel_and_matches_the_twin() {
             }
             assert!(result["variant"].as_str().is_some_and(|text| !text.is_empty()), "{result}");
             assert!(result["max_error"].as_f64() < Some(1e-5), "{result}");
+            assert!(result["compared"].as_u64() > Some(100), "{result}");
         }
     }
 }
@@ -93,15 +87,7 @@ fn verbose_shows_what_was_decided() {
 /// way.
 #[test]
 fn bench_of_16_bit_operands_moves_fewer_bytes_and_matches_the_twin() {
-    let jobs = [
-        ("matmul", "65x33x129", "matmul"),
-        ("conv", "2x13x25x9x3x2", "conv"),
-        ("softmax", "33x65", "softmax"),
-        ("layer-norm", "33x65", "layer_norm"),
-        ("attention", "2x33x3x16", "attention"),
-        ("elementwise", "1025", "add"),
-        ("adamw", "1001", "adam"),
-    ];
+    let jobs = [("softmax", "33x65", "softmax"), ("adamw", "1001", "adam")];
     for device in devices() {
         let name = &device.adapter().name;
         for (kernel, size, part) in jobs {
@@ -117,8 +103,7 @@ fn bench_of_16_bit_operands_moves_fewer_bytes_and_matches_the_twin() {
                 let result = bench(dtype);
                 assert_eq!(result["dtype"], dtype);
                 let variant = result["variant"].as_str().expect("text");
-                // Fused chains are named after their operations.
-                assert!(variant.contains(part) && (variant.contains(dtype) || part == "add"), "{result}");
+                assert!(variant.contains(part) && variant.contains(dtype), "{result}");
                 assert!(bytes(&result) < 0.95 * bytes(&wide), "{result} and {wide}");
                 // A 16-bit weight may round to the neighbour of the twin's weight.
                 let allowed = if kernel == "adamw" { 1e-2 } else { 1e-5 };

@@ -50,7 +50,7 @@ options=(--cache "$results/cache")
 [ -z "$adapter" ] || options+=(--adapter "$adapter")
 # Without a desktop, a layer of Mesa's prints errors that mean nothing.
 [ -n "${XDG_RUNTIME_DIR:-}" ] || export NODEVICE_SELECT="${NODEVICE_SELECT:-1}"
-export WGRAD_FIXTURES=$here/fixtures WGRAD_ADAPTER=$adapter
+export WGRAD_FIXTURES=$here/fixtures
 failed=0 deadline=0
 
 # A text as a JSON string, on one line.
@@ -226,6 +226,8 @@ first=$(timeout $SHORT ./wgrad --quiet bench dispatch "${options[@]}" --json 2>"
     exit 1
 }
 name=$(field adapter <<<"$first") driver=$(field driver <<<"$first")
+# Tests run on every adapter that they find.
+export WGRAD_ADAPTER=$name
 echo "$name, driver $driver; loader: $loader; results in $results" >&2
 
 for number in "${chosen[@]}"; do

@@ -185,6 +185,44 @@ mod tests {
         compared
     }
 
+    #[test]
+    fn operands_of_16_bits_are_read_as_such_and_match_the_twin() {
+        let jobs = [
+            ("matmul", "65x33x129", "matmul"),
+            ("conv", "2x13x25x9x3x2", "conv"),
+            ("softmax", "33x65", "softmax"),
+            ("layer-norm", "33x65", "layer_norm"),
+            ("attention", "2x33x3x16", "attention"),
+            ("elementwise", "1025", "add"),
+            ("adamw", "1001", "adam"),
+        ];
+        for adapter in Device::list().iter().filter(|adapter| adapter.unusable.is_none()) {
+            let device = Device::by_name(&adapter.name).expect("it is usable");
+            for (name, size, part) in jobs {
+                let job = |dtype| {
+                    let kind = Kind::named(name).expect("a kernel");
+                    let work = kind.size(Some(size), false).and_then(|size| kind.work(&size));
+                    Job::new(&work.expect("a size"), dtype, device.limits()).expect("planned")
+                };
+                let wide = job(WeightStorage::F32);
+                for dtype in ["f16", "bf16"] {
+                    let held = storage(dtype).expect("a format");
+                    let (job, error) = (job(held), compared(&device, name, size, [held; 2]).max_error);
+                    let variant = job.variant();
+                    // Fused chains are named after their operations.
+                    assert!(
+                        variant.contains(part) && (variant.contains(dtype) || part == "add"),
+                        "{variant}"
+                    );
+                    assert!(job.bytes < 0.95 * wide.bytes, "{name}: {} and {}", job.bytes, wide.bytes);
+                    // A 16-bit weight may round to the neighbour of the twin's weight.
+                    let allowed = if name == "adamw" { 1e-2 } else { 1e-5 };
+                    assert!(error < allowed, "{name} {dtype} on {}: {error}", adapter.name);
+                }
+            }
+        }
+    }
+
     /// More indices than are sampled, and odd ones.
     #[test]
     fn every_kernel_matches_the_twin_where_it_is_sampled() {

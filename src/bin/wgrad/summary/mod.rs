@@ -229,6 +229,14 @@ fn training(out: &mut String, rows: &[Value]) {
     table(out, "command | parameters | loss", list.iter().map(line));
 }
 
+/// What PyTorch's columns are of.
+fn library(pytorch: &[Group]) -> String {
+    match pytorch.iter().find(|group| group.fact("library").is_string()) {
+        Some(group) => format!("{} on `{}`.", group.text("library"), group.text("device")),
+        None => "PyTorch was not measured.".to_owned(),
+    }
+}
+
 fn kernels(out: &mut String, rows: &[Value], roofline: &Roofline) {
     let pytorch = groups(rows, &["pytorch"]);
     for (step, title) in [("kernels", "Kernels"), ("sweep", "Tiles"), ("tune", "Tuned kernels")] {
@@ -239,9 +247,10 @@ fn kernels(out: &mut String, rows: &[Value], roofline: &Roofline) {
         }
         let _ = writeln!(
             out,
-            "## {title}\n\nRoofline {}. The error is the largest, as a part of the largest element, against f64, of as many \
+            "## {title}\n\nRoofline {}. {} The error is the largest, as a part of the largest element, against f64, of as many \
              elements as the bracket says.\n",
-            roofline.told()
+            roofline.told(),
+            library(&pytorch)
         );
         let line = |group: &Group| {
             let number = |name: &str| group.median(name).unwrap_or(0.0);
@@ -287,9 +296,11 @@ fn steps(out: &mut String, rows: &[Value]) {
     if list.is_empty() {
         return;
     }
-    out.push_str(
-        "## Training steps\n\nOne synthetic batch that stays on the device; no step waits for its loss. PyTorch: eager mode, f32 \
-         without TF32, f16 by autocast with a GradScaler.\n\n",
+    let _ = writeln!(
+        out,
+        "## Training steps\n\nOne synthetic batch that stays on the device; no step waits for its loss. {} Eager mode, f32 without \
+         TF32, f16 by autocast with a GradScaler.\n",
+        library(&pytorch)
     );
     let line = |group: &Group| {
         let ours = group.median("ms_per_step").unwrap_or(0.0);
