@@ -9,7 +9,7 @@ use wgrad::graph::{Init, Params};
 
 const SIDE: usize = 33;
 
-/// A product of the input, which lives beside its result, and a function of it, whose result may take its place.
+/// A product of the input, which lives beside its result, and two products, of which the second takes the input's place.
 fn plans(device: &Device) -> [Plan; 2] {
     let params = Params::new(1);
     let w = params.add("w", [SIDE, SIDE], Init::fan_in(SIDE));
@@ -18,7 +18,7 @@ fn plans(device: &Device) -> [Plan; 2] {
     [
         plan(Forward::trace(&params, "y", |t| t.input("x", [SIDE, SIDE]).matmul(&t.param(&w)))),
         plan(Forward::trace(&params, "y", |t| {
-            t.input("x", [SIDE, SIDE]).matmul(&t.param(&w)).exp().sum(&[0])
+            t.input("x", [SIDE, SIDE]).matmul(&t.param(&w)).matmul(&t.param(&w))
         })),
     ]
 }
@@ -57,6 +57,8 @@ fn inputs_are_copied_again_only_where_they_were_overwritten() {
                 // The other plan writes to the same memory.
                 assert_eq!(result(&mut session, 1), fresh(1, &fed[1]));
                 assert_eq!(there(&session, 0), 0);
+                assert_eq!(there(&session, 1), 0, "its own result is written over its input");
+                assert_eq!(result(&mut session, 1), fresh(1, &fed[1]), "copied again");
             }
             assert_eq!(result(&mut session, 0), fresh(0, &fed[0]));
             session.feed_to(ProgramId(0), "x", &fed[1]).expect("valid");
