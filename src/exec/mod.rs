@@ -21,6 +21,7 @@ mod program;
 mod readback;
 mod record;
 mod refit;
+mod repeat;
 mod replan;
 mod session;
 mod state;

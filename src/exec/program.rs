@@ -42,7 +42,7 @@ impl Program {
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
         }
-        let feeds = Feeds::new(plan.graph(), ledger)?;
+        let feeds = Feeds::new(plan.graph(), ledger)?.keep_lasting(plan);
         let mut readbacks = Vec::new();
         for (i, (name, id)) in plan.graph().outputs.iter().enumerate() {
             let bytes = plan.graph().value(*id).bytes();
@@ -102,6 +102,14 @@ impl Program {
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
                 record::encode(&mut pass, launches);
             }
+        }
+    }
+
+    /// Records some of the dispatches, `times` times.
+    pub(super) fn record_again(&self, encoder: &mut wgpu::CommandEncoder, launches: &[usize], times: usize) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for _ in 0..times {
+            record::encode(&mut pass, launches.iter().map(|&launch| &self.launches[launch]));
         }
     }
 

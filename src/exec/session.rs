@@ -222,6 +222,12 @@ impl Session {
 
     fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         let device = &self.ledger.device;
+        // Plans share their step memory, and poison fills it.
+        for (other, program) in self.programs.iter_mut().enumerate() {
+            if other != id.0 || self.poison.is_some() {
+                program.feeds.overwritten();
+            }
+        }
         let program = &mut self.programs[id.0];
         self.clock.feed(device, &program.plan, &mut program.feeds)?;
         let reads_loss = program.trains() && self.clock.steps.is_multiple_of(self.loss_interval);

@@ -9,6 +9,7 @@ mod fused_updates;
 mod fusion;
 mod gradient_outputs;
 mod guards;
+mod inputs;
 mod masks;
 mod observe;
 mod offload;

@@ -34,7 +34,11 @@ fn open_all(checked: bool) -> Vec<Device> {
             skip(&format!("adapter {}: {why}", adapter.name));
         }
     }
-    let usable: Vec<_> = all.into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
+    let named = std::env::var("WGRAD_ADAPTER").unwrap_or_default();
+    let usable: Vec<_> = all
+        .into_iter()
+        .filter(|adapter| adapter.unusable.is_none() && adapter.name.contains(&named))
+        .collect();
     let required = std::env::var("WGRAD_REQUIRE_ADAPTERS").unwrap_or_default();
     for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let there: Vec<&str> = usable.iter().map(|adapter| adapter.name.as_str()).collect();

@@ -32,7 +32,7 @@ pub fn public_problems(folder: &str) -> Vec<PathBuf> {
 
 /// Returns a folder of `benches/problems`.
 pub fn committed_problems(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/problems").join(folder)
+    super::fixtures().join("benches/problems").join(folder)
 }
 
 /// Returns the CSV files of a folder, sorted by name; there must be at least one.
