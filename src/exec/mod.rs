@@ -23,6 +23,7 @@ mod record;
 mod refit;
 mod replan;
 mod session;
+mod slices;
 mod state;
 mod state_layout;
 mod statistics;
