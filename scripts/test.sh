@@ -13,7 +13,8 @@
 # and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
 # lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
-# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
+# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
+# WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
 #
 # The Python package is built and tested where python3 can make virtual environments.
 #
@@ -65,7 +66,7 @@ make_documents() {
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
-"$here/setup.sh" --software --swiftshader --browser
+"$here/setup.sh" --software --swiftshader --browser --spirv
 find_cargo
 cd "$here/.."
 quiet_mesa
@@ -94,6 +95,8 @@ if WGRAD_BROWSER=$(find_browser); then
     export WGRAD_BROWSER
     say "browser for the tests of pages: $WGRAD_BROWSER"
 fi
+
+if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
