@@ -60,7 +60,7 @@ fn cut_steps_have_the_bits_of_whole_ones() {
     });
 }
 
-/// A submit that finds no memory before the first update can be repeated; one behind it is a step cut short.
+/// A submit that finds no memory before the first update can be repeated; one after it is a step cut short.
 #[test]
 fn a_cut_step_that_fails_before_its_updates_is_repeated() {
     on_each(&own_devices(), |device| {
