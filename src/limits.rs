@@ -136,6 +136,7 @@ const TWO_GIB_LESS_ONE: u64 = (1 << 31) - 1;
 
 /// Largest binding on any adapter. wgpu allows no larger ones on Vulkan and DirectX; on Metal, where it does,
 /// kernels are not tested beyond it.
+#[cfg(feature = "gpu")]
 pub(crate) const MAX_BINDING: u64 = TWO_GIB_LESS_ONE;
 
 impl Limits {
