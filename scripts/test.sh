@@ -13,7 +13,8 @@
 # and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
 # lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
-# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
+# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
+# WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
 #
 # The Python package is built and tested where python3 can make virtual environments.
 #
@@ -45,12 +46,12 @@ stage() {
     summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
 }
 
-# The programs of tests but the longest, as cargo's arguments.
+# The programs of tests but the longest, as cargo's arguments. `adapters` has the tests of the others, for scripts/gpu_day.sh.
 other_programs() {
     local path name
     for path in tests/*.rs tests/*/main.rs; do
         name=${path#tests/} name=${name%/main.rs} name=${name%.rs}
-        if [ "$name" != "$longest" ]; then printf '%s\n' --test "$name"; fi
+        if [ "$name" != "$longest" ] && [ "$name" != adapters ]; then printf '%s\n' --test "$name"; fi
     done
 }
 
@@ -85,7 +86,7 @@ make_documents() {
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
-"$here/setup.sh" --software --swiftshader --browser
+"$here/setup.sh" --software --swiftshader --browser --spirv
 find_cargo
 cd "$here/.."
 quiet_mesa
@@ -114,6 +115,8 @@ if WGRAD_BROWSER=$(find_browser); then
     export WGRAD_BROWSER
     say "browser for the tests of pages: $WGRAD_BROWSER"
 fi
+
+if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings

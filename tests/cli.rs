@@ -11,6 +11,7 @@ use serde_json::Value;
 use support::devices;
 use support::folder::Folder;
 use wgrad::compile::PlanOptions;
+use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -33,6 +34,40 @@ fn refusal(arguments: &[&str]) -> String {
     let output = wgrad(arguments);
     assert!(!output.status.success(), "{arguments:?} was accepted");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The list says in words why cooperative matrices are used or not, gives memory only where it is known, and names
+/// each adapter as `--adapter` and `WGRAD_ADAPTER` take it.
+#[test]
+fn adapters_are_listed_with_reasons_and_found_by_backend() {
+    let list = json(&["adapters", "--json"]);
+    let list = list.as_array().expect("a list");
+    assert_eq!(list.len(), Device::list().len());
+    for adapter in list {
+        let verdict = adapter["cooperative_verdict"].as_str().expect("words");
+        let offered = !adapter["cooperative_side"].is_null();
+        assert!(verdict.starts_with("not used: ") || (offered && verdict.contains("used")), "{verdict}");
+        let (total, budget) = (adapter["memory_bytes"].as_u64(), adapter["memory_budget_bytes"].as_u64());
+        if adapter["backend"] == "vulkan" {
+            assert!(total > Some(1 << 28), "Vulkan has heaps: {adapter}");
+        }
+        assert!(total.is_none() || budget <= total, "{adapter}");
+        assert_eq!(budget.is_some(), adapter["memory_used_bytes"].is_u64(), "{adapter}");
+    }
+    let text = String::from_utf8(wgrad(&["adapters"]).stdout).expect("text");
+    let Some(device) = devices().first() else { return };
+    let adapter = device.adapter();
+    assert!(text.lines().any(|line| line == adapter.selector()), "{text}");
+    let bench = ["bench", "elementwise", "--size", "100", "--json"];
+    let found = |name: &str| json(&[&bench[..], &["--adapter", name]].concat())["adapter"].clone();
+    assert_eq!(found(&adapter.selector()), adapter.name);
+    let other = if adapter.backend == "metal" { "vulkan:" } else { "metal:" };
+    let error = refusal(&[&bench[..], &["--adapter", &format!("{other}{}", adapter.name)]].concat());
+    assert!(error.contains("there is no adapter") && error.contains(&adapter.selector()), "{error}");
+    let by_variable =
+        Command::new(env!("CARGO_BIN_EXE_wgrad")).args(bench).env("WGRAD_ADAPTER", "voodoo").output();
+    let said = String::from_utf8_lossy(&by_variable.expect("the program starts").stderr).into_owned();
+    assert!(said.contains("there is no adapter `voodoo`"), "{said}");
 }
 
 #[test]

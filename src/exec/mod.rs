@@ -24,6 +24,7 @@ mod refit;
 mod repeat;
 mod replan;
 mod session;
+mod slices;
 mod state;
 mod state_layout;
 mod statistics;

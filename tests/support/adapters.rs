@@ -50,17 +50,18 @@ fn open_all(checked: bool) -> Vec<Device> {
     if usable.is_empty() {
         skip("no adapter on this machine, nothing ran on a device");
     }
+    // With the backend: on Windows a card is there through Vulkan and through DirectX.
     let open = |name: String| {
         let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
         Device::open(&options).expect("an adapter that is listed as usable opens")
     };
-    usable.into_iter().map(|adapter| open(adapter.name)).collect()
+    usable.iter().map(|adapter| open(adapter.selector())).collect()
 }
 
 /// Opens the adapters again, for tests of budgets and of failing submits: these settings hold for all clones
 /// of a device.
 pub fn own_devices() -> Vec<Device> {
-    let open = |device: &Device| Device::by_name(&device.adapter().name).expect("it was open before");
+    let open = |device: &Device| Device::by_name(&device.adapter().selector()).expect("it was open before");
     devices().iter().map(open).collect()
 }
 

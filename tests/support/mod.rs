@@ -11,6 +11,7 @@
 #[cfg(feature = "gpu")]
 mod adapters;
 pub mod attention_cases;
+pub mod browser;
 pub mod cases;
 pub mod close;
 #[cfg(feature = "gpu")]

@@ -214,7 +214,7 @@ fn any_loss_is_trained_on_any_data() {
 #[test]
 fn destroyed_device_is_an_error() {
     for adapter in wgrad::device::Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()) {
-        let device = wgrad::device::Device::by_name(&adapter.name).unwrap();
+        let device = wgrad::device::Device::by_name(&adapter.selector()).unwrap();
         let model = Model::named("digits", 0).unwrap();
         let plan = model.train_step(8).unwrap().plan(&PlanOptions::default(), device.limits()).unwrap();
         let mut session = Session::new(&device, &plan).unwrap();

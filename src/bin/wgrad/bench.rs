@@ -293,6 +293,7 @@ fn print(
     let hash = hash.map(|hash| format!("{hash:016x}"));
     let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
+    let memory = session.device().adapter_memory();
     let reserved_bytes = session.device().driver_memory().map(|driver| driver.reserved);
     if options.json {
         let mut result = json!({
@@ -315,6 +316,9 @@ fn print(
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
             "reserved_bytes": reserved_bytes,
+            "memory_bytes": memory.and_then(|memory| memory.total),
+            "memory_budget_bytes": memory.and_then(|memory| memory.budget),
+            "memory_used_bytes": memory.and_then(|memory| memory.used),
             "recompute": options.fitting.recompute,
             "rebuild": !options.fitting.no_rebuild,
             "bit_masks": options.fitting.bit_masks,
@@ -361,6 +365,9 @@ fn print(
     if let Some(reserved) = reserved_bytes {
         let factor = reserved as f64 / device_bytes.max(1) as f64;
         println!("             {} reserved by wgpu, {factor:.2} × created", Bytes(reserved));
+    }
+    if let Some(memory) = memory {
+        println!("             of the adapter's {memory}");
     }
     println!(
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",

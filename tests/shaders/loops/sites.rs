@@ -25,7 +25,9 @@ fn named(name: &str) -> Limits {
 /// adapters, those with cooperative matrices included.
 pub fn adapters(software: bool) -> Vec<Limits> {
     let mut list: Vec<Limits> = Limits::NAMES.map(named).to_vec();
-    list.retain(|limits| limits.class.is_cpu() == software);
+    // The kernels of these presets are those of `nvidia` and `webgpu`.
+    let same = ["rdna", "arc", "steam-deck", "apple"];
+    list.retain(|limits| limits.class.is_cpu() == software && !same.contains(&&*limits.name));
     let ways = matmul::VARIANTS.iter().map(|row| row.name).chain(conv::VARIANTS.iter().map(|row| row.name));
     let mut ways: Vec<&'static str> = ways.collect();
     ways.sort_unstable();

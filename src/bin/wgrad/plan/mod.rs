@@ -23,7 +23,8 @@ pub struct Options {
     /// muon.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
+    /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or
+    /// apple.
     #[arg(long, default_value = "discrete")]
     limits: String,
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
