@@ -23,6 +23,7 @@ pub mod golden;
 pub mod image_cases;
 #[cfg(feature = "gpu")]
 pub mod networks;
+pub mod problem_files;
 pub mod problems;
 pub mod pytorch;
 pub mod random_graph;
