@@ -4,8 +4,8 @@
 // DQ: q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dq [b, rows, heads, d]
 // grid: one workgroup of 8 threads per 32 queries of a head, folded; a thread owns four queries
 // requires: d % 4 == 0; subgroups of at least LANES
-// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and continues from the o and lse, or the dq, of the
-// previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and
+// continues from the o and lse, or the dq, of the previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
 #import common/nan
 #import attention/operands
 #import attention/tile

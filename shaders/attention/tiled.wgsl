@@ -2,8 +2,8 @@
 // With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ. Shapes as in attention/cpu.
 // grid: one workgroup of 64 threads per 64 queries of a head, folded
 // requires: d % 4 == 0; the workgroup memory of attention/tiles
-// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and continues from the o and lse, or the dq, of the
-// previous dispatch.
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and
+// continues from the o and lse, or the dq, of the previous dispatch.
 #import common/nan
 #import attention/operands
 #import attention/tiles

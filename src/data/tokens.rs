@@ -57,8 +57,8 @@ impl Tokens {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder without files, for a file that cannot be opened, that does not end with a whole id, or whose header is
-    /// not that of `format`. Ids that are not below `vocabulary` are found when they are read.
+    /// [`Error::Data`] for a folder without files, for a file that cannot be opened, that does not end with a whole id, or
+    /// whose header is not that of `format`. Ids that are not below `vocabulary` are found when they are read.
     pub fn open(path: impl AsRef<Path>, format: TokenFormat, vocabulary: usize) -> Result<Self> {
         Self::open_shards(&files_of(path.as_ref())?, format, vocabulary)
     }

@@ -45,8 +45,8 @@ impl Mapping {
     /// Blocks until the buffer is mapped.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if the device hangs or is gone; [`Error::Device`](crate::Error::Device) if the buffer cannot be
-    /// mapped.
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if the device hangs or is gone; [`Error::Device`](crate::Error::Device) if the
+    /// buffer cannot be mapped.
     pub fn wait(&self, device: &Device) -> Result<()> {
         if !self.is_done() {
             device.wait(self.submission.clone())?;

@@ -103,6 +103,11 @@ impl Tensor {
     /// Whether each of these labels is a class, and the labels with 0 where it is not.
     #[track_caller]
     fn as_ids(&self, classes: usize) -> (Tensor, Tensor) {
+        if classes > 1 << 24 {
+            // They are compared as `f32`, which hold integers to 2²⁴.
+            let message = format!("labels of {classes} classes: with weights or as scores, at most 2^24");
+            self.trace.complain(message, Location::caller());
+        }
         let labels = self.cast(DType::F32);
         let counted = labels.less(&self.fill_like([], classes as f32));
         let ids = labels.masked(&counted).cast(DType::U32);

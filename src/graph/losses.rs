@@ -39,7 +39,7 @@ impl Tensor {
         if let Some(Indices::Labels(below) | Indices::Ids(below)) = labels.indices()
             && below as usize > classes
         {
-            self.trace.complain(format!("{what}: labels of {below} classes, logits of {classes}"), at);
+            self.trace.complain(format!("{what}: labels of {below} classes, scores of {classes}"), at);
         }
     }
 

@@ -111,7 +111,7 @@ impl Tensor {
         if self.shape.rank() != 4
             || size.contains(&0)
             || image.contains(&0)
-            || size.iter().any(|&n| n > 1 << 16)
+            || (0..2).any(|axis| size[axis] != image[axis] && size[axis] > 1 << 16)
         {
             return self.mistake(format!("adaptive_max_pool2d of {} to {size:?}", self.shape), self.shape);
         }

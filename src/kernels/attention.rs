@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         [own, others, heads, times, loops]: [usize; 5],
     ) -> Vec<Launch<Operand>> {
         // Tiles of other rows that no own row sees are not visited.
-        let band = if pass == Pass::Dkv { self.attend.band.turned() } else { self.attend.band };
+        let band = if pass == Pass::Dkv { self.attend.band.transposed() } else { self.attend.band };
         let span = band.tiles(self.family.own, self.family.others, others);
         let iterations = (times * span) as u64;
         let kernel = self.family.passes.kernel(pass, self.attend.packed.is_some(), self.attend.dropout > 0.0);

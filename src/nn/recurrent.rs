@@ -135,7 +135,8 @@ impl Recurrent {
     /// 16,384 steps.
     #[track_caller]
     pub fn run(&self, x: &Tensor, from: Option<&States>) -> (Tensor, States) {
-        let none = |x: &Tensor| (x.clone(), States { hidden: x.clone(), memory: None });
+        let memory = self.config.cell == Cell::Lstm;
+        let none = |x: &Tensor| (x.clone(), States { hidden: x.clone(), memory: memory.then(|| x.clone()) });
         if let Err(message) = self.check(x, from) {
             return none(&x.mistake(message, x.shape()));
         }

@@ -305,7 +305,8 @@ impl<'a> Import<'a> {
         Ok(self.trace.param(&param))
     }
 
-    /// Returns a node's attribute as a parameter, under the names of both.
+    /// Returns a node's attribute as a parameter, under the names of the node's first result, which no other node has, and
+    /// of the attribute.
     pub(super) fn attribute_parameter(
         &mut self,
         call: &Call<'a>,
@@ -313,7 +314,8 @@ impl<'a> Import<'a> {
         dims: &[usize],
         data: Vec<f32>,
     ) -> Result<Tensor, String> {
-        let (name, shape) = (format!("{}.{attribute}", label(call.node)), shape(dims)?);
+        let (name, shape) =
+            (format!("{}.{attribute}", call.node.output.first().ok_or("no result")?), shape(dims)?);
         let param = match self.params.find(&name) {
             Some(param) if param.shape() == shape => param,
             Some(param) => return Err(format!("parameter `{name}` is registered as {}", param.shape())),

@@ -177,13 +177,15 @@ impl Network {
         Ok(network)
     }
 
-    /// A name of the graph that two nodes or initialisers give. Inputs may have a stored value.
+    /// A name of the graph that two nodes or initialisers give, or a node and an input. Inputs may have a stored value.
     fn computed_twice(&self) -> Option<&str> {
         let graph = self.graph();
         let stored = graph.initializer.iter().map(|tensor| &tensor.name);
-        let computed = graph.node.iter().flat_map(|node| &node.output);
+        let computed = || graph.node.iter().flat_map(|node| &node.output);
         let mut seen = BTreeSet::new();
-        stored.chain(computed).find(|name| !name.is_empty() && !seen.insert(*name)).map(|name| &name[..])
+        let twice = stored.chain(computed()).find(|name| !name.is_empty() && !seen.insert(*name));
+        let inputs: BTreeSet<&String> = graph.input.iter().map(|input| &input.name).collect();
+        twice.or_else(|| computed().find(|name| inputs.contains(name))).map(|name| &name[..])
     }
 
     /// Returns the name of the file.
@@ -377,16 +379,23 @@ impl Network {
     }
 
     /// Returns the index that an integer of an input stands for: below 0 it counts from the end, where all that reads the
-    /// input are Gather nodes along the first dimension of tables with equally many rows. `None` where there is no such
-    /// index.
+    /// input are Gather nodes along the first dimension of tables with equally many rows, and no node has a graph of its own.
+    /// `None` where there is no such index.
     pub fn index(&self, input: &str, integer: i64) -> Option<u32> {
         if integer >= 0 {
             return u32::try_from(integer).ok();
         }
         let graph = self.graph();
         let mut rows: Option<i64> = None;
-        let mut names = vec![input];
+        let (mut names, mut seen) = (vec![input], BTreeSet::new());
         while let Some(name) = names.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            let captures = |node: &NodeProto| node.attribute.iter().any(|own| own.g.is_some());
+            if graph.output.iter().any(|output| output.name == name) || graph.node.iter().any(captures) {
+                return None;
+            }
             for node in graph.node.iter().filter(|node| node.input.iter().any(|read| read == name)) {
                 let first = || node.attribute.iter().all(|own| own.name != "axis" || own.i == 0);
                 match (&node.op_type[..], &node.input[..]) {

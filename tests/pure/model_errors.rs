@@ -180,9 +180,30 @@ fn mistakes_in_layers_have_the_line_of_the_caller() {
 }
 
 #[test]
+fn lstm_of_wrong_operands_still_returns_a_memory() {
+    use wgrad::nn::{Recurrent, RecurrentConfig};
+    let params = Params::new(0);
+    let lstm = Recurrent::new(&params, 16, 8, RecurrentConfig::default());
+    says(
+        |trace| lstm.run(&trace.input("x", [20, 16]), None).1.memory.expect("an LSTM has a memory").sum(&[]),
+        &["[20, 16]"],
+    );
+}
+
+#[test]
+fn adaptive_pools_keep_axes_of_any_length() {
+    let pooled = |trace: &Trace| {
+        let y = trace.input("x", [1, 1, 4, 300, 300]).adaptive_max_pool3d([2, 300, 300]);
+        assert_eq!(y.shape().dims(), [1, 1, 2, 300, 300]);
+        y.sum(&[])
+    };
+    TrainStep::trace(&Params::new(0), pooled).expect("valid");
+}
+
+#[test]
 fn labels_of_more_classes_than_logits_are_a_mistake() {
     let classes = |trace: &Trace, n: u32| trace.input("x", [2, 3]).cross_entropy(&trace.labels("y", [2], n));
-    says(|trace| classes(trace, 99), &["labels of 99 classes", "logits of 3"]);
+    says(|trace| classes(trace, 99), &["labels of 99 classes", "scores of 3"]);
     assert!(TrainStep::trace(&Params::new(0), |trace| classes(trace, 3)).is_ok());
 }
 

@@ -25,7 +25,7 @@ pub struct Attend {
 }
 
 /// The keys that queries see: query `i` those at positions `i - before ..= i + after`. The queries that see a key are the band
-/// [`Band::turned`]. `shaders/attention/operands.wgsl` computes the same.
+/// [`Band::transposed`]. `shaders/attention/operands.wgsl` computes the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
     /// Positions before the query's own, at most [`Band::FAR`].
@@ -48,7 +48,7 @@ impl Band {
     }
 
     /// Returns the band of the queries that see a key.
-    pub fn turned(self) -> Self {
+    pub fn transposed(self) -> Self {
         Self { before: self.after, after: self.before }
     }
 
@@ -61,7 +61,7 @@ impl Band {
     /// Returns how many tiles of `tile` positions, of `count` positions in all, are seen from `own` positions in a row: at
     /// most, wherever these lie.
     pub fn tiles(self, own: usize, tile: usize, count: usize) -> usize {
-        let length = self.before as usize + own + self.after as usize;
+        let length = (self.before as usize).saturating_add(own).saturating_add(self.after as usize);
         count.div_ceil(tile).min((length - 1).div_ceil(tile) + 1)
     }
 
@@ -204,7 +204,7 @@ mod tests {
                 }
                 for j in 0..cols {
                     let wanted: Vec<usize> = (0..rows).filter(|&i| sees(i, j)).collect();
-                    assert_eq!(band.turned().seen(j, rows).collect::<Vec<_>>(), wanted, "{band:?}: {j}");
+                    assert_eq!(band.transposed().seen(j, rows).collect::<Vec<_>>(), wanted, "{band:?}: {j}");
                 }
                 if band.seen(rows - 1, cols).is_empty() {
                     continue;

@@ -59,7 +59,11 @@ fn linear_classifier<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a
     let scores = product(import, call)?;
     let labels = call.ints("classlabels_ints").unwrap_or_default();
     if labels.len() != scores.dim(1) {
+        // Text has no element type here.
         return Err(format!("{} integers as labels of {} scores", labels.len(), scores.dim(1)));
+    }
+    if let Some(label) = labels.iter().find(|label| (**label as f32) as i64 != **label) {
+        return Err(format!("label {label}: results are of 32 bits, which do not hold it"));
     }
     let names: Vec<f32> = labels.iter().map(|label| *label as f32).collect();
     let names = import.floats_of(&[1, names.len()], &names)?;

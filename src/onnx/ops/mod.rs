@@ -43,8 +43,12 @@ pub(super) fn lookup(domain: &str, op: &str) -> Option<Handler> {
 
 /// Returns the names of all kinds of nodes, sorted.
 pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> =
-        FAMILIES.iter().flat_map(|family| family.iter()).map(|(name, _)| *name).collect();
+    let mut names: Vec<&str> = FAMILIES
+        .iter()
+        .chain(&[learn::OPS])
+        .flat_map(|family| family.iter())
+        .map(|(name, _)| *name)
+        .collect();
     names.sort_unstable();
     names
 }

@@ -46,6 +46,11 @@ fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
             call.float("softcap", 0.0)
         ));
     }
+    for name in ["left_window_size", "right_window_size"] {
+        if call.int(name, -1) >= 0 {
+            return Err(format!("{name} {}: only attention without a window is read", call.int(name, -1)));
+        }
+    }
     if let Some(name) = call.node.output.iter().skip(1).find(|name| !name.is_empty()) {
         return Err(format!("result `{name}`: only the first result is computed"));
     }
@@ -64,7 +69,18 @@ fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let options = Attention { causal: call.int("is_causal", 0) != 0, scale, ..Attention::default() };
     let y = match call.input(3) {
         Value::Absent => q.attention(&k, &v, &options),
-        mask => q.attention_masked(&k, &v, &added(import, mask)?, &options),
+        mask => {
+            let mask = added(import, mask)?;
+            // From opset 24 on, a mask that is shorter than the keys hides those after its end.
+            if import.opset >= 24 && mask.shape().last() != k.dim(1) {
+                return Err(format!(
+                    "attn_mask {}: its last dimension has to be that of {} keys",
+                    mask.shape(),
+                    k.dim(1)
+                ));
+            }
+            q.attention_masked(&k, &v, &mask, &options)
+        }
     };
     match import.dims(&call.input(0))?[..] {
         [b, s, _] => one(y.reshape([b, s, y.dim(2) * y.dim(3)])),
@@ -76,6 +92,9 @@ fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
 fn added<'a>(import: &mut Import<'a>, mask: Value<'a>) -> Result<Tensor, String> {
     match mask {
         Value::Constant(Constant { dims, data, integer: true }) => {
+            if let Some(number) = data.iter().find(|seen| ![0.0, 1.0].contains(*seen)) {
+                return Err(format!("attn_mask with the integer {number}: booleans and floats are read"));
+            }
             let data = data.iter().map(|seen| if *seen == 0.0 { -1e9 } else { 0.0 }).collect();
             import.float(&Value::Constant(Constant { dims, data, integer: false }))
         }

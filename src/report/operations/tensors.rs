@@ -5,7 +5,7 @@ use super::{NO, Row, YES, function, row};
 pub(super) const ELEMENTWISE: &[Row] = &[
     function("x.add(other)", "torch.add", &["Add", "Sum", "Mean"]),
     function("x.sub(other)", "torch.sub", &["Sub"]),
-    function("x.mul(other)", "torch.mul", &["Mul", "And"]),
+    function("x.mul(other)", "torch.mul", &["Mul", "And", "Scaler"]),
     function("x.div(other)", "torch.div", &["Div", "Softsign"]),
     function("x.scale(a)", "torch.mul", &["Mul", "Div"]),
     function("x.offset(a)", "torch.add", &["Add", "Sub", "Not"]),
@@ -116,7 +116,7 @@ pub(super) const REDUCTIONS: &[Row] = &[
         "torch.linalg.vector_norm",
         "`(Σ |x|ᵖ)^(1/p)`; the gradient of the norm of zeros is 0",
         YES,
-        &["ReduceL1", "ReduceL2", "LpNormalization"],
+        &["ReduceL1", "ReduceL2", "LpNormalization", "Normalizer"],
     ),
     row("x.logsumexp(axes)", "torch.logsumexp", "`ln Σ eˣ`", YES, &["ReduceLogSumExp"]),
     row("x.softmax()", "F.softmax", "over the last axis", YES, &[]),
@@ -136,7 +136,13 @@ pub(super) const REDUCTIONS: &[Row] = &[
 ];
 
 pub(super) const SHAPES: &[Row] = &[
-    row("x.reshape(shape)", "torch.reshape", "a view: no memory is moved", YES, &["Reshape", "Identity"]),
+    row(
+        "x.reshape(shape)",
+        "torch.reshape",
+        "a view: no memory is moved",
+        YES,
+        &["Reshape", "Identity", "ZipMap"],
+    ),
     row("x.flatten(from)", "torch.flatten", "the dimensions from `from` on become one", YES, &["Flatten"]),
     row("x.unsqueeze(axis)", "torch.unsqueeze", "inserts a dimension of length 1", YES, &["Unsqueeze"]),
     row("x.squeeze(axis)", "torch.squeeze", "removes a dimension of length 1", YES, &["Squeeze"]),
@@ -205,7 +211,7 @@ pub(super) const SHAPES: &[Row] = &[
         "torch.index_select",
         "`[.., n, ..] → [.., k, ..]`",
         YES,
-        &["Gather", "GatherND"],
+        &["Gather", "GatherND", "ArrayFeatureExtractor"],
     ),
     row(
         "x.scatter_add(axis, ids, source)",
@@ -263,7 +269,7 @@ pub(super) const PRODUCTS: &[Row] = &[
         "torch.matmul",
         "`op(A) · op(B)`; transposes move no memory",
         YES,
-        &["Gemm"],
+        &["Gemm", "LinearClassifier", "LinearRegressor"],
     ),
     row(
         "x.einsum(equation, others)",
