@@ -23,7 +23,7 @@ fn main() -> Result<()> {
         x
     })?;
     for adapter in Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()) {
-        let device = Device::by_name(&adapter.name)?;
+        let device = Device::by_name(&adapter.selector())?;
         let plan = forward.plan(device.limits())?;
         let mut session = Session::new(&device, &plan)?;
         session.feed("x", &[1.0f32; 16])?;

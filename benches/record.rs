@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     }
     println!("\nmodel\tadapter\tprecision\tparameters after {STEPS} steps");
     for adapter in Device::list().into_iter().filter(|adapter| adapter.unusable.is_none()) {
-        let device = Device::by_name(&adapter.name)?;
+        let device = Device::by_name(&adapter.selector())?;
         for (name, size, batch) in TRAINED {
             for precision in [Precision::F32, Precision::Bf16] {
                 let hash = trained(&device, name, size, batch, precision)?;

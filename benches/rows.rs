@@ -126,7 +126,7 @@ fn main() -> Result<()> {
     let (adapter, operation, columns) = (words.next(), words.next(), words.next());
     let usable = Device::list().into_iter().filter(|adapter| adapter.unusable.is_none());
     for found in usable.filter(|a| adapter.as_ref().is_none_or(|name| a.name.contains(name.as_str()))) {
-        let device = Device::by_name(&found.name)?;
+        let device = Device::by_name(&found.selector())?;
         println!("{}: GB/s of what must move, ours and the textbook's", found.name);
         for shape in SHAPES {
             if columns.as_ref().is_some_and(|columns| *columns != shape[1].to_string()) {

@@ -4,7 +4,8 @@
 #   scripts/setup.sh                  a toolchain, and any Vulkan driver (Mesa's software driver where there is none)
 #   scripts/setup.sh --software       Mesa's software driver, lavapipe, beside whatever is there (for tests)
 #   scripts/setup.sh --swiftshader    tries to add SwiftShader as well (for tests; going without it is no error)
-#   scripts/setup.sh --browser        tries to add Chromium (for the tests of pages; going without it is no error)
+#   scripts/setup.sh --browser        tries to add Chromium (for the tests of pages and of Tint; going without it is no error)
+#   scripts/setup.sh --spirv          tries to add spirv-val (for the tests of SPIR-V; going without it is no error)
 #
 # Packages come from the system's package manager, as root or through sudo without a password. Where that is not
 # possible, it prints the one command that would help and exits 1.
@@ -13,17 +14,18 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-software=no swiftshader=no browser=no
+software=no swiftshader=no browser=no spirv=no
 for arg in "$@"; do
     case "$arg" in
         --software) software=yes ;;
         --swiftshader) swiftshader=yes ;;
         --browser) browser=yes ;;
+        --spirv) spirv=yes ;;
         -h | --help)
             sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
             exit 0
             ;;
-        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --help)" ;;
+        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --spirv, --help)" ;;
     esac
 done
 
@@ -209,6 +211,16 @@ try_browser() {
         "This command would help: $(command_for chromium)"
 }
 
+# The validator of Khronos's SPIR-V tools, whose package has the same name in most distributions.
+try_spirv() {
+    command -v spirv-val >/dev/null 2>&1 && return 0
+    if [ "$manager" = apt-get ]; then update_apt; fi
+    if [ "$manager" != none ] && can_be_root; then install_packages spirv-tools || true; fi
+    command -v spirv-val >/dev/null 2>&1 && return 0
+    say "SKIPPED: spirv-val is not here and could not be installed; the tests of SPIR-V need it." \
+        "This command would help: $(command_for spirv-tools)"
+}
+
 # Debian's chromium-common holds SwiftShader and is a third of the browser's download; should it move, chromium needs it.
 try_swiftshader() {
     local package
@@ -239,3 +251,4 @@ else
     say "ready: $(cd "$here/.." && cargo --version), adapters through the system's own graphics API"
 fi
 if [ "$browser" = yes ]; then try_browser; fi
+if [ "$spirv" = yes ]; then try_spirv; fi

@@ -13,7 +13,8 @@
 # and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
 # lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
-# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another.
+# Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
+# WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
 #
 # The Python package is built and tested where python3 can make virtual environments.
 #
@@ -23,12 +24,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) beside=$(mktemp)
+# Bash starts what runs beside with interrupts ignored, so it is ended here.
+trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
 built=(--release --all-features --config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
 programs=(--lib --bins --tests)
+# The longest program of tests runs beside the others: alone, each program ends on one core.
+longest=kernels
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -42,8 +46,25 @@ stage() {
     summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
 }
 
+# The programs of tests but the longest, as cargo's arguments. `adapters` has the tests of the others, for scripts/gpu_day.sh.
+other_programs() {
+    local path name
+    for path in tests/*.rs tests/*/main.rs; do
+        name=${path#tests/} name=${name%/main.rs} name=${name%.rs}
+        if [ "$name" != "$longest" ] && [ "$name" != adapters ]; then printf '%s\n' --test "$name"; fi
+    done
+}
+
 # shellcheck disable=SC2329 # called through stage
-run_tests() { cargo test "${built[@]}" "${programs[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log"; }
+run_tests() {
+    local others verdict=0
+    mapfile -t others < <(other_programs)
+    cargo test "${built[@]}" --test "$longest" -- "$@" >"$beside" 2>&1 &
+    cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log" || verdict=1
+    wait $! || verdict=1
+    tee -a "$log" <"$beside"
+    return "$verdict"
+}
 
 # shellcheck disable=SC2329
 test_python() {
@@ -65,7 +86,7 @@ make_documents() {
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
-"$here/setup.sh" --software --swiftshader --browser
+"$here/setup.sh" --software --swiftshader --browser --spirv
 find_cargo
 cd "$here/.."
 quiet_mesa
@@ -94,6 +115,8 @@ if WGRAD_BROWSER=$(find_browser); then
     export WGRAD_BROWSER
     say "browser for the tests of pages: $WGRAD_BROWSER"
 fi
+
+if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings

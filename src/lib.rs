@@ -176,4 +176,6 @@ mod pages {
     struct Data;
     #[doc = include_str!("../docs/own-kernels.md")]
     struct OwnKernels;
+    #[doc = include_str!("../docs/reliability.md")]
+    struct Reliability;
 }

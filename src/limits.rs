@@ -138,9 +138,15 @@ pub struct Limits {
 
 const TWO_GIB_LESS_ONE: u64 = (1 << 31) - 1;
 
+/// Largest binding on any adapter. wgpu allows no larger ones on Vulkan and DirectX; on Metal, where it does,
+/// kernels are not tested beyond it.
+#[cfg(feature = "gpu")]
+pub(crate) const MAX_BINDING: u64 = TWO_GIB_LESS_ONE;
+
 impl Limits {
     /// The names that [`Limits::named`] knows.
-    pub const NAMES: [&'static str; 5] = ["discrete", "webgpu", "lavapipe", "swiftshader", "nvidia"];
+    pub const NAMES: [&'static str; 9] =
+        ["discrete", "webgpu", "lavapipe", "swiftshader", "nvidia", "rdna", "arc", "steam-deck", "apple"];
 
     /// Returns a preset by name; `None` if it is not one of [`Limits::NAMES`].
     ///
@@ -148,7 +154,16 @@ impl Limits {
     ///   the minimum of all presets.
     /// - `webgpu`: the default limits that every browser guarantees, on an integrated GPU.
     /// - `lavapipe`: Mesa's software adapter. `swiftshader`: Chromium's.
-    /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers as large as the card's memory.
+    /// - `nvidia`: NVIDIA's Vulkan driver; bindings of 2 GiB − 1, buffers of 4 GiB − 2 MiB.
+    /// - `rdna`: AMD's cards since RDNA, with Mesa's RADV. `steam-deck`: the same driver, integrated.
+    /// - `arc`: Intel's cards, with Mesa's ANV.
+    /// - `apple`: Apple silicon with 8 GB of memory, on Metal; a buffer may have half of the memory.
+    ///
+    /// Presets of GPUs have no subgroups: kernels for GPUs use none.
+    ///
+    /// wgpu allows buffers of `min(maxBufferSize, maxMemoryAllocationSize)` on Vulkan, but 2 GiB − 1 on Linux
+    /// with all drivers except NVIDIA's, and bindings of 2 GiB − 1
+    /// ([wgpu-hal 30](https://docs.rs/wgpu-hal/30.0.1/src/wgpu_hal/vulkan/adapter.rs.html)).
     pub fn named(name: &str) -> Option<Self> {
         let discrete = Self {
             name: name.to_owned(),
@@ -191,7 +206,42 @@ impl Limits {
                 f16: F16::Packed,
                 ..discrete
             },
-            "nvidia" => Self { max_buffer: 1 << 52, max_storage_buffers: 1 << 20, ..discrete },
+            // vulkan.gpuinfo.org, drivers since 525: maxMemoryAllocationSize 0xFFE00000,
+            // maxComputeSharedMemorySize 49,152, maxComputeWorkGroupInvocations 1,024, subgroups of 32.
+            // wgpu halves maxDescriptorSetStorageBuffers, 1,048,576, for two stages.
+            "nvidia" => Self {
+                max_buffer: (4 << 30) - (2 << 20),
+                max_storage_buffers: 1 << 19,
+                max_invocations: 1024,
+                max_workgroup_bytes: 48 << 10,
+                ..discrete
+            },
+            // Mesa's radv_physical_device.c: 64 KiB of shared memory since GFX7. Of the 2^31 / 96 descriptors of
+            // a set wgpu leaves storage buffers more than 2^20.
+            "rdna" | "steam-deck" => Self {
+                class: if name == "rdna" { AdapterClass::Discrete } else { AdapterClass::Integrated },
+                max_storage_buffers: 1 << 20,
+                max_invocations: 1024,
+                max_workgroup_bytes: 64 << 10,
+                ..discrete
+            },
+            // Mesa's anv_physical_device.c: 64 KiB of shared memory. Sets of 1,024 descriptors, which wgpu
+            // divides among five kinds of them and two stages.
+            "arc" => Self {
+                max_storage_buffers: 102,
+                max_invocations: 1024,
+                max_workgroup_bytes: 64 << 10,
+                ..discrete
+            },
+            // Metal Feature Set Tables, Apple7 and later: 32 KiB of threadgroup memory, 1,024 threads, 31
+            // buffers, of which wgpu keeps two. `maxBufferLength` is 4 GiB with 8 GB (llama.cpp PR 1706).
+            "apple" => Self {
+                class: AdapterClass::Integrated,
+                max_buffer: 4 << 30,
+                max_storage_buffers: 29,
+                max_invocations: 1024,
+                ..discrete
+            },
             _ => return None,
         })
     }

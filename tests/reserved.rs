@@ -155,7 +155,7 @@ fn reserved_bytes_stay_close_to_created_bytes() {
 #[test]
 fn descriptor_gives_an_app_the_same_limits() {
     on_each_app(None, |app| {
-        let select = Select::Named(app.adapter().name.clone());
+        let select = Select::Named(app.adapter().selector());
         let own = Device::open(&DeviceOptions { select, cooperative: false, ..DeviceOptions::default() });
         let own = own.expect("it is usable");
         assert_eq!(app.limits(), own.limits());

@@ -27,6 +27,13 @@ def pairs(node, *names):
     return [tuple(node[name]) for name in names]
 
 
+def alibi_slopes(heads):
+    """As published: https://github.com/ofirpress/attention_with_linear_biases."""
+    lower = 1 << (heads.bit_length() - 1)
+    line = lambda n: [2.0 ** (-8.0 * (i + 1) / n) for i in range(n)]
+    return torch.tensor(line(lower) + line(2 * lower)[0::2][: heads - lower], dtype=torch.float64)
+
+
 def attention(node, x):
     if node["dropout"]:
         raise LeftOut
@@ -39,9 +46,11 @@ def attention(node, x):
     repeat = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(repeat, dim=1) for t in (k, v))
     scores = node["scale"] * q @ k.transpose(-2, -1)
-    if node["causal"]:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~seen, float("-inf"))
+    s, t = scores.shape[-2:]
+    back = torch.arange(s)[:, None] - torch.arange(t)[None, :]
+    scores = scores.masked_fill((back > node["before"]) | (back < -node["after"]), float("-inf"))
+    if node["alibi"]:
+        scores = scores - alibi_slopes(q.shape[1])[:, None, None] * back.abs()
     return [(scores.softmax(-1) @ v).transpose(1, 2), scores.logsumexp(-1)]
 
 
@@ -53,6 +62,18 @@ def rotary(node, x):
     a, b = x[:, :, :heads, :half], x[:, :, :heads, half:]
     turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
     return [torch.cat([turned, x[:, :, heads:]], dim=2)]
+
+
+def lstm_gates(node, x):
+    i, f, g, o = x[0].chunk(4, 1)
+    memory = f.sigmoid() * x[1] + i.sigmoid() * g.tanh()
+    return [o.sigmoid() * memory.tanh(), memory]
+
+
+def gru_gates(node, x):
+    (r, z, n), (back_r, back_z, back_n) = x[0].chunk(3, 1), x[1].chunk(3, 1)
+    z = (z + back_z).sigmoid()
+    return [(1 - z) * (n + (r + back_r).sigmoid() * back_n).tanh() + z * x[2]]
 
 
 def convolution_input(node, x):
@@ -209,6 +230,8 @@ OPS = {
     "layer_norm": row_norm,
     "rms_norm": row_norm,
     "rotary": rotary,
+    "lstm_gates": lstm_gates,
+    "gru_gates": gru_gates,
 }
 
 

@@ -224,7 +224,7 @@ fn plan_onnx(
     settings: Settings,
 ) -> PyResult<Planned> {
     let planned = || {
-        let network = Network::read(&path)?;
+        let network = Network::read(&path)?.without_elements();
         let fixed = network.fixed_batch();
         if batch == Some(0) {
             return Err(Failure::setting("batch", "a batch of 0: it must be at least 1"));

@@ -109,7 +109,7 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``budget``: the bytes that a session may create, such as ``"8GB"`` or a number. The plan may need more: see ``fits``,
       ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits.
     - ``precision``, ``weights``: f32, f16 or bf16 for activations and weights in memory; ``stochastic_rounding``
-    - ``limits``: discrete, webgpu, lavapipe, swiftshader or nvidia
+    - ``limits``: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or apple
     - ``recompute``: off, auto (with a budget), every:N, sqrt, policy or named:PATH,PATH
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH
     - ``card``: the card that times are modelled on: p100, h200, a100, rtx3060, rtx4090, rx7900xtx, arc-b580, m2-max or

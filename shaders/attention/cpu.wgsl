@@ -4,8 +4,8 @@
 // DQ: q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dq [b, rows, heads, d]
 // grid: one workgroup of 8 threads per 32 queries of a head, folded; a thread owns four queries
 // requires: d % 4 == 0; subgroups of at least LANES
-// A dispatch processes the tiles of keys `start` to `to` (exclusive) and continues from the o and lse, or the dq, of the
-// previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and
+// continues from the o and lse, or the dq, of the previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
 #import common/nan
 #import attention/operands
 #import attention/tile
@@ -30,10 +30,10 @@ fn main(
     let q_row = q_base(batch, head) + edge * p.q_pitch;
     let o_row = o_base(batch, head) + edge * p.o_pitch;
     let number = vec4((batch * p.heads + head) * p.rows) + edge;
-    let end = select(vec4(p.cols), min(edge + 1u, vec4(p.cols)), p.causal != 0u);
-    // Causal: keys from `last` on are hidden from the whole workgroup.
-    let last = select(p.cols, min(min(row0 + 32u, p.rows), p.cols), p.causal != 0u);
-    let to = min(p.to, (last + TILE - 1u) / TILE);
+    let keys = keys_of(edge);
+    let slope = alibi_slope(head);
+    let visible = tiles_seen(row0, min(row0 + 31u, p.rows - 1u), TILE, p.cols);
+    let to = min(visible.x + p.to, visible.y);
 #if DQ
     let s0 = stats[number.x];
     let s1 = stats[number.y];
@@ -41,9 +41,8 @@ fn main(
     let s3 = stats[number.w];
     let sum = vec4(s0.x, s1.x, s2.x, s3.x);
     let mean = vec4(s0.y, s1.y, s2.y, s3.y);
-    // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
-    let scale = select(vec4(p.scale), vec4<f32>(), end == vec4(1u));
-    for (var tile = p.start; tile < to; tile += 1u) {
+    let scale = score_factor(keys);
+    for (var tile = visible.x + p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
         let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
         let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
@@ -51,25 +50,26 @@ fn main(
         if (DROPOUT) {
             d = thinned(d, number, tile);
         }
-        let t = weights(seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end), sum);
-        let before = vec4(select(1.0, 0.0, tile == 0u));
+        let t = weights(scores(dots(Q, q_row, K, k_row), keys, tile, slope), sum);
+        let before = vec4(select(1.0, 0.0, tile == visible.x));
         gather(slopes(t, d, mean, scale), K, k_row, Q, q_row, before, vec4(1.0), inside);
     }
 #else
-    if (p.start >= to) {
+    if (visible.x + p.start >= to) {
         return;
     }
+    // A row may see nothing of the first tiles: the first dispatch goes on to those that it sees.
     var best = vec4(HIDDEN);
     var sum = vec4<f32>();
     if (p.start > 0u) {
         best = vec4(lse[number.x], lse[number.y], lse[number.z], lse[number.w]);
         sum = vec4(1.0);
     }
-    for (var tile = p.start; tile < to; tile += 1u) {
+    for (var tile = visible.x + p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
         let k_row = placed(col, k_base(batch, kv_head), p.kv_pitch);
         let v_row = placed(col, v_base(batch, kv_head), p.kv_pitch);
-        var t = seen(dots(Q, q_row, K, k_row), tile, vec4<u32>(), end);
+        var t = scores(dots(Q, q_row, K, k_row), keys, tile, slope);
         let higher = top(t, best);
         let before = weight(best, higher);
         t = weights(t, higher);

@@ -3,7 +3,7 @@
 // grid: one workgroup of 8 threads per 32 keys of a kv_head, folded
 // requires: as attention/cpu
 // A dispatch runs iterations `start` to `to` (exclusive) and adds to the results of the previous dispatch. Iteration
-// (`part`) = head within the group * tiles of queries + tile.
+// (`part`) = head within the group * span + tile, from the first that its keys see.
 #import common/nan
 #import attention/operands
 #import attention/tile
@@ -85,23 +85,21 @@ fn main(
     let edge = min(col, vec4(p.cols - 1u));
     let k_row = k_base(batch, kv_head) + edge * p.kv_pitch;
     let v_row = v_base(batch, kv_head) + edge * p.kv_pitch;
-    let start = select(vec4<u32>(), edge, p.causal != 0u);
-    let tiles = (p.rows + TILE - 1u) / TILE;
-    // Causal: earlier queries do not see these keys. The last tile always runs, so that the results are stored.
-    let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
+    let queries = queries_of(edge);
+    let visible = tiles_seen(col0, min(col0 + 31u, p.cols - 1u), TILE, p.rows);
     for (var part = p.start; part < p.to; part += 1u) {
-        let tile = part % tiles;
-        if (tile < first) {
+        let tile = visible.x + part % p.span;
+        if (tile >= visible.y) {
             continue;
         }
-        let head = kv_head * group + part / tiles;
+        let head = kv_head * group + part / p.span;
         let row = fetched(tile, lane, p.rows);
         let q_row = placed(row, q_base(batch, head), p.q_pitch);
         let o_row = placed(row, o_base(batch, head), p.o_pitch);
         let number = (batch * p.heads + head) * p.rows;
-        let before = vec4(select(1.0, 0.0, part == first));
-        let scores = seen(dots(K, k_row, Q, q_row), tile, start, vec4(p.rows));
-        let t = weights_by(scores, sums(number, row));
+        let before = vec4(select(1.0, 0.0, part == 0u));
+        let s = scores(dots(K, k_row, Q, q_row), queries, tile, alibi_slope(head));
+        let t = weights_by(s, sums(number, row));
         var thin = t;
         if (DROPOUT) {
             thin = thinned_by(t, number + tile * TILE, quad);
@@ -110,11 +108,8 @@ fn main(
         if (DROPOUT) {
             d = thinned_by(d, number + tile * TILE, quad);
         }
-        // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
-        var slope = slopes_by(t, d, means(number, row), select(p.scale, 0.0, p.cols == 1u));
-        if (p.causal != 0u && tile == 0u) {
-            slope.p0.s0 = vec4<f32>();
-        }
+        let scale = Numbers(score_factor(keys_of(row.v0)), score_factor(keys_of(row.v1)));
+        let slope = slopes_by(t, d, means(number, row), scale);
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }
 }

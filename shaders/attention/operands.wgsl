@@ -8,9 +8,11 @@ struct Params {
     rows: u32, cols: u32, quads: u32,
     // Distance from one position of the sequence to the next; where keys and values start.
     q_pitch: u32, kv_pitch: u32, o_pitch: u32, k_start: u32, v_start: u32,
-    // The iterations of this dispatch over tiles of other rows: `start` to `to` (exclusive).
-    start: u32, to: u32,
-    causal: u32, scale: f32,
+    // The iterations of this dispatch over tiles of other rows: `start` to `to` (exclusive), `span` for each head.
+    start: u32, to: u32, span: u32,
+    // Own row i sees other rows i - before to i + after. ALiBi: the largest power of two that is not above `heads`.
+    before: u32, after: u32, lower: u32,
+    scale: f32,
     // Dropout: random stream; random words below `threshold` drop; factor of the remaining weights.
     key: u32, threshold: u32, keep: f32,
 }
@@ -24,6 +26,8 @@ const DY = 3u;
 
 // The score of a key that a query does not see: below all others.
 const HIDDEN = -3e38;
+// ALiBi: scores fall by the slope of their head times the distance of query and key.
+override ALIBI: bool = false;
 
 // Four rows, one vec4 of each.
 struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
@@ -45,6 +49,49 @@ fn v_base(batch: u32, kv_head: u32) -> u32 {
     return batch * p.cols * p.kv_pitch + p.v_start + kv_head * p.quads;
 }
 fn o_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.o_pitch + head * p.quads; }
+
+// Rows of one side and which rows of the other side each sees, `start` to `end` (exclusive): graph::Band.
+struct Band { at: vec4<u32>, start: vec4<u32>, end: vec4<u32>, }
+
+fn band(at: vec4<u32>, before: u32, after: u32, count: u32) -> Band {
+    return Band(at, at - min(at, vec4(before)), min(at + vec4(after + 1u), vec4(count)));
+}
+#if DKV
+fn queries_of(col: vec4<u32>) -> Band { return band(col, p.before, p.after, p.rows); }
+
+fn keys_of(row: vec4<u32>) -> Band { return band(row, p.after, p.before, p.cols); }
+#else
+fn keys_of(row: vec4<u32>) -> Band { return band(row, p.before, p.after, p.cols); }
+#endif
+
+// The factor of a query's gradients of scores. The weight of its only key is 1 whatever the score: the gradient is 0, without
+// rounding errors.
+fn score_factor(keys: Band) -> vec4<f32> {
+    return select(vec4(p.scale), vec4<f32>(), keys.end - keys.start == vec4(1u));
+}
+
+// The tiles of `tile` other rows, of `count` in all, that own rows `row` to `last` see: x to y (exclusive), at least one.
+fn tiles_seen(row: u32, last: u32, tile: u32, count: u32) -> vec2<u32> {
+    let first = min((row - min(row, p.before)) / tile, (count - 1u) / tile);
+    let end = min(last + p.after + 1u, count);
+    return vec2(first, max((end + tile - 1u) / tile, first + 1u));
+}
+
+// graph::Attend::slope.
+fn alibi_slope(head: u32) -> f32 {
+    let other = head - min(head, p.lower);
+    let fours = select(2u * head + 2u, 2u * other + 1u, head >= p.lower);
+    return exp2(-4.0 * f32(fours) / f32(p.lower));
+}
+
+// Scores of products of own rows and other rows, hidden where an own row does not see the other.
+fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f32> {
+    var s = product * p.scale;
+    if (ALIBI) {
+        s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
+    }
+    return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
+}
 
 // e^(score - top), 0 where hidden.
 fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {

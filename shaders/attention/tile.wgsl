@@ -29,10 +29,6 @@ fn spread(s: vec4<f32>, other: vec4<f32>, sum: Quads) -> Quads {
     );
 }
 
-fn hide(s: vec4<f32>, at: u32, start: vec4<u32>, end: vec4<u32>) -> vec4<f32> {
-    return select(vec4(HIDDEN), s * p.scale, (vec4(at) >= start) & (vec4(at) < end));
-}
-
 // A vec4 of another row, 0 past the end.
 fn loaded(theirs: u32, at: u32, inside: bool) -> vec4<f32> {
     return select(vec4<f32>(), source(theirs, at), inside);
@@ -95,13 +91,12 @@ fn placed(rows: Fetched, base: u32, pitch: u32) -> Fetched {
     return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch, rows.in0, rows.in1);
 }
 
-// Scales the scores and hides those of other rows outside of `start` .. `end`.
-fn seen(t: Tile, tile: u32, start: vec4<u32>, end: vec4<u32>) -> Tile {
+fn scores(t: Tile, own: Band, tile: u32, slope: f32) -> Tile {
     let at = tile * TILE;
     var s = t;
 #repeat i 8
 #repeat j $LANES
-    s.p$i.s$j = hide(t.p$i.s$j, at + $(i * LANES + j)u, start, end);
+    s.p$i.s$j = score(t.p$i.s$j, own, vec4(at + $(i * LANES + j)u), slope);
 #endrepeat
 #endrepeat
     return s;
@@ -160,12 +155,13 @@ fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>) -> Tile {
     return s;
 }
 
-// The same with one `mean` per other row.
-fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: f32) -> Tile {
+// The same with one `mean` and `scale` per other row.
+fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers) -> Tile {
     var s = t;
 #repeat i 8
 #repeat j $LANES
-    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u))) * scale;
+    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u)))
+        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u);
 #endrepeat
 #endrepeat
     return s;

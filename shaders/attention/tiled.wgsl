@@ -2,21 +2,20 @@
 // With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ. Shapes as in attention/cpu.
 // grid: one workgroup of 64 threads per 64 queries of a head, folded
 // requires: d % 4 == 0; the workgroup memory of attention/tiles
-// A dispatch processes the tiles of keys `start` to `to` (exclusive) and continues from the o and lse, or the dq, of the
-// previous dispatch.
+// A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and
+// continues from the o and lse, or the dq, of the previous dispatch.
 #import common/nan
 #import attention/operands
 #import attention/tiles
 #if DQ
 
-fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32) -> vec4<f32> {
-    let stat = stats[number + min(row, p.rows - 1u)];
-    let end = select(p.cols, min(row + 1u, p.cols), p.causal != 0u);
+fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32, bias: f32) -> vec4<f32> {
+    let edge = min(row, p.rows - 1u);
+    let stat = stats[number + edge];
+    let keys = keys_of(vec4(edge));
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
-    // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
-    let scale = select(p.scale, 0.0, end == 1u);
-    return weight(seen(s, col, 0u, end), vec4(stat.x)) * (d * keep - stat.y) * scale;
+    return weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys);
 }
 #endif
 
@@ -39,23 +38,23 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let results = Rows(0u, o_base(batch, head), p.o_pitch, p.rows);
 #endif
     let number = (batch * p.heads + head) * p.rows;
-    // Causal: keys from `last` on are hidden from the whole workgroup.
-    let last = select(p.cols, min(min(row0 + OWN, p.rows), p.cols), p.causal != 0u);
-    let to = min(p.to, (last + TILE - 1u) / TILE);
+    let bias = alibi_slope(head);
+    let visible = tiles_seen(row0, min(row0 + OWN - 1u, p.rows - 1u), TILE, p.cols);
+    let start = visible.x + p.start;
+    let to = min(visible.x + p.to, visible.y);
     let x = thread % 8u;
 #if DQ
     let row = row0 + thread / 8u * 4u;
-    for (var tile = p.start; tile < to; tile += 1u) {
+    for (var tile = start; tile < to; tile += 1u) {
         let s = dots(thread, queries, row0, keys, tile * TILE);
         let d = dots(thread, outer, row0, values, tile * TILE);
         let slopes = Micro(
-            slope(s.r0, d.r0, row, number, tile, x), slope(s.r1, d.r1, row + 1u, number, tile, x),
-            slope(s.r2, d.r2, row + 2u, number, tile, x), slope(s.r3, d.r3, row + 3u, number, tile, x),
-            slope(s.r4, d.r4, row + 32u, number, tile, x), slope(s.r5, d.r5, row + 33u, number, tile, x),
-            slope(s.r6, d.r6, row + 34u, number, tile, x), slope(s.r7, d.r7, row + 35u, number, tile, x),
+#repeat i 8
+            slope(s.r$i, d.r$i, row + $(i / 4 * 32 + i % 4)u, number, tile, x, bias),
+#endrepeat
         );
         hold(thread, slopes);
-        gather(thread, keys, tile * TILE, queries, row0, select(1.0, 0.0, tile == 0u), false);
+        gather(thread, keys, tile * TILE, queries, row0, select(1.0, 0.0, tile == visible.x), false);
     }
 #else
     let y = thread / 8u;
@@ -70,17 +69,15 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         best = vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
         sum = vec4(1.0);
     }
-    for (var tile = p.start; tile < to; tile += 1u) {
+    // A row may see nothing of the first tiles: the first dispatch goes on to those that it sees.
+    for (var tile = start; tile < to; tile += 1u) {
         var m = dots(thread, queries, row0, keys, tile * TILE);
         let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
         let row = row0 + y * 4u;
-        let end = select(vec4(p.cols), min(vec4(row) + vec4(1u, 2u, 3u, 4u), vec4(p.cols)), p.causal != 0u);
-        let far_end = select(end, min(vec4(row) + vec4(33u, 34u, 35u, 36u), vec4(p.cols)), p.causal != 0u);
         m = Micro(
-            seen(m.r0, col, 0u, end.x), seen(m.r1, col, 0u, end.y),
-            seen(m.r2, col, 0u, end.z), seen(m.r3, col, 0u, end.w),
-            seen(m.r4, col, 0u, far_end.x), seen(m.r5, col, 0u, far_end.y),
-            seen(m.r6, col, 0u, far_end.z), seen(m.r7, col, 0u, far_end.w),
+#repeat i 8
+            score(m.r$i, keys_of(vec4(min(row + $(i / 4 * 32 + i % 4)u, p.rows - 1u))), col, bias),
+#endrepeat
         );
         hold(thread, m);
         let first = eight * 8u;
@@ -117,7 +114,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         }
         gather(thread, values, tile * TILE, results, row0, 1.0, true);
     }
-    if (eight == 0u && p.start < to) {
+    if (eight == 0u && start < to) {
         let value = best + log4(sum);
         if (mine.x < p.rows) { lse[at.x] = value.x; }
         if (mine.y < p.rows) { lse[at.y] = value.y; }

@@ -3,13 +3,13 @@
 // grid: one workgroup of 64 threads per 64 keys of a kv_head, folded
 // requires: as attention/tiled
 // A dispatch runs iterations `start` to `to` (exclusive) and adds to the results of the previous dispatch. Iteration
-// (`part`) = head within the group * tiles of queries + tile.
+// (`part`) = head within the group * span + tile, from the first that its keys see.
 #import common/nan
 #import attention/operands
 #import attention/tiles
 
-fn weight_of(s: vec4<f32>, row: vec4<u32>, col: u32, sum: vec4<f32>) -> vec4<f32> {
-    return weight(seen(s, row, select(0u, min(col, p.cols - 1u), p.causal != 0u), p.rows), sum);
+fn weight_of(s: vec4<f32>, row: vec4<u32>, col: u32, bias: f32, sum: vec4<f32>) -> vec4<f32> {
+    return weight(score(s, queries_of(vec4(min(col, p.cols - 1u))), row, bias), sum);
 }
 
 fn factors(row: u32, quad: u32) -> Quads {
@@ -28,20 +28,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let col0 = job % p.tiles * OWN;
     let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
-    let tiles = (p.rows + TILE - 1u) / TILE;
-    // Causal: earlier queries do not see these keys. The last tile always runs, so that the results are stored.
-    let first = min(select(0u, col0 / TILE, p.causal != 0u), tiles - 1u);
+    let visible = tiles_seen(col0, min(col0 + OWN - 1u, p.cols - 1u), TILE, p.rows);
     let col = col0 + thread / 8u * 4u;
     for (var part = p.start; part < p.to; part += 1u) {
-        let tile = part % tiles;
-        if (tile < first) {
+        let tile = visible.x + part % p.span;
+        if (tile >= visible.y) {
             continue;
         }
-        let head = kv_head * group + part / tiles;
+        let head = kv_head * group + part / p.span;
+        let bias = alibi_slope(head);
         let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
         let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
         let number = (batch * p.heads + head) * p.rows;
-        let before = select(1.0, 0.0, part == first);
+        let before = select(1.0, 0.0, part == 0u);
         let row = vec4(tile * TILE + thread % 8u * 4u) + vec4(0u, 1u, 2u, 3u);
         let edge = number + min(row, vec4(p.rows - 1u));
         let s0 = stats[edge.x];
@@ -52,15 +51,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let mean = vec4(s0.y, s1.y, s2.y, s3.y);
         let s = dots(thread, keys, col0, queries, tile * TILE);
         let w = Micro(
-            weight_of(s.r0, row, col, sum), weight_of(s.r1, row, col + 1u, sum),
-            weight_of(s.r2, row, col + 2u, sum), weight_of(s.r3, row, col + 3u, sum),
-            weight_of(s.r4, row, col + 32u, sum), weight_of(s.r5, row, col + 33u, sum),
-            weight_of(s.r6, row, col + 34u, sum), weight_of(s.r7, row, col + 35u, sum),
+#repeat i 8
+            weight_of(s.r$i, row, col + $(i / 4 * 32 + i % 4)u, bias, sum),
+#endrepeat
         );
         let d = dots(thread, values, col0, outer, tile * TILE);
-        // The weight of a row's only key is 1 whatever its score: its gradient is 0, without rounding errors.
-        let single = ((row == vec4(0u)) & vec4(p.causal != 0u)) | vec4(p.cols == 1u);
-        let scale = select(vec4(p.scale), vec4<f32>(), single);
+        let scale = score_factor(keys_of(row));
         let a = factors(number + row.x, col / 4u);
         let b = factors(number + row.x, col / 4u + 8u);
         hold(thread, Micro(

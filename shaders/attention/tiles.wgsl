@@ -138,8 +138,3 @@ fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f3
         }
     }
 }
-
-// Scaled scores, hidden where `at` is outside of `start` .. `end`.
-fn seen(s: vec4<f32>, at: vec4<u32>, start: u32, end: u32) -> vec4<f32> {
-    return select(vec4(HIDDEN), s * p.scale, (at >= vec4(start)) & (at < vec4(end)));
-}

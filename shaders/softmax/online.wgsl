@@ -1,6 +1,6 @@
 // The maximum of a row and Σ e^(x - maximum) in one reading: the sum so far is rescaled where the maximum grows.
 // Below every finite x, so that a difference to it is never infinity minus infinity.
-const LOWEST = -3.4028235e38;
+const LOWEST = -0x1.fffffep+127;
 struct Seen {
     top: f32,
     sums: vec4<f32>,

@@ -56,7 +56,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 
 // Below every finite x, so that a difference to it is never infinity minus infinity.
-const LOWEST = -3.4028235e38;
+const LOWEST = -0x1.fffffep+127;
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

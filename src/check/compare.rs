@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::exec::{Debug, ProgramId, Session};
-use crate::graph::{Class, Node, Op};
+use crate::graph::{Band, Class, Node, Op};
 use crate::optim::{Clip, Optimizer};
 
 /// Settings of the check of one network.
@@ -144,9 +144,9 @@ impl Case<'_> {
         let number = dice.of(&[f32::NAN, f32::NAN, infinite, -infinite]);
         let injection = Injection { name, at: dice.below(count as usize), number };
         // Like PyTorch, kernels multiply by the zeros of a convolution's padding, and values by the zero
-        // weights of a causal mask; the reference skips both.
+        // weights of hidden keys; the reference skips both.
         let padded = plan.graph().nodes.iter().any(|node| match &node.op {
-            Op::Attention(attend) => attend.causal,
+            Op::Attention(attend) => attend.band != Band::ALL,
             op => op.kind().starts_with("conv2d"),
         });
         let actual = of_device(self.device, plan, network, 1, Some(&injection))?;

@@ -3,10 +3,11 @@
 
 use std::panic::Location;
 
+use super::composed;
 use super::custom::custom_kernel;
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
-use crate::graph::{Attention, Binary, Domain, Init, Op, Reduction, Results, Tensor, Unary, Window};
+use crate::graph::{Attention, Binary, Domain, Op, Reduction, Results, Tensor, Unary, Window};
 
 /// Adds one or a few operations to a network.
 pub(super) type Draw = fn(&mut Maker);
@@ -49,7 +50,6 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("self attention", self_attention),
     ("cross-entropy", cross_entropy),
     ("tied head", tied_head),
-    ("regression", regression),
     ("convolution", convolution),
     ("convolution", convolution),
     ("transposed convolution", transposed_convolution),
@@ -61,7 +61,18 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("max pool", max_pool),
     ("average pool", average_pool),
     ("resampling", resampling),
-    ("outputs", outputs),
+    ("outputs", composed::outputs),
+    ("gates", composed::gates),
+    ("statistics", composed::statistics),
+    ("activations", composed::activations),
+    ("softmax over an axis", composed::softmax_over),
+    ("arrangements", composed::arrangements),
+    ("einsum", composed::einsum),
+    ("volumes", composed::volumes),
+    ("channels", composed::channels),
+    ("positions", composed::positions),
+    ("bags", composed::bags),
+    ("losses", composed::losses),
 ];
 
 fn product(maker: &mut Maker) {
@@ -111,7 +122,7 @@ fn activation(maker: &mut Maker, x: &Tensor) -> Tensor {
     }
 }
 
-fn any(maker: &mut Maker) -> Tensor {
+pub(super) fn any(maker: &mut Maker) -> Tensor {
     match maker.dice.below(4) {
         0 => maker.image(),
         1 => maker.sequence(),
@@ -414,7 +425,9 @@ fn rotary(maker: &mut Maker) {
 
 fn attend(maker: &mut Maker) -> Attention {
     let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
-    Attention { causal: maker.dice.one_in(2), scale, dropout: maker.dice.of(&[0.0, 0.0, 0.3]) }
+    let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
+    let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
+    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3) }
 }
 
 fn attention(maker: &mut Maker) {
@@ -423,12 +436,8 @@ fn attention(maker: &mut Maker) {
     let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
     let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
     let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let y = if maker.dice.one_in(4) {
-        q.attention_unfused(&k, &v, &options)
-    } else {
-        q.attention(&k, &v, &options)
-    };
-    maker.keep(y);
+    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
+    maker.keep(attend(&q, &k, &v, &options));
 }
 
 fn self_attention(maker: &mut Maker) {
@@ -462,13 +471,6 @@ fn tied_head(maker: &mut Maker) {
     maker.term(hidden.linear_cross_entropy(&table, &labels, chunks));
 }
 
-fn regression(maker: &mut Maker) {
-    let x = maker.matrix();
-    let target = maker.input(x.shape());
-    let loss = if maker.dice.one_in(2) { x.mse(&target) } else { x.bce_with_logits(&target.sigmoid()) };
-    maker.term(loss.scale(0.1));
-}
-
 fn window(maker: &mut Maker, kernel: usize) -> Window {
     let (stride, dilation) = (maker.dice.of(&[1, 1, 2]), maker.dice.of(&[1, 1, 2]));
     Window { padding: [maker.dice.below(kernel), kernel / 2], ..Window::square(kernel) }
@@ -477,7 +479,7 @@ fn window(maker: &mut Maker, kernel: usize) -> Window {
 }
 
 /// Keeps an image; one of another size is projected to a matrix.
-fn keep_image(maker: &mut Maker, y: Tensor) {
+pub(super) fn keep_image(maker: &mut Maker, y: Tensor) {
     let Sizes { channels, side, .. } = maker.sizes;
     if y.shape().rank() == 4 && y.shape().dims()[1..] == [channels, side, side] {
         maker.keep(y);
@@ -587,13 +589,4 @@ fn resampling(maker: &mut Maker) {
     };
     let y = if maker.dice.one_in(2) { y.upsample_nearest([side; 2]) } else { y.zero_pad2d([1, 0], [0, 2]) };
     keep_image(maker, y);
-}
-
-/// An output in a parameter's memory, and a buffer that the forward pass reads.
-fn outputs(maker: &mut Maker) {
-    let width = maker.sizes.width;
-    let (w, fixed) = (maker.weight([2, width], 1), maker.parameter([width], Init::Uniform(0.5), false));
-    maker.read(&w.reshape([2 * width]));
-    let y = maker.matrix().add(&w.sum(&[0])).mul(&fixed);
-    maker.keep(y);
 }

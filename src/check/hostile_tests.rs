@@ -112,6 +112,8 @@ fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor
                 causal: draws.odds(2),
                 scale: draws.odds(3).then(|| draws.number()),
                 dropout: f64::from(draws.number()),
+                window: draws.odds(2).then(|| draws.size()),
+                alibi: draws.odds(2),
             };
             if draws.odds(2) { x.attention(y, y, &options) } else { x.attention_unfused(y, y, &options) }
         }

@@ -27,6 +27,7 @@
 
 #[cfg(feature = "gpu")]
 mod compare;
+mod composed;
 mod custom;
 mod dice;
 mod draws;

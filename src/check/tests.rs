@@ -33,7 +33,7 @@ fn note(op: &Op, seen: &mut BTreeSet<&'static str>) {
 fn random_networks_draw_every_operation() {
     let mut seen = BTreeSet::new();
     let own = Limits::named("lavapipe").unwrap_or_default();
-    for seed in 0..120 {
+    for seed in 0..160 {
         let network = Network::random(seed, 24).expect("draws are valid");
         let settings = Settings::random(&mut Dice::new(seed), &own, 2);
         let plan = network.step.plan(&settings.options, &settings.limits).expect("it can be planned");

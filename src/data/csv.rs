@@ -37,7 +37,7 @@ impl Table {
 
 fn read(what: &str, file: impl Read, columns: &Columns) -> Result<Table> {
     let wrong = |message: String| Error::Data { what: what.to_owned(), message };
-    let mut file = Lines { file: BufReader::new(file), line: Vec::new(), read: 0 };
+    let mut file = Lines { file: BufReader::new(file), line: Vec::new(), read: 0, ended: false };
     file.next().map_err(|error| wrong(error.to_string()))?;
     let delimiter = [b',', b';', b'\t'].into_iter().find(|d| file.line.contains(d)).unwrap_or(b',');
     let mut reader =
@@ -47,9 +47,14 @@ fn read(what: &str, file: impl Read, columns: &Columns) -> Result<Table> {
     let mut next = |record: &mut ByteRecord| {
         let found = reader.read_byte_record(record).map_err(|error| wrong(error.to_string()))?;
         // The parser numbers a record before it skips empty lines, so the number is counted back from where the
-        // record ends. One that a quote leaves open at the end of the file has the number of the line before.
+        // record ends.
         let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
-        Ok::<_, Error>(found.then(|| reader.position().line().saturating_sub(inside + 1).max(1)))
+        // Every line has an end, which would have ended the record.
+        if found && reader.get_ref().ended {
+            let line = reader.position().line().saturating_sub(inside).max(1);
+            return Err(wrong(format!("line {line}: a quote is opened and never closed")));
+        }
+        Ok(found.then(|| reader.position().line().saturating_sub(inside + 1).max(1)))
     };
     let check = |record: &ByteRecord, line: u64| {
         let text = record.iter().all(|field| std::str::from_utf8(field).is_ok());
@@ -80,13 +85,16 @@ struct Lines<R> {
     line: Vec<u8>,
     /// Bytes of the line that are passed on.
     read: usize,
+    /// Whether more was asked for than there is.
+    ended: bool,
 }
 
 impl<R: BufRead> Lines<R> {
     fn next(&mut self) -> io::Result<()> {
         self.line.clear();
         self.read = 0;
-        if self.file.read_until(b'\n', &mut self.line)? > 0 {
+        self.ended = self.file.read_until(b'\n', &mut self.line)? == 0;
+        if !self.ended {
             let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
             let text = text.strip_suffix(b"\r").unwrap_or(text).len();
             self.line.truncate(text);
@@ -125,6 +133,16 @@ mod tests {
         let batch = table.batch(&[0, 1, 2]).unwrap();
         assert_eq!((batch.f32("x"), batch.u32("y")), (&[1.5, 2.0, 3.0, -40.0, 5.0, 6.0][..], &[1, 0, 1][..]));
         assert_eq!((table.classes(), table.bytes().0), (2, 4 * 9));
+    }
+
+    #[test]
+    fn a_quote_that_stays_open_is_named_by_its_line() {
+        for (text, line) in [("x,y\n1,2\n3,\"4\n5,6", 3), ("x,y\n1,2\n3,\"4", 3), ("x,\"y\n1,2\n", 1)] {
+            let error = table(text, &Columns::numbers(["y"])).unwrap_err().to_string();
+            assert_eq!(error, format!("few.csv: line {line}: a quote is opened and never closed"));
+        }
+        let closed = table("x,y\n1,\"2\n\"\n3,4", &Columns::numbers(["x"]).inputs(["x"])).unwrap();
+        assert_eq!(closed.len(), 2);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! A stream of tokens, and windows of it for training language models.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::token_file::{TokenFile, TokenFormat};
+use super::token_file::{Shards, TokenFormat, files_of};
 use super::{Batch, Dataset};
 use crate::error::{Error, Result};
 
-/// A sequence of token ids, each below the size of their vocabulary, in memory or in a file. Cheap to clone.
+/// A sequence of token ids, each below the size of their vocabulary, in memory or in files. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     source: Source,
@@ -20,7 +20,7 @@ pub struct Tokens {
 #[derive(Clone, Debug)]
 enum Source {
     Memory(Arc<[u32]>),
-    File(Arc<TokenFile>),
+    Files(Arc<Shards>),
 }
 
 /// All windows of `seq` tokens of a stream: sample `i` begins at token `i`. Inputs `x [samples, seq]` and
@@ -42,8 +42,9 @@ impl Tokens {
         Ok(Self { range: 0..ids.len(), source: Source::Memory(ids), vocabulary })
     }
 
-    /// Opens a file of ids, such as nanoGPT's and llm.c's scripts write. The file stays open, and what a batch
-    /// needs is read from it: a file may be larger than memory. It is not to change meanwhile.
+    /// Opens a file of ids, such as nanoGPT's and llm.c's scripts write; or all files of a folder, or those that match a
+    /// name with one `*`, such as `data/fineweb_train_*.bin`, one after the other in the order of their names. What a batch
+    /// needs is read from them: they may be larger than memory. They are not to change meanwhile.
     ///
     /// ```no_run
     /// use std::sync::Arc;
@@ -56,11 +57,20 @@ impl Tokens {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Data`] for a file that cannot be opened, that does not end with a whole id, or whose header is
-    /// not that of `format`. Ids that are not below `vocabulary` are found when they are read.
+    /// [`Error::Data`] for a folder without files, for a file that cannot be opened, that does not end with a whole id, or
+    /// whose header is not that of `format`. Ids that are not below `vocabulary` are found when they are read.
     pub fn open(path: impl AsRef<Path>, format: TokenFormat, vocabulary: usize) -> Result<Self> {
-        let file = TokenFile::open(path.as_ref(), format)?;
-        Ok(Self { range: 0..file.len(), source: Source::File(Arc::new(file)), vocabulary })
+        Self::open_shards(&files_of(path.as_ref())?, format, vocabulary)
+    }
+
+    /// Opens files of ids as one stream, in this order: windows reach from one into the next.
+    ///
+    /// # Errors
+    /// Those of [`Tokens::open`].
+    pub fn open_shards<P: AsRef<Path>>(paths: &[P], format: TokenFormat, vocabulary: usize) -> Result<Self> {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
+        let shards = Shards::open(&paths, format)?;
+        Ok(Self { range: 0..shards.len(), source: Source::Files(Arc::new(shards)), vocabulary })
     }
 
     /// Returns the ids of a part of the stream, in order.
@@ -76,11 +86,8 @@ impl Tokens {
         let part = self.range.start + part.start..self.range.start + part.end;
         match &self.source {
             Source::Memory(ids) => Ok(ids[part].to_vec()),
-            Source::File(file) => {
-                let first = part.start;
-                let ids = file.read(part)?;
-                check(&file.name(), first, &ids, self.vocabulary)?;
-                Ok(ids)
+            Source::Files(files) => {
+                files.read(part, |name, first, ids| check(name, first, ids, self.vocabulary))
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::AdapterMemory;
 use crate::error::{Error, Result};
-use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, KernelChoices, Limits};
+use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, KernelChoices, Limits, MAX_BINDING};
 use crate::units::Bytes;
 
 /// Which adapter to open.
@@ -14,8 +15,34 @@ pub enum Select {
     Best,
     /// A software adapter.
     Software,
-    /// The first whose name contains this, ignoring case.
+    /// The first whose name contains this, ignoring case. `vulkan:nvidia` asks for a backend as well, `vulkan:`
+    /// or `vulkan` for nothing else. Backends are `vulkan`, `metal`, `dx12` and, where an app enables wgpu's
+    /// feature for it, `gl`.
     Named(String),
+}
+
+impl From<&str> for Select {
+    /// `best` and `software` by these words, all else as [`Select::Named`].
+    fn from(text: &str) -> Self {
+        match text {
+            "best" => Self::Best,
+            "software" => Self::Software,
+            name => Self::Named(name.to_owned()),
+        }
+    }
+}
+
+/// wgpu's names of its backends.
+const BACKENDS: [&str; 4] = ["vulkan", "metal", "dx12", "gl"];
+
+/// Splits a name into the backend that it starts with, if any, and the rest, both in lower case.
+fn backend_and_name(text: &str) -> (Option<&'static str>, String) {
+    let text = text.to_lowercase();
+    let (first, rest) = text.split_once(':').unwrap_or((&text, ""));
+    match BACKENDS.iter().find(|backend| **backend == first.trim()) {
+        Some(backend) => (Some(backend), rest.trim().to_owned()),
+        None => (None, text),
+    }
 }
 
 /// Description of an adapter, as plain data.
@@ -36,6 +63,10 @@ pub struct Adapter {
     /// Cooperative matrices that it offers and that were not switched off. Plans use them only after they
     /// proved correct and faster: [`Device::target`](super::Device::target).
     pub cooperative: Option<Cooperative>,
+    /// Why kernels can use its cooperative matrices or not, in words.
+    pub cooperative_reason: String,
+    /// Memory that the driver reports; `None` if it does not.
+    pub memory: Option<AdapterMemory>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
     /// Position in the order of preference; 0 is the best.
@@ -53,6 +84,17 @@ impl Adapter {
             }
             (None, _) => "not chosen by default: another adapter comes first".to_owned(),
         }
+    }
+
+    /// Returns the name, with its backend, that selects this adapter again: `vulkan:llvmpipe (LLVM 15.0.6, 256
+    /// bits)`, for [`Select::Named`] and [`Device::by_name`](super::Device::by_name).
+    pub fn selector(&self) -> String {
+        format!("{}:{}", self.backend, self.name)
+    }
+
+    fn is_selected_by(&self, text: &str) -> bool {
+        let (backend, name) = backend_and_name(text);
+        backend.is_none_or(|backend| backend == self.backend) && self.name.to_lowercase().contains(&name)
     }
 
     pub(super) fn of_device(device: &wgpu::Device) -> Self {
@@ -91,7 +133,7 @@ impl Adapter {
             name: info.name.clone(),
             class,
             max_buffer: limits.max_buffer_size,
-            max_binding: limits.max_storage_buffer_binding_size / 16 * 16,
+            max_binding: limits.max_storage_buffer_binding_size.min(MAX_BINDING) / 16 * 16,
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
             max_invocations: limits.max_compute_invocations_per_workgroup,
             max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
@@ -116,6 +158,8 @@ impl Adapter {
             limits: own,
             subgroups,
             cooperative: None,
+            cooperative_reason: "the app opened the device: not asked for".to_owned(),
+            memory: None,
             unusable,
             rank: 0,
         }
@@ -157,22 +201,45 @@ pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
 
 /// Returns the largest cooperative matrices that kernels can use: square ones, with factors in `f16` and sums
 /// in `f32`. All subgroups must have the same size, so that the number of lanes is known.
-fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> Option<Cooperative> {
+///
+/// # Errors
+/// Why there are none.
+fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Cooperative, String> {
     use wgpu::CooperativeScalarType as Scalar;
-    let (lanes, largest) = adapter.subgroups;
-    let room = raw.limits().max_compute_workgroup_storage_size >= COOPERATIVE_WORKGROUP_BYTES;
-    let able = raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
-    if !able || !room || adapter.limits.f16 != F16::Native || lanes != largest {
-        return None;
+    if !raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
+        return Err("the driver offers none".to_owned());
     }
-    let sides = raw.cooperative_matrix_properties().into_iter().filter_map(|p| {
+    let shared = raw.limits().max_compute_workgroup_storage_size;
+    if shared < COOPERATIVE_WORKGROUP_BYTES {
+        let needed = Bytes(COOPERATIVE_WORKGROUP_BYTES.into());
+        return Err(format!("workgroups share {}, kernels need {needed}", Bytes(shared.into())));
+    }
+    if adapter.limits.f16 != F16::Native {
+        return Err("it has no f16 in shaders".to_owned());
+    }
+    let (lanes, largest) = adapter.subgroups;
+    if lanes != largest {
+        return Err(format!("subgroups have {lanes} to {largest} lanes, kernels need one size"));
+    }
+    let all = raw.cooperative_matrix_properties();
+    let sides = all.iter().filter_map(|p| {
         let square = p.m_size == p.n_size && p.n_size == p.k_size;
         let typed = (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32);
         // A workgroup has at most 256 threads, and each loads at most eight vec4 of a tile.
         let fits = matches!(p.m_size, 8 | 16) && (p.m_size..=64).contains(&lanes);
         (square && typed && fits).then_some(p.m_size)
     });
-    sides.max().map(|side| Cooperative { side, lanes })
+    sides.max().map(|side| Cooperative { side, lanes }).ok_or_else(|| {
+        let shape = |p: &wgpu::CooperativeMatrixProperties| {
+            let (factors, sums) = (format!("{:?}", p.ab_type), format!("{:?}", p.cr_type));
+            let types = format!("{factors} to {sums}").to_lowercase();
+            format!("{} × {} × {} {types}", p.m_size, p.n_size, p.k_size)
+        };
+        let mut shapes: Vec<String> = all.iter().map(shape).collect();
+        shapes.dedup();
+        let shapes = shapes.join(", ");
+        format!("kernels need 8 × 8 or 16 × 16, f16 to f32, and {lanes} lanes; the driver offers {shapes}")
+    })
 }
 
 /// Workgroup memory of the largest kernel that uses cooperative matrices.
@@ -185,8 +252,12 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     let describe = |raw: wgpu::Adapter| {
         let compute = raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
         let adapter = Adapter::new(&raw.get_info(), &raw.limits(), raw.features(), compute);
-        let cooperative = offered(&raw, &adapter);
-        (raw, Adapter { cooperative, ..adapter })
+        let (cooperative, cooperative_reason) = match offered(&raw, &adapter) {
+            Ok(matrices) => (Some(matrices), "the driver offers them".to_owned()),
+            Err(reason) => (None, reason),
+        };
+        let memory = AdapterMemory::of(&raw);
+        (raw, Adapter { cooperative, cooperative_reason, memory, ..adapter })
     };
     let mut all: Vec<_> = found.into_iter().map(describe).collect();
     all.sort_by_key(|(_, adapter)| adapter.preference());
@@ -200,11 +271,11 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
 /// [`Error::NoAdapter`] and [`Error::Unknown`], with the available adapters.
 pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
     let all = list();
-    let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.name.clone()).collect();
+    let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.selector()).collect();
     let fits = |adapter: &Adapter| match select {
         Select::Best => true,
         Select::Software => adapter.kind == "software",
-        Select::Named(name) => adapter.name.to_lowercase().contains(&name.to_lowercase()),
+        Select::Named(name) => adapter.is_selected_by(name),
     };
     match all.into_iter().find(|(_, adapter)| fits(adapter)) {
         Some((raw, adapter)) => match &adapter.unusable {
@@ -216,5 +287,42 @@ pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
             Select::Named(name) => Err(Error::Unknown { kind: "adapter", name: name.clone(), known }),
             _ => Err(Error::NoAdapter(format!("none of {} is a software adapter", known.join(", ")))),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select_by_backend_and_part() {
+        let adapter = |name: &str, backend| {
+            let info = wgpu::AdapterInfo::new(wgpu::DeviceType::DiscreteGpu, backend);
+            let info = wgpu::AdapterInfo { name: name.to_owned(), ..info };
+            Adapter::new(&info, &wgpu::Limits::default(), wgpu::Features::empty(), true)
+        };
+        let [vulkan, dx12] = [wgpu::Backend::Vulkan, wgpu::Backend::Dx12]
+            .map(|backend| adapter("NVIDIA GeForce RTX 4090", backend));
+        for (text, by_vulkan, by_dx12) in [
+            ("nvidia", true, true),
+            ("vulkan:nvidia", true, false),
+            ("DX12: GeForce", false, true),
+            ("vulkan", true, false),
+            ("dx12:", false, true),
+            ("metal:nvidia", false, false),
+            ("vulkan:radeon", false, false),
+            ("", true, true),
+        ] {
+            let found = [&vulkan, &dx12].map(|adapter| adapter.is_selected_by(text));
+            assert_eq!(found, [by_vulkan, by_dx12], "{text}");
+        }
+        for one in [&vulkan, &dx12] {
+            let found = [&vulkan, &dx12].map(|other| other.is_selected_by(&one.selector()));
+            assert_eq!(found, [&vulkan, &dx12].map(|other| other.backend == one.backend));
+        }
+        // A name may hold a colon.
+        assert!(adapter("ANGLE (Mesa: x)", wgpu::Backend::Gl).is_selected_by("mesa: x"));
+        let selects = ["best", "software", "vulkan:x"].map(Select::from);
+        assert_eq!(selects, [Select::Best, Select::Software, Select::Named("vulkan:x".to_owned())]);
     }
 }

@@ -20,6 +20,7 @@ impl Device {
         mapped: bool,
         created: u64,
     ) -> Result<Buffer> {
+        self.alive()?;
         let refuse = |message: String| Error::OutOfMemory {
             name: label.to_owned(),
             bytes,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Device, TIMEOUT};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const PENDING: u8 = 0;
 const MAPPED: u8 = 1;
@@ -45,8 +45,8 @@ impl Mapping {
     /// Blocks until the buffer is mapped.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] if the buffer cannot be
-    /// mapped.
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if the device hangs or is gone; [`Error::Device`](crate::Error::Device) if the
+    /// buffer cannot be mapped.
     pub fn wait(&self, device: &Device) -> Result<()> {
         if !self.is_done() {
             device.wait(self.submission.clone())?;
@@ -55,7 +55,7 @@ impl Mapping {
         let start = Instant::now();
         while !self.is_done() {
             if start.elapsed() > TIMEOUT {
-                return Err(Error::DeviceLost("a buffer was never mapped".to_owned()));
+                return Err(device.lose("a buffer was never mapped".to_owned()));
             }
             std::thread::sleep(Duration::from_micros(20));
             device.poll()?;

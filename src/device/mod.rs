@@ -24,7 +24,7 @@ use std::time::Duration;
 pub use adapter::{Adapter, Select};
 pub use cache::cache_folder;
 pub use descriptor::descriptor;
-pub use driver::DriverMemory;
+pub use driver::{AdapterMemory, DriverMemory};
 #[cfg(not(feature = "internals"))]
 pub(crate) use {budget::Buffer, mapping::Mapping, pipelines::CustomSource, pipelines::PipelineSource};
 #[cfg(feature = "internals")]
@@ -35,10 +35,13 @@ use crate::limits::Limits;
 use budget::Budget;
 use notes::Notes;
 use pipelines::Pipelines;
-use submit::Rehearsal;
+use submit::{Rehearsal, Submits};
 
-/// A longer wait means that the device hangs.
+/// A longer wait means that a GPU hangs.
 const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The same for a software adapter, on which a step of a large network takes minutes on a busy machine.
+const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// An open device. Cheap to clone; clones share pipelines.
 #[derive(Clone)]
@@ -53,10 +56,13 @@ struct Shared {
     pipelines: Pipelines,
     budget: Budget,
     rehearsal: Rehearsal,
+    submits: Submits,
+    /// wgpu's adapter; `None` for the device of an app.
+    raw: Option<wgpu::Adapter>,
     notes: Notes,
     /// The first error that wgpu reported outside of any call: a validation failure or no memory for commands.
     failure: Arc<Mutex<Option<Error>>>,
-    /// Why the device was lost.
+    /// Why the device was lost; once set, every call returns it.
     lost: Arc<OnceLock<String>>,
 }
 
@@ -92,7 +98,8 @@ impl Device {
         Self::open(&DeviceOptions::default())
     }
 
-    /// Opens the first adapter whose name contains `name`, ignoring case.
+    /// Opens the first adapter whose name contains `name`, ignoring case; `vulkan:nvidia` asks for a backend as
+    /// well ([`Select::Named`]).
     ///
     /// # Errors
     /// [`Error::Unknown`] with the available adapters.
@@ -119,7 +126,9 @@ impl Device {
     /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
     pub fn open(options: &DeviceOptions) -> Result<Self> {
         let (raw, mut adapter) = adapter::choose(&options.select)?;
-        adapter.cooperative = adapter.cooperative.filter(|_| options.cooperative);
+        if !options.cooperative && adapter.cooperative.take().is_some() {
+            "they are switched off".clone_into(&mut adapter.cooperative_reason);
+        }
         let refused = |e: &dyn fmt::Display| Error::Device {
             what: format!("to open `{}`", adapter.name),
             message: e.to_string(),
@@ -169,6 +178,8 @@ impl Device {
                 pipelines,
                 budget,
                 rehearsal: Rehearsal::default(),
+                submits: Submits::default(),
+                raw: Some(raw),
                 notes,
                 failure,
                 lost,
@@ -192,6 +203,8 @@ impl Device {
                 pipelines,
                 budget: Budget::unlimited(),
                 rehearsal: Rehearsal::default(),
+                submits: Submits::default(),
+                raw: None,
                 notes,
                 failure,
                 lost: Arc::default(),
@@ -225,12 +238,13 @@ impl Device {
     /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] for an error that it reported
     /// meanwhile.
     pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
-        let poll = wgpu::PollType::Wait { submission_index: submission, timeout: Some(TIMEOUT) };
+        let timeout = if self.limits().class.is_cpu() { SOFTWARE_TIMEOUT } else { TIMEOUT };
+        let poll = wgpu::PollType::Wait { submission_index: submission, timeout: Some(timeout) };
         match self.shared.device.poll(poll) {
             Ok(_) => self.failure(),
             Err(e) => {
                 self.failure()?;
-                Err(Error::DeviceLost(format!("waiting for it failed: {e}")))
+                Err(self.lose(format!("waiting for it failed: {e}")))
             }
         }
     }
@@ -242,7 +256,7 @@ impl Device {
     pub fn poll(&self) -> Result<()> {
         if let Err(e) = self.shared.device.poll(wgpu::PollType::Poll) {
             self.failure()?;
-            return Err(Error::DeviceLost(e.to_string()));
+            return Err(self.lose(e.to_string()));
         }
         self.failure()
     }
@@ -255,12 +269,26 @@ impl Device {
         }
     }
 
+    /// Returns whether the device still works. A lost device stays lost.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] with the first reason.
+    pub(crate) fn alive(&self) -> Result<()> {
+        match self.shared.lost.get() {
+            Some(message) => Err(Error::DeviceLost(message.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the device is lost, and returns the error with the first reason for it.
+    fn lose(&self, message: String) -> Error {
+        Error::DeviceLost(self.shared.lost.get_or_init(|| message).clone())
+    }
+
     /// Returns and clears the error that wgpu reported since the last call. A lost device stays lost: every
     /// other error follows from it.
     fn failure(&self) -> Result<()> {
-        if let Some(message) = self.shared.lost.get() {
-            return Err(Error::DeviceLost(message.clone()));
-        }
+        self.alive()?;
         let mut failure = self.shared.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         failure.take().map_or(Ok(()), Err)
     }

@@ -109,6 +109,7 @@ impl Device {
     /// # Errors
     /// As [`Device::pipeline`], for the first that fails.
     pub(crate) fn prepare(&self, sources: &[PipelineSource]) -> Result<()> {
+        self.alive()?;
         let mut missing: BTreeMap<Key, &PipelineSource> = sources.iter().map(|s| (s.key(), s)).collect();
         missing.retain(|key, _| !lock(&self.shared.pipelines.compiled).contains_key(key));
         if missing.is_empty() {

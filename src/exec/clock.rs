@@ -8,7 +8,7 @@ use crate::graph::STEP_SCALARS;
 use crate::optim::Schedule;
 
 /// Step count, schedule and learning rate of a training run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
     /// Training steps made.
     pub(super) steps: u64,

@@ -124,6 +124,7 @@ impl Eager {
     /// # Errors
     /// As [`Session::feed`](super::Session::feed).
     pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
+        self.ledger.device.alive()?;
         self.feeds.feed(&self.ledger.device, self.plan.graph(), name, data, self.accept_non_finite)
     }
 
@@ -139,6 +140,7 @@ impl Eager {
     /// [`Error::Pool`] where the pool's cap is reached, with the tensor's name; [`Error::Input`],
     /// [`Error::DeviceLost`].
     pub fn step(&mut self) -> Result<()> {
+        self.ledger.device.alive()?;
         let plan = Arc::clone(&self.plan);
         let device = self.ledger.device.clone();
         self.clock.feed(&device, &plan, &mut self.feeds)?;

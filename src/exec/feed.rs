@@ -2,11 +2,11 @@
 //! step runs.
 
 use super::ledger::{Ledger, Purpose};
-use crate::compile::STAGING_SLOTS;
+use crate::compile::{Plan, STAGING_SLOTS};
 use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, IGNORE, Indices, STEP_SCALARS, ValueId};
+use crate::graph::{Graph, IGNORE, Indices, Op, STEP_SCALARS, ValueId};
 
 /// Element types that can be fed and read: `f32`, `u32`, and the 16-bit formats of the crate `half`.
 pub trait Element: bytemuck::Pod {
@@ -78,6 +78,10 @@ struct Input {
     current: Option<usize>,
     /// A buffer of the app's, and the offset in it, from which the input is copied instead.
     outside: Option<(wgpu::Buffer, u64)>,
+    /// Whether a run leaves it as it was: nothing else is ever in its memory.
+    lasting: bool,
+    /// Whether its memory holds what was fed last, so that the next run need not copy it.
+    there: bool,
 }
 
 /// The inputs of one program.
@@ -103,9 +107,17 @@ impl Feeds {
                 slots,
                 current: None,
                 outside: None,
+                lasting: false,
+                there: false,
             });
         }
         Ok(Self { inputs })
+    }
+
+    /// Copies the inputs that a run of the plan leaves as they are only after they were fed.
+    pub(super) fn keep_lasting(mut self, plan: &Plan) -> Self {
+        self.inputs.iter_mut().for_each(|input| input.lasting = lasts(plan, input.value));
+        self
     }
 
     /// Writes an input for the next step. Feeding it twice before a step replaces the first data.
@@ -132,6 +144,7 @@ impl Feeds {
         input.slots[slot].write(device, bytemuck::cast_slice(data))?;
         input.current = Some(slot);
         input.outside = None;
+        input.there = false;
         Ok(())
     }
 
@@ -156,6 +169,7 @@ impl Feeds {
             return wrong(format!("takes {needs} bytes from offset {offset}, the buffer has {has}"));
         }
         input.outside = Some((buffer.clone(), offset));
+        input.there = false;
         Ok(())
     }
 
@@ -167,13 +181,14 @@ impl Feeds {
         })
     }
 
-    /// Records the copies of all inputs; `place` returns the destination of each.
+    /// Records the copies of the inputs that are not there yet; `place` returns the destination of each. What the app
+    /// keeps in a buffer of its own is always copied, because it may have changed.
     pub(super) fn record<'a>(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         mut place: impl FnMut(ValueId) -> (&'a wgpu::Buffer, u64),
     ) -> Result<()> {
-        for input in &mut self.inputs {
+        for input in self.inputs.iter_mut().filter(|input| !input.there) {
             if let Some((from, offset)) = &input.outside {
                 let (to, at) = place(input.value);
                 encoder.copy_buffer_to_buffer(from, *offset, to, at, input.bytes);
@@ -196,12 +211,45 @@ impl Feeds {
 
     /// Remembers which submission reads the current slots.
     pub(super) fn submitted(&mut self, submission: &wgpu::SubmissionIndex) {
-        for input in &mut self.inputs {
+        for input in self.inputs.iter_mut().filter(|input| !input.there && input.outside.is_none()) {
             if let Some(current) = input.current {
                 input.slots[current].used_by = Some(submission.clone());
+                input.there = input.lasting;
             }
         }
     }
+
+    /// Returns the names of the inputs that the next run does not copy.
+    pub(super) fn there(&self) -> Vec<&str> {
+        self.inputs.iter().filter(|input| input.there).map(|input| input.name.as_str()).collect()
+    }
+
+    /// Notes that something else may be written to the inputs' memory, so that the next run copies all of them.
+    pub(super) fn overwritten(&mut self) {
+        self.inputs.iter_mut().for_each(|input| input.there = false);
+    }
+}
+
+/// Whether a run of the plan leaves an input as it was: its storage holds nothing else, and shares no byte with
+/// another one.
+fn lasts(plan: &Plan, input: ValueId) -> bool {
+    let program = &plan.program;
+    let Some(storage) = program.storage_of[input.index()] else { return false };
+    // Reshapes hold the input's own elements.
+    let view = |id: ValueId| {
+        let maker = program.graph.nodes.iter().find(|node| node.outputs.contains(&id));
+        id == input || maker.is_some_and(|node| matches!(node.op, Op::Reshape(_)))
+    };
+    let own = program.graph.ids().filter(|(id, _)| program.storage_of[id.index()] == Some(storage));
+    let region = plan.layout.regions[storage.0 as usize];
+    let end = region.offset + program.storages[storage.0 as usize].bytes;
+    let apart = plan.layout.regions.iter().zip(&program.storages).enumerate().all(|(i, (other, held))| {
+        i == storage.0 as usize
+            || other.arena != region.arena
+            || other.offset >= end
+            || other.offset + held.bytes <= region.offset
+    });
+    apart && own.map(|(id, _)| id).all(view)
 }
 
 impl Slot {

@@ -64,6 +64,17 @@ impl Session {
         Ok(DeviceTensor { buffer, offset, bytes })
     }
 
+    /// Returns the names of the inputs that are in a plan's step memory as they were fed, so that its next run does not
+    /// copy them.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] if there is no such plan.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
+    pub fn inputs_there(&self, id: ProgramId) -> Result<Vec<&str>> {
+        self.plan(id)?;
+        Ok(self.programs[id.0].feeds.there())
+    }
+
     /// Feeds an input from a buffer on the device, from `offset` on: each run copies it at its start, until the
     /// input is fed again. What the app submitted before the run is seen, and what it submits later is not. Type
     /// and values are not checked: class indices must be in range, numbers finite.

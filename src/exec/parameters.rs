@@ -26,6 +26,7 @@ impl Session {
     /// Returns a parameter or optimizer state as the words in which it is stored.
     pub(super) fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
         let storage = lasting_storage(&self.state_plan, name)?;
+        self.ledger.device.alive()?;
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
             return Ok(words.clone());
         }
@@ -48,6 +49,7 @@ impl Session {
             let message = format!("takes {} elements, got {}", held.elements, data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
+        self.ledger.device.alive()?;
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
             words.copy_from_slice(&held.dtype.pack(data));
             return Ok(());

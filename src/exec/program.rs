@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::arenas::Arenas;
 use super::commands::Commands;
@@ -10,6 +11,7 @@ use super::ledger::Ledger;
 use super::offload::Host;
 use super::readback::Readback;
 use super::record::{self, Ready};
+use super::slices;
 use super::timers::Timers;
 use super::transfer::Place;
 use crate::compile::{Plan, Span, Transfer, readback_slots};
@@ -22,6 +24,11 @@ pub(super) struct Program {
     launches: Vec<Ready>,
     /// For each transfer of the plan, the index of the dispatch before which it happens.
     stops: Vec<usize>,
+    /// The dispatches before which a submit ends.
+    cuts: Vec<usize>,
+    /// The first dispatches, which change no state and transfer nothing: a run that fails after them can be
+    /// repeated.
+    pure: usize,
     readbacks: Vec<Readback>,
     /// The uniform buffer that the launches' bind groups refer to.
     _uniforms: Option<Buffer>,
@@ -42,14 +49,20 @@ impl Program {
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
         }
-        let feeds = Feeds::new(plan.graph(), ledger)?;
+        let feeds = Feeds::new(plan.graph(), ledger)?.keep_lasting(plan);
         let mut readbacks = Vec::new();
         for (i, (name, id)) in plan.graph().outputs.iter().enumerate() {
             let bytes = plan.graph().value(*id).bytes();
             readbacks.push(Readback::new(name, bytes, readback_slots(plan, i), ledger)?);
         }
-        let stops = stops(plan);
-        Ok(Self { plan: Arc::new(plan.clone()), feeds, launches, stops, readbacks, _uniforms: uniforms })
+        let (stops, cuts, pure) = (stops(plan), Vec::new(), slices::pure(plan));
+        let plan = Arc::new(plan.clone());
+        Ok(Self { plan, feeds, launches, stops, cuts, pure, readbacks, _uniforms: uniforms })
+    }
+
+    /// Sets the modelled time of one submit.
+    pub(super) fn set_submit_time(&mut self, time: Duration) {
+        self.cuts = slices::cuts(&self.plan, time);
     }
 
     /// Whether a run is a training step, whose first output is the loss.
@@ -63,7 +76,7 @@ impl Program {
     }
 
     /// Records the copies of inputs, the dispatches, and the transfers to and from host memory, with timers
-    /// if there are any.
+    /// if there are any, and submits all but the last part.
     pub(super) fn record(
         &mut self,
         commands: &mut Commands,
@@ -77,7 +90,7 @@ impl Program {
         for (&launch, Transfer { up, storage, offset, bytes, name, .. }) in
             self.stops.iter().zip(&plan.program.transfers)
         {
-            self.dispatch(commands.encoder(), from..launch, timers);
+            self.dispatch(commands, host, (device, timers), from..launch)?;
             from = launch;
             let (buffer, start) = arenas.place(plan, *storage);
             let place = Place { buffer, offset: start + offset, bytes: *bytes };
@@ -86,14 +99,33 @@ impl Program {
                 false => host.take(name, place, commands, device)?,
             }
         }
-        self.dispatch(commands.encoder(), from..self.launches.len(), timers);
+        self.dispatch(commands, host, (device, timers), from..self.launches.len())?;
         if let Some(timers) = timers {
             timers.resolve(commands.encoder());
         }
         Ok(())
     }
 
-    fn dispatch(&self, encoder: &mut wgpu::CommandEncoder, range: Range<usize>, timers: Option<&Timers>) {
+    fn dispatch(
+        &self,
+        commands: &mut Commands,
+        host: &mut Host,
+        (device, timers): (&Device, Option<&Timers>),
+        range: Range<usize>,
+    ) -> Result<()> {
+        let mut from = range.start;
+        for &cut in self.cuts.iter().filter(|cut| **cut > 0 && range.contains(cut)) {
+            self.encode(commands.encoder(), from..cut, timers);
+            let repeatable = !commands.changed && cut <= self.pure;
+            host.submit(commands, device)?;
+            commands.changed = !repeatable;
+            from = cut;
+        }
+        self.encode(commands.encoder(), from..range.end, timers);
+        Ok(())
+    }
+
+    fn encode(&self, encoder: &mut wgpu::CommandEncoder, range: Range<usize>, timers: Option<&Timers>) {
         let launches = &self.launches[range.clone()];
         match timers {
             Some(timers) => timers.encode(encoder, range.start, launches),
@@ -102,6 +134,14 @@ impl Program {
                 let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
                 record::encode(&mut pass, launches);
             }
+        }
+    }
+
+    /// Records some of the dispatches, `times` times.
+    pub(super) fn record_again(&self, encoder: &mut wgpu::CommandEncoder, launches: &[usize], times: usize) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for _ in 0..times {
+            record::encode(&mut pass, launches.iter().map(|&launch| &self.launches[launch]));
         }
     }
 

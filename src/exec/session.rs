@@ -1,8 +1,9 @@
 //! Planned execution: arenas are laid out in advance and bind groups are created once. A step without
-//! offloading is one compute pass and one submit.
+//! offloading is one compute pass and one submit, or several if it takes long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::arenas::Arenas;
 use super::clock::Clock;
@@ -13,6 +14,7 @@ use super::ledger::Ledger;
 use super::offload::Host;
 use super::poison::Poison;
 use super::program::Program;
+use super::slices::SUBMIT_TIME;
 use super::statistics::History;
 use super::timers::Timers;
 use super::transfer::Transfer;
@@ -56,6 +58,7 @@ pub struct Session {
     clock: Clock,
     loss_interval: u64,
     accept_non_finite: bool,
+    submit_time: Duration,
     last_loss: Option<f32>,
     losses: VecDeque<(u64, f32)>,
     pub(super) poison: Option<Poison>,
@@ -101,6 +104,7 @@ impl Session {
             clock: Clock::default(),
             loss_interval: 1,
             accept_non_finite: false,
+            submit_time: SUBMIT_TIME,
             last_loss: None,
             losses: VecDeque::new(),
             poison: None,
@@ -118,7 +122,9 @@ impl Session {
         self.arenas.step = Arenas::step(plans, &mut self.ledger)?;
         self.host.prepare(plans, &mut self.ledger)?;
         for plan in plans {
-            self.programs.push(Program::new(plan, &self.arenas, &mut self.ledger)?);
+            let mut program = Program::new(plan, &self.arenas, &mut self.ledger)?;
+            program.set_submit_time(self.submit_time);
+            self.programs.push(program);
         }
         if self.ledger.created() != self.footprint.total() {
             let (created, planned) = (self.ledger.created(), self.footprint.total());
@@ -145,7 +151,7 @@ impl Session {
     /// # Errors
     /// As [`Session::feed`].
     pub fn feed_to<T: Element>(&mut self, id: ProgramId, name: &str, data: &[T]) -> Result<()> {
-        self.known(id)?;
+        self.ready(id)?;
         let program = &mut self.programs[id.0];
         let accept = self.accept_non_finite;
         program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data, accept)
@@ -175,7 +181,7 @@ impl Session {
     /// # Errors
     /// As [`Session::feed`], but for unknown names.
     pub fn feed_batch(&mut self, id: ProgramId, batch: &Batch) -> Result<()> {
-        self.known(id)?;
+        self.ready(id)?;
         for (name, values) in batch.inputs() {
             if self.programs[id.0].plan.graph().inputs().any(|(_, value)| value.name == name) {
                 match values {
@@ -212,7 +218,7 @@ impl Session {
     }
 
     fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
-        self.known(id)?;
+        self.ready(id)?;
         let outcome = self.record_and_submit(id, timers);
         if outcome.is_err() {
             self.host.abandon();
@@ -222,6 +228,12 @@ impl Session {
 
     fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         let device = &self.ledger.device;
+        // Plans share their step memory, and poison fills it.
+        for (other, program) in self.programs.iter_mut().enumerate() {
+            if other != id.0 || self.poison.is_some() {
+                program.feeds.overwritten();
+            }
+        }
         let program = &mut self.programs[id.0];
         self.clock.feed(device, &program.plan, &mut program.feeds)?;
         let reads_loss = program.trains() && self.clock.steps.is_multiple_of(self.loss_interval);
@@ -259,6 +271,7 @@ impl Session {
 
     /// Waits for the losses of all steps submitted so far.
     pub(crate) fn wait_for_losses(&mut self) -> Result<()> {
+        self.ledger.device.alive()?;
         let mut arrived = Vec::new();
         for program in self.programs.iter_mut().filter(|program| program.trains()) {
             while let Some(loss) = program.loss_ring().wait_oldest(&self.ledger.device)? {
@@ -275,6 +288,7 @@ impl Session {
     /// # Errors
     /// [`Error::LossNotFinite`].
     pub fn losses(&mut self) -> Result<Vec<(u64, f32)>> {
+        self.ledger.device.alive()?;
         let mut arrived = Vec::new();
         for program in self.programs.iter_mut().filter(|program| program.trains()) {
             arrived.extend(program.loss_ring().arrived(&self.ledger.device)?);
@@ -291,7 +305,7 @@ impl Session {
     /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type;
     /// [`Error::NotReady`] if the plan has not run, or another one ran after it.
     pub fn output<T: Element>(&mut self, id: ProgramId, name: &str) -> Result<Vec<T>> {
-        self.known(id)?;
+        self.ready(id)?;
         let program = &self.programs[id.0];
         let (position, _) = program.plan.graph().output(name)?;
         if program.trains() && position == 0 && T::DTYPE == DType::F32 {
@@ -376,6 +390,16 @@ impl Session {
         self.loss_interval = interval.max(1);
     }
 
+    /// Sets the modelled time of one submit: a longer run is cut into several, which changes no bit. The default
+    /// is 100 ms on a slow adapter of the plan's class, because systems end a device whose submit takes too long,
+    /// Windows after 2 s. Runs on software adapters are not cut. If the device has no memory for a submit after
+    /// the first update of a parameter, the run is cut short, which is [`Error::Device`] and not
+    /// [`Error::SubmitOutOfMemory`].
+    pub fn set_submit_time(&mut self, time: Duration) {
+        self.submit_time = time;
+        self.programs.iter_mut().for_each(|program| program.set_submit_time(time));
+    }
+
     /// Blocks until the device has done all submitted work.
     ///
     /// # Errors
@@ -386,6 +410,12 @@ impl Session {
 
     pub(super) fn is_poisoned(&self) -> bool {
         self.poison.is_some()
+    }
+
+    /// Checks that the device is there and has the plan.
+    fn ready(&self, id: ProgramId) -> Result<()> {
+        self.ledger.device.alive()?;
+        self.known(id)
     }
 
     fn known(&self, id: ProgramId) -> Result<()> {

@@ -3,11 +3,11 @@
 
 use std::panic::Location;
 
-use super::op::Attend;
+use super::op::{Attend, Band};
 use super::{Mode, Op, Tensor};
 
 /// Options of attention. By default every query sees all keys, scores are scaled by `1/√d`, and there is no
-/// dropout.
+/// dropout. Queries and keys are counted from the first ones, also where their numbers differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attention {
     /// Query `i` sees keys `0..=i` only, also where the numbers of keys and queries differ, as with PyTorch's
@@ -17,6 +17,13 @@ pub struct Attention {
     pub scale: Option<f32>,
     /// Probability that a weight becomes 0 during training; the others are scaled by `1/(1-p)`.
     pub dropout: f64,
+    /// Sliding window (Beltagy et al. 2020): query `i` sees the keys `j` with `|i - j| < window`; with `causal` the last
+    /// `window` ones up to its own position, as in Mistral (Jiang et al. 2023). What no query sees is not computed.
+    pub window: Option<usize>,
+    /// ALiBi (Press et al. 2022): `slope |i - j|` is subtracted from the score of query `i` with key `j`. The slope of head
+    /// `i` of `h`, from 1, is `2^(-8 i / h)` for a power of two; for other `h` the first heads have the slopes of the next
+    /// lower power of two, the others every second slope of the next higher one.
+    pub alibi: bool,
 }
 
 /// Added to the score of a key that a query may not see.
@@ -26,6 +33,12 @@ impl Attention {
     /// Causal attention: each query sees its own position and those before it.
     pub fn causal() -> Self {
         Self { causal: true, ..Self::default() }
+    }
+
+    /// The operation with these options: of separate operands, without dropout.
+    fn attend(&self, scale: f32) -> Attend {
+        let band = Band::new(self.causal, self.window);
+        Attend { packed: None, band, alibi: self.alibi, scale, dropout: 0.0, key: 0 }
     }
 }
 
@@ -69,7 +82,7 @@ impl Tensor {
             .collect();
         let mut inputs: Vec<&Tensor> = fours.iter().collect();
         let dropout = if self.trace.mode() == Mode::Eval { 0.0 } else { options.dropout };
-        let mut op = Attend { packed, causal: options.causal, scale, dropout, key: 0 };
+        let mut op = Attend { packed, dropout, ..options.attend(scale) };
         let scalars;
         if dropout > 0.0 {
             op.key = self.trace.next_dropout();
@@ -85,6 +98,12 @@ impl Tensor {
         if !(0.0..1.0).contains(&options.dropout) {
             let p = options.dropout;
             let message = format!("attention with dropout {p}: it must be at least 0 and below 1");
+            self.trace.complain(message, at);
+            return None;
+        }
+        if options.window == Some(0) {
+            let message =
+                "attention with a window of 0: a window of 1 is the query's own position".to_owned();
             self.trace.complain(message, at);
             return None;
         }
@@ -106,8 +125,8 @@ impl Tensor {
     }
 
     /// [`Tensor::attention_unfused`] with `mask` added to the scores: it broadcasts to `[b, h, s, t]`. 0 leaves a score as
-    /// it is; a large negative number, such as -1e9, hides a key: [`Tensor::padding_mask`], [`Tensor::window_mask`]. Any
-    /// other numbers are a bias, such as [`Tensor::alibi`]; gradients of the mask are computed where they are needed.
+    /// it is; a large negative number, such as -1e9, hides a key: [`Tensor::padding_mask`]. Any other numbers are a bias;
+    /// gradients of the mask are computed where they are needed.
     #[track_caller]
     #[must_use]
     pub fn attention_masked(&self, k: &Tensor, v: &Tensor, mask: &Tensor, options: &Attention) -> Tensor {
@@ -124,34 +143,6 @@ impl Tensor {
         hidden.reshape([b, 1, 1, t])
     }
 
-    /// Mask `[s, t]` for [`Tensor::attention_masked`]: query `i` sees the `window` keys up to its own position, counted
-    /// from the end of the keys (Beltagy et al. 2020; Mistral). Needs no elements of `self`.
-    #[track_caller]
-    #[must_use]
-    pub fn window_mask(&self, s: usize, t: usize, window: usize) -> Tensor {
-        let back = self.distances(s, t);
-        let late = back.less(&self.fill_like([], 0.0));
-        let early = back.greater_equal(&self.fill_like([], window as f32));
-        late.maximum(&early).scale(HIDDEN)
-    }
-
-    /// Bias `[h, s, t]` for [`Tensor::attention_masked`] that falls linearly with the distance, by `2^(-8 i / h)` for head
-    /// `i` from 1 (ALiBi, Press et al. 2022; for a power of two of heads). Needs no elements of `self`.
-    #[track_caller]
-    #[must_use]
-    pub fn alibi(&self, heads: usize, s: usize, t: usize) -> Tensor {
-        let rate = -8.0 * std::f32::consts::LN_2 / heads.max(1) as f32;
-        let slopes = self.indices_like([heads, 1, 1], 0).offset(1.0).scale(rate).exp();
-        self.distances(s, t).abs().mul(&slopes).neg()
-    }
-
-    /// Position of each query minus that of each key, `[s, t]`, where the last ones are at the same position.
-    #[track_caller]
-    fn distances(&self, s: usize, t: usize) -> Tensor {
-        let shift = t as f32 - s as f32;
-        self.indices_like([s, 1], 0).offset(shift).sub(&self.indices_like([1, t], 1))
-    }
-
     fn attend_unfused(
         &self,
         k: &Tensor,
@@ -165,7 +156,7 @@ impl Tensor {
         if [self, k, v].iter().any(|x| x.id.is_none()) {
             return broken();
         }
-        let attend = Attend { packed: None, causal: false, scale, dropout: 0.0, key: 0 };
+        let attend = options.attend(scale);
         let sizes = match attend.sizes(&[self, k, v].map(|x| x.shape)) {
             Ok(sizes) => sizes,
             Err(message) => {
@@ -180,8 +171,11 @@ impl Tensor {
         let k = k.permute(&[0, 2, 1, 3]);
         let v = v.permute(&[0, 2, 1, 3]);
         let mut scores = q.matmul_transposed(&k, false, true).reshape([b, sizes.heads, s, t]);
-        if options.causal {
-            scores = scores.add(&self.causal_mask(s, t));
+        if let Some(hidden) = self.band_mask(attend.band, s, t) {
+            scores = scores.add(&hidden);
+        }
+        if options.alibi {
+            scores = scores.sub(&self.alibi(sizes.heads, s, t));
         }
         if let Some(mask) = mask {
             let masked = self.trace.called_at(at, || scores.add(mask));
@@ -198,10 +192,38 @@ impl Tensor {
         o.reshape([b, sizes.heads, s, d]).permute(&[0, 2, 1, 3])
     }
 
-    /// Mask `[s, t]` added to the scores: 0 where `j ≤ i` for query `i` and key `j`, else [`HIDDEN`], which
-    /// makes the weight 0.
-    fn causal_mask(&self, s: usize, t: usize) -> Tensor {
-        let later = self.indices_like([1, t], 1).greater(&self.indices_like([s, 1], 0));
-        later.scale(HIDDEN)
+    /// Mask `[s, t]` added to the scores: 0 where query `i` sees key `j`, else [`HIDDEN`], which makes the weight 0.
+    #[track_caller]
+    fn band_mask(&self, band: Band, s: usize, t: usize) -> Option<Tensor> {
+        let distance = self.distances(s, t);
+        let limit = |far: u32| (far < Band::FAR).then(|| self.fill_like([], far as f32));
+        let late = limit(band.after).map(|after| distance.less(&after.neg()));
+        let early = limit(band.before).map(|before| distance.greater(&before));
+        let hidden = match (late, early) {
+            (Some(late), Some(early)) => late.maximum(&early),
+            (one, other) => one.or(other)?,
+        };
+        Some(hidden.scale(HIDDEN))
+    }
+
+    /// ALiBi's `slope |i - j|`, `[h, s, t]`, with the slopes of [`Attend::slope`].
+    #[track_caller]
+    fn alibi(&self, heads: usize, s: usize, t: usize) -> Tensor {
+        let lower = Attend::lower_power(heads);
+        let rate = -4.0 * std::f32::consts::LN_2 / lower as f32;
+        let slopes = |count: usize, first: f32| {
+            self.indices_like([count, 1, 1], 0).scale(2.0).offset(first).scale(rate).exp()
+        };
+        let mut all = slopes(lower, 2.0);
+        if lower < heads {
+            all = all.concat(&[&slopes(heads - lower, 1.0)], 0);
+        }
+        self.distances(s, t).abs().mul(&all)
+    }
+
+    /// Position of each query minus that of each key, `[s, t]`.
+    #[track_caller]
+    fn distances(&self, s: usize, t: usize) -> Tensor {
+        self.indices_like([s, 1], 0).sub(&self.indices_like([1, t], 1))
     }
 }

@@ -3,7 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use super::{Attend, AttendSizes, Averaging, FusedElementwise, Graph, Node, Op, Source, Update, Window};
+use super::{Attend, Averaging, FusedElementwise, Graph, Node, Op, Source, Update, Window};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -110,22 +110,11 @@ fn window_taps(over: &Averaging, image: Shape, pooled: Shape) -> u64 {
     }
 }
 
-/// Pairs of a query and a key that it sees, in all heads.
-fn attended(attend: &Attend, shapes: &[Shape]) -> (u64, u64) {
-    let Ok(AttendSizes { batch, heads, rows, cols, size, .. }) =
-        attend.sizes(&shapes[..attend.operands().min(shapes.len())])
-    else {
-        return (0, 0);
-    };
-    let [batch, heads, rows, cols, size] = [batch, heads, rows, cols, size].map(|n| n as u64);
-    let full = rows.saturating_sub(cols);
-    let below = rows - full;
-    let pairs = if attend.causal { below * (below + 1) / 2 + full * cols } else { rows * cols };
-    (batch * heads * pairs, size)
+/// Arithmetic of a fused attention with so many products of queries and keys.
+fn attended(attend: &Attend, shapes: &[Shape], products: u64) -> u64 {
+    let sizes = attend.sizes(&shapes[..attend.operands().min(shapes.len())]);
+    sizes.map_or(0, |sizes| attend.flops(sizes, products))
 }
-
-/// Operations of a softmax for each score: scale, difference, power, sum, product.
-const SOFTMAX: u64 = 5;
 
 /// `shapes` are those of the operands, `result` that of the first result, or of the first operand if there is
 /// no result.
@@ -153,16 +142,10 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
             let own = convolution(second.numel(), result);
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
         }
-        Op::Attention(attend) => {
-            let (pairs, size) = attended(attend, shapes);
-            pairs * (2 * 2 * size + SOFTMAX)
-        }
-        // Seven products: the kernels of keys and values and the one of queries both compute the scores, and
-        // the gradient of the weights.
-        Op::AttentionGrad(attend) => {
-            let (pairs, size) = attended(attend, shapes);
-            pairs * (7 * 2 * size + 2 * SOFTMAX)
-        }
+        Op::Attention(attend) => attended(attend, shapes, 2),
+        // The kernels of keys and values and the one of queries both compute the scores, and the gradient of the
+        // weights.
+        Op::AttentionGrad(attend) => attended(attend, shapes, 7),
         Op::MaxPool2d(window) => n * taps(window),
         Op::MaxPool2dGrad { window, .. } => second.numel() * taps(window),
         Op::AvgPool2d(over) => n * window_taps(over, first, result),
@@ -174,7 +157,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
         Op::BatchNorm(_) => NORM * n,
-        Op::BatchNormGrad { .. } => 16 * n,
+        Op::BatchNormGrad { .. } | Op::Gates(_) | Op::GatesGrad(_) => 16 * n,
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
         Op::Dropout { .. } => 8 * n,
@@ -224,7 +207,7 @@ fn traffic(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Init, Mode, Params, Trace};
+    use crate::graph::{Attention, Init, Mode, Params, Trace};
 
     fn cost_of(name: &str, graph: &Graph) -> Cost {
         let node = graph.nodes.iter().find(|node| node.op.name() == name);
@@ -272,6 +255,24 @@ mod tests {
             ["conv2d", "conv2d_input", "conv2d_weight"].map(|name| cost_of(name, &graph).flops);
         assert_eq!(forward, 2 * 2 * 4 * 16 * 27);
         assert_eq!([input, weight], [forward; 2]);
+    }
+
+    /// Two products of each query with each key that it sees, of 4 heads of 8; six more operations for the softmax.
+    #[test]
+    fn attention_counts_the_pairs_that_are_seen() {
+        let full = Attention::default();
+        let near = Attention { window: Some(3), ..full };
+        let last = Attention { window: Some(3), ..Attention::causal() };
+        let of = |options: Attention| {
+            let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
+                trace.input("qkv", [2, 10, 8, 8]).self_attention(4, 2, &options).sum(&[])
+            });
+            cost_of("attention", &graph.expect("valid"))
+        };
+        for (options, pairs) in [(full, 100), (Attention::causal(), 55), (near, 44), (last, 27)] {
+            let flops = 2 * 4 * pairs * (2 * 2 * 8 + 6);
+            assert_eq!(of(options), Cost { flops, bytes: 4 * (2 * 10 * (8 + 4) * 8 + 2 * 4 * 10) });
+        }
     }
 
     /// An operation passes over each tensor once, except over tensors that are read twice, read in part, or

@@ -1,6 +1,6 @@
 //! Losses composed of elementwise functions, and the options of cross-entropy.
 
-use super::{Op, Tensor};
+use super::{Indices, Op, Tensor};
 use crate::dtype::DType;
 use std::panic::Location;
 
@@ -59,9 +59,9 @@ impl Tensor {
             if weight.is_none() && *label_smoothing == 0.0 && *reduce == Reduce::Mean {
                 return logits.cross_entropy(&flat);
             }
-            let counted = flat.cast(DType::F32).less(&self.fill_like([], classes as f32));
+            let (counted, ids) = flat.as_ids(classes);
             let shares = match weight {
-                Some(weight) => weight.gather(0, &flat).masked(&counted),
+                Some(weight) => weight.gather(0, &ids).masked(&counted),
                 None => counted.clone(),
             };
             let mut losses = logits.one(Op::CrossEntropy, &[&logits, &flat], Location::caller());
@@ -82,13 +82,36 @@ impl Tensor {
         })
     }
 
-    /// Negative log-likelihood of log-probabilities `[n, classes]` at class indices `[n]`: the mean of `-x[i, label]`
-    /// (`torch.nn.NLLLoss`). Declare the indices with [`Trace::ids`](super::Trace::ids).
+    /// Negative log-likelihood of log-probabilities `[.., classes]` at class indices `[..]`: the mean of `-x[i, label]`
+    /// over the rows with a label other than [`IGNORE`](super::IGNORE) (`torch.nn.NLLLoss`).
     #[track_caller]
     #[must_use]
     pub fn nll(&self, labels: &Tensor) -> Tensor {
-        let column = labels.unsqueeze(labels.shape.rank());
-        self.gather(self.shape.rank().saturating_sub(1), &column).mean(&[]).neg()
+        let classes = self.shape.last();
+        self.check_labels("nll", labels, classes, Location::caller());
+        if !matches!(labels.indices(), Some(Indices::Labels(_))) {
+            let column = labels.unsqueeze(labels.shape.rank());
+            return self.gather(self.shape.rank().saturating_sub(1), &column).mean(&[]).neg();
+        }
+        let (counted, ids) = labels.as_ids(classes);
+        let column = ids.unsqueeze(labels.shape.rank());
+        let taken = self.gather(self.shape.rank().saturating_sub(1), &column);
+        let share = labels.one(Op::LabelShare, &[labels], Location::caller());
+        taken.reshape(labels.shape).masked(&counted).sum(&[]).neg().mul(&share)
+    }
+
+    /// Whether each of these labels is a class, and the labels with 0 where it is not.
+    #[track_caller]
+    fn as_ids(&self, classes: usize) -> (Tensor, Tensor) {
+        if classes > 1 << 24 {
+            // They are compared as `f32`, which hold integers to 2²⁴.
+            let message = format!("labels of {classes} classes: with weights or as scores, at most 2^24");
+            self.trace.complain(message, Location::caller());
+        }
+        let labels = self.cast(DType::F32);
+        let counted = labels.less(&self.fill_like([], classes as f32));
+        let ids = labels.masked(&counted).cast(DType::U32);
+        (counted, ids)
     }
 
     /// Kullback-Leibler divergence of the distribution with log-probabilities `self` from the one with probabilities
@@ -129,10 +152,13 @@ impl Tensor {
         near.mul(&d.sub(&near.scale(0.5))).mean(&[])
     }
 
-    /// `torch.nn.SmoothL1Loss`: [`Tensor::huber`] divided by `beta` (Girshick 2015).
+    /// `torch.nn.SmoothL1Loss`: [`Tensor::huber`] divided by `beta` (Girshick 2015); with 0, [`Tensor::l1`].
     #[track_caller]
     #[must_use]
     pub fn smooth_l1(&self, target: &Tensor, beta: f32) -> Tensor {
+        if beta == 0.0 {
+            return self.l1(target);
+        }
         self.huber(target, beta).scale(1.0 / beta)
     }
 

@@ -96,7 +96,10 @@ impl Tensor {
     #[must_use]
     pub fn max_pool2d(&self, window: Window) -> Tensor {
         let at = Location::caller();
-        if window.taps() > MAX_TAPS && window.kernel.iter().all(|&len| len <= MAX_TAPS) {
+        if let Some(axis) = (0..2).find(|axis| window.kernel[*axis] > MAX_TAPS) {
+            return self.trace.called_at(at, || self.max_pool_long(window, axis));
+        }
+        if window.taps() > MAX_TAPS {
             // The first of equal maxima of a row, then of the rows, is the first of the window.
             let [rows, columns] = [0, 1].map(|axis| {
                 let only = |values: [usize; 2], other: usize| {

@@ -165,7 +165,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::EmbeddingGrad { .. }
         | Op::RowNorm { .. }
         | Op::RowNormGrad { .. }
-        | Op::Rotary { .. } => super::infer_rows::infer(op, inputs),
+        | Op::Rotary { .. }
+        | Op::Gates(_)
+        | Op::GatesGrad(_) => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),

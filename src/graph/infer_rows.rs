@@ -1,7 +1,7 @@
 //! Shape inference for operations on rows: embedding, row norms, rotary embedding.
 
 use super::infer::Type;
-use super::op::{Op, RowNorm};
+use super::op::{Gates, Op, RowNorm};
 use crate::dtype::DType::{F32, U32};
 use crate::shape::Shape;
 
@@ -67,6 +67,18 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             let parameters = if *kind == RowNorm::Layer { 2 } else { 1 };
             Ok([vec![inputs[0]], vec![inputs[2]; parameters]].concat())
         }
+        Op::Gates(gates) => {
+            let state = gated(name, *gates, inputs)?;
+            Ok(vec![(state, F32); op.results()])
+        }
+        Op::GatesGrad(Gates::Lstm) => {
+            let state = gated(name, Gates::Lstm, inputs)?;
+            Ok(vec![inputs[0], (state, F32)])
+        }
+        Op::GatesGrad(Gates::Gru) => {
+            let state = gated(name, Gates::Gru, inputs)?;
+            Ok(vec![inputs[0], inputs[1], (state, F32)])
+        }
         Op::Rotary { heads, base, .. } => match *shape(0).dims() {
             [_, _, h, d] if *heads > h || d % 2 != 0 => Err(format!(
                 "{name} of {heads} heads of {}: {}",
@@ -80,6 +92,24 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             _ => Err(format!("{name} takes [batch, positions, heads, elements], got {}", shape(0))),
         },
         _ => Err(format!("{name} is not known")),
+    }
+}
+
+/// Returns the shape of the states: of all operands but those of the gates.
+fn gated(name: &str, gates: Gates, inputs: &[Type]) -> Result<Shape, String> {
+    let x = inputs[0].0;
+    let [rows, columns] = *x.dims() else {
+        return Err(format!("{name} takes gates [rows, columns], got {x}"));
+    };
+    let state = Shape::from([rows, columns / gates.count()]);
+    let wide = if gates == Gates::Gru { 2 } else { 1 };
+    let fits = |(i, (shape, _)): (usize, &Type)| *shape == if i < wide { x } else { state };
+    match columns.is_multiple_of(gates.count()) && inputs.iter().enumerate().all(fits) {
+        true => Ok(state),
+        false => {
+            let shapes: Vec<String> = inputs.iter().map(|(shape, _)| shape.to_string()).collect();
+            Err(format!("{name}: {} do not match", shapes.join(", ")))
+        }
     }
 }
 

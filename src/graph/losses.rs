@@ -16,7 +16,7 @@ impl Tensor {
     pub fn cross_entropy(&self, labels: &Tensor) -> Tensor {
         let at = Location::caller();
         if let Some(classes) = self.shape.dims().last() {
-            self.check_labels(labels, *classes, at);
+            self.check_labels("cross_entropy", labels, *classes, at);
         }
         let rows = labels.shape.numel() as usize;
         let leading = self.shape.dims().len().saturating_sub(1);
@@ -31,12 +31,18 @@ impl Tensor {
         losses.sum(&[]).mul(&share)
     }
 
-    /// Reports labels that are declared for more classes than there are logits.
-    fn check_labels(&self, labels: &Tensor, classes: usize, at: &'static Location<'static>) {
+    /// Reports labels that are declared for more classes than there are scores.
+    pub(super) fn check_labels(
+        &self,
+        what: &str,
+        labels: &Tensor,
+        classes: usize,
+        at: &'static Location<'static>,
+    ) {
         if let Some(Indices::Labels(below) | Indices::Ids(below)) = labels.indices()
             && below as usize > classes
         {
-            self.trace.complain(format!("cross_entropy: labels of {below} classes, logits of {classes}"), at);
+            self.trace.complain(format!("{what}: labels of {below} classes, scores of {classes}"), at);
         }
     }
 
@@ -66,7 +72,7 @@ impl Tensor {
         if chunks == 1 {
             return self.matmul_transposed(weight, false, true).cross_entropy(labels);
         }
-        self.check_labels(labels, weight.dim(0), at);
+        self.check_labels("cross_entropy", labels, weight.dim(0), at);
         let share = labels.one(Op::LabelShare, &[labels], at);
         let length = rows.div_ceil(chunks);
         let length = if length > ROWS { length.next_multiple_of(ROWS) } else { length };

@@ -11,6 +11,7 @@ mod draw;
 mod edit;
 mod einsum;
 mod embedding_bag;
+mod gates;
 mod images;
 mod infer;
 mod infer_images;
@@ -60,16 +61,16 @@ pub(crate) use ir::{
 pub(crate) use op::Domain;
 #[cfg(not(feature = "internals"))]
 pub(crate) use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, Kept,
-    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
+    Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp,
+    Gates, Kept, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 #[cfg(feature = "internals")]
 pub use op::{
-    Activation, Arg, Attend, AttendSizes, Averaging, Binary, Counting, FusedElementwise, FusedOp, Kept,
-    MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
+    Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp,
+    Gates, Kept, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Saves, Source, Stored, Unary, Update,
 };
 pub use op::{IGNORE, LossScale};
-pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, special};
+pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, sigmoid, special};
 pub(crate) use own_gradient::OwnGradient;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use tensor::Tensor;

@@ -23,6 +23,50 @@ fn reach_end(window: Window, axis: usize, len: usize) -> usize {
 }
 
 impl Tensor {
+    /// [`Tensor::max_pool2d`] with a kernel of more than [`MAX_TAPS`] along `axis`: maxima of shorter windows, which
+    /// overlap, then maxima of those. The first of equal maxima stays the first.
+    #[track_caller]
+    pub(super) fn max_pool_long(&self, window: Window, axis: usize) -> Tensor {
+        // Steps between the shorter windows, at most their length.
+        const APART: usize = MAX_TAPS.div_ceil(2);
+        let &[_, _, rows, columns] = self.shape.dims() else {
+            return self.mistake(format!("max_pool2d of {}: [n, c, h, w] is needed", self.shape), self.shape);
+        };
+        let fits = match window.output([rows, columns]) {
+            Err(message) => Err(message),
+            Ok(_) if (0..2).any(|axis| window.padding[axis] * 2 > window.kernel[axis]) => Err(format!(
+                "padding {:?} is more than half of the kernel {:?}",
+                window.padding, window.kernel
+            )),
+            Ok(_) => Ok(()),
+        };
+        if let Err(message) = fits {
+            return self.mistake(format!("max_pool2d of {}: {message}", self.shape), self.shape);
+        }
+        let with = |values: [usize; 2], value: usize| {
+            let mut values = values;
+            values[axis] = value;
+            values
+        };
+        let count = (window.kernel[axis] - MAX_TAPS).div_ceil(APART) + 1;
+        let short = window.kernel[axis] - (count - 1) * APART;
+        let padding = window.padding[axis];
+        let x = self.pad_with(axis + 2, padding, padding, super::Padding::Constant(f32::NEG_INFINITY));
+        let first = Window {
+            kernel: with(window.kernel, short),
+            stride: with(window.stride, 1),
+            padding: with(window.padding, 0),
+            ..window
+        };
+        let then = Window {
+            kernel: with([1; 2], count),
+            stride: with([1; 2], window.stride[axis]),
+            padding: [0; 2],
+            dilation: with([1; 2], window.dilation[axis].saturating_mul(APART)),
+        };
+        x.max_pool2d(first).max_pool2d(then)
+    }
+
     /// [`Tensor::max_pool2d`] with as many windows as start inside of the image or its padding before it: PyTorch's
     /// `ceil_mode`.
     #[track_caller]
@@ -67,7 +111,7 @@ impl Tensor {
         if self.shape.rank() != 4
             || size.contains(&0)
             || image.contains(&0)
-            || size.iter().any(|&n| n > 1 << 16)
+            || (0..2).any(|axis| size[axis] != image[axis] && size[axis] > 1 << 16)
         {
             return self.mistake(format!("adaptive_max_pool2d of {} to {size:?}", self.shape), self.shape);
         }
@@ -79,6 +123,9 @@ impl Tensor {
             }
             let along = |x: Tensor, axis: usize| {
                 let (len, bins) = (image[axis], size[axis]);
+                if len == bins {
+                    return x;
+                }
                 let bin = |i: usize| {
                     let range = i * len / bins..((i + 1) * len).div_ceil(bins);
                     x.slice(axis + 2, range).reduce_keep(Reduction::Max, &[axis + 2])

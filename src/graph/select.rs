@@ -42,18 +42,34 @@ impl Tensor {
     }
 
     /// This tensor with `source` added at `ids` along `axis`: `y[ids[i][j]][j] += source[i][j]` along axis 0
-    /// (`torch.scatter_add`). `ids`, `u32`, and `source` have equal shapes; their other dimensions are those of `self`.
-    /// Sums are made in the order of the ids, the same at every run.
+    /// (`torch.scatter_add`). The dimensions of `ids`, `u32`, are at most those of `source`, and but for `axis` those of
+    /// `self`; other elements of `source` are not read. Sums are made in the order of the ids, the same at every run.
     #[track_caller]
     #[must_use]
     pub fn scatter_add(&self, axis: usize, ids: &Tensor, source: &Tensor) -> Tensor {
         let at = Location::caller();
         self.check_ids("scatter_add", axis, ids, at);
-        let sums = self.one(Op::ScatterAdd { axis, len: self.dim(axis) }, &[ids, source], at);
-        if sums.id.is_some() && sums.shape != self.shape {
-            return self.mistake(format!("scatter_add to {} of {}", self.shape, source.shape), self.shape);
+        let [whole, some, read] = [self, ids, source].map(|x| x.shape.dims());
+        let fits = |i: usize| some[i] <= read[i] && (i == axis || some[i] <= whole[i]);
+        let same_rank = whole.len() == some.len() && read.len() == some.len() && axis < some.len();
+        let all = [self, ids, source].iter().all(|x| x.id.is_some());
+        if all && !(same_rank && (0..some.len()).all(fits)) {
+            let message = format!("scatter_add to {} of {} at ids {}", self.shape, source.shape, ids.shape);
+            return self.mistake(message, self.shape);
         }
-        self.add(&sums)
+        self.trace.called_at(at, || {
+            let shorter = |x: Tensor, i: usize| match some[i] {
+                len if len < x.dim(i) => x.slice(i, 0..len),
+                _ => x,
+            };
+            let source = (0..some.len()).fold(source.clone(), shorter);
+            let sums = self.one(Op::ScatterAdd { axis, len: self.dim(axis) }, &[ids, &source], at);
+            let longer = |x: Tensor, i: usize| match (i != axis).then(|| whole[i] - some[i]) {
+                None | Some(0) => x,
+                Some(more) => x.pad(i, 0, more),
+            };
+            self.add(&if all { (0..some.len()).fold(sums, longer) } else { sums })
+        })
     }
 
     /// The slices at `ids [k]`, `u32`, along `axis` (`torch.index_select`): `[.., n, ..] → [.., k, ..]`.
@@ -113,8 +129,10 @@ impl Tensor {
     #[must_use]
     pub fn argmax(&self, axis: usize) -> Tensor {
         let at = Location::caller();
-        if axis >= self.shape.rank() || self.dim(axis) == 0 {
-            return self.mistake(format!("argmax along axis {axis} of {}", self.shape), self.shape);
+        // Positions are compared as floats.
+        if axis >= self.shape.rank() || self.dim(axis) == 0 || self.dim(axis) > 1 << 24 {
+            let message = format!("argmax along axis {axis} of {}: 1 to 2^24 elements", self.shape);
+            return self.mistake(message, self.shape);
         }
         let x = self.detach();
         let most = x.reduce_keep(Reduction::Max, &[axis]);

@@ -195,25 +195,93 @@ impl Tensor {
         self.pool3d("avg_pool3d", window, |x, window| x.avg_pool2d(window, count_padding))
     }
 
-    /// Maxima and means of a box are those of its planes'.
+    /// [`Tensor::max_pool1d`] with PyTorch's `ceil_mode`; see [`Tensor::max_pool2d_ceil`].
+    #[track_caller]
+    #[must_use]
+    pub fn max_pool1d_ceil(&self, window: Window<1>) -> Tensor {
+        self.as_image(3, "max_pool1d_ceil", |x| x.max_pool2d_ceil(window.plane(0)))
+    }
+
+    /// [`Tensor::avg_pool1d`] with PyTorch's `ceil_mode`; see [`Tensor::avg_pool2d_ceil`].
+    #[track_caller]
+    #[must_use]
+    pub fn avg_pool1d_ceil(&self, window: Window<1>, count_padding: bool) -> Tensor {
+        self.as_image(3, "avg_pool1d_ceil", |x| x.avg_pool2d_ceil(window.plane(0), count_padding))
+    }
+
+    /// [`Tensor::max_pool3d`] with PyTorch's `ceil_mode`; see [`Tensor::max_pool2d_ceil`].
+    #[track_caller]
+    #[must_use]
+    pub fn max_pool3d_ceil(&self, window: Window<3>) -> Tensor {
+        self.pool3d("max_pool3d_ceil", window, Tensor::max_pool2d_ceil)
+    }
+
+    /// [`Tensor::avg_pool3d`] with PyTorch's `ceil_mode`; see [`Tensor::avg_pool2d_ceil`].
+    #[track_caller]
+    #[must_use]
+    pub fn avg_pool3d_ceil(&self, window: Window<3>, count_padding: bool) -> Tensor {
+        self.pool3d("avg_pool3d_ceil", window, |x, window| x.avg_pool2d_ceil(window, count_padding))
+    }
+
+    /// The means of `size` bins of `[n, c, l]`; see [`Tensor::adaptive_avg_pool2d`].
+    #[track_caller]
+    #[must_use]
+    pub fn adaptive_avg_pool1d(&self, size: usize) -> Tensor {
+        self.as_image(3, "adaptive_avg_pool1d", |x| x.adaptive_avg_pool2d([1, size]))
+    }
+
+    /// The maxima of `size` bins of `[n, c, l]`; see [`Tensor::adaptive_max_pool2d`].
+    #[track_caller]
+    #[must_use]
+    pub fn adaptive_max_pool1d(&self, size: usize) -> Tensor {
+        self.as_image(3, "adaptive_max_pool1d", |x| x.adaptive_max_pool2d([1, size]))
+    }
+
+    /// The means of `size` bins of `[n, c, d, h, w]`; see [`Tensor::adaptive_avg_pool2d`].
+    #[track_caller]
+    #[must_use]
+    pub fn adaptive_avg_pool3d(&self, size: [usize; 3]) -> Tensor {
+        let [planes, along] = [[size[1], size[2]], [size[0], size[1].saturating_mul(size[2])]];
+        self.by_planes("adaptive_avg_pool3d", |x, last| {
+            x.adaptive_avg_pool2d(if last { along } else { planes })
+        })
+    }
+
+    /// The maxima of `size` bins of `[n, c, d, h, w]`; see [`Tensor::adaptive_max_pool2d`].
+    #[track_caller]
+    #[must_use]
+    pub fn adaptive_max_pool3d(&self, size: [usize; 3]) -> Tensor {
+        let [planes, along] = [[size[1], size[2]], [size[0], size[1].saturating_mul(size[2])]];
+        self.by_planes("adaptive_max_pool3d", |x, last| {
+            x.adaptive_max_pool2d(if last { along } else { planes })
+        })
+    }
+
     #[track_caller]
     fn pool3d(&self, what: &str, window: Window<3>, pool: impl Fn(&Tensor, Window) -> Tensor) -> Tensor {
+        let along = Window {
+            kernel: [window.kernel[0], 1],
+            stride: [window.stride[0], 1],
+            padding: [window.padding[0], 0],
+            dilation: [window.dilation[0], 1],
+        };
+        self.by_planes(what, |x, last| pool(x, if last { along } else { window.plane(1) }))
+    }
+
+    /// Maxima and means of a box are those of its planes': pools `[n, c d, h, w]`, then, with `true`, the depth of
+    /// `[n, c, d, h' w']`.
+    #[track_caller]
+    fn by_planes(&self, what: &str, pool: impl Fn(&Tensor, bool) -> Tensor) -> Tensor {
         let &[n, c, d, h, w] = self.shape.dims() else {
             return self.mistake(format!("{what} of {}: five dimensions are needed", self.shape), self.shape);
         };
         self.trace.called_at(Location::caller(), || {
-            let planes = pool(&self.reshape([n, c.saturating_mul(d), h, w]), window.plane(1));
+            let planes = pool(&self.reshape([n, c.saturating_mul(d), h, w]), false);
             let [rows, columns] = [planes.dim(2), planes.dim(3)];
-            let along = Window {
-                kernel: [window.kernel[0], 1],
-                stride: [window.stride[0], 1],
-                padding: [window.padding[0], 0],
-                dilation: [window.dilation[0], 1],
-            };
             if planes.id.is_none() {
                 return planes;
             }
-            let y = pool(&planes.reshape([n, c, d, rows * columns]), along);
+            let y = pool(&planes.reshape([n, c, d, rows * columns]), true);
             let deep = y.dim(2);
             y.reshape([n, c, deep, rows, columns])
         })

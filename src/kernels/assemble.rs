@@ -112,6 +112,7 @@ modules![
     "pool/avg_pool",
     "pool/max_pool",
     "pool/resample",
+    "recurrent/gates",
     "reduce/parts",
     "reduce/reduce",
     "softmax/cross_entropy",

@@ -1,8 +1,10 @@
 //! Attention: three passes over tiles of scores, each split into dispatches within lavapipe's loop limit.
 
 use super::grid::{fold, per_thread};
+use super::kernel::Variants;
+use super::lower::flag;
 use super::{Kernel, Launch, Lowered, Operand, Site};
-use crate::graph::{Attend, AttendSizes, Op};
+use crate::graph::{Attend, AttendSizes, Band, Op};
 use crate::limits::{AdapterClass, Limits};
 
 static MEANS: Kernel = Kernel::new("attention_means", "attention/means", &[], &[1, 2, 3, 4], 64, &[&[]]);
@@ -37,6 +39,9 @@ static TILED: Passes = Passes {
     workgroup: 64,
 };
 
+/// Scores without a bias, and with ALiBi's.
+const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)]];
+
 /// What a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
@@ -52,9 +57,9 @@ impl Passes {
     /// gradients.
     fn kernel(&self, pass: Pass, packed: bool, dropout: bool) -> Kernel {
         let (kernel, module) = match pass {
-            Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, &[&[]]), self.rows),
-            Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, &[&[]]), self.rows),
-            Pass::Dkv => (Kernel::new("attention_dkv", "", &["DKV"], &[4, 5, 6], 0, &[&[]]), self.columns),
+            Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, BIASES), self.rows),
+            Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, BIASES), self.rows),
+            Pass::Dkv => (Kernel::new("attention_dkv", "", &["DKV"], &[4, 5, 6], 0, BIASES), self.columns),
         };
         let mut slots = if packed { vec![1] } else { vec![1, 2, 3] };
         slots.extend_from_slice(&kernel.slots);
@@ -88,9 +93,9 @@ pub(super) fn kernels() -> Vec<Kernel> {
 struct Family {
     passes: &'static Passes,
     /// Rows that a workgroup computes: queries, in `Dkv` keys.
-    own: u64,
+    own: usize,
     /// Rows of the other side (keys, in `Dkv` queries) per iteration.
-    others: u64,
+    others: usize,
     /// Iterations of a kernel's inner loops per vec4 of a head.
     steps: u64,
 }
@@ -103,7 +108,8 @@ fn family(limits: &Limits) -> Family {
     }
 }
 
-/// Maximum loop iterations of a thread in one dispatch: lavapipe ends loops after 65,535.
+/// Maximum loop iterations of a thread in one dispatch: lavapipe ends loops after 65,535. The first dispatch of
+/// a pass visits, for every query of a workgroup, a key that it sees: these begin within the first three tiles.
 const MAX_ITERATIONS: u64 = 60_000;
 
 /// One pass over the tiles of all heads.
@@ -131,31 +137,39 @@ impl<'a> Run<'a> {
         memory
     }
 
-    /// Returns the dispatches of a pass over `own` rows in each of `heads`, with `iterations` tiles of the
-    /// other side and `loops` loops over the vec4s of a head in each.
+    /// Returns the dispatches of a pass over `own` rows in each of `heads`, each with `others` rows of the other side for
+    /// each of `times` heads, and `loops` loops over the vec4s of a head in each tile.
     fn launches(
         &self,
         pass: Pass,
         memory: &[Operand],
-        [own, heads, iterations, loops]: [u64; 4],
+        [own, others, heads, times, loops]: [usize; 5],
     ) -> Vec<Launch<Operand>> {
+        // Tiles of other rows that no own row sees are not visited.
+        let band = if pass == Pass::Dkv { self.attend.band.transposed() } else { self.attend.band };
+        let span = band.tiles(self.family.own, self.family.others, others);
+        let iterations = (times * span) as u64;
         let kernel = self.family.passes.kernel(pass, self.attend.packed.is_some(), self.attend.dropout > 0.0);
         let quads = self.sizes.size as u64 / 4;
-        let most = (MAX_ITERATIONS / (self.family.steps * loops * quads + 32)).max(1);
-        let tiles = own.div_ceil(self.family.own);
-        let jobs = tiles * heads * self.sizes.batch as u64;
+        let most = (MAX_ITERATIONS / (self.family.steps * loops as u64 * quads + 32)).max(1);
+        let tiles = own.div_ceil(self.family.own) as u64;
+        let jobs = tiles * (heads * self.sizes.batch) as u64;
         let grid = fold(jobs, self.site.limits.max_workgroups);
         let one = |start: u64| Launch {
             kernel: kernel.clone(),
-            constants: Vec::new(),
+            constants: vec![("ALIBI", flag(self.attend.alibi))],
             memory: memory.to_vec(),
-            params: self.params([tiles, jobs, u64::from(grid[0])], [start, iterations.min(start + most)]),
+            params: self.params(
+                [tiles, jobs, u64::from(grid[0])],
+                [start, iterations.min(start + most), span as u64],
+                band,
+            ),
             grid,
         };
         (0..iterations).step_by(most as usize).map(one).collect()
     }
 
-    fn params(&self, grid: [u64; 3], range: [u64; 2]) -> Vec<u32> {
+    fn params(&self, grid: [u64; 3], range: [u64; 3], band: Band) -> Vec<u32> {
         let AttendSizes { heads, kv_heads, rows, cols, size, .. } = self.sizes;
         let quads = size / 4;
         let (q_pitch, kv_pitch, k_start, v_start) = match self.attend.packed {
@@ -171,7 +185,8 @@ impl<'a> Run<'a> {
         let mut words: Vec<u32> = grid.iter().map(|&word| word as u32).collect();
         words.extend(lengths.map(|word| word as u32));
         words.extend(range.map(|word| word as u32));
-        words.extend([u32::from(self.attend.causal), self.attend.scale.to_bits(), self.attend.key]);
+        words.extend([band.before, band.after, Attend::lower_power(heads) as u32]);
+        words.extend([self.attend.scale.to_bits(), self.attend.key]);
         // A weight is dropped where its 32 random bits are below p · 2³².
         words.extend([(p * 4_294_967_296.0) as u32, ((1.0 / (1.0 - p)) as f32).to_bits()]);
         words
@@ -180,9 +195,7 @@ impl<'a> Run<'a> {
     fn forward(&self) -> Lowered {
         let AttendSizes { heads, rows, cols, .. } = self.sizes;
         let memory = self.memory(&[Operand::Output(0), Operand::Output(1)]);
-        let iterations = (cols as u64).div_ceil(self.family.others);
-        let extent = [rows as u64, heads as u64, iterations, 2];
-        let launches = self.launches(Pass::Forward, &memory, extent);
+        let launches = self.launches(Pass::Forward, &memory, [rows, cols, heads, 1, 2]);
         Lowered { launches, workspace: Vec::new() }
     }
 
@@ -196,12 +209,10 @@ impl<'a> Run<'a> {
         let means = per_thread(self.site, &MEANS, count, vec![dy, o, lse, stats], &words);
         let result = |i: usize| Operand::Output(if own == 1 { 0 } else { i });
         let kv = if own == 1 { vec![dy, stats, result(0)] } else { vec![dy, stats, result(1), result(2)] };
-        let others = self.family.others;
-        let iterations = (heads / kv_heads) as u64 * (rows as u64).div_ceil(others);
-        let extent = [cols as u64, kv_heads as u64, iterations, 3];
         let mut launches = vec![means];
+        let extent = [cols, rows, kv_heads, heads / kv_heads, 3];
         launches.extend(self.launches(Pass::Dkv, &self.memory(&kv), extent));
-        let extent = [rows as u64, heads as u64, (cols as u64).div_ceil(others), 3];
+        let extent = [rows, cols, heads, 1, 3];
         launches.extend(self.launches(Pass::Dq, &self.memory(&[dy, stats, result(0)]), extent));
         Lowered { launches, workspace: vec![count * 8] }
     }
@@ -212,5 +223,49 @@ pub(super) fn attention(site: &Site, attend: &Attend) -> Lowered {
     match site.op {
         Op::AttentionGrad(_) => run.backward(),
         _ => run.forward(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::shape::Shape;
+
+    /// Tiles that no row of a workgroup sees are not visited, in any of the three passes: 4,096 positions, a window of 100.
+    #[test]
+    fn windows_bound_the_iterations() {
+        for limits in Limits::NAMES.map(|name| Limits::named(name).expect("a preset")) {
+            for (causal, window, reach) in
+                [(true, Some(100), 99), (false, Some(100), 198), (false, None, 4096)]
+            {
+                let band = Band::new(causal, window);
+                let attend =
+                    Attend { packed: Some([4, 2]), band, alibi: false, scale: 1.0, dropout: 0.0, key: 0 };
+                let qkv = (Shape::from([1, 4096, 8, 64]), DType::F32);
+                let of = |shape: &[usize]| (Shape::try_new(shape).expect("few dimensions"), DType::F32);
+                let (o, lse) = (of(&[1, 4096, 4, 64]), of(&[1, 4, 4096]));
+                let iterations = |op: Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]| {
+                    let site = Site { op: &op, inputs, outputs, in_place: None, limits: &limits };
+                    let mut of_passes = [0; 3];
+                    for launch in attention(&site, &attend).launches {
+                        let names = ["attention_packed", "attention_dq_", "attention_dkv_"];
+                        if let Some(pass) = names.iter().position(|name| launch.kernel.name.starts_with(name))
+                        {
+                            of_passes[pass] += launch.params[14] - launch.params[13];
+                        }
+                    }
+                    of_passes
+                };
+                let Family { own, others, .. } = family(&limits);
+                let most = ((own + reach).div_ceil(others) + 1).min(4096 / others) as u32;
+                let [forward, _, _] = iterations(Op::Attention(attend), &[qkv], &[o, lse]);
+                let [_, dq, dkv] = iterations(Op::AttentionGrad(attend), &[qkv, o, lse, o], &[qkv]);
+                assert!(0 < forward && forward <= most, "{}: {forward} of {most}", limits.name);
+                assert!(0 < dq && dq <= most, "{}: {dq} of {most}", limits.name);
+                // Two query heads for each key head.
+                assert!(0 < dkv && dkv <= 2 * most, "{}: {dkv} of {most}", limits.name);
+            }
+        }
     }
 }

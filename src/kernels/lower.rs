@@ -5,7 +5,7 @@ use super::embedding::{self, rotary};
 use super::norm::{self, batch};
 use super::optimizer::{self, loss_scale};
 use super::softmax::{self, cross_entropy};
-use super::{Kernel, Launch, attention, conv, custom, indices, matmul, movement, pool, reduce};
+use super::{Kernel, Launch, attention, conv, custom, indices, matmul, movement, pool, recurrent, reduce};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{FusedElementwise, Op, Read, Source};
@@ -172,6 +172,8 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps)?.into(),
         Op::RowNormGrad { kind } => norm::grad(site, *kind)?,
         Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
+        Op::Gates(gates) => recurrent::gates(site, *gates).into(),
+        Op::GatesGrad(gates) => recurrent::gates_grad(site, *gates).into(),
         Op::Fused(chain) => fused::fused(site, chain).into(),
         Op::Custom(own) => custom::custom(site, own)?.into(),
     })

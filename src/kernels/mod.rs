@@ -20,6 +20,7 @@ mod needs;
 mod norm;
 mod optimizer;
 mod pool;
+mod recurrent;
 mod reduce;
 mod softmax;
 mod split;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Kernel> {
         norm::kernels(),
         optimizer::kernels(),
         pool::kernels(),
+        recurrent::kernels(),
         reduce::kernels(),
         softmax::kernels(),
     ];

@@ -135,7 +135,7 @@ impl GptBlock {
     /// [`Error::Setting`](crate::Error::Setting) if the number of heads does not divide the width.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let GptConfig { heads, width, dropout, layers, .. } = *config;
-        let attention = Attention { causal: true, scale: None, dropout };
+        let attention = Attention { dropout, ..Attention::causal() };
         let heads = Heads { queries: heads, pairs: heads, rotary: None, attention };
         heads.check(width)?;
         let norm = |name| LayerNorm::new(&params.scope(name), width);

@@ -26,6 +26,8 @@ pub struct LlamaConfig {
     pub base: f32,
     /// ε of the norms.
     pub eps: f32,
+    /// Positions that a token sees, its own included; `None`: all before it. Mistral 7B has 4096.
+    pub window: Option<usize>,
 }
 
 impl LlamaConfig {
@@ -40,6 +42,7 @@ impl LlamaConfig {
         hidden: 768,
         base: 10_000.0,
         eps: 1e-5,
+        window: None,
     };
     /// Tokens in a sequence of `stories15M`. There is no position table, so any length works.
     pub(crate) const TINY_CONTEXT: usize = 256;
@@ -103,9 +106,9 @@ impl Sequence for Llama {
 
 impl Block {
     fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
-        let LlamaConfig { heads, kv_heads, width, hidden, base, layers, .. } = *config;
-        let heads =
-            Heads { queries: heads, pairs: kv_heads, rotary: Some(base), attention: Attention::causal() };
+        let LlamaConfig { heads, kv_heads, width, hidden, base, layers, window, .. } = *config;
+        let attention = Attention { window, ..Attention::causal() };
+        let heads = Heads { queries: heads, pairs: kv_heads, rotary: Some(base), attention };
         heads.check(width)?;
         let layer = |name, inputs, outputs, std| {
             Linear::normal_without_bias(&params.scope(name), inputs, outputs, std)

@@ -100,9 +100,13 @@ impl<const N: usize> ConvTranspose<N> {
     /// Registers `weight` and `bias` at the path of `params`.
     #[track_caller]
     pub fn new(params: &Params, inputs: usize, outputs: usize, window: Window<N>) -> Self {
-        let layer = Self::grouped(params, inputs, outputs, window, 1);
-        let start = Init::fan_in(outputs.saturating_mul(window.taps()));
-        Self { bias: Some(params.add("bias", [outputs], start)), ..layer }
+        Self::grouped(params, inputs, outputs, window, 1).with_bias(params)
+    }
+
+    /// Registers only `weight`, for a convolution before a batch norm.
+    #[track_caller]
+    pub fn without_bias(params: &Params, inputs: usize, outputs: usize, window: Window<N>) -> Self {
+        Self::grouped(params, inputs, outputs, window, 1)
     }
 
     /// Registers only `weight`; channels are divided into groups.
@@ -112,6 +116,16 @@ impl<const N: usize> ConvTranspose<N> {
         let start = Init::fan_in(per_group.saturating_mul(window.taps()));
         let weight = params.add("weight", weight_shape(inputs, per_group, window.kernel), start);
         Self { path: params.path().to_owned(), window, groups, extra: [0; N], weight, bias: None }
+    }
+
+    /// Registers `bias` too.
+    #[must_use]
+    #[track_caller]
+    pub fn with_bias(self, params: &Params) -> Self {
+        let per_group = self.weight.shape().dims()[1];
+        let start = Init::fan_in(per_group.saturating_mul(self.window.taps()));
+        let outputs = per_group.saturating_mul(self.groups);
+        Self { bias: Some(params.add("bias", [outputs], start)), ..self }
     }
 }
 

@@ -9,6 +9,7 @@ mod recurrent;
 mod row_norm;
 mod sequential;
 mod transformer;
+mod unrolled;
 
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
@@ -17,12 +18,14 @@ pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBag};
 pub use linear::Linear;
 pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
-pub use recurrent::{Cell, Recurrent, RecurrentConfig};
 #[cfg(feature = "onnx")]
-pub(crate) use recurrent::{MAX_PARTS, Unrolled};
+pub(crate) use recurrent::MAX_PARTS;
+pub use recurrent::{Cell, Recurrent, RecurrentConfig, States};
 pub use row_norm::{LayerNorm, RmsNorm};
 pub use sequential::Sequential;
 pub use transformer::{BlockConfig, MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer};
+#[cfg(feature = "onnx")]
+pub(crate) use unrolled::{Activation, Unrolled};
 
 use crate::graph::Tensor;
 

@@ -100,16 +100,26 @@ impl Module for GroupNorm {
     }
 }
 
-/// `torch.nn.InstanceNorm2d` and those of other dimensions, with `affine=True` (Ulyanov et al. 2016): a group norm with a
-/// group for each channel.
+/// `torch.nn.InstanceNorm2d` and those of other dimensions (Ulyanov et al. 2016): a group norm with a group for each
+/// channel.
 #[derive(Clone, Debug)]
-pub struct InstanceNorm(GroupNorm);
+pub struct InstanceNorm {
+    /// ε, 1e-5 unless changed.
+    pub eps: f32,
+    affine: Option<GroupNorm>,
+}
 
 impl InstanceNorm {
-    /// Registers γ and β at the path of `params`.
+    /// Registers γ and β at the path of `params`, as with `affine=True`.
     #[track_caller]
     pub fn new(params: &Params, channels: usize) -> Self {
-        Self(GroupNorm::new(params, channels, channels))
+        let affine = GroupNorm::new(params, channels, channels);
+        Self { eps: affine.eps, affine: Some(affine) }
+    }
+
+    /// Returns a norm without parameters: PyTorch's default.
+    pub fn plain() -> Self {
+        Self { eps: 1e-5, affine: None }
     }
 }
 
@@ -117,6 +127,12 @@ impl Module for InstanceNorm {
     /// `x [n, c, ..]`, shape unchanged.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        self.0.forward(x)
+        match &self.affine {
+            Some(affine) => GroupNorm { eps: self.eps, ..affine.clone() }.forward(x),
+            None => {
+                let [one, zero] = [1.0, 0.0].map(|value| x.fill_like([x.dim(1)], value));
+                x.instance_norm(&one, &zero, self.eps)
+            }
+        }
     }
 }

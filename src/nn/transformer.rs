@@ -15,7 +15,7 @@ pub struct MultiheadAttention {
     pub bias: Param,
     /// `[d, d]`
     pub output: Linear,
-    /// Mask, scale of the scores and dropout of the weights.
+    /// Mask, window, ALiBi, scale of the scores and dropout of the weights.
     pub options: Attention,
 }
 
@@ -94,12 +94,33 @@ pub struct BlockConfig {
     pub norm_first: bool,
     /// Positions see themselves and earlier ones only.
     pub causal: bool,
+    /// Sliding window of the self-attention: [`Attention::window`].
+    pub window: Option<usize>,
+    /// ALiBi in the self-attention: [`Attention::alibi`].
+    pub alibi: bool,
 }
 
 impl Default for BlockConfig {
-    /// PyTorch's: 8 heads, 2048 hidden, dropout 0.1, ReLU, norms after.
+    /// PyTorch's: 8 heads, 2048 hidden, dropout 0.1, ReLU, norms after, every position sees all.
     fn default() -> Self {
-        Self { heads: 8, hidden: 2048, dropout: 0.1, gelu: false, norm_first: false, causal: false }
+        Self {
+            heads: 8,
+            hidden: 2048,
+            dropout: 0.1,
+            gelu: false,
+            norm_first: false,
+            causal: false,
+            window: None,
+            alibi: false,
+        }
+    }
+}
+
+impl BlockConfig {
+    /// Which positions the self-attention sees.
+    fn own(&self) -> Attention {
+        let Self { causal, window, alibi, .. } = *self;
+        Attention { causal, window, alibi, ..Attention::default() }
     }
 }
 
@@ -118,7 +139,7 @@ impl TransformerEncoderLayer {
     pub fn new(params: &Params, width: usize, config: BlockConfig) -> Self {
         Self {
             config,
-            attention: attention(params, "self_attn", width, &config, config.causal),
+            attention: attention(params, "self_attn", width, &config, config.own()),
             products: products(params, width, config.hidden),
             norms: ["norm1", "norm2"].map(|name| LayerNorm::new(&params.scope(name), width)),
         }
@@ -159,8 +180,8 @@ impl TransformerDecoderLayer {
     pub fn new(params: &Params, width: usize, config: BlockConfig) -> Self {
         Self {
             config,
-            attention: attention(params, "self_attn", width, &config, config.causal),
-            cross: attention(params, "multihead_attn", width, &config, false),
+            attention: attention(params, "self_attn", width, &config, config.own()),
+            cross: attention(params, "multihead_attn", width, &config, Attention::default()),
             products: products(params, width, config.hidden),
             norms: ["norm1", "norm2", "norm3"].map(|name| LayerNorm::new(&params.scope(name), width)),
         }
@@ -184,9 +205,9 @@ fn attention(
     name: &str,
     width: usize,
     config: &BlockConfig,
-    causal: bool,
+    options: Attention,
 ) -> MultiheadAttention {
-    let options = Attention { causal, dropout: config.dropout, ..Attention::default() };
+    let options = Attention { dropout: config.dropout, ..options };
     MultiheadAttention { options, ..MultiheadAttention::new(&params.scope(name), width, config.heads) }
 }
 
@@ -212,4 +233,37 @@ fn feed_forward(x: &Tensor, products: &[Linear; 2], config: &BlockConfig) -> Ten
     let hidden = x.apply(&products[0]);
     let hidden = if config.gelu { hidden.gelu() } else { hidden.relu() };
     hidden.dropout(config.dropout).apply(&products[1]).dropout(config.dropout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Attend, Band, Mode, Op, Trace};
+
+    #[test]
+    fn blocks_pass_their_window_and_alibi_on() {
+        let params = Params::new(1);
+        let config = BlockConfig {
+            heads: 2,
+            hidden: 8,
+            causal: true,
+            window: Some(3),
+            alibi: true,
+            ..Default::default()
+        };
+        let (encoder, decoder) = (params.scope("encoder"), params.scope("decoder"));
+        let encoder = TransformerEncoderLayer::new(&encoder, 8, config);
+        let decoder = TransformerDecoderLayer::new(&decoder, 8, config);
+        let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+            let x = trace.input("x", [1, 5, 8]);
+            decoder.decode(&x.apply(&encoder), &x, None).sum(&[])
+        })
+        .expect("valid");
+        let seen = graph.nodes.iter().filter_map(|node| match node.op {
+            Op::Attention(Attend { band, alibi, .. }) => Some((band, alibi)),
+            _ => None,
+        });
+        let own = (Band::new(true, Some(3)), true);
+        assert_eq!(seen.collect::<Vec<_>>(), [own, own, (Band::ALL, false)]);
+    }
 }

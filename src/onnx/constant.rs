@@ -240,6 +240,20 @@ pub(super) fn floats(tensor: &TensorProto, folder: Option<&Path>) -> Result<Arc<
     Ok(elements(tensor, folder)?.into_iter().map(|x| x as f32).collect())
 }
 
+/// Checks that a tensor has as many elements as its dimensions say, and reads as little of it as that takes.
+pub(super) fn check_size(tensor: &TensorProto, folder: Option<&Path>) -> Result<(), String> {
+    if tensor.data_location != 1 && tensor.raw_data.is_empty() {
+        return elements(tensor, folder).map(|_| ());
+    }
+    let dims = dims_of(tensor)?;
+    let count = dims.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
+    let count = count.ok_or_else(|| format!("tensor `{}` {dims:?} is too large", tensor.name))?;
+    match tensor.data_location {
+        1 => external(tensor, folder, count.saturating_mul(width(tensor.data_type))).map(|_| ()),
+        _ => raw_bytes(tensor, folder, count).map(|_| ()),
+    }
+}
+
 /// The bytes of `count` elements, in the file or outside of it; none where they are stored as numbers.
 fn raw_bytes<'t>(
     tensor: &'t TensorProto,
@@ -281,9 +295,22 @@ fn from_bytes(data_type: i32, raw: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Reads the bytes of a tensor beside the file; never outside of its folder.
+/// Reads the bytes of a tensor beside the file.
 fn read_external(tensor: &TensorProto, folder: Option<&Path>, bytes: usize) -> Result<Vec<u8>, String> {
     use std::io::{Read, Seek, SeekFrom};
+    let (mut file, offset) = external(tensor, folder, bytes)?;
+    let mut data = vec![0; bytes];
+    let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut data));
+    read.map_err(|e| format!("external data of tensor `{}`: {e}", tensor.name))?;
+    Ok(data)
+}
+
+/// The file beside the model with the bytes of a tensor, and where they begin; never outside of its folder.
+fn external(
+    tensor: &TensorProto,
+    folder: Option<&Path>,
+    bytes: usize,
+) -> Result<(std::fs::File, u64), String> {
     let wrong = |why: &str| format!("external data of tensor `{}`: {why}", tensor.name);
     let entry =
         |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| &entry.value[..]);
@@ -296,15 +323,12 @@ fn read_external(tensor: &TensorProto, folder: Option<&Path>, bytes: usize) -> R
     }
     let number = |key: &str| entry(key).map(str::parse::<u64>).transpose().map_err(|_| wrong(key));
     let offset = number("offset")?.unwrap_or(0);
-    let mut file = std::fs::File::open(&path).map_err(|e| wrong(&format!("{}: {e}", path.display())))?;
+    let file = std::fs::File::open(&path).map_err(|e| wrong(&format!("{}: {e}", path.display())))?;
     let whole = file.metadata().map_err(|e| wrong(&e.to_string()))?.len();
     if number("length")?.is_some_and(|length| length != bytes as u64)
         || offset.saturating_add(bytes as u64) > whole
     {
         return Err(wrong(&format!("{bytes} bytes at {offset} of `{location}`, which has {whole}")));
     }
-    let mut data = vec![0; bytes];
-    let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut data));
-    read.map_err(|e| wrong(&e.to_string()))?;
-    Ok(data)
+    Ok((file, offset))
 }

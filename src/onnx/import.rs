@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Network;
-use super::constant::{Constant, dims_of, elements, floats, is_integer};
+use super::constant::{Constant, check_size, dims_of, elements, floats, is_integer};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use crate::dtype::DType;
@@ -289,7 +289,13 @@ impl<'a> Import<'a> {
                 return Err(format!("parameter `{}` is registered as {}, not {shape}", name, param.shape()));
             }
             None => {
-                let init = Init::Data(floats(tensor, self.network.folder())?);
+                let init = match self.network.elements {
+                    true => Init::Data(floats(tensor, self.network.folder())?),
+                    false => {
+                        check_size(tensor, self.network.folder())?;
+                        Init::Constant(0.0)
+                    }
+                };
                 match trained {
                     true => self.params.add(name, shape, init),
                     false => self.params.add_buffer(name, shape, init),
@@ -297,6 +303,31 @@ impl<'a> Import<'a> {
             }
         };
         Ok(self.trace.param(&param))
+    }
+
+    /// Returns a node's attribute as a parameter, under the names of the node's first result, which no other node has, and
+    /// of the attribute.
+    pub(super) fn attribute_parameter(
+        &mut self,
+        call: &Call<'a>,
+        attribute: &str,
+        dims: &[usize],
+        data: Vec<f32>,
+    ) -> Result<Tensor, String> {
+        let (name, shape) =
+            (format!("{}.{attribute}", call.node.output.first().ok_or("no result")?), shape(dims)?);
+        let param = match self.params.find(&name) {
+            Some(param) if param.shape() == shape => param,
+            Some(param) => return Err(format!("parameter `{name}` is registered as {}", param.shape())),
+            None => self.params.add(&name, shape, Init::Data(data.into())),
+        };
+        Ok(self.trace.param(&param))
+    }
+
+    /// Returns numbers that are not trained.
+    pub(super) fn floats_of(&mut self, dims: &[usize], data: &[f32]) -> Result<Tensor, String> {
+        let data = data.iter().map(|x| f64::from(*x)).collect();
+        self.buffer(&Constant { dims: dims.to_vec(), data, integer: false })
     }
 
     /// Returns a value of the file that is not trained, such as running statistics.

@@ -106,6 +106,8 @@ pub struct Network {
     folder: Option<PathBuf>,
     name: String,
     opset: i64,
+    /// Whether the elements of parameters are read.
+    elements: bool,
 }
 
 /// The opsets whose nodes are read.
@@ -134,12 +136,19 @@ impl Network {
         Self::decode(Bytes::copy_from_slice(bytes), "the model", None)
     }
 
+    /// Leaves the elements of parameters in their files, of which only the sizes are checked: parameters start as zeros.
+    /// Enough for plans, and much less to read.
+    #[must_use]
+    pub fn without_elements(self) -> Self {
+        Self { elements: false, ..self }
+    }
+
     fn decode(bytes: Bytes, name: &str, folder: Option<PathBuf>) -> Result<Self> {
         let wrong = |message: String| Error::Onnx { file: name.to_owned(), message };
         let model = ModelProto::decode(bytes).map_err(|e| wrong(format!("not an ONNX file: {e}")))?;
         let opset = model.opset_import.iter().find(|set| matches!(&set.domain[..], "" | "ai.onnx"));
         let opset = opset.map_or(1, |set| set.version);
-        let network = Self { model, folder, name: name.to_owned(), opset };
+        let network = Self { model, folder, name: name.to_owned(), opset, elements: true };
         if network.model.graph.as_ref().is_none_or(|graph| graph.node.is_empty()) {
             return Err(wrong("it has no graph".to_owned()));
         }
@@ -162,7 +171,21 @@ impl Network {
                 ops::names().join(", ")
             )));
         }
+        if let Some(name) = network.computed_twice() {
+            return Err(wrong(format!("`{name}` is stored or computed twice: each value has one name")));
+        }
         Ok(network)
+    }
+
+    /// A name of the graph that two nodes or initialisers give, or a node and an input. Inputs may have a stored value.
+    fn computed_twice(&self) -> Option<&str> {
+        let graph = self.graph();
+        let stored = graph.initializer.iter().map(|tensor| &tensor.name);
+        let computed = || graph.node.iter().flat_map(|node| &node.output);
+        let mut seen = BTreeSet::new();
+        let twice = stored.chain(computed()).find(|name| !name.is_empty() && !seen.insert(*name));
+        let inputs: BTreeSet<&String> = graph.input.iter().map(|input| &input.name).collect();
+        twice.or_else(|| computed().find(|name| inputs.contains(name))).map(|name| &name[..])
     }
 
     /// Returns the name of the file.
@@ -353,6 +376,42 @@ impl Network {
             usize::try_from(*table.dims.first()?).ok().filter(|rows| u32::try_from(*rows).is_ok())
         };
         graph.node.iter().filter(selects).filter_map(rows).min()
+    }
+
+    /// Returns the index that an integer of an input stands for: below 0 it counts from the end, where all that reads the
+    /// input are Gather nodes along the first dimension of tables with equally many rows, and no node has a graph of its own.
+    /// `None` where there is no such index.
+    pub fn index(&self, input: &str, integer: i64) -> Option<u32> {
+        if integer >= 0 {
+            return u32::try_from(integer).ok();
+        }
+        let graph = self.graph();
+        let mut rows: Option<i64> = None;
+        let (mut names, mut seen) = (vec![input], BTreeSet::new());
+        while let Some(name) = names.pop() {
+            if !seen.insert(name) {
+                continue;
+            }
+            let captures = |node: &NodeProto| node.attribute.iter().any(|own| own.g.is_some());
+            if graph.output.iter().any(|output| output.name == name) || graph.node.iter().any(captures) {
+                return None;
+            }
+            for node in graph.node.iter().filter(|node| node.input.iter().any(|read| read == name)) {
+                let first = || node.attribute.iter().all(|own| own.name != "axis" || own.i == 0);
+                match (&node.op_type[..], &node.input[..]) {
+                    ("Cast", [_]) => names.extend(node.output.iter().map(|output| &output[..])),
+                    ("Gather", [table, ids]) if ids == name && first() => {
+                        let table = graph.initializer.iter().find(|tensor| tensor.name == *table)?;
+                        let own = *table.dims.first()?;
+                        if *rows.get_or_insert(own) != own {
+                            return None;
+                        }
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        u32::try_from(rows?.checked_add(integer)?).ok()
     }
 
     /// Returns the operations that are not supported, with the names of their nodes.

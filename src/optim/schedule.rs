@@ -2,10 +2,11 @@
 
 use std::f64::consts::PI;
 use std::fmt;
+use std::sync::Arc;
 
 /// The factor of the learning rate at each step, a function of the step alone: a run that continues from a
 /// file needs nothing but its step count. Plans do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Schedule {
     /// Always 1.
     #[default]
@@ -68,10 +69,10 @@ pub enum Schedule {
 }
 
 /// A factor as a function of the step (`LambdaLR`). Two of the same name count as equal.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Custom {
     name: &'static str,
-    factor: &'static (dyn Fn(u64) -> f32 + Send + Sync),
+    factor: Arc<dyn Fn(u64) -> f32 + Send + Sync>,
 }
 
 impl fmt::Debug for Custom {
@@ -91,7 +92,7 @@ impl Schedule {
     ///
     /// The result must depend on the step alone, because a run that continues from a file calls it with the
     /// steps that are left. `name` is what the file notes; a run that continues with a schedule of another
-    /// name logs a warning. The closure stays in memory until the process ends.
+    /// name logs a warning.
     ///
     /// ```
     /// # use wgrad::optim::Schedule;
@@ -99,7 +100,7 @@ impl Schedule {
     /// assert_eq!(schedule.factor(3), 0.5);
     /// ```
     pub fn custom(name: &'static str, factor: impl Fn(u64) -> f32 + Send + Sync + 'static) -> Self {
-        Self::Custom(Custom { name, factor: Box::leak(Box::new(factor)) })
+        Self::Custom(Custom { name, factor: Arc::new(factor) })
     }
 
     /// Returns the factor at step `step` (0 is the first).
@@ -130,7 +131,7 @@ impl Schedule {
                     between(1.0, start / f64::from(final_div), part.min(1.0))
                 }
             }
-            Self::Custom(Custom { factor, .. }) => return factor(step),
+            Self::Custom(Custom { ref factor, .. }) => return factor(step),
             Self::Step { every, gamma } => f64::from(gamma).powf((step / every.max(1)) as f64),
             Self::Cosine { warmup, total, floor } => {
                 rise(warmup).unwrap_or_else(|| between(1.0, f64::from(floor), done(warmup, total)))
@@ -158,33 +159,33 @@ mod tests {
         let short = Schedule::OneCycle { total: 1, rise: 0.3, div: 25.0, final_div: 1e4 };
         let custom = Schedule::custom("halves", |step| 0.5f32.powi(step as i32));
         let cases = [
-            (Schedule::Constant, 7, 1.0),
-            (warmup, 0, 0.25),
-            (warmup, 3, 1.0),
-            (warmup, 100, 1.0),
-            (nothing, 0, 1.0),
-            (milestones, 9, 1.0),
-            (milestones, 10, 0.5),
-            (milestones, 20, 0.125),
-            (exponential, 0, 1.0),
-            (exponential, 3, 0.729),
-            (cycle, 0, 0.04),
-            (cycle, 3, 0.668_328),
-            (cycle, 5, 1.0),
-            (cycle, 12, 0.500_002),
-            (cycle, 19, 4e-6),
-            (cycle, 500, 4e-6),
-            (short, 0, 4e-6),
-            (custom, 2, 0.25),
-            (cosine, 0, 0.1),
-            (cosine, 9, 1.0),
-            (cosine, 60, 0.55),
-            (cosine, 110, 0.1),
-            (cosine, 9999, 0.1),
-            (linear, 25, 0.75),
-            (linear, 200, 0.0),
-            (steps, 29, 1.0),
-            (steps, 60, 0.01),
+            (&Schedule::Constant, 7, 1.0),
+            (&warmup, 0, 0.25),
+            (&warmup, 3, 1.0),
+            (&warmup, 100, 1.0),
+            (&nothing, 0, 1.0),
+            (&milestones, 9, 1.0),
+            (&milestones, 10, 0.5),
+            (&milestones, 20, 0.125),
+            (&exponential, 0, 1.0),
+            (&exponential, 3, 0.729),
+            (&cycle, 0, 0.04),
+            (&cycle, 3, 0.668_328),
+            (&cycle, 5, 1.0),
+            (&cycle, 12, 0.500_002),
+            (&cycle, 19, 4e-6),
+            (&cycle, 500, 4e-6),
+            (&short, 0, 4e-6),
+            (&custom, 2, 0.25),
+            (&cosine, 0, 0.1),
+            (&cosine, 9, 1.0),
+            (&cosine, 60, 0.55),
+            (&cosine, 110, 0.1),
+            (&cosine, 9999, 0.1),
+            (&linear, 25, 0.75),
+            (&linear, 200, 0.0),
+            (&steps, 29, 1.0),
+            (&steps, 60, 0.01),
         ];
         for (schedule, step, expected) in cases {
             let factor = schedule.factor(step);
@@ -197,6 +198,10 @@ mod tests {
         let [a, b, c] =
             [("a", 1.0), ("a", 2.0), ("b", 1.0)].map(|(name, f)| Schedule::custom(name, move |_| f));
         assert!(a == b && a != c && a != Schedule::Constant);
+        let kept = Arc::new(1.0f32);
+        let own = Arc::clone(&kept);
+        drop(Schedule::custom("kept", move |_| *own).clone());
+        assert_eq!(Arc::strong_count(&kept), 1, "the closure is freed");
         assert_eq!(format!("{a:?}"), "Custom(Custom(\"a\"))");
     }
 }

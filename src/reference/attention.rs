@@ -1,5 +1,7 @@
 //! Attention one score at a time: a row of weights for each query, and its derivative.
 
+use std::ops::Range;
+
 use super::Array;
 use super::elementwise::attention_keeps;
 use super::rows::log_sum_exp;
@@ -55,12 +57,16 @@ impl<'a> Operands<'a> {
         ((b * length + i) * lead + first) * size
     }
 
-    /// Returns the scores of a query with the keys that it sees.
-    fn scores(&self, b: usize, head: usize, i: usize) -> Vec<f64> {
-        let seen = if self.attend.causal { self.sizes.cols.min(i + 1) } else { self.sizes.cols };
+    /// Returns the keys that a query sees, and its scores with them.
+    fn scores(&self, b: usize, head: usize, i: usize) -> (Range<usize>, Vec<f64>) {
+        let seen = self.attend.band.seen(i, self.sizes.cols);
+        let slope = self.attend.slope(head, self.sizes.heads);
         let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
-        let one = |j| dot(q, &self.k[self.at(Part::K, b, head, j)..]) * f64::from(self.attend.scale);
-        (0..seen).map(one).collect()
+        let one = |j: usize| {
+            let score = dot(q, &self.k[self.at(Part::K, b, head, j)..]) * f64::from(self.attend.scale);
+            score - slope * i.abs_diff(j) as f64
+        };
+        (seen.clone(), seen.map(one).collect())
     }
 
     /// Returns the factor by which dropout multiplies weight `j` of a query.
@@ -103,11 +109,11 @@ pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
     let mut o = vec![0.0; batch * rows * heads * size];
     let mut lse = Vec::with_capacity(batch * heads * rows);
     x.each_row(|b, head, i| {
-        let scores = x.scores(b, head, i);
+        let (seen, scores) = x.scores(b, head, i);
         let (top, rest) = log_sum_exp(&scores);
         lse.push(top + rest);
         let o = &mut o[x.result(b, head, i)..][..size];
-        for (j, score) in scores.iter().enumerate() {
+        for (j, score) in seen.zip(scores) {
             let weight = (score - top - rest).exp() * x.factor(b, head, i, j);
             add(o, weight, &x.v[x.at(Part::V, b, head, j)..]);
         }
@@ -124,23 +130,20 @@ pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
     let mut results: Vec<Vec<f64>> = inputs[..own].iter().map(|x| vec![0.0; x.data.len()]).collect();
     let place = |part: usize| if own == 1 { 0 } else { part };
     x.each_row(|b, head, i| {
-        let scores = x.scores(b, head, i);
+        let (seen, scores) = x.scores(b, head, i);
         let (top, rest) = log_sum_exp(&scores);
         let dy = &dy[x.result(b, head, i)..][..size];
-        let weights: Vec<f64> = scores.iter().map(|score| (score - top - rest).exp()).collect();
-        let factors: Vec<f64> = (0..scores.len()).map(|j| x.factor(b, head, i, j)).collect();
-        let slopes: Vec<f64> =
-            (0..scores.len()).map(|j| factors[j] * dot(dy, &x.v[x.at(Part::V, b, head, j)..])).collect();
         // Σ weight · slope is computed from the result `o`, as in the kernels, so that rounding errors of `o`
         // have the same effect.
         let mean = dot(dy, &inputs[own].data[x.result(b, head, i)..]);
         let q_at = x.at(Part::Q, b, head, i);
-        for j in 0..scores.len() {
+        for (j, score) in seen.zip(scores) {
+            let (weight, factor) = ((score - top - rest).exp(), x.factor(b, head, i, j));
             let (k_at, v_at) = (x.at(Part::K, b, head, j), x.at(Part::V, b, head, j));
-            let slope = weights[j] * (slopes[j] - mean) * f64::from(attend.scale);
+            let slope = weight * (factor * dot(dy, &x.v[v_at..]) - mean) * f64::from(attend.scale);
             add(&mut results[place(0)][q_at..][..size], slope, &x.k[k_at..]);
             add(&mut results[place(1)][k_at..][..size], slope, &x.q[q_at..]);
-            add(&mut results[place(2)][v_at..][..size], weights[j] * factors[j], dy);
+            add(&mut results[place(2)][v_at..][..size], weight * factor, dy);
         }
     });
     results

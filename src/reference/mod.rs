@@ -25,6 +25,7 @@ mod matmul;
 mod movement;
 mod noise;
 mod norm;
+mod recurrent;
 mod reduce;
 mod rotary;
 mod rows;
@@ -282,6 +283,8 @@ impl<'a> Twin<'a> {
             Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
             Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
             Op::Rotary { heads, base, back } => vec![rotary::rotary(x(0), *heads, *base, *back)],
+            Op::Gates(gates) => recurrent::forward(&inputs, *gates),
+            Op::GatesGrad(gates) => recurrent::gradient(&inputs, *gates),
             Op::Attention(attend) => attention::attention(&inputs, attend),
             Op::AttentionGrad(attend) => attention::gradient(&inputs, attend),
             op => self.image(op, &inputs, shape(0)),

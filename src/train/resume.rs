@@ -19,7 +19,7 @@ const BEST: &str = "run.best";
 const PLATEAU: &str = "run.plateau";
 
 /// What sets the learning rate of a run.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Rates {
     pub schedule: Schedule,
     pub plateau: Option<ReduceOnPlateau>,

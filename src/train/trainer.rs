@@ -23,7 +23,7 @@ use crate::report::Failure;
 use crate::units::Bytes;
 
 /// Options for training a network.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TrainOptions {
     /// Optimizer, clipping, budget.
     pub plan: PlanOptions,
@@ -119,7 +119,7 @@ impl Trainer {
         if let Some(task::Metric { program, .. }) = &metric {
             position(&names, program)?;
         }
-        let TrainOptions { plan, schedule, plateau: reduces, on_oom, tune: tuning } = *options;
+        let TrainOptions { plan, schedule, plateau: reduces, on_oom, tune: tuning } = options.clone();
         reduces.map_or(Ok(()), |reduces| reduces.check())?;
         let limits = device.target(plan.precision);
         let limits = &match tuning {
@@ -137,7 +137,7 @@ impl Trainer {
         let planner = &mut |within| recipe.plans(within);
         let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
             .inspect_err(|_| *largest = recipe.as_asked().ok())?;
-        session.set_schedule(schedule);
+        session.set_schedule(schedule.clone());
         let refits = refit.into_iter().collect();
         let (programs, measured) = (names, None);
         Ok(Self {
@@ -471,8 +471,8 @@ impl Trainer {
     }
 
     #[cfg(feature = "safetensors")]
-    const fn rates(&self) -> Rates {
-        Rates { schedule: self.schedule, plateau: self.reduces }
+    fn rates(&self) -> Rates {
+        Rates { schedule: self.schedule.clone(), plateau: self.reduces }
     }
 
     /// Returns the session, to read, save and load parameters.

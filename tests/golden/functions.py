@@ -19,17 +19,6 @@ def attention(q, k, v, mask):
     return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask).transpose(1, 2)
 
 
-def alibi(heads, s, t):
-    slopes = torch.tensor([2.0 ** (-8.0 * (i + 1) / heads) for i in range(heads)], dtype=torch.float64)
-    distance = (torch.arange(s)[:, None] + (t - s) - torch.arange(t)[None, :]).abs()
-    return -slopes[:, None, None] * distance
-
-
-def window(s, t, size):
-    distance = torch.arange(s)[:, None] + (t - s) - torch.arange(t)[None, :]
-    return torch.where((distance < 0) | (distance >= size), -1e9, 0.0).double()
-
-
 def lstm(kind, x, *weights):
     layer = getattr(torch.nn, kind)(x.shape[-1], weights[1].shape[1], batch_first=True).double()
     state = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), weights))
@@ -148,8 +137,6 @@ def cases(g):
         q, k, v, torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)[:, None, None]
     )
     yield "attention_bias", [q(3), q(5), q(5), u(4, 3, 5)], attention
-    yield "attention_alibi", [q(5), q(5), q(5)], lambda q, k, v: attention(q, k, v, alibi(4, 5, 5))
-    yield "attention_window", [q(4), q(6), q(6)], lambda q, k, v: attention(q, k, v, window(4, 6, 3))
     for kind, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
         weights = [u(2, 5, 3), u(gates * 4, 3), u(gates * 4, 4), u(gates * 4), u(gates * 4)]
         yield kind.lower(), weights, lambda x, *weights, kind=kind: lstm(kind, x, *weights)
@@ -159,6 +146,24 @@ def cases(g):
     for mode in ("sum", "mean", "max"):
         yield f"embedding_bag_{mode}", [u(6, 4), bags], lambda t, i, m=mode: F.embedding_bag(i, t, mode=m, padding_idx=2)
     yield "embedding_bag_whole", [u(6, 4), ids((3, 5), 6)], lambda t, i: F.embedding_bag(i, t, mode="max")
+    yield "einsum_diagonal", [u(3, 4, 4), u(3, 2)], lambda a, b: torch.einsum("bii,bj->ij", a, b)
+    yield "einsum_trace", [u(4, 4)], lambda a: torch.einsum("ii", a)
+    yield "einsum_ellipsis", [u(2, 3, 4), u(5, 1, 4, 2)], lambda a, b: torch.einsum("...ij,...jk->...ki", a, b)
+    yield "einsum_broadcast", [u(1, 4), u(3, 4)], lambda a, b: torch.einsum("bi,bi->b", a, b)
+    yield "max_pool1d_long", [u(1, 2, 330)], lambda x: F.max_pool1d(x, 300, 7, 20)
+    yield "max_pool1d_longer", [u(1, 1, 1200)], lambda x: F.max_pool1d(x, 520, 9, 0, 2)
+    yield "max_pool1d_ceil", [u(2, 3, 8)], lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True)
+    yield "avg_pool1d_ceil", [u(2, 3, 8)], lambda x: F.avg_pool1d(x, 3, 2, 1, ceil_mode=True)
+    yield "max_pool3d_ceil", [u(1, 2, 4, 6, 5)], lambda x: F.max_pool3d(x, 3, 2, 1, ceil_mode=True)
+    yield "avg_pool3d_ceil", [u(1, 2, 4, 6, 5)], lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True)
+    yield "avg_pool3d_ceil_inside", [u(1, 2, 4, 6, 5)], lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+    yield "adaptive_avg_pool1d", [u(2, 3, 7)], lambda x: F.adaptive_avg_pool1d(x, 3)
+    yield "adaptive_max_pool1d", [u(2, 3, 7)], lambda x: F.adaptive_max_pool1d(x, 3)
+    yield "adaptive_avg_pool3d", [u(1, 2, 5, 4, 3)], lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2))
+    yield "adaptive_max_pool3d", [u(1, 2, 5, 4, 3)], lambda x: F.adaptive_max_pool3d(x, (2, 3, 2))
+    yield "nll_ignored", [u(2, 3, 5), labels], lambda x, y: F.nll_loss(x.log_softmax(2).flatten(0, 1), y.flatten(), ignore_index=-1)
+    yield "smooth_l1_zero", [u(4, 5), u(4, 5)], lambda x, t: F.smooth_l1_loss(x, t, beta=0.0)
+    yield "scatter_add_fewer", [u(4, 5), ids((3, 2), 5), u(3, 2)], lambda x, i, y: x.scatter_add(1, i, y)
 
 
 def functions():

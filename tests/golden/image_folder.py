@@ -8,7 +8,7 @@ file has, for all of them in torchvision's order,
     center, stretch, gray   the tensors of the transforms below
 
     pip install torch==2.15.0 torchvision==0.29.2 pillow==13.0.0 safetensors
-    python -P image_folder.py    # -P: torchvision is not the torchvision.py next to this file
+    python image_folder.py
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-//! Attention and its gradients: lengths around the tile sizes, head sizes, masks, grouped heads, layouts,
-//! dropout, large scores.
+//! Attention and its gradients: lengths around the tile sizes, head sizes, masks, windows, ALiBi, grouped heads,
+//! layouts, dropout, large scores.
 
 use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::device::Device;
@@ -26,7 +26,7 @@ struct Shape {
     nan: bool,
 }
 
-const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0 };
+const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0, window: None, alibi: false };
 const CAUSAL: Attention = Attention { causal: true, ..FULL };
 
 /// One head of 16 elements with the same number of queries and keys.
@@ -144,6 +144,30 @@ fn attention_matches_the_twin_for_unequal_numbers_of_queries_and_keys() {
     });
 }
 
+/// Windows of one position, of less and of more than a tile of 32 or 64 rows, and of more than all keys.
+#[test]
+fn attention_matches_the_twin_for_windows_and_alibi() {
+    unchecked(|device, limits| {
+        for (i, window) in [1, 2, 31, 33, 64, 100, 500].into_iter().enumerate() {
+            let options = Attention {
+                window: Some(window),
+                alibi: i % 2 == 1,
+                ..if i % 3 == 0 { FULL } else { CAUSAL }
+            };
+            let heads = [[1, 1], [4, 2], [3, 1]][i % 3];
+            check(device, limits, &Shape { heads, packed: i % 2 == 0, ..square(193, options) });
+        }
+        for (rows, cols, window) in [(1, 100, 1), (100, 33, 68), (130, 200, 5), (33, 200, 40)] {
+            for options in [FULL, CAUSAL] {
+                let options = Attention { window: Some(window), ..options };
+                check(device, limits, &Shape { rows, cols, ..square(0, options) });
+            }
+        }
+        let dropped = Attention { window: Some(40), alibi: true, dropout: 0.3, ..CAUSAL };
+        check(device, limits, &Shape { batch: 2, heads: [6, 3], ..square(97, dropped) });
+    });
+}
+
 #[test]
 fn attention_matches_the_twin_for_large_scores() {
     unchecked(|device, limits| {
@@ -216,6 +240,9 @@ fn long_sequences_are_split_into_dispatches() {
             let launches = names.iter().filter(|name| name.starts_with(part)).count();
             assert!(launches >= least, "{names:?}");
         }
+        let wide = Attention { window: Some(20_000 / n), ..FULL };
+        let names = check(device, limits, &Shape { options: wide, ..many_keys });
+        assert!(names.iter().filter(|name| name.starts_with("attention_")).count() >= 6, "{names:?}");
         check(device, limits, &Shape { rows: 64, cols: 4500, ..square(0, CAUSAL) });
         check(device, limits, &Shape { rows: 4500, cols: 64, ..square(0, CAUSAL) });
     });

@@ -329,7 +329,7 @@ fn no_trial_runs_on_software_adapters_or_when_disabled() {
         if limits.class.is_cpu() {
             assert_eq!(device.target(Precision::F16), *limits);
         }
-        let select = Select::Named(device.adapter().name.clone());
+        let select = Select::Named(device.adapter().selector());
         let off = DeviceOptions { select, cooperative: false, ..DeviceOptions::default() };
         let off = Device::open(&off).expect("it opens");
         assert_eq!(off.adapter().cooperative, None);

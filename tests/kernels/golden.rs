@@ -118,19 +118,28 @@ fn operations_and_gradients_match_pytorch() {
     }
 }
 
-/// Cases of `tests/golden/attention.py`: fused and unfused, from three tensors and, where possible, from one
-/// packed tensor.
+/// Cases of `tests/golden/attention.py`: fused and unfused, from three tensors and, where possible and without a
+/// window, from one packed tensor.
 #[test]
 fn attention_and_gradients_match_pytorch() {
     let file = read("attention.safetensors");
     let names: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
-    assert!(names.len() >= 10, "only {} cases in the file", names.len());
+    assert!(names.len() >= 20, "only {} cases in the file", names.len());
     for case in names {
         let tensor = |key: &str| &file[&format!("{case}/{key}")];
         let scale = (case == "full_scaled").then_some(0.9);
-        let options = Attention { causal: case.starts_with("causal"), scale, dropout: 0.0 };
+        // The number that follows `window` in the name.
+        let window = case.split("window").nth(1).map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().expect("a window")
+        });
+        let (causal, alibi) = (case.starts_with("causal"), case.contains("alibi"));
+        let options = Attention { causal, scale, window, alibi, dropout: 0.0 };
         let square = tensor("q").0[1] == tensor("k").0[1];
-        for way in ["fused", "unfused", "packed"].into_iter().filter(|way| square || *way != "packed") {
+        let plain = window.is_none() && !alibi;
+        for way in
+            ["fused", "unfused", "packed"].into_iter().filter(|way| square && plain || *way != "packed")
+        {
             let params = Params::new(0);
             let [q, k, v, dy] = ["q", "k", "v", "dy"].map(|key| {
                 let (dims, data) = tensor(key);

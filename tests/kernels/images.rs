@@ -21,7 +21,7 @@ use wgrad::shape::Shape;
 type Golden = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 fn golden() -> Golden {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/images.safetensors");
+    let path = crate::support::golden::path("images.safetensors");
     let bytes = std::fs::read(path).expect("golden values are committed");
     let file = SafeTensors::deserialize(&bytes).expect("they are a safetensors file");
     let one = |(name, view): (String, safetensors::tensor::TensorView)| {

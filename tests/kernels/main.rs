@@ -21,6 +21,7 @@ mod norms;
 mod pointwise;
 mod product_table;
 mod products;
+mod recurrent;
 mod reductions;
 mod row_ops;
 mod tune;
@@ -32,9 +33,9 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::close::{Near, assert_within};
-use support::compare::{Batch, device_gradients, twin_gradients};
-use support::{both_classes, checked_devices, devices, on_each};
+use crate::support::close::{Near, assert_within};
+use crate::support::compare::{Batch, device_gradients, twin_gradients};
+use crate::support::{both_classes, checked_devices, devices, on_each};
 use wgrad::compile::{Plan, TrainStep};
 use wgrad::device::Device;
 use wgrad::graph::{Init, Params, Tensor, Trace};
@@ -61,11 +62,12 @@ fn unchecked(body: impl Fn(&Device, &Limits)) {
 /// in-place kernels.
 fn placed_both_ways(build: impl Fn(&Trace, &mut Batch, bool)) {
     let in_place = |plan: &Plan| {
-        support::compare::kernels(plan).iter().filter(|name| name.ends_with("_in_place")).count()
+        crate::support::compare::kernels(plan).iter().filter(|name| name.ends_with("_in_place")).count()
     };
     everywhere(|device, limits| {
-        let over = support::compare::compare(device, limits, |trace, batch| build(trace, batch, false));
-        let away = support::compare::compare(device, limits, |trace, batch| build(trace, batch, true));
+        let over =
+            crate::support::compare::compare(device, limits, |trace, batch| build(trace, batch, false));
+        let away = crate::support::compare::compare(device, limits, |trace, batch| build(trace, batch, true));
         // Both plans have intermediate operations that may run in place; the inputs make the difference.
         assert!(in_place(&over) > in_place(&away), "nothing ran in place, or everything did");
     });

@@ -20,7 +20,7 @@ const LONG: Tuning = Tuning { time: Duration::from_secs(100), max_workspace: Byt
 
 /// Opens a separate device, with a cache folder for the results of tuning.
 fn fresh(device: &Device, folder: Option<&Path>) -> Device {
-    let select = Select::Named(device.adapter().name.clone());
+    let select = Select::Named(device.adapter().selector());
     let cache = folder.map(Path::to_owned);
     Device::open(&DeviceOptions { select, cache, ..DeviceOptions::default() }).expect("it opens")
 }

@@ -77,7 +77,7 @@ fn updates_match_the_twin_at_every_step() {
             let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
             let plan = step.plan(&options, limits).expect("it can be planned");
             let mut session = Session::new(device, &plan).expect("it opens");
-            session.set_schedule(schedule);
+            session.set_schedule(schedule.clone());
             let mut twin = Twin::new(plan.graph());
             let steps = if matches!(optimizer, Optimizer::RAdam(_)) { 7 } else { 4 };
             for step in 0..steps {

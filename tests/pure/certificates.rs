@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use crate::support::problem_files::{committed_problems, csv_files};
 use crate::support::problems::{
     Draws, GAPS, Known, brute_force, composed, cut, live_bytes, small_items, with_gap,
 };
-use crate::support::skip::{committed_problems, csv_files};
 use wgrad::memory::planner::{
     Certificate, Effort, Item, Options, Problem, lower_bound, read_problem, solve, validate, write_problem,
 };

@@ -4,7 +4,7 @@
 use wgrad::Error;
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::dtype::DType;
-use wgrad::graph::{Init, Op, Params, Tensor, Trace, Window};
+use wgrad::graph::{CrossEntropy, IGNORE, Init, Op, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::nn::Module;
 use wgrad::optim::{Optimizer, Sgd};
@@ -180,8 +180,49 @@ fn mistakes_in_layers_have_the_line_of_the_caller() {
 }
 
 #[test]
+fn lstm_of_wrong_operands_still_returns_a_memory() {
+    use wgrad::nn::{Recurrent, RecurrentConfig};
+    let params = Params::new(0);
+    let lstm = Recurrent::new(&params, 16, 8, RecurrentConfig::default());
+    says(
+        |trace| lstm.run(&trace.input("x", [20, 16]), None).1.memory.expect("an LSTM has a memory").sum(&[]),
+        &["[20, 16]"],
+    );
+}
+
+#[test]
+fn adaptive_pools_keep_axes_of_any_length() {
+    let pooled = |trace: &Trace| {
+        let y = trace.input("x", [1, 1, 4, 300, 300]).adaptive_max_pool3d([2, 300, 300]);
+        assert_eq!(y.shape().dims(), [1, 1, 2, 300, 300]);
+        y.sum(&[])
+    };
+    TrainStep::trace(&Params::new(0), pooled).expect("valid");
+}
+
+#[test]
 fn labels_of_more_classes_than_logits_are_a_mistake() {
     let classes = |trace: &Trace, n: u32| trace.input("x", [2, 3]).cross_entropy(&trace.labels("y", [2], n));
-    says(|trace| classes(trace, 99), &["labels of 99 classes", "logits of 3"]);
+    says(|trace| classes(trace, 99), &["labels of 99 classes", "scores of 3"]);
     assert!(TrainStep::trace(&Params::new(0), |trace| classes(trace, 3)).is_ok());
+}
+
+#[test]
+fn losses_with_weights_take_declared_labels() {
+    let params = Params::new(0);
+    let [logits, weight] = [("x", [2, 3].into()), ("w", wgrad::shape::Shape::from([3]))]
+        .map(|(name, shape)| params.add(name, shape, Init::Constant(0.5)));
+    let step = TrainStep::trace(&params, |trace| {
+        let (x, labels) = (trace.param(&logits), trace.labels("y", [2], 3));
+        let weight = trace.param(&weight).detach();
+        let options = CrossEntropy { weight: Some(&weight), ..CrossEntropy::default() };
+        x.cross_entropy_with(&labels, &options).add(&x.log_softmax().nll(&labels))
+    });
+    let step = step.expect("labels may be ignored");
+    let mut twin = Twin::new(step.graph());
+    twin.set_u32("y", &[1, IGNORE]).expect("labels");
+    twin.run().expect("it runs");
+    // Both are the mean over the row that counts: ln 3.
+    let loss = twin.value(step.graph().outputs[0].1).expect("computed")[0];
+    assert!((loss - 2.0 * 3f64.ln()).abs() < 1e-12, "{loss}");
 }

@@ -36,7 +36,7 @@ fn parameter_counts_match_torchvision() {
     }
 }
 
-/// Returns the layers and parameters of a network, as `tests/golden/torchvision.py` writes them.
+/// Returns the layers and parameters of a network, as `tests/golden/torchvision_shapes.py` writes them.
 fn layers_and_parameters(name: &str) -> Vec<String> {
     let model = Model::named(name, 0).expect("known");
     let forward = model.forward(2).expect("valid");

@@ -1,51 +1,19 @@
 //! The HTML page of a plan, opened in a browser: what its script computes from the rectangles matches the
 //! plan. Without a browser the test reports that it is skipped; `WGRAD_BROWSER` names one that must exist.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
+use crate::support::browser::{self, browser, said};
 use crate::support::folder::Folder;
-use crate::support::skip::skip;
 use wgrad::Bytes;
 use wgrad::compile::PlanOptions;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::report::{Panel, TensorReport, page, tensors};
 
-/// Returns a Chromium-based browser that runs headless; reports a skip where there is none.
-fn browser() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("WGRAD_BROWSER") {
-        return Some(named.into());
-    }
-    let found = installed();
-    if found.is_none() {
-        skip("no chromium or google-chrome here; `scripts/setup.sh --browser` installs one");
-    }
-    found
-}
-
-fn installed() -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
-    names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name))).find(|path| path.is_file())
-}
-
 /// Returns the page's DOM after its scripts have run.
-fn open(browser: &Path, file: &Path, profile: &Path) -> String {
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--virtual-time-budget=2000",
-            "--dump-dom",
-            "--window-size=1600,1000",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", file.display()))
-        .output()
-        .unwrap_or_else(|e| panic!("{}: {e}", browser.display()));
-    String::from_utf8(output.stdout).expect("a page is UTF-8")
+fn open(browser: &Path, page: &str, profile: &Path) -> String {
+    browser::open(browser, page, profile, 2000, &["--headless", "--disable-gpu"])
 }
 
 /// Returns the number in the attribute `data-{name}` of the table's row for a plan.
@@ -69,7 +37,7 @@ fn page_script_reproduces_the_numbers_of_the_plan() {
     let file = folder.join("plan.html");
     std::fs::write(&file, page(&panels, "ResNet-18 </script> & <b>")).unwrap();
 
-    let dom = open(&browser, &file, &folder.join("profile"));
+    let dom = open(&browser, &file.display().to_string(), &folder.join("profile"));
     assert!(dom.contains("ResNet-18 &lt;/script&gt; &amp; &lt;b&gt;</h1>"), "the title is not a text");
     for Panel { name, plan } in panels {
         let all = tensors(plan);
@@ -83,8 +51,7 @@ fn page_script_reproduces_the_numbers_of_the_plan() {
     }
     assert_eq!(figure(&dom, "planned", "live"), planned.lower_bound_bytes());
 
-    let table =
-        open(&browser, &PathBuf::from(format!("{}#tensors", file.display())), &folder.join("profile"));
+    let table = open(&browser, &format!("{}#tensors", file.display()), &folder.join("profile"));
     let rows: Vec<u64> = table
         .split("<tr data-bytes=\"")
         .skip(1)
@@ -145,10 +112,8 @@ fn tooltip_describes_the_tensor_under_the_mouse() {
     let file = folder.join("plan.html");
     let html = page(&[Panel { name: "planned", plan: &plan }], "ResNet-18");
     std::fs::write(&file, html.replace("</body>", &script)).unwrap();
-    let dom = open(&browser, &file, &folder.join("profile"));
-    let said = dom.split("<pre id=\"said\">").nth(1).and_then(|rest| rest.split("</pre>").next());
-    let said: Vec<&str> =
-        said.unwrap_or_else(|| panic!("the mouse did not move: {dom}")).split("\n--\n").collect();
+    let dom = open(&browser, &file.display().to_string(), &folder.join("profile"));
+    let said: Vec<&str> = said(&dom).split("\n--\n").collect();
 
     assert!(all.len() >= 10 && all.iter().any(|t| t.again) && all.iter().any(|t| !t.again), "{}", all.len());
     assert_eq!(said.len(), all.len() + 2);

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::problem_files::public_problems;
 use crate::support::problems::{brute_force, lowest_place};
-use crate::support::skip::public_problems;
 use proptest::prelude::*;
 use wgrad::memory::planner::{
     Certificate, Effort, Item, Options, PackError, Packing, Placement, Problem, lower_bound, read_problem,

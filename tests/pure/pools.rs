@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::support::skip::{committed_problems, csv_files, public_problems};
+use crate::support::problem_files::{committed_problems, csv_files, public_problems};
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
 use wgrad::memory::replay::{Outcome, contenders, replay};

@@ -77,6 +77,9 @@ fn mismatched_attention_shapes_are_errors_with_numbers() {
     says_of(&["[2, 5, 4, 8]", "[1, 5, 4, 8]"], [2, 5, 4, 8], [1, 5, 4, 8], full);
     says_of(&["head size must be equal"], [1, 5, 4, 8], [1, 5, 4, 12], full);
     says_of(&["dropout 1"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { dropout: 1.0, ..full });
+    says_of(&["window of 0"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { window: Some(0), ..full });
+    let near = Attention { window: Some(3), ..full };
+    says_of(&["last of 9 queries", "none of 5 keys", "at least 5"], [1, 9, 4, 8], [1, 5, 4, 8], near);
     says_of(&["scale NaN"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { scale: Some(f32::NAN), ..full });
     let packed = |shape: [usize; 4], heads, kv_heads| {
         trace_errors(|_, trace| trace.input("qkv", shape).self_attention(heads, kv_heads, &full).sum(&[]))

@@ -5,10 +5,13 @@ mod check;
 mod custom_kernels;
 mod equivalence;
 mod errors;
+mod full_size;
 mod fused_updates;
 mod fusion;
 mod gradient_outputs;
 mod guards;
+mod inputs;
+mod lost;
 mod masks;
 mod observe;
 mod offload;
@@ -25,6 +28,7 @@ mod record;
 mod refit;
 mod row_ops;
 mod sharing;
+mod submits;
 
 #[path = "../support/mod.rs"]
 mod support;

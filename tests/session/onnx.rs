@@ -74,6 +74,35 @@ fn single_nodes_match_onnxruntime() {
     });
 }
 
+/// Nodes `Attention` of opset 23; what is not computed is named.
+#[test]
+fn attention_nodes_match_onnxruntime() {
+    let file = golden::read("onnx_attention.safetensors");
+    let network = network("attention");
+    on_each(devices(), |device| {
+        let forward = network.inference(&Params::new(0), &Sizes::default()).expect("it fits together");
+        let plan = forward.plan(device.limits()).expect("planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        for name in ["x", "flat"] {
+            session.feed(name, &file[name].1).expect("numbers");
+        }
+        session.run(ProgramId(0)).expect("it runs");
+        for name in ["full", "grouped", "biased", "masked"] {
+            let y = session.output::<f32>(ProgramId(0), name).expect("an output");
+            let wanted = &file[name].1;
+            assert_eq!(y.len(), wanted.len(), "{name}");
+            let worst = y.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "{name}: {worst}");
+        }
+    });
+    let mut bytes = std::fs::read(golden::path("onnx_attention.onnx")).expect("committed");
+    let at = bytes.windows(11).position(|window| window == b"q_num_heads").expect("an attribute");
+    bytes[at..at + 11].copy_from_slice(b"q_num_headz");
+    let network = Network::from_bytes(&bytes).expect("a network");
+    let error = network.inference(&Params::new(0), &Sizes::default()).expect_err("no heads").to_string();
+    assert!(error.contains("Attention `masked`") && error.contains("q_num_heads 0"), "{error}");
+}
+
 #[test]
 fn nodes_with_unsupported_attributes_say_so() {
     let whole = std::fs::read(golden::path("onnx_nodes.onnx")).expect("committed");

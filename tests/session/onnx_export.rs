@@ -145,6 +145,10 @@ const OF_NUMBERS: &[Case] = &[
         let x = x.permute(&[0, 2, 1, 3]).slice(3, 0..4);
         x.self_attention(2, 1, &Attention { causal: true, ..Attention::default() })
     }),
+    ("window", |x| {
+        let x = x.permute(&[0, 2, 1, 3]).slice(3, 0..4);
+        x.self_attention(2, 1, &Attention { window: Some(2), alibi: true, ..Attention::default() })
+    }),
 ];
 
 #[test]

@@ -29,7 +29,7 @@ fn feed(session: &mut Session, length: usize) {
 
 /// Opens the same adapter with a separate cache folder for compiled pipelines.
 fn cached(device: &Device, folder: &Path) -> Device {
-    let select = Select::Named(device.adapter().name.clone());
+    let select = Select::Named(device.adapter().selector());
     Device::open(&DeviceOptions { select, cache: Some(folder.to_owned()), ..DeviceOptions::default() })
         .unwrap()
 }
@@ -60,7 +60,7 @@ fn loss(device: &Device) -> u32 {
 fn nothing_is_compiled_after_a_session_opens() {
     on_each(devices(), |device| {
         // A separate device, because other tests compile at the same time.
-        let device = &Device::by_name(&device.adapter().name).unwrap();
+        let device = &Device::by_name(&device.adapter().selector()).unwrap();
         let mut first = session(device, "cnn");
         let compiled = device.pipelines();
         assert!(compiled > 0);
@@ -140,9 +140,9 @@ fn pipelines_are_distinguished_by_kernel_source() {
             let known = sources.entry(launch.kernel.name.to_string()).or_insert_with(|| source.clone());
             assert_eq!(*known, source, "two kernels are named {}", launch.kernel.name);
         }
-        let shared = &Device::by_name(&device.adapter().name).expect("it is there");
+        let shared = &Device::by_name(&device.adapter().selector()).expect("it is there");
         for plan in &plans {
-            let alone = &Device::by_name(&device.adapter().name).expect("it is there");
+            let alone = &Device::by_name(&device.adapter().selector()).expect("it is there");
             assert_eq!(
                 loss(shared, plan),
                 loss(alone, plan),

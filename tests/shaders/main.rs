@@ -1,9 +1,19 @@
 //! Every kernel with every set of constants is parsed, validated with exactly the capabilities that it needs,
-//! and translated for Vulkan, Metal and DirectX. No GPU is needed.
+//! and translated for Vulkan, Metal and DirectX. No GPU is needed. Where they are there, other people's compilers
+//! read the same kernels: Tint, in a browser, and the validator of SPIR-V.
 
+#[path = "../support/browser.rs"]
+mod browser;
+#[path = "../support/folder.rs"]
+#[allow(dead_code, reason = "it has more than is used here")]
+mod folder;
 mod loops;
+#[path = "../support/skip.rs"]
+mod skip;
+mod spirv;
+mod tint;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,6 +25,8 @@ use wgrad::dtype::Precision;
 use wgrad::kernels::{self, Kernel, Launch, MAX_PARAMS};
 use wgrad::limits::{AdapterClass, Cooperative, Limits};
 use wgrad::models::{Model, ModelOptions};
+
+use spirv::Modules;
 
 fn parse(kernel: &Kernel) -> Module {
     parse_source(kernel, &kernel.source())
@@ -132,7 +144,7 @@ fn bindings_match_the_kernel_table() {
 
 #[test]
 fn software_adapters_copy_parameters_first() {
-    let copied = Cell::new(0);
+    let (copied, modules) = (Cell::new(0), RefCell::new(Modules::new()));
     every_kernel(|kernel, _| {
         let text = kernel.source_for(AdapterClass::Cpu);
         let (uses, copies) = (text.contains("var<uniform>"), text.contains(") {\n    p = params;\n"));
@@ -142,10 +154,13 @@ fn software_adapters_copy_parameters_first() {
             copied.set(copied.get() + 1);
             let module = parse_source(kernel, &text);
             let info = check_source(kernel, &text, &module, capabilities(kernel));
-            kernel.variants.iter().for_each(|variant| translates(kernel, &module, &info, variant));
+            for variant in kernel.variants {
+                translates(kernel, &module, &info, variant, &mut modules.borrow_mut());
+            }
         }
     });
     assert!(copied.get() >= 100, "{} copied", copied.get());
+    spirv::validate("spirv-copied", &modules.into_inner());
 }
 
 #[test]
@@ -205,8 +220,15 @@ fn specialized<'a>(
         .unwrap_or_else(|e| panic!("{} with {variant:?}: {e:?}", kernel.name))
 }
 
-/// Translates a variant for Vulkan, Metal and DirectX, where they support what the kernel needs.
-fn translates(kernel: &Kernel, module: &Module, info: &ModuleInfo, variant: &[(&str, f64)]) {
+/// Translates a variant for Vulkan, Metal and DirectX, where they support what the kernel needs. Adds the
+/// SPIR-V to `modules`.
+fn translates(
+    kernel: &Kernel,
+    module: &Module,
+    info: &ModuleInfo,
+    variant: &[(&str, f64)],
+    modules: &mut Modules,
+) {
     let entry = || Some((ShaderStage::Compute, "main".to_owned()));
     let needs = capabilities(kernel);
     let what = format!("{} with {variant:?}", kernel.name);
@@ -217,6 +239,7 @@ fn translates(kernel: &Kernel, module: &Module, info: &ModuleInfo, variant: &[(&
     let words = spv::write_vec(&module, &info, &target, Some(&options))
         .unwrap_or_else(|e| panic!("{what} as SPIR-V: {e}"));
     assert_eq!(words[0], 0x0723_0203, "{what}: SPIR-V's magic number");
+    modules.insert(words, what.clone());
     // Metal has only 8 × 8 cooperative matrices, and DirectX none that WGSL can express.
     let cooperates = needs.contains(Capabilities::COOPERATIVE_MATRIX);
     if !cooperates || kernel.source().contains("coop_mat8x8") {
@@ -230,25 +253,46 @@ fn translates(kernel: &Kernel, module: &Module, info: &ModuleInfo, variant: &[(&
     if cooperates {
         return;
     }
-    let options = hlsl::PipelineOptions { entry_point: entry() };
-    let target = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..hlsl::Options::default() };
-    let mut text = String::new();
-    hlsl::Writer::new(&mut text, &target, &options)
-        .write(&module, &info, None)
-        .unwrap_or_else(|e| panic!("{what} as HLSL: {e}"));
-    assert!(text.contains("numthreads"), "{what}: {text}");
+    // FXC, which wgpu uses where there is no DXC, knows shader model 5.1: no waves and no words of 64 bits.
+    let old = !needs.intersects(Capabilities::SUBGROUP | Capabilities::SHADER_INT64);
+    for shader_model in [hlsl::ShaderModel::V6_0, hlsl::ShaderModel::V5_1] {
+        if shader_model == hlsl::ShaderModel::V5_1 && !old {
+            continue;
+        }
+        let options = hlsl::PipelineOptions { entry_point: entry() };
+        let target = hlsl::Options { shader_model, ..hlsl::Options::default() };
+        let mut text = String::new();
+        hlsl::Writer::new(&mut text, &target, &options)
+            .write(&module, &info, None)
+            .unwrap_or_else(|e| panic!("{what} as HLSL for {shader_model:?}: {e}"));
+        assert!(text.contains("numthreads"), "{what}: {text}");
+        if shader_model == hlsl::ShaderModel::V5_1 {
+            let is_newer = |word: &&str| {
+                let kinds = ["int64_t", "uint64_t", "float16_t", "half", "Wave"];
+                kinds.iter().any(|kind| match word.strip_prefix(kind) {
+                    Some(rest) => *kind == "Wave" || ["", "2", "3", "4"].contains(&rest),
+                    None => false,
+                })
+            };
+            let newer = text.split(|c: char| !c.is_alphanumeric() && c != '_').find(is_newer);
+            assert_eq!(newer, None, "{what}: not in shader model 5.1: {text}");
+        }
+    }
 }
 
 #[test]
 fn every_variant_translates_for_every_backend() {
-    let variants = Cell::new(0);
+    let (variants, modules) = (Cell::new(0), RefCell::new(Modules::new()));
     every_kernel(|kernel, module| {
         let info = check(kernel, module, capabilities(kernel));
         assert!(!kernel.variants.is_empty(), "{} has no variant", kernel.name);
-        kernel.variants.iter().for_each(|variant| translates(kernel, module, &info, variant));
+        for variant in kernel.variants {
+            translates(kernel, module, &info, variant, &mut modules.borrow_mut());
+        }
         variants.set(variants.get() + kernel.variants.len());
     });
     assert!(variants.get() >= 500, "only {} variants", variants.get());
+    spirv::validate("spirv", &modules.into_inner());
 }
 
 #[test]

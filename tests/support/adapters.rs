@@ -34,7 +34,11 @@ fn open_all(checked: bool) -> Vec<Device> {
             skip(&format!("adapter {}: {why}", adapter.name));
         }
     }
-    let usable: Vec<_> = all.into_iter().filter(|adapter| adapter.unusable.is_none()).collect();
+    let named = std::env::var("WGRAD_ADAPTER").unwrap_or_default();
+    let usable: Vec<_> = all
+        .into_iter()
+        .filter(|adapter| adapter.unusable.is_none() && adapter.name.contains(&named))
+        .collect();
     let required = std::env::var("WGRAD_REQUIRE_ADAPTERS").unwrap_or_default();
     for name in required.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let there: Vec<&str> = usable.iter().map(|adapter| adapter.name.as_str()).collect();
@@ -46,17 +50,18 @@ fn open_all(checked: bool) -> Vec<Device> {
     if usable.is_empty() {
         skip("no adapter on this machine, nothing ran on a device");
     }
+    // With the backend: on Windows a card is there through Vulkan and through DirectX.
     let open = |name: String| {
         let options = DeviceOptions { select: Select::Named(name), checked, ..DeviceOptions::default() };
         Device::open(&options).expect("an adapter that is listed as usable opens")
     };
-    usable.into_iter().map(|adapter| open(adapter.name)).collect()
+    usable.iter().map(|adapter| open(adapter.selector())).collect()
 }
 
 /// Opens the adapters again, for tests of budgets and of failing submits: these settings hold for all clones
 /// of a device.
 pub fn own_devices() -> Vec<Device> {
-    let open = |device: &Device| Device::by_name(&device.adapter().name).expect("it was open before");
+    let open = |device: &Device| Device::by_name(&device.adapter().selector()).expect("it was open before");
     devices().iter().map(open).collect()
 }
 

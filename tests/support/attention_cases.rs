@@ -1,4 +1,4 @@
-//! Cases of attention: separate and packed operands, full and causal, grouped heads, dropout.
+//! Cases of attention: separate and packed operands, full and causal, windows, ALiBi, grouped heads, dropout.
 
 use wgrad::graph::Attention;
 
@@ -18,6 +18,14 @@ pub fn all() -> Vec<Case> {
         ("attention with a scale", [1, 4, 1, 4], [1, 4, 1, 4], Attention { scale: Some(0.75), ..full }),
         ("attention of odd heads", [1, 4, 2, 3], [1, 5, 1, 3], full),
         ("attention with dropout", [2, 5, 4, 4], [2, 6, 2, 4], dropped),
+        ("attention in a window", [1, 7, 2, 4], [1, 6, 2, 4], Attention { window: Some(2), ..full }),
+        ("attention with ALiBi", [1, 5, 3, 4], [1, 6, 3, 4], Attention { alibi: true, ..full }),
+        (
+            "attention, causal, in a window, with ALiBi",
+            [2, 6, 4, 4],
+            [2, 6, 2, 4],
+            Attention { window: Some(3), alibi: true, ..causal },
+        ),
     ];
     let mut list = Vec::new();
     for (name, q, kv, options) in apart {

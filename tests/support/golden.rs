@@ -10,7 +10,7 @@ pub type File = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// Returns the path of a file in `tests/golden`.
 pub fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    super::fixtures().join("tests/golden").join(name)
 }
 
 /// Reads a file in `tests/golden`.

@@ -3,12 +3,15 @@
 //! need no device.
 //!
 //! `WGRAD_REQUIRE_ADAPTERS` (comma-separated parts of names) lists the adapters that must be present. With
-//! `WGRAD_REQUIRE_COOPERATIVE=1` one of them must have cooperative matrices.
+//! `WGRAD_REQUIRE_COOPERATIVE=1` one of them must have cooperative matrices. `WGRAD_ADAPTER` (part of a name) leaves out
+//! all others. `WGRAD_FIXTURES` is the folder that the tests read files in, where it is not the repository that they
+//! were compiled in.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part")]
 
 #[cfg(feature = "gpu")]
 mod adapters;
 pub mod attention_cases;
+pub mod browser;
 pub mod cases;
 pub mod close;
 #[cfg(feature = "gpu")]
@@ -20,6 +23,7 @@ pub mod golden;
 pub mod image_cases;
 #[cfg(feature = "gpu")]
 pub mod networks;
+pub mod problem_files;
 pub mod problems;
 pub mod pytorch;
 pub mod random_graph;
@@ -30,7 +34,15 @@ pub mod skip;
 pub use adapters::{
     both_classes, checked_devices, cooperative, devices, on_each, own_devices, rows_of_convolutions,
 };
+use std::path::PathBuf;
+
 use wgrad::random;
+
+/// Returns the folder that holds `tests/golden` and `benches/problems`.
+pub fn fixtures() -> PathBuf {
+    let compiled_in = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    std::env::var_os("WGRAD_FIXTURES").map_or_else(compiled_in, PathBuf::from)
+}
 
 /// Returns `n` numbers in [low, high), always the same for a seed.
 pub fn noise(seed: u64, n: usize, low: f32, high: f32) -> Vec<f32> {

@@ -238,7 +238,7 @@ fn lost_devices_are_an_error_and_the_run_continues_on_another() {
     let Some(first) = device() else { return };
     let folder = Folder::new("chaos-lost");
     let path = folder.join("m.safetensors");
-    let own = Device::by_name(&first.adapter().name).expect("it opens again");
+    let own = Device::by_name(&first.adapter().selector()).expect("it opens again");
     let mut lost = trainer(&own);
     lost.fit(2, None, &mut [&mut Checkpoint { path: path.clone(), ..Checkpoint::default() }])
         .expect("it trains");

@@ -2,14 +2,11 @@
 //! same bits, and that training with them learns.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::support::close::assert_same_bits;
-use crate::support::digits::digits;
 use crate::support::{both_classes, devices, noise, on_each, some_labels};
 use half::{bf16, f16};
 use wgrad::compile::{Forward, Plan, PlanOptions, Recompute, TrainStep};
-use wgrad::data::Loader;
 use wgrad::device::Device;
 use wgrad::dtype::{DType, Rounding, WeightStorage};
 use wgrad::exec::SaveOptions;
@@ -19,9 +16,8 @@ use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{Conv2d, Embedding, Linear, Module};
-use wgrad::optim::{AdamW, Clip, Optimizer, Schedule, Sgd};
+use wgrad::optim::{Clip, Optimizer, Sgd};
 use wgrad::reference::Twin;
-use wgrad::train::{TrainOptions, Trainer};
 use wgrad::{Bytes, Error};
 
 const NEAREST: [WeightStorage; 2] =
@@ -528,38 +524,5 @@ fn small_updates_add_up_only_with_stochastic_rounding() {
         // weights.
         let allowed = 5.0 * 0.3 / 256.0 * 8.0 / 64.0;
         assert!((mean - wanted).abs() < allowed, "{mean}, should be {wanted} within {allowed}");
-    });
-}
-
-/// At a small rate, weights rounded to nearest hardly change, while stochastic rounding learns like `f32`.
-#[test]
-fn stochastically_rounded_weights_learn_the_digits() {
-    let learn = |device: &Device, weights: WeightStorage, lr: f32| {
-        let (train, test) = digits().split(0.8, 0);
-        let loader = Loader::new(Arc::new(train), 32).expect("a batch").shuffled(0);
-        let model = Model::named("digits", 0).expect("a model");
-        let total = 12 * loader.batches() as u64;
-        let options = TrainOptions {
-            plan: PlanOptions {
-                optimizer: AdamW { lr, ..AdamW::default() }.into(),
-                weights,
-                ..PlanOptions::default()
-            },
-            schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
-            ..TrainOptions::default()
-        };
-        let mut trainer = Trainer::new(device, &model, loader, &options).expect("it opens");
-        let epoch = trainer.fit(12, Some(&test), &mut []).expect("it learns");
-        println!("digits, weights {weights}, rate {lr}: {:?}, loss {:.4}", epoch.metric, epoch.loss);
-        epoch.metric.map_or(0.0, |metric| metric.value)
-    };
-    on_each(devices(), |device| {
-        let [f32, nearest, chance] =
-            [WeightStorage::F32, NEAREST[1], STOCHASTIC[1]].map(|weights| learn(device, weights, 4e-3));
-        assert!(f32 >= 0.97 && chance >= 0.97, "{f32} {nearest} {chance}");
-        let [f32, nearest, chance] =
-            [WeightStorage::F32, NEAREST[1], STOCHASTIC[1]].map(|weights| learn(device, weights, 3e-4));
-        let numbers = format!("{f32} in 32 bits, {nearest} to the nearest, {chance} by chance");
-        assert!(chance >= nearest + 0.02 && chance >= f32 - 0.02, "at a small rate: {numbers}");
     });
 }

@@ -7,6 +7,7 @@ mod images;
 mod linear;
 mod loss;
 mod movement;
+mod recurrent;
 mod reduce;
 mod rows;
 
@@ -35,7 +36,7 @@ pub(super) fn adds_onto(op: &Op) -> Option<usize> {
 }
 
 impl Site<'_> {
-    /// Returns the gradient of the first result. Rules never need gradients of other results.
+    /// Returns the gradient of the first result. Few rules need gradients of other results.
     fn dy(&self) -> &Tensor {
         self.dys[0].as_ref().expect("differentiate skips nodes without a gradient")
     }
@@ -90,6 +91,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
         Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
+        Op::Gates(gates) => recurrent::gates(site, *gates),
         Op::Custom(own) => {
             (0..site.inputs.len()).map(|i| site.want(i, || no_gradient(own, &site.inputs[i]))).collect()
         }
@@ -122,6 +124,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::ResampleGrad { .. }
         | Op::EmbeddingGrad { .. }
         | Op::RowNormGrad { .. }
+        | Op::GatesGrad(_)
         | Op::MovingAverage { .. }
         | Op::LossScaleSeed { .. }
         | Op::NotFinite { .. }

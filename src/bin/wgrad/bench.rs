@@ -56,6 +56,13 @@ pub struct Options {
     /// Write a trace of that step for <https://ui.perfetto.dev>, with bytes alive as counters.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Feed the batch from the host in every step. By default it is on the device, as in a loop that fetches the next
+    /// batch while a step runs.
+    #[arg(long)]
+    feed: bool,
+    /// Print a hash of all parameters after the timed steps.
+    #[arg(long)]
+    hash: bool,
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
@@ -65,7 +72,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 29] = [
+const OF_NETWORKS: [&str; 31] = [
     "dim",
     "loss",
     "batch",
@@ -94,6 +101,8 @@ const OF_NETWORKS: [&str; 29] = [
     "device_budget",
     "profile",
     "trace",
+    "feed",
+    "hash",
     "memory",
 ];
 
@@ -168,7 +177,7 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
             Err(_) => failure.with_device(&device),
         })?;
     let inputs = synthetic(step.graph());
-    let measured = measure(&mut session, &inputs, options, start);
+    let measured = measure(&mut session, inputs, options, start);
     let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
     print(options, &model, &session, refit.as_ref(), &measured)
 }
@@ -180,48 +189,96 @@ struct Measured {
     cpu_ms_per_step: Option<f64>,
     loss_first: f32,
     loss_last: f32,
+    hash: Option<u64>,
     profile: Option<Profile>,
 }
 
 fn measure(
     session: &mut Session,
-    inputs: &[(String, Synthetic)],
+    inputs: Vec<(String, Synthetic)>,
     options: &Options,
     start: Instant,
 ) -> Result<Measured> {
-    let train = |session: &mut Session| -> Result<f32> {
-        for (name, data) in inputs {
+    let inputs = if options.feed { inputs } else { reside(session, inputs)? };
+    // Losses are read some steps later, so that the device never waits for the host; how many may be on the way bounds
+    // the steps in flight.
+    let train = |session: &mut Session| -> Result<()> {
+        for (name, data) in &inputs {
             match data {
                 Synthetic::Numbers(data) => session.feed(name, data)?,
                 Synthetic::Indices(data) => session.feed(name, data)?,
             }
         }
-        session.step()?;
-        session.loss()
+        session.step()
     };
-    let loss_first = train(session)?;
+    train(session)?;
+    let loss_first = session.loss()?;
     let first_step_s = start.elapsed().as_secs_f64();
     for _ in 0..WARM_UP {
         train(session)?;
     }
+    session.wait()?;
     let (timed, cpu) = (Instant::now(), cpu_seconds());
-    let mut loss_last = loss_first;
     let task = progress::task("bench", u64::from(options.steps));
     for i in 0..options.steps {
-        loss_last = train(session)?;
+        train(session)?;
         task.done(u64::from(i) + 1);
     }
+    session.wait()?;
     drop(task);
     let per_step = 1e3 / f64::from(options.steps);
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
+    let loss_last = session.loss()?;
+    let hash = if options.hash { Some(hash(session)?) } else { None };
     let profile =
         if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
     if let (Some(path), Some(profile)) = (&options.trace, &profile) {
         files::write(path, profile.chrome_trace().to_string().as_bytes())
             .map_err(|e| crate::files::unusable(path, &e))?;
     }
-    Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile })
+    Ok(Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, hash, profile })
+}
+
+/// Copies the inputs to buffers on the device, which the session then reads. Returns those to feed in each step: none.
+fn reside(session: &mut Session, inputs: Vec<(String, Synthetic)>) -> Result<Vec<(String, Synthetic)>> {
+    let device = session.device().clone();
+    for (name, data) in inputs {
+        // The session checks what it is fed.
+        let bytes: &[u8] = match &data {
+            Synthetic::Numbers(data) => {
+                session.feed(&name, data)?;
+                bytemuck::cast_slice(data)
+            }
+            Synthetic::Indices(data) => {
+                session.feed(&name, data)?;
+                bytemuck::cast_slice(data)
+            }
+        };
+        // It is no part of the session, and not of its budget.
+        let buffer = device.wgpu_device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some(&name),
+            size: bytes.len() as u64,
+            usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        device.wgpu_queue().write_buffer(&buffer, 0, bytes);
+        session.feed_from_device(ProgramId(0), &name, &buffer, 0)?;
+    }
+    Ok(Vec::new())
+}
+
+/// Returns a hash of the bits of all parameters.
+fn hash(session: &mut Session) -> Result<u64> {
+    let names: Vec<String> =
+        session.plan(ProgramId(0))?.graph().parameters.iter().map(|p| p.name().to_owned()).collect();
+    let mut hash = 0;
+    for name in names {
+        for number in session.parameter(&name)? {
+            hash = random::mix(hash ^ u64::from(number.to_bits()));
+        }
+    }
+    Ok(hash)
 }
 
 fn print(
@@ -231,9 +288,12 @@ fn print(
     refit: Option<&Refit>,
     measured: &Measured,
 ) -> Result<()> {
-    let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, profile } = measured;
+    let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, hash, profile } =
+        measured;
+    let hash = hash.map(|hash| format!("{hash:016x}"));
     let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
+    let memory = session.device().adapter_memory();
     let reserved_bytes = session.device().driver_memory().map(|driver| driver.reserved);
     if options.json {
         let mut result = json!({
@@ -256,6 +316,9 @@ fn print(
             "device_bytes": device_bytes,
             "planned_bytes": planned_bytes,
             "reserved_bytes": reserved_bytes,
+            "memory_bytes": memory.and_then(|memory| memory.total),
+            "memory_budget_bytes": memory.and_then(|memory| memory.budget),
+            "memory_used_bytes": memory.and_then(|memory| memory.used),
             "recompute": options.fitting.recompute,
             "rebuild": !options.fitting.no_rebuild,
             "bit_masks": options.fitting.bit_masks,
@@ -277,6 +340,8 @@ fn print(
             })),
             "loss_first": loss_first,
             "loss_last": loss_last,
+            "fed": options.feed,
+            "hash": hash,
         });
         if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;
@@ -301,10 +366,16 @@ fn print(
         let factor = reserved as f64 / device_bytes.max(1) as f64;
         println!("             {} reserved by wgpu, {factor:.2} × created", Bytes(reserved));
     }
+    if let Some(memory) = memory {
+        println!("             of the adapter's {memory}");
+    }
     println!(
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
+    if let Some(hash) = hash {
+        println!("parameters   hash {hash}");
+    }
     if let (true, Some(profile)) = (options.profile, profile) {
         print!("\n{profile}");
     }

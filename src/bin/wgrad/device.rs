@@ -12,8 +12,9 @@ use wgrad::{Error, Result};
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Part of an adapter's name; the best one by default.
-    #[arg(long)]
+    /// Part of an adapter's name, its backend, or both, such as vulkan:nvidia; or best, or software. By default the
+    /// value of WGRAD_ADAPTER, else the best one.
+    #[arg(long, value_name = "[BACKEND:]NAME")]
     adapter: Option<String>,
     /// Compile kernels with bounds checks and loop limits.
     #[arg(long)]
@@ -41,7 +42,8 @@ enum Cooperative {
 
 impl Options {
     pub fn open(&self) -> Result<Device> {
-        let select = self.adapter.clone().map_or(Select::Best, Select::Named);
+        let named = self.adapter.clone().or_else(|| std::env::var("WGRAD_ADAPTER").ok());
+        let select = named.filter(|name| !name.is_empty()).map_or(Select::Best, |name| Select::from(&*name));
         let cache = self.cache.clone().and_then(|folder| folder.or_else(cache_folder));
         let cooperative = self.cooperative != Cooperative::Off;
         Device::open(&DeviceOptions { select, checked: self.checked, cache, cooperative })

@@ -19,6 +19,7 @@ mod pack;
 mod plan;
 mod replay;
 mod run;
+mod summary;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,9 @@ struct Arguments {
     /// Do not show a progress line.
     #[arg(long, global = true)]
     quiet: bool,
+    /// Show what was decided on the way, such as whether cooperative matrices are used; twice, for everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
 }
 
 #[derive(Subcommand)]
@@ -46,8 +50,8 @@ enum Command {
     Ops(ops::Options),
     /// Plans a training step without opening an adapter.
     Plan(plan::Options),
-    /// Measures the training of a model on synthetic input, or one kernel: matmul, conv, softmax, layer-norm,
-    /// attention, elementwise or adamw.
+    /// Measures the training of a model on synthetic input, or one kernel, such as matmul or conv-dw.
+    #[command(after_help = format!("Kernels: {}.", kernel::Kind::names().join(", ")))]
     Bench(bench::Options),
     /// Computes the outputs of a network, of a model or of an ONNX file.
     Run(run::Options),
@@ -60,19 +64,24 @@ enum Command {
     Pack(pack::PackArgs),
     /// Replays allocation traces through every pool strategy.
     Replay(replay::Options),
+    /// Prints tables of what run.sh of a bundle of scripts/gpu_day.sh measured.
+    Summary(summary::Options),
 }
 
-/// Messages that are shown: those of wgpu on every driver's quirks are not.
-const LOGGED: &str = "warn,wgpu=error,wgpu_core=error,wgpu_hal=error,naga=error";
+/// Returns which messages are shown; those of wgpu on every driver's quirks are only by RUST_LOG.
+fn logged(verbose: u8) -> String {
+    let own = ["warn", "info", "debug"][usize::from(verbose.min(2))];
+    format!("{own},wgpu=error,wgpu_core=error,wgpu_hal=error,naga=error")
+}
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
     let matches = Arguments::command().get_matches();
     let given = given(&matches);
-    let Arguments { command, quiet } =
+    let Arguments { command, quiet, verbose } =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // Warnings of the library and of wgpu; RUST_LOG selects others.
-    let filter = env_logger::Env::default().default_filter_or(LOGGED);
+    // RUST_LOG selects others.
+    let filter = env_logger::Env::default().default_filter_or(logged(verbose));
     env_logger::Builder::from_env(filter)
         .format(|out, record| {
             use std::io::Write as _;
@@ -113,6 +122,7 @@ fn run(
         Command::Check(options) => return Ok(check::run(&options)?),
         Command::Pack(options) => pack::run(options)?,
         Command::Replay(options) => replay::run(&options)?,
+        Command::Summary(options) => summary::run(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

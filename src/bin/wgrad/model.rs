@@ -213,8 +213,21 @@ impl Options {
 
     /// Returns the network with its loss and frozen parameters.
     pub fn network(&self) -> Result<Selected> {
+        self.prepared(self.choice.open()?)
+    }
+
+    /// Returns the network for plans: a file's parameters are not read.
+    pub fn planned_network(&self) -> Result<Selected> {
+        self.prepared(match self.choice.open()? {
+            Selected::File { network, params, sizes, loss } => {
+                Selected::File { network: Box::new(network.without_elements()), params, sizes, loss }
+            }
+            named => named,
+        })
+    }
+
+    fn prepared(&self, mut selected: Selected) -> Result<Selected> {
         self.choice.check_batch(self.batch)?;
-        let mut selected = self.choice.open()?;
         match &mut selected {
             Selected::Named(model) => {
                 self.choice.no_loss(self.loss.as_ref())?;

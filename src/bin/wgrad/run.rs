@@ -48,7 +48,8 @@ pub fn run(options: &Options) -> Result<()> {
     files::check(&options.outputs).map_err(|e| unusable(&options.outputs, &e))?;
     let bytes = std::fs::read(&options.inputs).map_err(|e| unusable(&options.inputs, &e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unusable(&options.inputs, &e))?;
-    let (train_step, forward) = trace(options, &file)?;
+    let selected = options.network.open()?;
+    let (train_step, forward) = trace(options, &selected, &file)?;
     let device = options.device.open()?;
     let limits = options.device.limits(&device, Precision::F32)?;
     let optimizer = Sgd { lr: options.lr, ..Sgd::default() }.into();
@@ -71,7 +72,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
             let numbers = numbers(name, &tensor)?;
             match input.dtype {
-                DType::U32 => session.feed_to(ProgramId(i), name, &indices(name, &numbers)?)?,
+                DType::U32 => session.feed_to(ProgramId(i), name, &indices(&selected, name, &numbers)?)?,
                 _ => {
                     let numbers: Vec<f32> = numbers.iter().map(|x| *x as f32).collect();
                     session.feed_to(ProgramId(i), name, &numbers)?;
@@ -105,15 +106,16 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Traces the network for the shapes of the inputs in `file`; with a training step if `--train` asks for steps.
-fn trace(options: &Options, file: &SafeTensors) -> Result<(Option<TrainStep>, Forward)> {
-    match options.network.open()? {
+fn trace(options: &Options, selected: &Selected, file: &SafeTensors) -> Result<(Option<TrainStep>, Forward)> {
+    match selected {
         Selected::Named(model) => {
             options.network.no_loss(options.loss.as_ref())?;
             let batch = tensor(file, "x")?.shape().first().copied().unwrap_or(1);
             let train_step = (options.train > 0).then(|| model.train_step(batch)).transpose()?;
             Ok((train_step, model.forward(batch)?))
         }
-        Selected::File { network, params, mut sizes, .. } => {
+        Selected::File { network, params, sizes, .. } => {
+            let mut sizes = sizes.clone();
             for port in &network.inputs() {
                 let tensor = tensor(file, &port.name)?;
                 fits(port, tensor.shape())?;
@@ -122,9 +124,9 @@ fn trace(options: &Options, file: &SafeTensors) -> Result<(Option<TrainStep>, Fo
             }
             let loss = options.loss.clone().unwrap_or_default();
             let step =
-                || network.train_step(&params, &sizes, |trace, outputs| network.loss(&loss, trace, outputs));
+                || network.train_step(params, &sizes, |trace, outputs| network.loss(&loss, trace, outputs));
             let train_step = (options.train > 0).then(step).transpose()?;
-            Ok((train_step, network.inference(&params, &sizes)?))
+            Ok((train_step, network.inference(params, &sizes)?))
         }
     }
 }
@@ -188,11 +190,21 @@ fn numbers(name: &str, tensor: &TensorView) -> Result<Vec<f64>> {
     })
 }
 
-fn indices(name: &str, numbers: &[f64]) -> Result<Vec<u32>> {
+fn indices(network: &Selected, name: &str, numbers: &[f64]) -> Result<Vec<u32>> {
     let index = |(i, x): (usize, &f64)| {
-        let whole = x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(x);
-        let message = || format!("element {i} is {x}; integers are fed as u32, from 0 to {}", u32::MAX);
-        if whole { Ok(*x as u32) } else { Err(Error::Input { name: name.to_owned(), message: message() }) }
+        let integer = (x.fract() == 0.0 && x.abs() <= f64::from(u32::MAX)).then_some(*x as i64);
+        let found = integer.and_then(|integer| match network {
+            Selected::File { network, .. } => network.index(name, integer),
+            Selected::Named(_) => u32::try_from(integer).ok(),
+        });
+        found.ok_or_else(|| {
+            let message = format!(
+                "element {i} is {x}; integers are fed as u32, from 0 to {}, and count from the end below 0 where they only \
+                 select rows of tables",
+                u32::MAX
+            );
+            Error::Input { name: name.to_owned(), message }
+        })
     };
     numbers.iter().enumerate().map(index).collect()
 }

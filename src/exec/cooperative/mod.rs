@@ -37,6 +37,28 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Returns, in words, why cooperative matrices are used or not. With `try_them`, runs the trials of
+    /// [`Device::target`] if they have not run before; otherwise `None` if they have not.
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
+    pub fn cooperative_verdict(&self, try_them: bool) -> Option<String> {
+        let adapter = self.adapter();
+        match adapter.cooperative {
+            None => Some(format!("not used: {}", adapter.cooperative_reason)),
+            Some(_) if adapter.limits.class.is_cpu() => {
+                Some("not used: software adapters have no hardware for them".to_owned())
+            }
+            Some(_) if try_them => Some(in_words(&verdict(self))),
+            Some(_) => self.note(NOTE).map(|verdict| in_words(&verdict)),
+        }
+    }
+}
+
+fn in_words(verdict: &str) -> String {
+    let used = if is_favourable(verdict) { "used" } else { "not used" };
+    format!("{used}: {verdict}")
+}
+
 /// Name of the note that holds the verdict, and the verdicts in favour.
 const NOTE: &str = "cooperative_by_races";
 const WON: &str = "right and faster";

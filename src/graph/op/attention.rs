@@ -1,4 +1,6 @@
-//! Settings of attention and the layout of its operands.
+//! Settings of attention, the layout of its operands, and which keys a query sees.
+
+use std::ops::Range;
 
 use crate::shape::Shape;
 
@@ -9,8 +11,10 @@ pub struct Attend {
     /// Numbers of query heads and key heads if queries, keys and values are packed in one tensor
     /// `[b, s, h + 2 hkv, d]`, in this order. `None`: they are three tensors.
     pub packed: Option<[usize; 2]>,
-    /// Query `i` sees keys `0..=i` only.
-    pub causal: bool,
+    /// The keys that each query sees.
+    pub band: Band,
+    /// ALiBi: the score of query `i` with key `j` falls by `|i - j|` times [`Attend::slope`].
+    pub alibi: bool,
     /// Factor of the scores.
     pub scale: f32,
     /// Probability that a weight becomes 0; the others are scaled by `1/(1-p)`. If above 0, the step scalars
@@ -18,6 +22,59 @@ pub struct Attend {
     pub dropout: f64,
     /// Key of the random draw.
     pub key: u32,
+}
+
+/// The keys that queries see: query `i` those at positions `i - before ..= i + after`. The queries that see a key are the band
+/// [`Band::transposed`]. `shaders/attention/operands.wgsl` computes the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// Positions before the query's own, at most [`Band::FAR`].
+    pub before: u32,
+    /// Positions after the query's own, at most [`Band::FAR`].
+    pub after: u32,
+}
+
+impl Band {
+    /// No tensor has a position as far away.
+    pub const FAR: u32 = i32::MAX as u32;
+    /// Every query sees every key.
+    pub const ALL: Self = Self { before: Self::FAR, after: Self::FAR };
+
+    /// Returns the band of a window of `window` positions in each direction, the query's own included; `causal`: none after
+    /// the query.
+    pub fn new(causal: bool, window: Option<usize>) -> Self {
+        let far = window.map_or(Self::FAR, |window| (window.max(1) - 1).min(Self::FAR as usize) as u32);
+        Self { before: far, after: if causal { 0 } else { far } }
+    }
+
+    /// Returns the band of the queries that see a key.
+    pub fn transposed(self) -> Self {
+        Self { before: self.after, after: self.before }
+    }
+
+    /// Returns the positions, of `count`, that are seen from position `at`.
+    pub fn seen(self, at: usize, count: usize) -> Range<usize> {
+        let end = count.min(at + self.after as usize + 1);
+        at.saturating_sub(self.before as usize).min(end)..end
+    }
+
+    /// Returns how many tiles of `tile` positions, of `count` positions in all, are seen from `own` positions in a row: at
+    /// most, wherever these lie.
+    pub fn tiles(self, own: usize, tile: usize, count: usize) -> usize {
+        let length = (self.before as usize).saturating_add(own).saturating_add(self.after as usize);
+        count.div_ceil(tile).min((length - 1).div_ceil(tile) + 1)
+    }
+
+    /// Returns the number of pairs of one of `rows` queries with one of `cols` keys that it sees. Every query sees a key.
+    pub fn pairs(self, rows: usize, cols: usize) -> u64 {
+        let [before, after, rows, cols] =
+            [u64::from(self.before), u64::from(self.after), rows as u64, cols as u64];
+        // The ends of the ranges that the last key does not end, i + after + 1, and the others; then the starts after 0.
+        let open = cols.saturating_sub(after + 1).min(rows);
+        let ends = open * (after + 1) + open * open.saturating_sub(1) / 2 + (rows - open) * cols;
+        let late = rows.saturating_sub(before + 1);
+        ends - late * (late + 1) / 2
+    }
 }
 
 /// Lengths of an attention's dimensions.
@@ -85,6 +142,99 @@ impl Attend {
                  same number of query heads"
             ));
         }
+        if self.band.seen(rows - 1, cols).is_empty() {
+            return Err(format!(
+                "attention with a window of {}: the last of {rows} queries sees none of {cols} keys; give it a window of at \
+                 least {}",
+                self.band.before + 1,
+                rows - cols + 1
+            ));
+        }
         Ok(AttendSizes { batch, heads, kv_heads, rows, cols, size })
+    }
+
+    /// Returns ALiBi's slope of head `head` of `heads` (Press et al. 2022), 0 without: for a power of two of heads
+    /// `2^(-8 (head + 1) / heads)`. Otherwise the first heads have the slopes of the next lower power of two, the others every
+    /// second slope of the next higher one.
+    pub fn slope(&self, head: usize, heads: usize) -> f64 {
+        if !self.alibi {
+            return 0.0;
+        }
+        let lower = Self::lower_power(heads);
+        let exponent = match head.checked_sub(lower) {
+            None => 8.0 * (head + 1) as f64 / lower as f64,
+            Some(other) => 4.0 * (2 * other + 1) as f64 / lower as f64,
+        };
+        (-exponent).exp2()
+    }
+
+    /// Returns the largest power of two that is not above `heads`.
+    pub fn lower_power(heads: usize) -> usize {
+        1 << heads.max(1).ilog2()
+    }
+
+    /// Returns the multiplications and additions of `products` products of tiles of scores, and of the softmax between
+    /// them. Scores that no query sees are not computed.
+    pub fn flops(&self, sizes: AttendSizes, products: u64) -> u64 {
+        let pairs =
+            self.band.pairs(sizes.rows, sizes.cols).saturating_mul((sizes.batch * sizes.heads) as u64);
+        pairs.saturating_mul(2 * products * sizes.size as u64 + 6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_count_what_they_see() {
+        for (causal, window) in
+            [(false, None), (true, None), (false, Some(1)), (true, Some(3)), (false, Some(4))]
+        {
+            let band = Band::new(causal, window);
+            for (rows, cols) in [(1, 1), (9, 9), (4, 9), (9, 8), (1, 7)] {
+                let sees = |i: usize, j: usize| {
+                    (!causal || j <= i) && window.is_none_or(|window| i.abs_diff(j) < window)
+                };
+                let mut pairs = 0;
+                for i in 0..rows {
+                    let wanted: Vec<usize> = (0..cols).filter(|&j| sees(i, j)).collect();
+                    assert_eq!(band.seen(i, cols).collect::<Vec<_>>(), wanted, "{band:?}: {i} of {cols}");
+                    pairs += wanted.len();
+                }
+                for j in 0..cols {
+                    let wanted: Vec<usize> = (0..rows).filter(|&i| sees(i, j)).collect();
+                    assert_eq!(band.transposed().seen(j, rows).collect::<Vec<_>>(), wanted, "{band:?}: {j}");
+                }
+                if band.seen(rows - 1, cols).is_empty() {
+                    continue;
+                }
+                assert_eq!(band.pairs(rows, cols), pairs as u64, "{band:?} of {rows} and {cols}");
+                for (own, tile) in [(4, 2), (2, 4), (3, 3)] {
+                    let seen = |start: usize| {
+                        let end = (start + own).min(rows) - 1;
+                        band.seen(end, cols).end.div_ceil(tile) - band.seen(start, cols).start / tile
+                    };
+                    let most = (0..rows).step_by(own).map(seen).max().expect("a row");
+                    let told = band.tiles(own, tile, cols);
+                    assert!(most <= told, "{band:?}: {told} tiles, {most} needed");
+                    // The bound of a window is that of own rows in its middle.
+                    assert!(
+                        window.is_none() || rows < 9 || told <= most + 1,
+                        "{band:?}: {told} tiles, {most} needed"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The slopes of the published code for 8, 3 and 12 heads.
+    #[test]
+    fn slopes_are_the_published_ones() {
+        let attend = Attend { packed: None, band: Band::ALL, alibi: true, scale: 1.0, dropout: 0.0, key: 0 };
+        let slopes = |heads: usize| (0..heads).map(|head| attend.slope(head, heads)).collect::<Vec<_>>();
+        assert_eq!(slopes(8), (1..9).map(|i| 0.5f64.powi(i)).collect::<Vec<_>>());
+        assert_eq!(slopes(3), [1.0 / 16.0, 1.0 / 256.0, 0.25]);
+        assert_eq!(slopes(12)[7..11], [1.0 / 256.0, 0.5f64.powf(0.5), 0.5f64.powf(1.5), 0.5f64.powf(2.5)]);
     }
 }

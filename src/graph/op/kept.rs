@@ -89,6 +89,8 @@ impl Op {
             | Self::RowNorm { .. }
             | Self::RowNormGrad { .. }
             | Self::Rotary { .. }
+            | Self::Gates(_)
+            | Self::GatesGrad(_)
             | Self::Custom(_)
             | Self::Fused(_) => Kept::Rounded,
         }

@@ -13,7 +13,7 @@ pub(crate) mod special;
 mod unary;
 mod update;
 
-pub use attention::{Attend, AttendSizes, MAX_HEAD};
+pub use attention::{Attend, AttendSizes, Band, MAX_HEAD};
 pub use binary::Binary;
 pub(crate) use binary::{Pair, Results, largest};
 pub use fused::{Arg, FusedElementwise, FusedOp, Read};
@@ -22,7 +22,7 @@ pub use images::{Activation, Averaging, Resample, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
 pub use reduction::Reduction;
-pub use rows::RowNorm;
+pub use rows::{Gates, RowNorm};
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use unary::Domain;
 pub(crate) use unary::sigmoid;
@@ -356,6 +356,12 @@ pub enum Op {
         /// Rotates in the opposite direction, for the gradient.
         back: bool,
     },
+    /// What a step of a recurrent layer computes after its products. LSTM: `x [n, 4 h], c [n, h] → o tanh c', c' [n, h]`
+    /// with `c' = f c + i g` and `i, f, o = σ(x)`, `g = tanh x`. GRU: `x [n, 3 h], u [n, 3 h], y [n, h] → m + z (y - m)
+    /// [n, h]` with `r, z = σ(x + u)` and `m = tanh(x + r u)`.
+    Gates(Gates),
+    /// LSTM: `x, c, c', dy, dc' → dx, dc`. GRU: `x, u, y, dy' → dx, du, dy`.
+    GatesGrad(Gates),
     /// A fused chain of element-wise operations: operands → the last link's result.
     Fused(Arc<FusedElementwise>),
     /// A kernel of the model's own: operands → its result ([`Trace::kernel`](crate::graph::Trace::kernel)).
@@ -448,6 +454,8 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Self::Update { .. } | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
+            Self::Gates(Gates::Lstm) | Self::GatesGrad(Gates::Lstm) => 2,
+            Self::GatesGrad(Gates::Gru) => 3,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
             | Self::Attention(_)

@@ -1,7 +1,7 @@
 //! The name of every operation, and the numbers that its sizes depend on.
 
 use super::super::window::Window;
-use super::{Averaging, Op, Reduction, Resample, RowNorm, Update};
+use super::{Averaging, Gates, Op, Reduction, Resample, RowNorm, Update};
 
 /// Defines a name for each variant: a function that returns it, and a list of all names. A new variant must
 /// be named.
@@ -98,6 +98,9 @@ named! {
         Op::RowNorm { kind: RowNorm::Rms, .. } => "rms_norm",
         Op::RowNormGrad { .. } => "row_norm_grad",
         Op::Rotary { .. } => "rotary",
+        Op::Gates(Gates::Lstm) => "lstm_gates",
+        Op::Gates(Gates::Gru) => "gru_gates",
+        Op::GatesGrad(_) => "gates_grad",
         Op::Fused(_) => "chain",
         Op::Custom(_) => "custom",
     }
@@ -173,6 +176,8 @@ impl Op {
             | Self::Embedding
             | Self::RowNorm { .. }
             | Self::RowNormGrad { .. }
+            | Self::Gates(_)
+            | Self::GatesGrad(_)
             | Self::Fused(_) => Vec::new(),
         }
     }

@@ -1,5 +1,24 @@
 //! Settings of the operations on rows.
 
+/// The gates of a recurrent layer, in PyTorch's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gates {
+    /// Input, forget, new and output of a long short-term memory (Hochreiter & Schmidhuber 1997).
+    Lstm,
+    /// Reset, update and new of a gated recurrent unit (Cho et al. 2014), which resets the product with the state.
+    Gru,
+}
+
+impl Gates {
+    /// Returns their number.
+    pub const fn count(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+        }
+    }
+}
+
 /// How a row is normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowNorm {

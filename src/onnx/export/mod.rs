@@ -276,6 +276,7 @@ impl<'a> Export<'a> {
                 one(self.attention(attend, node))
             }
             Op::RowNorm { kind, eps } if first_only(self) => one(self.row_norm(*kind, *eps, node)),
+            Op::Gates(gates) => Some(self.gates(*gates, node)),
             Op::Rotary { heads, base, back } => one(self.rotary(*heads, *base, *back, node)),
             Op::Embedding => {
                 let (table, rows) = (self.float(node, 0), self.value(node, 0).shape.dims()[0]);

@@ -1,7 +1,7 @@
 //! Norms of rows, attention and rotary positions, from simpler operations where opset 18 has none.
 
 use super::{Export, float, int};
-use crate::graph::{Attend, AttendSizes, Node, RowNorm};
+use crate::graph::{Attend, AttendSizes, Band, Gates, Node, RowNorm};
 use crate::shape::Shape;
 
 impl Export<'_> {
@@ -26,6 +26,40 @@ impl Export<'_> {
         }
     }
 
+    /// The gates of a recurrent layer, one by one.
+    pub(super) fn gates(&mut self, gates: Gates, node: &Node) -> Vec<String> {
+        let size = self.value(node, 0).shape.last() / gates.count();
+        let operands: Vec<String> = (0..node.inputs.len()).map(|i| self.float(node, i)).collect();
+        let gate = |export: &mut Self, i: usize, k: usize| export.slice(&operands[i], 1, k * size, size, 1);
+        match gates {
+            Gates::Lstm => {
+                let [input, forget, new, output] = [0, 1, 2, 3].map(|k| {
+                    let part = gate(self, 0, k);
+                    self.node(if k == 2 { "Tanh" } else { "Sigmoid" }, &[&part], Vec::new())
+                });
+                let kept = self.node("Mul", &[&forget, &operands[1]], Vec::new());
+                let added = self.node("Mul", &[&input, &new], Vec::new());
+                let memory = self.node("Add", &[&kept, &added], Vec::new());
+                let shown = self.node("Tanh", &[&memory], Vec::new());
+                vec![self.node("Mul", &[&output, &shown], Vec::new()), memory]
+            }
+            Gates::Gru => {
+                let [reset, update] = [0, 1].map(|k| {
+                    let parts = [0, 1].map(|i| gate(self, i, k));
+                    let sum = self.node("Add", &[&parts[0], &parts[1]], Vec::new());
+                    self.node("Sigmoid", &[&sum], Vec::new())
+                });
+                let (own, back) = (gate(self, 0, 2), gate(self, 1, 2));
+                let back = self.node("Mul", &[&reset, &back], Vec::new());
+                let sum = self.node("Add", &[&own, &back], Vec::new());
+                let new = self.node("Tanh", &[&sum], Vec::new());
+                let change = self.node("Sub", &[&operands[2], &new], Vec::new());
+                let kept = self.node("Mul", &[&update, &change], Vec::new());
+                vec![self.node("Add", &[&new, &kept], Vec::new())]
+            }
+        }
+    }
+
     /// `softmax(scale q kᵀ) v` for each head.
     pub(super) fn attention(&mut self, attend: &Attend, node: &Node) -> String {
         let shapes: Vec<Shape> = (0..attend.operands()).map(|i| self.value(node, i).shape).collect();
@@ -44,11 +78,22 @@ impl Export<'_> {
         let v = self.for_each_query(&v, sizes, &[0, 2, 1, 3]);
         let scores = self.node("MatMul", &[&q, &k], Vec::new());
         let mut scores = self.by_number("Mul", &scores, attend.scale);
-        if attend.causal {
-            let unseen = |i: usize| if i % cols > i / cols { f32::MIN } else { 0.0 };
+        if attend.band != Band::ALL {
+            let unseen = |i: usize| {
+                if attend.band.seen(i / cols, cols).contains(&(i % cols)) { 0.0 } else { f32::MIN }
+            };
             let mask: Vec<f32> = (0..rows * cols).map(unseen).collect();
             let mask = self.array(&[rows, cols], &mask);
             scores = self.node("Add", &[&scores, &mask], Vec::new());
+        }
+        if attend.alibi {
+            let distances: Vec<f32> =
+                (0..rows * cols).map(|i| (i / cols).abs_diff(i % cols) as f32).collect();
+            let slopes: Vec<f32> = (0..heads).map(|head| attend.slope(head, heads) as f32).collect();
+            let distances = self.array(&[rows, cols], &distances);
+            let slopes = self.array(&[heads, 1, 1], &slopes);
+            let bias = self.node("Mul", &[&distances, &slopes], Vec::new());
+            scores = self.node("Sub", &[&scores, &bias], Vec::new());
         }
         let weights = self.node("Softmax", &[&scores], vec![int("axis", 3)]);
         let y = self.node("MatMul", &[&weights, &v], Vec::new());

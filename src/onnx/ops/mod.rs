@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod images;
+mod learn;
 mod products;
 mod recurrent;
 mod reduce;
@@ -28,10 +29,12 @@ const FAMILIES: [&[(&str, Handler)]; 8] = [
 
 /// Returns how a node is recorded.
 pub(super) fn lookup(domain: &str, op: &str) -> Option<Handler> {
-    if !matches!(domain, "" | "ai.onnx") {
-        return None;
-    }
-    FAMILIES
+    let families = match domain {
+        "" | "ai.onnx" => &FAMILIES[..],
+        "ai.onnx.ml" => &[learn::OPS],
+        _ => return None,
+    };
+    families
         .iter()
         .flat_map(|family| family.iter())
         .find(|(name, _)| *name == op)
@@ -40,8 +43,12 @@ pub(super) fn lookup(domain: &str, op: &str) -> Option<Handler> {
 
 /// Returns the names of all kinds of nodes, sorted.
 pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> =
-        FAMILIES.iter().flat_map(|family| family.iter()).map(|(name, _)| *name).collect();
+    let mut names: Vec<&str> = FAMILIES
+        .iter()
+        .chain(&[learn::OPS])
+        .flat_map(|family| family.iter())
+        .map(|(name, _)| *name)
+        .collect();
     names.sort_unstable();
     names
 }

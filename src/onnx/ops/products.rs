@@ -1,10 +1,11 @@
 //! Products, norms, softmax and lookups of rows.
 
 use super::super::import::{axis, shape};
-use super::{Call, Handler, Import, Results, Value, one};
-use crate::graph::{Reduction, Tensor};
+use super::{Call, Constant, Handler, Import, Results, Value, one};
+use crate::graph::{Attention, Reduction, Tensor};
 
 pub(super) const OPS: &[(&str, Handler)] = &[
+    ("Attention", attention),
     ("Einsum", einsum),
     ("Gemm", gemm),
     ("LayerNormalization", layer_norm),
@@ -30,6 +31,77 @@ fn gemm<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     }
     let c = import.x(call, 2)?;
     one(product.add(&if beta == 1.0 { c } else { c.scale(beta) }))
+}
+
+/// Attention of opset 23: heads `[b, h, s, d]`, or next to each other, `[b, s, h d]`.
+fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
+    for (i, name) in [(4, "past_key"), (5, "past_value"), (6, "nonpad_kv_seqlen")] {
+        if call.has(i) {
+            return Err(format!("operand {name}: only keys and values of this step are read"));
+        }
+    }
+    if call.float("softcap", 0.0) != 0.0 {
+        return Err(format!(
+            "softcap {}: only scores without a cap are computed",
+            call.float("softcap", 0.0)
+        ));
+    }
+    for name in ["left_window_size", "right_window_size"] {
+        if call.int(name, -1) >= 0 {
+            return Err(format!("{name} {}: only attention without a window is read", call.int(name, -1)));
+        }
+    }
+    if let Some(name) = call.node.output.iter().skip(1).find(|name| !name.is_empty()) {
+        return Err(format!("result `{name}`: only the first result is computed"));
+    }
+    let counts = [("q_num_heads", 0), ("kv_num_heads", 1), ("kv_num_heads", 2)];
+    let apart = counts.map(|(name, i)| {
+        let (x, heads) = (import.x(call, i)?, call.int(name, 0).max(0) as usize);
+        match *x.shape().dims() {
+            [_, _, _, _] => Ok(x.permute(&[0, 2, 1, 3])),
+            [b, s, width] if heads > 0 && width % heads == 0 => Ok(x.reshape([b, s, heads, width / heads])),
+            _ => Err(format!("operand {} with {name} {heads}", x.shape())),
+        }
+    });
+    let [q, k, v] = apart;
+    let (q, k, v) = (q?, k?, v?);
+    let scale = Some(call.float("scale", 0.0)).filter(|scale| *scale != 0.0);
+    let options = Attention { causal: call.int("is_causal", 0) != 0, scale, ..Attention::default() };
+    let y = match call.input(3) {
+        Value::Absent => q.attention(&k, &v, &options),
+        mask => {
+            let mask = added(import, mask)?;
+            // From opset 24 on, a mask that is shorter than the keys hides those after its end.
+            if import.opset >= 24 && mask.shape().last() != k.dim(1) {
+                return Err(format!(
+                    "attn_mask {}: its last dimension has to be that of {} keys",
+                    mask.shape(),
+                    k.dim(1)
+                ));
+            }
+            q.attention_masked(&k, &v, &mask, &options)
+        }
+    };
+    match import.dims(&call.input(0))?[..] {
+        [b, s, _] => one(y.reshape([b, s, y.dim(2) * y.dim(3)])),
+        _ => one(y.permute(&[0, 2, 1, 3])),
+    }
+}
+
+/// What a mask adds to scores: a mask of booleans hides keys where it is false.
+fn added<'a>(import: &mut Import<'a>, mask: Value<'a>) -> Result<Tensor, String> {
+    match mask {
+        Value::Constant(Constant { dims, data, integer: true }) => {
+            if let Some(number) = data.iter().find(|seen| ![0.0, 1.0].contains(*seen)) {
+                return Err(format!("attn_mask with the integer {number}: booleans and floats are read"));
+            }
+            let data = data.iter().map(|seen| if *seen == 0.0 { -1e9 } else { 0.0 }).collect();
+            import.float(&Value::Constant(Constant { dims, data, integer: false }))
+        }
+        // Where booleans are computed, they are numbers 0 and 1.
+        Value::Tensor(_) => Err("attn_mask: only masks that the file holds are read".to_owned()),
+        other => import.untrained(&other),
+    }
 }
 
 fn einsum<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {

@@ -2,7 +2,7 @@
 
 use super::{Call, Handler, Import, Results, Value};
 use crate::graph::Tensor;
-use crate::nn::{Cell, MAX_PARTS, Unrolled};
+use crate::nn::{Activation, Cell, MAX_PARTS, Unrolled};
 
 pub(super) const OPS: &[(&str, Handler)] = &[
     ("GRU", |i, c| recurrent(i, c, Cell::Gru)),
@@ -10,28 +10,33 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("RNN", |i, c| recurrent(i, c, Cell::Rnn)),
 ];
 
-type Activation = fn(&Tensor) -> Tensor;
-
-/// The activations of one direction, in the order of [`Unrolled::activations`].
-fn activations(call: &Call, cell: Cell, direction: usize) -> Result<[Activation; 3], String> {
-    let count = match cell {
-        Cell::Rnn => 1,
-        Cell::Gru => 2,
-        Cell::Lstm => 3,
+/// The cell of one direction, and its activations where they are not the cell's, in the order of
+/// [`Unrolled::activations`].
+fn activations(call: &Call, cell: Cell, direction: usize) -> Result<(Cell, Option<[Activation; 3]>), String> {
+    let usual: &[&str] = match cell {
+        Cell::Rnn | Cell::ReluRnn => &["Tanh"],
+        Cell::Gru => &["Sigmoid", "Tanh"],
+        Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
     };
     let given = call.texts("activations");
-    let name = |i: usize| given.get(direction * count + i).map(String::as_str);
-    let activation = |i: usize, otherwise: Activation| match name(i) {
-        None => Ok(otherwise),
-        Some("Sigmoid") => Ok(Tensor::sigmoid as Activation),
-        Some("Tanh") => Ok(Tensor::tanh as Activation),
-        Some("Relu") => Ok(Tensor::relu as Activation),
-        Some(other) => Err(format!("activation `{other}`: Sigmoid, Tanh and Relu are computed")),
+    let names: Vec<&str> = (0..usual.len())
+        .map(|i| given.get(direction * usual.len() + i).map_or(usual[i], String::as_str))
+        .collect();
+    match (cell, &names[..]) {
+        (Cell::Rnn, ["Relu"]) => return Ok((Cell::ReluRnn, None)),
+        (_, names) if names == usual => return Ok((cell, None)),
+        _ => {}
+    }
+    let known = |name: &&str| match *name {
+        "Sigmoid" => Ok(Tensor::sigmoid as Activation),
+        "Tanh" => Ok(Tensor::tanh as Activation),
+        "Relu" => Ok(Tensor::relu as Activation),
+        other => Err(format!("activation `{other}`: Sigmoid, Tanh and Relu are computed")),
     };
-    // Those of an RNN have no gates before what is new.
-    let skipped = usize::from(cell != Cell::Rnn);
-    let gates = if skipped == 0 { Ok(Tensor::sigmoid as Activation) } else { activation(0, Tensor::sigmoid) };
-    Ok([gates?, activation(skipped, Tensor::tanh)?, activation(2, Tensor::tanh)?])
+    let all = names.iter().map(known).collect::<Result<Vec<Activation>, String>>()?;
+    // An RNN has no gates before what is new, and only an LSTM has a memory.
+    let new = all.get(usize::from(all.len() > 1)).copied().unwrap_or(Tensor::tanh);
+    Ok((cell, Some([all[0], new, all.last().copied().unwrap_or(Tensor::tanh)])))
 }
 
 /// `X [t, b, in]`, `W [directions, gates h, in]`, `R [directions, gates h, h]`, `B [directions, 2 gates h]`, and states
@@ -70,12 +75,17 @@ fn recurrent<'a>(import: &mut Import<'a>, call: &Call<'a>, cell: Cell) -> Result
     if call.has(4) && call.constant(import, 4)?.as_ints().iter().any(|len| *len != steps as i64) {
         return Err(format!("sequences shorter than the {steps} steps"));
     }
-    // PyTorch's order has other places: ONNX has z r h, and i o f c.
-    let gates = match cell {
-        Cell::Rnn => [0; 4],
-        Cell::Gru => [1, 0, 2, 0],
-        Cell::Lstm => [0, 2, 3, 1],
+    // ONNX has the gates z r h, and i o f c; PyTorch r z n, and i f g o.
+    let gates: &[usize] = match cell {
+        Cell::Rnn | Cell::ReluRnn => &[],
+        Cell::Gru => &[1, 0, 2],
+        Cell::Lstm => &[0, 2, 3, 1],
     };
+    let ordered = |x: Tensor| {
+        let parts: Vec<Tensor> = gates.iter().map(|i| x.slice(0, i * size..(i + 1) * size)).collect();
+        if parts.is_empty() { x } else { joined(&parts, 0) }
+    };
+    let x = if first { x.transpose(0, 1) } else { x };
     let axis = usize::from(first);
     let state = |import: &mut Import<'a>, i: usize, direction: usize| -> Result<Tensor, String> {
         if !call.has(i) {
@@ -91,21 +101,23 @@ fn recurrent<'a>(import: &mut Import<'a>, call: &Call<'a>, cell: Cell) -> Result
     let (mut outputs, mut last, mut memories) = (Vec::new(), Vec::new(), Vec::new());
     for (direction, &reverse) in reversed.iter().enumerate() {
         let own = |x: &Tensor| x.slice(0, direction..direction + 1).squeeze(0);
-        let bias = bias.as_ref().map(|b| own(b).split(0, &[width, width]));
-        let product = x.matmul_transposed(&own(&w), false, true);
-        let inputs = bias.as_ref().map_or_else(|| product.clone(), |b| product.add(&b[0]));
+        let biases = bias.as_ref().map(|b| own(b).split(0, &[width, width]));
+        let biases = biases.map(|both| both.into_iter().map(ordered).collect::<Vec<_>>());
+        let product = x.matmul_transposed(&ordered(own(&w)), false, true);
+        let inputs = biases.as_ref().map_or_else(|| product.clone(), |b| product.add(&b[0]));
         let (h, memory) = (state(import, 5, direction)?, state(import, 6, direction)?);
+        let (cell, activations) = activations(call, cell, direction)?;
         let unrolled = Unrolled {
             cell,
             inputs: &inputs,
-            back: (&own(&u), bias.as_ref().map(|b| &b[1])),
-            gates,
-            activations: activations(call, cell, direction)?,
+            back: (&ordered(own(&u)), biases.as_ref().map(|b| &b[1])),
+            activations,
             reset_after: call.int("linear_before_reset", 0) != 0,
             reverse,
         };
-        let (results, h, memory) = unrolled.run(axis, h, memory);
-        outputs.push(joined(&results, axis).unsqueeze(if first { 2 } else { 1 }));
+        let (results, h, memory) = unrolled.run(h, memory);
+        let results = if first { results.transpose(0, 1) } else { results };
+        outputs.push(results.unsqueeze(if first { 2 } else { 1 }));
         last.push(h.unsqueeze(axis));
         memories.push(memory.unsqueeze(axis));
     }

@@ -180,6 +180,9 @@ fn reshape<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     let to = call.list(import, 1, "shape")?.ok_or("a shape is needed")?;
     let dims = import.dims(&call.input(0))?;
     let keep_zero = call.int("allowzero", 0) != 0;
+    if to.iter().filter(|len| **len == -1).count() > 1 {
+        return Err(format!("a shape {to:?}: at most one length is left to be found"));
+    }
     let mut result = Vec::new();
     for (i, &len) in to.iter().enumerate() {
         result.push(match len {

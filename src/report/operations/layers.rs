@@ -18,7 +18,13 @@ pub(super) const LAYERS: &[Row] = &[
     row("nn::LayerNorm", "nn.LayerNorm", "over the last axis", YES, &[]),
     row("nn::RmsNorm", "nn.RMSNorm", "over the last axis", YES, &[]),
     row("nn::GroupNorm", "nn.GroupNorm", "over groups of channels", YES, &[]),
-    row("nn::InstanceNorm", "nn.InstanceNorm2d(affine=True)", "of any number of dimensions", YES, &[]),
+    row(
+        "nn::InstanceNorm",
+        "nn.InstanceNorm2d",
+        "of any number of dimensions; `plain` has no parameters",
+        YES,
+        &[],
+    ),
     row("nn::Dropout", "nn.Dropout", "the identity in `Mode::Eval`", YES, &[]),
     row("nn::Embedding", "nn.Embedding", "a table `[rows, columns]`", YES, &[]),
     row(
@@ -31,7 +37,7 @@ pub(super) const LAYERS: &[Row] = &[
     row(
         "nn::Recurrent",
         "nn.LSTM, nn.GRU, nn.RNN",
-        "`batch_first=True`; unrolled over the steps",
+        "`batch_first=True`; a product and one kernel for each step; `run` takes and returns states",
         YES,
         &["LSTM", "GRU", "RNN"],
     ),
@@ -160,6 +166,9 @@ pub(super) const COMPILER: &[Row] = &[
     row("running_stats", "", "update of running statistics", NO, &[]),
     row("embedding_grad", "", "gradient of `embedding` for its table", NO, &[]),
     row("row_norm_grad", "", "gradient of `layer_norm` and `rms_norm`", NO, &[]),
+    row("lstm_gates", "", "what a step of an LSTM computes after its products", YES, &[]),
+    row("gru_gates", "", "what a step of a GRU computes after its products", YES, &[]),
+    row("gates_grad", "", "gradient of `lstm_gates` and `gru_gates`", NO, &[]),
     row("momentum", "", "update of `optim::Sgd` with momentum", NO, &[]),
     row(
         "moving_average",

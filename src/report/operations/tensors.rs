@@ -5,7 +5,7 @@ use super::{NO, Row, YES, function, row};
 pub(super) const ELEMENTWISE: &[Row] = &[
     function("x.add(other)", "torch.add", &["Add", "Sum", "Mean"]),
     function("x.sub(other)", "torch.sub", &["Sub"]),
-    function("x.mul(other)", "torch.mul", &["Mul", "And"]),
+    function("x.mul(other)", "torch.mul", &["Mul", "And", "Scaler"]),
     function("x.div(other)", "torch.div", &["Div", "Softsign"]),
     function("x.scale(a)", "torch.mul", &["Mul", "Div"]),
     function("x.offset(a)", "torch.add", &["Add", "Sub", "Not"]),
@@ -116,7 +116,7 @@ pub(super) const REDUCTIONS: &[Row] = &[
         "torch.linalg.vector_norm",
         "`(Σ |x|ᵖ)^(1/p)`; the gradient of the norm of zeros is 0",
         YES,
-        &["ReduceL1", "ReduceL2", "LpNormalization"],
+        &["ReduceL1", "ReduceL2", "LpNormalization", "Normalizer"],
     ),
     row("x.logsumexp(axes)", "torch.logsumexp", "`ln Σ eˣ`", YES, &["ReduceLogSumExp"]),
     row("x.softmax()", "F.softmax", "over the last axis", YES, &[]),
@@ -136,7 +136,13 @@ pub(super) const REDUCTIONS: &[Row] = &[
 ];
 
 pub(super) const SHAPES: &[Row] = &[
-    row("x.reshape(shape)", "torch.reshape", "a view: no memory is moved", YES, &["Reshape", "Identity"]),
+    row(
+        "x.reshape(shape)",
+        "torch.reshape",
+        "a view: no memory is moved",
+        YES,
+        &["Reshape", "Identity", "ZipMap"],
+    ),
     row("x.flatten(from)", "torch.flatten", "the dimensions from `from` on become one", YES, &["Flatten"]),
     row("x.unsqueeze(axis)", "torch.unsqueeze", "inserts a dimension of length 1", YES, &["Unsqueeze"]),
     row("x.squeeze(axis)", "torch.squeeze", "removes a dimension of length 1", YES, &["Squeeze"]),
@@ -205,7 +211,7 @@ pub(super) const SHAPES: &[Row] = &[
         "torch.index_select",
         "`[.., n, ..] → [.., k, ..]`",
         YES,
-        &["Gather", "GatherND"],
+        &["Gather", "GatherND", "ArrayFeatureExtractor"],
     ),
     row(
         "x.scatter_add(axis, ids, source)",
@@ -263,12 +269,12 @@ pub(super) const PRODUCTS: &[Row] = &[
         "torch.matmul",
         "`op(A) · op(B)`; transposes move no memory",
         YES,
-        &["Gemm"],
+        &["Gemm", "LinearClassifier", "LinearRegressor"],
     ),
     row(
         "x.einsum(equation, others)",
         "torch.einsum",
-        "from left to right, each pair as one product; `...` is not known",
+        "from left to right, each pair as one product; diagonals, `...` and broadcasting",
         YES,
         &["Einsum"],
     ),
@@ -333,6 +339,20 @@ pub(super) const IMAGES: &[Row] = &[
         &["MaxPool"],
     ),
     row("x.max_pool3d(window)", "F.max_pool3d", "as `max_pool2d`", YES, &["MaxPool"]),
+    row(
+        "x.max_pool1d_ceil(window)",
+        "F.max_pool1d(ceil_mode=True)",
+        "as `max_pool2d_ceil`",
+        YES,
+        &["MaxPool"],
+    ),
+    row(
+        "x.max_pool3d_ceil(window)",
+        "F.max_pool3d(ceil_mode=True)",
+        "as `max_pool2d_ceil`",
+        YES,
+        &["MaxPool"],
+    ),
     row("x.avg_pool1d(window, count_padding)", "F.avg_pool1d", "as `avg_pool2d`", YES, &["AveragePool"]),
     row(
         "x.avg_pool2d(window, count_padding)",
@@ -356,12 +376,24 @@ pub(super) const IMAGES: &[Row] = &[
         YES,
         &["GlobalAveragePool"],
     ),
+    row("x.adaptive_max_pool2d(size)", "F.adaptive_max_pool2d", "maxima of bins", YES, &["GlobalMaxPool"]),
+    row("x.adaptive_avg_pool1d(size)", "F.adaptive_avg_pool1d", "means of bins", YES, &["GlobalAveragePool"]),
+    row("x.adaptive_max_pool1d(size)", "F.adaptive_max_pool1d", "maxima of bins", YES, &["GlobalMaxPool"]),
+    row("x.adaptive_avg_pool3d(size)", "F.adaptive_avg_pool3d", "means of bins", YES, &["GlobalAveragePool"]),
+    row("x.adaptive_max_pool3d(size)", "F.adaptive_max_pool3d", "maxima of bins", YES, &["GlobalMaxPool"]),
     row(
-        "x.adaptive_max_pool2d(size)",
-        "F.adaptive_max_pool2d",
-        "maxima of `size` bins",
+        "x.avg_pool1d_ceil(window, count_padding)",
+        "F.avg_pool1d(ceil_mode=True)",
+        "as `avg_pool2d_ceil`",
         YES,
-        &["GlobalMaxPool"],
+        &["AveragePool"],
+    ),
+    row(
+        "x.avg_pool3d_ceil(window, count_padding)",
+        "F.avg_pool3d(ceil_mode=True)",
+        "as `avg_pool2d_ceil`",
+        YES,
+        &["AveragePool"],
     ),
     row(
         "x.upsample_nearest(size)",
@@ -444,9 +476,9 @@ pub(super) const ATTENTION: &[Row] = &[
     row(
         "x.attention(k, v, options)",
         "F.scaled_dot_product_attention",
-        "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; no scores in memory",
+        "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; causal, sliding windows, ALiBi; no scores in memory",
         YES,
-        &[],
+        &["Attention"],
     ),
     row(
         "x.self_attention(heads, kv_heads, options)",
@@ -470,14 +502,6 @@ pub(super) const ATTENTION: &[Row] = &[
         &[],
     ),
     row("x.padding_mask()", "", "`[b, 1, 1, t]` from `[b, t]`: keys where `x` is 0 are hidden", NO, &[]),
-    row("x.window_mask(s, t, window)", "", "`[s, t]`: each query sees the last `window` keys", None, &[]),
-    row(
-        "x.alibi(heads, s, t)",
-        "",
-        "`[h, s, t]`, falls linearly with the distance (Press et al. 2022)",
-        None,
-        &[],
-    ),
     row("x.rotary(heads, base)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
 ];
 
@@ -492,7 +516,7 @@ pub(super) const LOSSES: &[Row] = &[
     row(
         "x.cross_entropy_with(labels, options)",
         "F.cross_entropy",
-        "label smoothing, weights of classes, sum or mean",
+        "any leading axes; label smoothing, weights of classes; mean, sum or one for each row",
         YES,
         &[],
     ),
@@ -503,7 +527,13 @@ pub(super) const LOSSES: &[Row] = &[
         YES,
         &[],
     ),
-    row("x.nll(labels)", "F.nll_loss", "the mean of `-x[i, label]`", YES, &[]),
+    row(
+        "x.nll(labels)",
+        "F.nll_loss",
+        "the mean of `-x[i, label]` over labels other than `IGNORE`",
+        YES,
+        &[],
+    ),
     row("x.kl_div(target)", "F.kl_div(reduction='batchmean')", "`Σ t (ln t - x) / n`", YES, &[]),
     row("x.mse(target)", "F.mse_loss", "mean of `(x - t)²`", YES, &[]),
     row("x.l1(target)", "F.l1_loss", "mean of `|x - t|`", YES, &[]),

@@ -12,7 +12,7 @@ use crate::source_rules::sources;
 const NOT_OPERATIONS: [&str; 2] = ["mistake", "named"];
 
 /// Structs of `nn` that are settings.
-const NOT_LAYERS: [&str; 4] = ["BlockConfig", "RecurrentConfig", "Conv", "ConvTranspose"];
+const NOT_LAYERS: [&str; 5] = ["BlockConfig", "RecurrentConfig", "States", "Conv", "ConvTranspose"];
 
 fn word(text: &str) -> &str {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()

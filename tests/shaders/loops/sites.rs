@@ -25,7 +25,9 @@ fn named(name: &str) -> Limits {
 /// adapters, those with cooperative matrices included.
 pub fn adapters(software: bool) -> Vec<Limits> {
     let mut list: Vec<Limits> = Limits::NAMES.map(named).to_vec();
-    list.retain(|limits| limits.class.is_cpu() == software);
+    // The kernels of these presets are those of `nvidia` and `webgpu`.
+    let same = ["rdna", "arc", "steam-deck", "apple"];
+    list.retain(|limits| limits.class.is_cpu() == software && !same.contains(&&*limits.name));
     let ways = matmul::VARIANTS.iter().map(|row| row.name).chain(conv::VARIANTS.iter().map(|row| row.name));
     let mut ways: Vec<&'static str> = ways.collect();
     ways.sort_unstable();
@@ -246,7 +248,8 @@ fn attentions(add: Add, sizes: &[(usize, usize, usize, usize)]) {
         // Masked cases are shorter because the interpreter takes longer for them.
         for (causal, dropout, part) in [(false, 0.0, 1), (true, 0.1, 16)] {
             let positions = positions / part;
-            let options = Attention { causal, dropout, ..Attention::default() };
+            let (window, alibi) = (causal.then_some(positions / 3 + 1), causal);
+            let options = Attention { causal, dropout, window, alibi, ..Attention::default() };
             let name = format!("attention of {positions} by {size}, {heads} heads, {options:?}");
             add(name.clone(), &|s| {
                 let [q, k, v] = [heads, kv_heads, kv_heads].map(|heads| s.x(&[1, positions, heads, size]));

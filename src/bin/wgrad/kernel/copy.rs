@@ -19,9 +19,11 @@ pub fn bandwidth(device: &Device) -> Result<f64> {
         device.wgpu_device().create_buffer(&descriptor)
     };
     let (from, to) = (buffer(wgpu::BufferUsages::COPY_SRC), buffer(wgpu::BufferUsages::COPY_DST));
-    let spent = time(device, || {
+    let spent = time(device, |times| {
         let mut encoder = device.wgpu_device().create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(&from, 0, &to, 0, bytes);
+        for _ in 0..times {
+            encoder.copy_buffer_to_buffer(&from, 0, &to, 0, bytes);
+        }
         device.wgpu_queue().submit([encoder.finish()]);
         Ok(())
     })?;

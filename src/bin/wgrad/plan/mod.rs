@@ -23,7 +23,8 @@ pub struct Options {
     /// muon.
     #[arg(long, default_value = "adam")]
     optimizer: String,
-    /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader or nvidia.
+    /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or
+    /// apple.
     #[arg(long, default_value = "discrete")]
     limits: String,
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
@@ -115,7 +116,7 @@ fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
 }
 
 fn printed(options: &Options) -> Result<Printed> {
-    let model = options.network.network()?;
+    let model = options.network.planned_network()?;
     let limits = fitting::limits(&options.limits)?;
     let (batch, fitting) = (options.network.batch(&model), &options.fitting);
     let precision = options.network.precision()?;

@@ -4,7 +4,7 @@ One line for each convolution, pooling and linear layer in the order in which th
 one for each parameter in the order of `parameters()`. No weights are computed: everything lies on PyTorch's meta device.
 
     pip install torch==2.15.0 torchvision==0.29.2
-    python torchvision.py > torchvision.txt
+    python torchvision_shapes.py > torchvision.txt
 """
 
 import torch

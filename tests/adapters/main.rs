@@ -1,0 +1,11 @@
+//! Every test that needs an adapter, in one program that can be carried to a machine without cargo
+//! (`scripts/gpu_day.sh`): `kernels::…`, `session::…` and `train::…`.
+
+#[path = "../kernels/main.rs"]
+mod kernels;
+#[path = "../session/main.rs"]
+mod session;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../train/main.rs"]
+mod train;
