@@ -101,9 +101,8 @@ impl Alive {
         let mut alive = vec![Vec::new(); instance.slices.div_ceil(stride)];
         for &i in &by_start {
             let span = instance.span(i as usize);
-            for point in span.start.div_ceil(stride)..span.end.div_ceil(stride) {
-                alive[point].push(i);
-            }
+            let points = span.start.div_ceil(stride)..span.end.div_ceil(stride);
+            alive[points].iter_mut().for_each(|list| list.push(i));
         }
         Self { by_start, started, alive, stride }
     }

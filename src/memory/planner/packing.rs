@@ -18,7 +18,8 @@ pub enum Effort {
     /// [`Effort::Fast`] are content with less than the greatest common divisor of all alignments above the bound.
     #[default]
     Balanced,
-    /// Search until the packing is proved optimal or the (large) budget is spent.
+    /// Search until the packing is proved optimal or the (large) budget is spent, on all cores. Without a
+    /// capacity, by falling capacities; the result is the same for any number of cores.
     Exact,
 }
 

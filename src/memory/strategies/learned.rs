@@ -216,10 +216,10 @@ impl Strategy for Learned {
 
     /// Removes an idle page; a plan whose arena lies there is suspended until the next step.
     fn remove_page(&mut self, page: u32) -> Result<(), AllocError> {
-        if self.planned_live == 0 {
-            if let Some(arena) = self.arena.take_if(|arena| arena.span.page == page) {
-                let _ = self.bins.free(arena.handle);
-            }
+        if self.planned_live == 0
+            && let Some(arena) = self.arena.take_if(|arena| arena.span.page == page)
+        {
+            self.bins.free(arena.handle)?;
         }
         self.bins.remove_page(page)
     }

@@ -5,7 +5,7 @@ mod planned;
 use std::time::Instant;
 
 use super::trace::{Step, Trace};
-use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
+use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request, Strategy};
 
 /// Source of a contender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> cra
         }
     };
     let run = match contender.setting {
-        Setting::SecondStep(options) => run_pool(trace, &mut warm(trace, options)?, false)?,
+        Setting::SecondStep(_) => run_pool(trace, &mut warm(trace, options)?, false)?,
         _ => run(trace, options, false)?,
     };
     Ok(Outcome {
@@ -305,21 +305,16 @@ fn time_learned(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocEr
     let bound = trace.lower_bound().max(options.granule);
     strategy.add_page(0, bound.saturating_mul(4), bound)?;
     let mut live = vec![None; trace.blocks.len()];
-    let mut work = |step: &Step| match *step {
+    let mut play = |step: &Step, strategy: &mut dyn Strategy| match *step {
         Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
         Step::Free { id } => {
             let _ = live[id].take().map(|handle| strategy.free(handle));
         }
     };
-    trace.steps.iter().for_each(&mut work);
-    live.iter_mut().for_each(|handle| drop(handle.take().map(|handle| strategy.free(handle))));
+    trace.steps.iter().for_each(|step| play(step, strategy.as_mut()));
+    (0..trace.blocks.len()).for_each(|id| play(&Step::Free { id }, strategy.as_mut()));
     strategy.end_step();
-    Ok(time(trace, |step| match *step {
-        Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
-        Step::Free { id } => {
-            let _ = live[id].take().map(|handle| strategy.free(handle));
-        }
-    }))
+    Ok(time(trace, |step| play(step, strategy.as_mut())))
 }
 
 fn time(trace: &Trace, mut work: impl FnMut(&Step)) -> Vec<f64> {
@@ -361,6 +356,9 @@ mod tests {
         let single = outcome("buffer-per-tensor", None);
         assert_eq!((single.ratio, single.native_allocations), (1.0, 4));
         assert_eq!(outcome("pytorch", None).peak_reserved, 2 << 20);
+
+        let learned = outcome("learned-second-step", None);
+        assert_eq!((learned.peak_reserved, learned.failed), (4096, Some(0)), "the plan of the first step");
 
         let short = outcome("best-fit", Some(4096));
         assert_eq!((short.failed, short.peak_live), (Some(1), 3072));
