@@ -1,4 +1,4 @@
-//! The binned strategy allocates no heap memory once it is warm. This is a separate test program because it
+//! The binned and the learned strategy allocate no heap memory once they are warm. This is a separate test program because it
 //! counts every allocation of the process.
 #![allow(unsafe_code, reason = "a global allocator cannot be written without")]
 
@@ -79,4 +79,23 @@ fn warm_pool_allocates_no_heap_memory() {
     };
     assert!(count(&mut step) > 0);
     assert_eq!(count(step), 0, "names are known and the page is there");
+}
+
+#[test]
+fn learned_steps_allocate_no_heap_memory() {
+    let mut strategy = Kind::Learned.build(256).expect("a power of two");
+    strategy.add_page(0, 1 << 24, 1).expect("a fresh page");
+    let mut live = Vec::with_capacity(100);
+    let mut step = || {
+        for x in sequence().take(100) {
+            live.push(strategy.alloc(x % 100_000, 256).expect("room").handle);
+        }
+        for handle in live.drain(..) {
+            strategy.free(handle).expect("live");
+        }
+        strategy.end_step()
+    };
+    assert!(step().is_some(), "the first step is planned");
+    step();
+    assert_eq!(count(|| assert_eq!(step(), None, "nothing is planned again")), 0);
 }

@@ -50,11 +50,11 @@ pub use stats::Tally;
 pub use stats::{MemoryStats, Stat};
 #[cfg(not(feature = "internals"))]
 pub(crate) use strategies::{
-    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Mark, SizeClasses, Span, Whole,
+    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Learned, Mark, SizeClasses, Span, Whole,
 };
 #[cfg(feature = "internals")]
 pub use strategies::{
-    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Mark, SizeClasses, Span, Whole,
+    Allocation, Bins, Buddy, Bump, Caching, Fit, FreeList, Handle, Learned, Mark, SizeClasses, Span, Whole,
 };
 pub use strategies::{Kind, Strategy};
 pub use summary::memory_summary;

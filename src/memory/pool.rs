@@ -152,6 +152,30 @@ impl<B: Backing> Pool<B> {
         std::mem::take(&mut self.deferred).into_iter().try_for_each(|live| self.release(live))
     }
 
+    /// Ends a step: what follows is expected to repeat it. With [`Kind::Learned`](super::Kind::Learned) the step
+    /// is planned; idle pages that the plan does not need are released, and a page of the plan's bytes is
+    /// created. If the cap or the device refuses that page, the next step has no plan. Other strategies do
+    /// nothing.
+    ///
+    /// # Errors
+    /// None if the strategy is correct; errors of the strategy are propagated.
+    pub fn end_step(&mut self) -> Result<(), AllocError> {
+        let Some(bytes) = self.strategy.end_step() else { return Ok(()) };
+        let unused = self.stats.reserved.current - self.stats.active.current;
+        let is_tight = unused <= bytes.saturating_add(bytes / 64) && self.strategy.largest_free() >= bytes;
+        if is_tight {
+            return Ok(());
+        }
+        self.trim();
+        if self.strategy.largest_free() >= bytes || bytes > self.largest_page() {
+            return Ok(());
+        }
+        match self.grow((bytes, bytes), "plan of a step", "", false) {
+            Err(AllocError::OutOfMemory(_)) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Releases every page without active blocks (PyTorch's `empty_cache`) and returns the bytes released.
     pub fn trim(&mut self) -> u64 {
         let idle: Vec<u32> =

@@ -205,3 +205,102 @@ pub fn composed(seed: u64, cores: &[Known], pieces: usize) -> Known {
     items.extend(slabs.into_iter().map(|slab| Item::new("slab", 0, time, slab.size)));
     Known { problem: Problem::new(items), optimum: optimum + below }
 }
+
+/// Cuts a piece into four that turn around a fifth; `None` if it is too small.
+fn windmill(draws: &mut Draws, (lower, upper, bottom, top): Piece) -> Option<[Piece; 5]> {
+    if upper - lower < 3 || top - bottom < 3 {
+        return None;
+    }
+    let left = lower + 1 + draws.below(upper - lower - 2);
+    let right = left + 1 + draws.below(upper - left - 1);
+    let low = bottom + 1 + draws.below(top - bottom - 2);
+    let high = low + 1 + draws.below(top - low - 1);
+    Some([
+        (lower, right, bottom, low),
+        (right, upper, bottom, high),
+        (left, upper, high, top),
+        (lower, left, low, top),
+        (left, right, low, high),
+    ])
+}
+
+/// First and last instant, first and last byte.
+type Piece = (u64, u64, u64, u64);
+
+/// Cuts `[0, length)` × `height` units of `unit` bytes into about `pieces` items, whose lowest height is the
+/// rectangle's. One cut in four is a windmill, so that no straight cut separates all items. Items are aligned to
+/// `unit`.
+pub fn windmills(seed: u64, (length, height): (u64, u64), unit: u64, pieces: usize) -> Known {
+    let mut draws = Draws::new(seed);
+    let mut parts: Vec<Piece> = vec![(0, length, 0, height)];
+    for _ in 0..20 * pieces {
+        if parts.len() >= pieces {
+            break;
+        }
+        // Of three pieces the largest is cut.
+        let area = |part: &Piece| u128::from(part.1 - part.0) * u128::from(part.3 - part.2);
+        let which = (0..3).map(|_| draws.below(parts.len() as u64) as usize);
+        let which = which.max_by_key(|&part| area(&parts[part])).expect("three");
+        let part @ (lower, upper, bottom, top) = parts[which];
+        let turned = if draws.below(4) == 0 { windmill(&mut draws, part) } else { None };
+        if let Some(five) = turned {
+            parts[which] = five[0];
+            parts.extend(&five[1..]);
+        } else if draws.below(2) == 0 && upper - lower > 1 {
+            let middle = lower + 1 + draws.below(upper - lower - 1);
+            parts[which].1 = middle;
+            parts.push((middle, upper, bottom, top));
+        } else if top - bottom > 1 {
+            let middle = bottom + 1 + draws.below(top - bottom - 1);
+            parts[which].3 = middle;
+            parts.push((lower, upper, middle, top));
+        }
+    }
+    let items = parts.iter().map(|&(lower, upper, bottom, top)| {
+        Item::new("piece", lower, upper, (top - bottom) * unit).aligned(unit)
+    });
+    Known { problem: Problem::new(items.collect()), optimum: height * unit }
+}
+
+/// Removes items until no instant is fuller than `percent` of the rectangle that they were cut from: they still
+/// fit into it, and how much lower they can be packed is not known.
+pub fn thinned(seed: u64, known: Known, percent: u64) -> Known {
+    let mut draws = Draws::new(seed);
+    let most = known.optimum / 100 * percent;
+    let Known { mut problem, optimum } = known;
+    let mut full: Vec<u64> = (0..problem.items.iter().map(|item| item.upper).max().unwrap_or(0)).collect();
+    let live = |items: &[Item], instant: u64| {
+        items.iter().filter(|i| i.lower <= instant && instant < i.upper).map(|i| i.size).sum::<u64>()
+    };
+    while !full.is_empty() {
+        full.retain(|&instant| live(&problem.items, instant) > most);
+        let Some(&instant) = full.get(draws.below(full.len().max(1) as u64) as usize) else { break };
+        let mut alive: Vec<usize> = (0..problem.items.len()).collect();
+        alive.retain(|&i| problem.items[i].lower <= instant && instant < problem.items[i].upper);
+        alive.sort_by_key(|&i| problem.items[i].size);
+        alive.truncate(alive.len().div_ceil(2));
+        problem.items.swap_remove(alive[draws.below(alive.len() as u64) as usize]);
+    }
+    Known { problem, optimum }
+}
+
+/// Sets `copies` of training steps side by side in one arena: each starts at another time, stretched and scaled
+/// at random, so that a few run at once. Items are aligned to 512 bytes, as SOMAS aligns them.
+pub fn side_by_side(seed: u64, steps: &[Problem], copies: usize) -> Problem {
+    let mut draws = Draws::new(seed);
+    let (mut items, mut time) = (Vec::new(), 0);
+    for copy in 0..copies {
+        let step = &steps[copy % steps.len()];
+        let (stretch, scale) = (4 + draws.below(8), 2 + draws.below(20));
+        let length = stretch * step.items.iter().map(|item| item.upper).max().unwrap_or(0);
+        for item in &step.items {
+            // Ends differ by a little, because the copies share the instants of one sequence.
+            let at = |instant: u64, more: u64| time + stretch * instant + more;
+            let late = draws.below(stretch);
+            let size = (item.size * scale / 8).next_multiple_of(512);
+            items.push(Item::new("tensor", at(item.lower, 0), at(item.upper, late), size).aligned(512));
+        }
+        time += length / 4 + draws.below(length / 4 + 1);
+    }
+    Problem::new(items)
+}

@@ -1,13 +1,14 @@
 //! Packs one line of memory: tries cheap methods first, until the bound is met or the budget is spent.
 
 use super::budget::Budget;
+use super::eject;
 use super::exact::{self, Outcome};
 use super::greedy::{self, Fit, Layout};
 use super::improve::{Blame, improve};
 use super::instance::Instance;
 use super::order::Order;
 use super::packing::{Effort, Method};
-use super::refine::refine;
+use super::refine::{descend, refine};
 use super::skyline;
 
 /// Orders for greedy packing, those that win most often first.
@@ -25,6 +26,15 @@ const AT_LARGE: [Order; 5] =
 
 /// Units of work for a large problem, so that the largest graphs take well below a second.
 const LARGE_WORK: u64 = 500_000_000;
+
+/// Units of work for ejection where a large problem gets no more than the balanced effort.
+const EJECTION_WORK: u64 = 500_000_000;
+
+/// Most items that are packed by size although the budget for packings is spent.
+const MOST_BY_SIZE: usize = 30_000;
+
+/// Units of work of the first exact search where the lowest height is asked for.
+const FIRST_ATTEMPT: u64 = 100_000_000;
 
 /// The goal and the limits of packing one line.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +96,11 @@ impl Line<'_> {
         self.best.as_ref().is_some_and(|(layout, _)| layout.height() <= self.goal.enough)
     }
 
+    /// Whether no height above the bound suffices.
+    fn minimises(&self) -> bool {
+        self.goal.enough <= self.goal.bound
+    }
+
     fn one_chunk_may_do(&self) -> bool {
         !self.done()
             && self.instance.is_modest()
@@ -118,10 +133,10 @@ impl Line<'_> {
     /// because no other method is as cheap at this size. Further orders follow, then local search, from the
     /// order with the lowest result on.
     fn at_large(&mut self) {
-        let work = if self.goal.effort == Effort::Exact { u64::MAX } else { LARGE_WORK };
-        let mut part = self.budget.part(work);
+        let mut part = self.budget.part(LARGE_WORK);
         let granted = part.left();
         let mut dearest = 0;
+        let mut by_size = None;
         let mut heights: Vec<(u64, Order)> = Vec::new();
         for order in AT_LARGE {
             // A packing that has started is finished, so the last one may exceed the budget somewhat.
@@ -142,10 +157,11 @@ impl Line<'_> {
             // times as long as a skyline packing.
             if heights.len() == 3 && !self.done() && part.allows(dearest) {
                 part.spend(5 * dearest / 2);
-                let by_size = Order::Size.of(self.instance);
-                let layout = greedy::pack(self.instance, &by_size, Fit::First, self.goal.limit);
-                self.offer(layout, Method::Greedy(Order::Size, Fit::First));
+                by_size = self.large_by_size();
             }
+        }
+        if by_size.is_none() && !self.done() && self.goal.effort != Effort::Fast {
+            by_size = self.large_by_size();
         }
         heights.sort_unstable();
         for blame in [Blame::ToFront, Blame::Halfway] {
@@ -159,6 +175,39 @@ impl Line<'_> {
             }
         }
         self.budget.spend(granted - part.left());
+        match self.goal.effort {
+            Effort::Fast => {}
+            Effort::Balanced => self.eject(by_size.as_ref(), 1, EJECTION_WORK),
+            Effort::Exact => {
+                self.eject(by_size.as_ref(), 1, EJECTION_WORK);
+                self.eject(by_size.as_ref(), 4, u64::MAX);
+            }
+        }
+    }
+
+    /// Packs a large instance by size, first fit, unless it is so large that this takes most of a second.
+    fn large_by_size(&mut self) -> Option<Layout> {
+        if self.instance.len() > MOST_BY_SIZE {
+            return None;
+        }
+        let by_size = Order::Size.of(self.instance);
+        let layout = greedy::pack(self.instance, &by_size, Fit::First, self.goal.limit);
+        self.offer(layout.clone(), Method::Greedy(Order::Size, Fit::First));
+        layout.filter(|layout| layout.heights.len() == 1)
+    }
+
+    /// Lowers the best layout by ejection; every other chain starts at `other`.
+    fn eject(&mut self, other: Option<&Layout>, chains: usize, work: u64) {
+        if self.done() || !self.budget.allows(1) {
+            return;
+        }
+        let Some((best, _)) = &self.best else { return };
+        let mut part = self.budget.part(work);
+        let granted = part.left();
+        let starts = [best, other.unwrap_or(best)];
+        let layout = eject::lower(self.instance, &starts, self.goal.enough, chains, &mut part);
+        self.budget.spend(granted - part.left());
+        self.offer(layout, Method::Ejection);
     }
 
     fn ground_up(&mut self) {
@@ -180,10 +229,15 @@ impl Line<'_> {
     /// Runs a first, short exact search: most problems that greedy packing does not solve take a few thousand
     /// nodes.
     fn try_at_once(&mut self) {
-        let share = if self.goal.effort == Effort::Fast { 2 } else { 12 };
-        let mut part = self.budget.part(self.budget.left() / share);
+        let work = match self.goal.effort {
+            Effort::Fast => self.budget.left() / 2,
+            // The search by falling capacities comes back to this one.
+            Effort::Exact if self.minimises() => FIRST_ATTEMPT,
+            Effort::Balanced | Effort::Exact => self.budget.left() / 12,
+        };
+        let mut part = self.budget.part(work);
         let granted = part.left();
-        if let Outcome::Found(layout) = exact::fits(self.instance, self.goal.enough, &mut part) {
+        if let Outcome::Found(layout) = exact::fits(self.instance, self.goal.enough, 0, &mut part) {
             self.offer(Some(layout), Method::Exact);
         }
         self.budget.spend(granted - part.left());
@@ -193,6 +247,7 @@ impl Line<'_> {
         let (rounds, share) = match self.goal.effort {
             Effort::Fast => (12, 16),
             Effort::Balanced => (40, 64),
+            Effort::Exact if self.minimises() => (40, 512),
             Effort::Exact => (200, 64),
         };
         for blame in [Blame::ToFront, Blame::Halfway] {
@@ -217,8 +272,11 @@ impl Line<'_> {
         if self.done() || !exact::applies(self.instance) {
             return bound;
         }
-        let refined =
-            refine(self.instance, bound, best.height(), enough, effort == Effort::Exact, self.budget);
+        let refined = if self.minimises() && effort == Effort::Exact {
+            descend(self.instance, bound, best, self.budget)
+        } else {
+            refine(self.instance, bound, best.height(), enough, effort == Effort::Exact, self.budget)
+        };
         self.offer(refined.layout, Method::Exact);
         refined.proved
     }

@@ -18,7 +18,8 @@ pub enum Effort {
     /// [`Effort::Fast`] are content with less than the greatest common divisor of all alignments above the bound.
     #[default]
     Balanced,
-    /// Search until the packing is proved optimal or the (large) budget is spent.
+    /// Search until the packing is proved optimal or the (large) budget is spent, on all cores. Without a
+    /// capacity, by falling capacities; the result is the same for any number of cores.
     Exact,
 }
 
@@ -46,6 +47,8 @@ pub enum Method {
     Skyline(Order),
     /// Local search that started from one order.
     LocalSearch(Order),
+    /// Local search that displaces items from a lower place.
+    Ejection,
     /// Exact search.
     Exact,
     /// Items divided among buffers of limited size.
@@ -61,8 +64,9 @@ impl Method {
             Method::Greedy(..) => 1,
             Method::Skyline(_) => 2,
             Method::LocalSearch(_) => 3,
-            Method::Exact => 4,
-            Method::Split => 5,
+            Method::Ejection => 4,
+            Method::Exact => 5,
+            Method::Split => 6,
         }
     }
 }
@@ -74,6 +78,7 @@ impl fmt::Display for Method {
             Method::Greedy(order, fit) => write!(f, "greedy by {order}, {fit}"),
             Method::Skyline(order) => write!(f, "skyline by {order}"),
             Method::LocalSearch(order) => write!(f, "local search from {order}"),
+            Method::Ejection => f.write_str("ejection"),
             Method::Exact => f.write_str("exact search"),
             Method::Split => f.write_str("split over buffers"),
         }

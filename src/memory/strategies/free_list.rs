@@ -25,15 +25,6 @@ pub enum Fit {
     Ends,
 }
 
-impl Fit {
-    fn end(self, size: u64, capacity: u64) -> End {
-        match self {
-            Self::Ends if size < capacity / 2048 || size >= capacity / 80 => End::High,
-            _ => End::Low,
-        }
-    }
-}
-
 /// A strategy that keeps its holes in an ordered set.
 pub type FreeList = Tiling<Holes>;
 
@@ -52,7 +43,18 @@ impl FreeList {
     /// # Errors
     /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
     pub(crate) fn with_min_split(granule: u64, fit: Fit, min_split: u64) -> Result<Self, AllocError> {
-        Self::with_index(granule, min_split, Holes { fit, set: BTreeSet::new(), cursor: (0, 0) })
+        let holes = Holes { fit, middle: (2048, 80), set: BTreeSet::new(), cursor: (0, 0) };
+        Self::with_index(granule, min_split, holes)
+    }
+
+    /// As [`new`](Self::new) with [`Fit::Ends`], but the blocks at the low ends are those from `1 / middle.0` to
+    /// `1 / middle.1` of the capacity.
+    ///
+    /// # Errors
+    /// [`AllocError::BadAlignment`] if `granule` is not a power of two.
+    pub fn two_ended(granule: u64, middle: (u64, u64)) -> Result<Self, AllocError> {
+        let holes = Holes { fit: Fit::Ends, middle, set: BTreeSet::new(), cursor: (0, 0) };
+        Self::with_index(granule, 0, holes)
     }
 }
 
@@ -64,12 +66,20 @@ type Key = (u64, u32, u64, u32);
 #[derive(Debug)]
 pub struct Holes {
     fit: Fit,
+    /// For `Ends`: blocks between these fractions of the capacity are cut from the low end.
+    middle: (u64, u64),
     set: BTreeSet<Key>,
     /// Page and offset from which `Next` continues.
     cursor: (u32, u64),
 }
 
 impl Holes {
+    fn end(&self, size: u64, capacity: u64) -> End {
+        let (small, large) = self.middle;
+        let is_outside = size < capacity / small.max(1) || size >= capacity / large.max(1);
+        if self.fit == Fit::Ends && is_outside { End::High } else { End::Low }
+    }
+
     fn key(&self, tiles: &[Tile], slot: u32) -> Key {
         let Tile { offset, size, page, .. } = tiles[slot as usize];
         match self.fit {
@@ -91,7 +101,7 @@ impl FreeIndex for Holes {
     }
 
     fn find(&mut self, tiles: &[Tile], want: Padded, capacity: u64) -> Option<(u32, End)> {
-        let end = self.fit.end(want.size, capacity);
+        let end = self.end(want.size, capacity);
         let fits = |key: &&Key| tiles[key.3 as usize].fit(want, end).is_some();
         let least = |size| (size, 0, 0, 0);
         let most = |size| (size, u32::MAX, u64::MAX, u32::MAX);

@@ -6,6 +6,7 @@ mod bump;
 mod caching;
 mod free_list;
 mod handle;
+mod learned;
 mod size_classes;
 mod tiling;
 mod whole;
@@ -17,6 +18,7 @@ pub use caching::Caching;
 pub use free_list::{Fit, FreeList};
 pub use handle::Handle;
 pub(super) use handle::Slots;
+pub use learned::Learned;
 pub use size_classes::SizeClasses;
 pub use whole::Whole;
 
@@ -72,6 +74,12 @@ pub trait Strategy: std::fmt::Debug {
     /// [`AllocError::NotAllocated`], [`AllocError::ForeignHandle`].
     fn free(&mut self, handle: Handle) -> Result<Span, AllocError>;
 
+    /// Ends a step: what follows is expected to repeat it. Returns the bytes of one hole that the strategy will
+    /// need for a plan of the next step, if it has made a new plan. Strategies that do not learn do nothing.
+    fn end_step(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Returns the bytes of the smallest fresh page that certainly holds a block of `size` bytes at `align`;
     /// `None` on overflow.
     fn least_page(&self, size: u64, _align: u64) -> Option<u64> {
@@ -114,13 +122,15 @@ pub enum Kind {
     SizeClasses,
     /// `Caching`: PyTorch's rules.
     Caching,
+    /// `Learned`: places each step by a plan of the step before, what deviates by bins.
+    Learned,
     /// `Whole`: one block per page.
     Whole,
 }
 
 impl Kind {
     /// Every strategy, in the order used in tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Bump,
         Self::FreeList(Fit::First),
         Self::FreeList(Fit::Best),
@@ -131,6 +141,7 @@ impl Kind {
         Self::Buddy,
         Self::SizeClasses,
         Self::Caching,
+        Self::Learned,
         Self::Whole,
     ];
 
@@ -147,6 +158,7 @@ impl Kind {
             Self::Buddy => "buddy",
             Self::SizeClasses => "size-classes",
             Self::Caching => "pytorch",
+            Self::Learned => "learned",
             Self::Whole => "whole",
         }
     }
@@ -168,13 +180,14 @@ impl Kind {
             Self::Buddy => Box::new(Buddy::new(granule)?),
             Self::SizeClasses => Box::new(SizeClasses::new(granule)?),
             Self::Caching => Box::new(Caching::new(granule)?),
+            Self::Learned => Box::new(Learned::new(granule)?),
             Self::Whole => Box::new(Whole::new(granule)?),
         })
     }
 }
 
 /// A request with size and alignment raised to the granule, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padded {
     pub(super) size: u64,
     pub(super) align: u64,

@@ -5,7 +5,7 @@ mod planned;
 use std::time::Instant;
 
 use super::trace::{Step, Trace};
-use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request};
+use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request, Strategy};
 
 /// Source of a contender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,9 @@ pub enum Setting {
     OnePage(Kind),
     /// A pool that grows page by page. Its reserved bytes are the peak of its pages.
     Pages(PoolOptions),
+    /// A pool that learns. The trace is a step, which is run twice: what the second run reserves, and its time,
+    /// count. Blocks that the trace does not free are freed at the end of the step.
+    SecondStep(PoolOptions),
     /// One page laid out by the offline [`planner`](crate::memory::planner), which knows the whole trace in
     /// advance. It is the reference for the strategies, which see one request at a time.
     Planned,
@@ -30,7 +33,8 @@ pub struct Contender {
 
 /// Returns every contender: the offline planner, each strategy in one page, then the pools that grow.
 pub fn contenders() -> Vec<Contender> {
-    let alone = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching));
+    let alone =
+        Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Whole | Kind::Caching | Kind::Learned));
     let mut all = vec![Contender { name: "offline-planner", setting: Setting::Planned }];
     all.extend(alone.map(|kind| Contender { name: kind.name(), setting: Setting::OnePage(kind) }));
     let grow = PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::default() };
@@ -41,6 +45,8 @@ pub fn contenders() -> Vec<Contender> {
         ("buffer-per-tensor", PoolOptions { max_page: u64::MAX / 2, ..PoolOptions::one_buffer_per_tensor() }),
     ];
     all.extend(pools.map(|(name, options)| Contender { name, setting: Setting::Pages(options) }));
+    let learned = PoolOptions { strategy: Kind::Learned, growth: Growth::Fixed(64 << 20), ..grow };
+    all.push(Contender { name: "learned-second-step", setting: Setting::SecondStep(learned) });
     all
 }
 
@@ -96,8 +102,15 @@ pub fn replay(trace: &Trace, contender: Contender, capacity: Option<u64>) -> cra
             let options = PoolOptions { cap: capacity, ..options };
             (options, time_pool(trace, options)?)
         }
+        Setting::SecondStep(options) => {
+            let options = PoolOptions { cap: capacity, ..options };
+            (options, time_learned(trace, options)?)
+        }
     };
-    let run = run(trace, options, false)?;
+    let run = match contender.setting {
+        Setting::SecondStep(_) => run_pool(trace, &mut warm(trace, options)?, false)?,
+        _ => run(trace, options, false)?,
+    };
     Ok(Outcome {
         name: contender.name,
         peak_live: run.peak_live,
@@ -139,9 +152,12 @@ pub fn place(trace: &Trace, contender: Contender) -> crate::Result<(Vec<Placed>,
     let options = match contender.setting {
         Setting::Planned => return Ok(planned::layout(trace, None)?),
         Setting::OnePage(kind) => one_page(kind, smallest_page(trace, kind, trace.lower_bound())?),
-        Setting::Pages(options) => options,
+        Setting::Pages(options) | Setting::SecondStep(options) => options,
     };
-    let mut pool = Pool::new(options, Offsets)?;
+    let mut pool = match contender.setting {
+        Setting::SecondStep(options) => warm(trace, options)?,
+        _ => Pool::new(options, Offsets)?,
+    };
     let mut live: Vec<Option<(Block, usize)>> = vec![None; trace.blocks.len()];
     let mut placed = Vec::new();
     for (time, step) in trace.steps.iter().enumerate() {
@@ -203,7 +219,26 @@ struct Run {
 
 /// Runs the trace to its end or, with `until_failure`, to the first failure.
 fn run(trace: &Trace, options: PoolOptions, until_failure: bool) -> Result<Run, AllocError> {
+    run_pool(trace, &mut Pool::new(options, Offsets)?, until_failure)
+}
+
+/// Returns a pool that has run the trace as one step, with its peaks reset.
+fn warm(trace: &Trace, options: PoolOptions) -> Result<Pool<Offsets>, AllocError> {
     let mut pool = Pool::new(options, Offsets)?;
+    let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
+    for step in &trace.steps {
+        match *step {
+            Step::Alloc { id, size } => live[id] = pool.alloc(Request::new(size, "", "")).ok(),
+            Step::Free { id } => live[id].take().map_or(Ok(()), |block| pool.free(block))?,
+        }
+    }
+    live.into_iter().flatten().try_for_each(|block| pool.free(block))?;
+    pool.end_step()?;
+    pool.reset_peaks();
+    Ok(pool)
+}
+
+fn run_pool(trace: &Trace, pool: &mut Pool<Offsets>, until_failure: bool) -> Result<Run, AllocError> {
     let mut live: Vec<Option<Block>> = vec![None; trace.blocks.len()];
     let mut out = Run::default();
     for step in &trace.steps {
@@ -264,6 +299,24 @@ fn time_pool(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocError
     }))
 }
 
+/// Returns the nanoseconds per operation of each batch for the strategy alone, in its second step.
+fn time_learned(trace: &Trace, options: PoolOptions) -> Result<Vec<f64>, AllocError> {
+    let mut strategy = options.strategy.build(options.granule)?;
+    let bound = trace.lower_bound().max(options.granule);
+    strategy.add_page(0, bound.saturating_mul(4), bound)?;
+    let mut live = vec![None; trace.blocks.len()];
+    let mut play = |step: &Step, strategy: &mut dyn Strategy| match *step {
+        Step::Alloc { id, size } => live[id] = strategy.alloc(size, 1).ok().map(|done| done.handle),
+        Step::Free { id } => {
+            let _ = live[id].take().map(|handle| strategy.free(handle));
+        }
+    };
+    trace.steps.iter().for_each(|step| play(step, strategy.as_mut()));
+    (0..trace.blocks.len()).for_each(|id| play(&Step::Free { id }, strategy.as_mut()));
+    strategy.end_step();
+    Ok(time(trace, |step| play(step, strategy.as_mut())))
+}
+
 fn time(trace: &Trace, mut work: impl FnMut(&Step)) -> Vec<f64> {
     let batches = trace.steps.chunks(BATCH).map(|steps| {
         let start = Instant::now();
@@ -303,6 +356,9 @@ mod tests {
         let single = outcome("buffer-per-tensor", None);
         assert_eq!((single.ratio, single.native_allocations), (1.0, 4));
         assert_eq!(outcome("pytorch", None).peak_reserved, 2 << 20);
+
+        let learned = outcome("learned-second-step", None);
+        assert_eq!((learned.peak_reserved, learned.failed), (4096, Some(0)), "the plan of the first step");
 
         let short = outcome("best-fit", Some(4096));
         assert_eq!((short.failed, short.peak_live), (Some(1), 3072));

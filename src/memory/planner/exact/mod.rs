@@ -58,8 +58,9 @@ pub(super) fn applies(instance: &Instance) -> bool {
     instance.len() <= MOST_ITEMS && instance.is_modest()
 }
 
-/// Looks for a packing of height at most `capacity` in one chunk.
-pub(super) fn fits(instance: &Instance, capacity: u64, budget: &mut Budget) -> Outcome {
+/// Looks for a packing of height at most `capacity` in one chunk. Each `seed` tries other perturbations of the
+/// orders; seed 0 begins with the orders themselves.
+pub(super) fn fits(instance: &Instance, capacity: u64, seed: u64, budget: &mut Budget) -> Outcome {
     let blocked =
         |i: usize| instance.size[i] > 0 && instance.fixed[i].unwrap_or(0) + instance.size[i] > capacity;
     if (0..instance.len()).any(blocked) {
@@ -67,20 +68,20 @@ pub(super) fn fits(instance: &Instance, capacity: u64, budget: &mut Budget) -> O
     }
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
-        let run = worker.spawn_scoped(scope, || take_turns(instance, capacity, budget));
+        let run = worker.spawn_scoped(scope, || take_turns(instance, capacity, seed, budget));
         // If no thread can be spawned, there is no search.
         run.ok().and_then(|handle| handle.join().ok()).unwrap_or(Outcome::Unknown)
     })
 }
 
-fn take_turns(instance: &Instance, capacity: u64, budget: &mut Budget) -> Outcome {
+fn take_turns(instance: &Instance, capacity: u64, seed: u64, budget: &mut Budget) -> Outcome {
     let mut state = State::new(instance, capacity);
     let orders: Vec<Vec<u32>> = PORTFOLIO.iter().map(|(order, _)| ranks(&order.of(instance))).collect();
     let mut nodes = 1000u64.max(2 * instance.len() as u64);
-    let mut draws = Draws(1);
+    let mut draws = Draws(1 + seed);
     for round in 0.. {
         for (rank, (_, choice)) in orders.iter().zip(PORTFOLIO) {
-            let shaken = if round == 0 { rank.clone() } else { draws.shake(rank) };
+            let shaken = if seed == 0 && round == 0 { rank.clone() } else { draws.shake(rank) };
             match state.search(&shaken, choice, nodes, budget) {
                 Some(true) => return Outcome::Found(state.layout()),
                 Some(false) => return Outcome::Impossible,
@@ -124,7 +125,7 @@ mod tests {
 
     fn of(items: &[Item], capacity: u64) -> Outcome {
         let instance = Instance::new(&items.iter().collect::<Vec<_>>());
-        fits(&instance, capacity, &mut Budget::new(u64::MAX, None))
+        fits(&instance, capacity, 0, &mut Budget::new(u64::MAX, None))
     }
 
     #[test]
