@@ -84,7 +84,8 @@ mod tests {
             let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");
             let names: Vec<_> =
                 plan.program.launches.iter().map(|(launch, _)| &*launch.kernel.name).collect();
-            assert_eq!(names, [kernel]);
+            // Pieces of the inner dimension may be added up afterwards.
+            assert_eq!(names[0], kernel, "{names:?}");
         }
     }
 }

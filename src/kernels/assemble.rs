@@ -117,7 +117,6 @@ modules![
     "reduce/reduce",
     "softmax/cross_entropy",
     "softmax/cross_entropy_grad",
-    "softmax/online",
     "softmax/softmax",
     "softmax/softmax_grad",
     "tile/tile128",

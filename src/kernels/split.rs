@@ -7,7 +7,7 @@ use crate::limits::AdapterClass;
 /// Pieces begin at multiples of this many steps, which all tiles divide.
 const MULTIPLE: u64 = 32;
 /// Fewest steps of a piece: with fewer, scratch moves more bytes than operands.
-const SMALLEST: u64 = 128;
+const SMALLEST: u64 = 256;
 
 /// Returns the workgroups that keep the adapters of a class busy: two for each unit of a large GPU (132 units of an
 /// H200), of Apple's (40), and large blocks of a software adapter with cooperative matrices.

@@ -42,7 +42,7 @@ fn parameter_counts_match_the_papers() {
 /// The allowed fraction of PyTorch's peak: bytes created, staging included, divided by bytes held with
 /// materialised attention scores and with fused attention. Each limit is 2 % above the measured fraction.
 const MAX_SHARE_OF_PYTORCH: [(&str, [f64; 2]); 5] = [
-    ("gpt-nano", [0.305, 0.361]),
+    ("gpt-nano", [0.316, 0.373]),
     ("gpt2", [0.164, 0.308]),
     ("gpt2-medium", [0.231, 0.457]),
     ("llama-tiny", [0.185, 0.196]),
