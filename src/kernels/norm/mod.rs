@@ -123,7 +123,8 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let scratch = Operand::Workspace(0);
     let sums = per_thread(site, &kernel, parts * columns, vec![x, dy, scratch, statistics], &params);
     let memory = std::iter::once(scratch).chain((1..site.outputs.len()).map(Operand::Output)).collect();
-    let end = if site.limits.class.is_cpu() {
+    // Where parts are few, columns are many.
+    let end = if site.limits.class.is_cpu() || parts < u64::from(GROUP) / 4 {
         per_thread(site, &rows.by_width(end).0, columns, memory, &[columns as u32, parts as u32])
     } else {
         let grid = fold(rows.columns, site.limits.max_workgroups);
