@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(tile([1, 192, 1 << 16, 576]), Some((128, 128)), "a quarter");
         assert_eq!(tile([1, 512, 512, 4352]), Some((128, 128)), "enough in pieces");
         assert_eq!(tile([1, 512, 512, 576]), Some((64, 64)), "too few large blocks");
-        assert_eq!(tile([8, 512, 512, 576]), Some((128, 128)), "groups make more");
+        assert_eq!(tile([16, 512, 512, 576]), Some((128, 128)), "groups make more");
         for few in [[1, 15, 4096, 576], [1, 64, 15, 576], [1, 64, 4096, 15]] {
             assert_eq!(tile(few), None, "matrices of mostly zeros: {few:?}");
         }

@@ -41,7 +41,6 @@ impl<M> Launch<M> {
             "tile/tile64" => 8704,
             "tile/tile128" => 16_384,
             "attention/tiled" | "attention/tiled_dkv" => 15_616,
-            "optimizer/adam8" => 512,
             "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,
             "cooperative/main" => {
                 let side = if self.kernel.is("SIDE8") { 8 } else { 16 };

@@ -340,8 +340,8 @@ mod tests {
         );
         assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
         assert_eq!(chosen("nvidia", [512, 512, 4352], plain), "tiled128", "enough in pieces");
-        assert_eq!(chosen("nvidia", [2048, 2048, 511], plain), "tiled64", "rows that are no fours");
-        assert_eq!(chosen("nvidia", [2048, 2048, 511], (true, false)), "tiled128", "K is free");
+        assert_eq!(chosen("nvidia", [2304, 2048, 511], plain), "tiled64", "rows that are no fours");
+        assert_eq!(chosen("nvidia", [2304, 2048, 511], (true, false)), "tiled128", "K is free");
         assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");
         assert_eq!(chosen("lavapipe", [8, 2048, 512], plain), "cpu8");
         assert_eq!(chosen("lavapipe", [2048, 2048, 512], (true, true)), "cpu_any");

@@ -156,7 +156,7 @@ pub fn others() -> Vec<Case> {
     let add: Add = &mut |name, build| list.push(case(name, build));
     reductions(add, &[vec![7, 33, 65]]);
     matmuls(add, &[(5, 3), (4, 32), (64, 64), (2048, 2048)], &[31, 64]);
-    for (n, d) in [(9, 30), (9, 32), (3, 1000)] {
+    for (n, d) in [(9, 30), (9, 32), (3, 1000), (1000, 32)] {
         rows(add, n, d);
     }
     lookups(add, &[(700, 300, 3), (700, 300, 4), (1, 1, 1)]);
@@ -223,7 +223,6 @@ fn lookups(add: Add, sizes: &[(usize, usize, usize)]) {
     }
 }
 
-/// Positions, heads and columns.
 /// Gathers along the first of two axes, and sorted rows.
 fn indices(add: Add, sizes: &[[usize; 2]], sorted: usize) {
     for &[n, d] in sizes {
@@ -234,6 +233,7 @@ fn indices(add: Add, sizes: &[[usize; 2]], sorted: usize) {
     add(format!("sort of {sorted}"), &|s| s.x(&[3, sorted]).sort(1, false).0);
 }
 
+/// Positions, heads and columns.
 fn rotaries(add: Add, sizes: &[(usize, usize, usize)]) {
     for &(positions, heads, d) in sizes {
         add(format!("rotary of {positions} by {d}"), &|s| {
