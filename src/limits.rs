@@ -2,12 +2,14 @@
 //! for a device.
 
 mod card;
+mod products;
 
 use std::fmt;
 
 use crate::dtype::Precision;
 use crate::units::Bytes;
 pub use card::{CARDS, Card, Job};
+pub use products::{Products, ShapeClass};
 
 /// Alignment of regions in bytes, equal on every adapter, so that plans do not depend on the adapter's
 /// alignment. It is the largest `min_storage_buffer_offset_alignment` WebGPU permits.
@@ -78,7 +80,7 @@ impl fmt::Display for Cooperative {
 
 /// Choices of kernels for a target: by preset or adapter, and by trials on it ([`Device::target`],
 /// [`exec::tune`](crate::exec::tune)). They change how fast a step is and, with cooperative matrices or
-/// another product, in which order it sums.
+/// other variants of products, in which order it sums.
 ///
 /// [`Device::target`]: crate::device::Device::target
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,18 +96,15 @@ pub struct KernelChoices {
     /// Whether convolutions use cooperative matrices too; `false` if only matrix products are faster with
     /// them.
     pub cooperative_convolutions: bool,
-    /// Forces a kernel variant for matrix products and convolutions where it is supported: the name of one of
-    /// `matmul::VARIANTS`,
-    /// `cooperative::BLOCKS` or, for convolutions,
-    /// `conv::VARIANTS`, where equal names in two tables mean the same tiles. For
-    /// `None`, or a name that is not in the table, the variant is selected by class and sizes.
-    pub product: Option<&'static str>,
+    /// Kernel variants that matrix products and convolutions use where they can, by the class of their shape.
+    pub products: Products,
 }
 
 impl Default for KernelChoices {
     /// 32-bit words, no cooperative matrices, products by class and sizes.
     fn default() -> Self {
-        Self { long_words: false, cooperative: None, cooperative_convolutions: true, product: None }
+        let products = Products::default();
+        Self { long_words: false, cooperative: None, cooperative_convolutions: true, products }
     }
 }
 

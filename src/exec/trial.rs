@@ -75,12 +75,15 @@ pub(super) fn shortest<const N: usize>(sessions: &mut [Session; N]) -> Result<[D
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Products;
 
     #[test]
     fn trial_convolution_uses_the_named_tiles() {
-        for (product, kernel) in [(None, "conv_tiled64"), (Some("tiled128"), "conv_tiled128")] {
+        for (products, kernel) in
+            [(Products::default(), "conv_tiled64"), (Products::all("tiled128"), "conv_tiled128")]
+        {
             let limits =
-                Limits::named("nvidia").expect("a preset").choosing(|kernels| kernels.product = product);
+                Limits::named("nvidia").expect("a preset").choosing(|kernels| kernels.products = products);
             let plan = convolution([8, 64, 64, 56], Precision::F32, &limits).expect("it is valid");
             let names: Vec<_> =
                 plan.program.launches.iter().map(|(launch, _)| &*launch.kernel.name).collect();

@@ -83,7 +83,7 @@ fn cooperating(tiled: &Kernel, side: u32, half: bool) -> Kernel {
 /// `rows` × `columns` matrices of sums.
 #[derive(Clone, Copy)]
 pub struct Block {
-    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
+    /// Name for [`Products`](crate::limits::Products) and reports.
     pub name: &'static str,
     groups_n: u32,
     rows: u32,
@@ -161,7 +161,8 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
     if case.apart {
         return None;
     }
-    let (matrices, block) = blocks(case.sizes, case.sizes.k, limits, |_, _| true)?;
+    let named = limits.kernels.products.of(case.sizes.product_class());
+    let (matrices, block) = blocks((case.sizes, case.sizes.k), named, limits, |_, _| true)?;
     let Sizes { m, n, k, .. } = case.sizes;
     let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
     let fours = lines.map(|line| flag(line.is_multiple_of(4)));
@@ -182,9 +183,9 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
 /// `sizes` are those of one product per group, with the steps that may be split. `None` as for products, if the inner dimension is shorter than
 /// a matrix, and if only matrix products are faster with cooperative matrices.
 pub(super) fn convolution(
-    tiled: &Kernel,
-    image: DType,
+    (tiled, image): (&Kernel, DType),
     (sizes, divisible): (Sizes, u64),
+    named: Option<&str>,
     limits: &Limits,
 ) -> Option<Choice> {
     let half = match image {
@@ -197,7 +198,7 @@ pub(super) fn convolution(
         let small = BLOCKS[BLOCKS.len() - 1];
         2 * large.padded(side, sizes) <= 3 * small.padded(side, sizes)
     };
-    let (matrices, block) = blocks(sizes, divisible, limits, filled)?;
+    let (matrices, block) = blocks((sizes, divisible), named, limits, filled)?;
     (limits.kernels.cooperative_convolutions && sizes.k >= u64::from(matrices.side)).then(|| Choice {
         kernel: cooperating(tiled, matrices.side, half),
         tile: block.tile(matrices.side),
@@ -205,30 +206,32 @@ pub(super) fn convolution(
     })
 }
 
-/// Returns the matrices, and the block for results of these sizes, whose inner dimension of `steps` may be split;
+/// Returns the matrices, and the block for results of these sizes, whose inner dimension of `steps` may be split: the
+/// named one, or one by size. `None` if another variant is named;
 /// `large` decides whether a large block may be used.
 fn blocks(
-    sizes: Sizes,
-    steps: u64,
+    (sizes, steps): (Sizes, u64),
+    named: Option<&str>,
     limits: &Limits,
     large: impl Fn(&Block, Cooperative) -> bool,
 ) -> Option<(Cooperative, Block)> {
     let matrices = limits.kernels.cooperative?;
     let side = matrices.side;
-    let otherwise = limits.kernels.product.is_some_and(|name| Block::named(name).is_none());
+    let otherwise = named.is_some_and(|name| Block::named(name).is_none());
     if otherwise || sizes.m.min(sizes.n) < u64::from(side) {
         return None;
     }
     let fills = |block: &Block| split::fills(limits.class, block.blocks(side, sizes), steps);
     let enough = |block: &Block| fills(block) && large(block, matrices);
     let by_size = || BLOCKS[0].of(matrices).filter(enough).or_else(|| BLOCKS[BLOCKS.len() - 1].of(matrices));
-    let named = limits.kernels.product.and_then(Block::named).and_then(|block| block.of(matrices));
+    let named = named.and_then(Block::named).and_then(|block| block.of(matrices));
     Some((matrices, named.or_else(by_size)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{Products, ShapeClass};
 
     fn chosen(limits: &Limits, [m, n, k]: [u64; 3], types: [DType; 2]) -> Option<(u64, u64)> {
         let case = Case { sizes: Sizes { batch: 1, m, n, k }, ta: false, tb: false, apart: false };
@@ -247,10 +250,10 @@ mod tests {
         assert_eq!(chosen(&limits, [4096; 3], [DType::F32, DType::BF16]), None);
         for block in &BLOCKS {
             assert!(block.runs_on(&limits) && !block.runs_on(&Limits::default()));
-            let named = limits.choosing(|kernels| kernels.product = Some(block.name));
+            let named = limits.choosing(|kernels| kernels.products = Products::all(block.name));
             assert_eq!(chosen(&named, [64; 3], [DType::F32; 2]), Some(block.tile(16)));
         }
-        let other = limits.choosing(|kernels| kernels.product = Some("tiled64"));
+        let other = limits.choosing(|kernels| kernels.products = Products::all("tiled64"));
         assert_eq!(chosen(&other, [4096; 3], [DType::F16; 2]), None);
     }
 
@@ -259,13 +262,10 @@ mod tests {
         let cooperative = Some(Cooperative { side: 16, lanes: 32 });
         let limits = Limits::default().choosing(|kernels| kernels.cooperative = cooperative);
         let with = |limits: &Limits, image, [batch, m, n, k]: [u64; 4]| {
-            let choice = convolution(
-                &conv::TILED64.kernels(conv::Pass::Image)[0],
-                image,
-                (Sizes { batch, m, n, k }, k),
-                limits,
-            )
-            .map(|c| (c.kernel.name, c.tile));
+            let named = limits.kernels.products.of(ShapeClass::of_convolution(batch, [m, n, k]));
+            let tiled = &conv::TILED64.kernels(conv::Pass::Image)[0];
+            let choice = convolution((tiled, image), (Sizes { batch, m, n, k }, k), named, limits)
+                .map(|c| (c.kernel.name, c.tile));
             choice.map(|(name, tile)| (name.into_owned(), tile))
         };
         let tile = |sizes| with(&limits, DType::F32, sizes).map(|(_, tile)| tile);
@@ -288,10 +288,10 @@ mod tests {
         assert_eq!(with(&limits, DType::BF16, [1, 64, 4096, 576]), None);
         assert_eq!(with(&Limits::default(), DType::F32, [1, 64, 4096, 576]), None);
         for block in &BLOCKS {
-            let named = limits.choosing(|kernels| kernels.product = Some(block.name));
+            let named = limits.choosing(|kernels| kernels.products = Products::all(block.name));
             assert_eq!(with(&named, DType::F32, [1, 16, 16, 16]).map(|(_, tile)| tile), Some(block.tile(16)));
         }
-        let named = limits.choosing(|kernels| kernels.product = Some("tiled64"));
+        let named = limits.choosing(|kernels| kernels.products = Products::all("tiled64"));
         let slower = limits.choosing(|kernels| kernels.cooperative_convolutions = false);
         for other in [named, slower] {
             assert_eq!(with(&other, DType::F32, [1, 64, 4096, 576]), None);

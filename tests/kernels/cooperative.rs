@@ -16,7 +16,7 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::dtype::Precision;
 use wgrad::exec::{Eager, ProgramId, Races, Session, race_cooperative, test_cooperative};
 use wgrad::graph::{Class, LossScale, Params, Window};
-use wgrad::limits::{AdapterClass, Cooperative, Limits};
+use wgrad::limits::{AdapterClass, Cooperative, Limits, Products};
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
 use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear};
@@ -274,7 +274,7 @@ fn convolutions_use_cooperative_matrices_only_in_f16() {
         assert_eq!(count("conv_weight_cooperative"), 0, "{names:?}");
         // The transposed convolution has four phases.
         assert_eq!(count("conv_cooperative"), 4 + 4, "{names:?}");
-        let limits = limits.choosing(|k| k.product = Some("tiled64"));
+        let limits = limits.choosing(|k| k.products = Products::all("tiled64"));
         let names = kernels(&plan(&step, Precision::F16, &limits));
         assert!(!names.iter().any(|name| name.contains("cooperative")), "{names:?}");
     }

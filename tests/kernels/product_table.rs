@@ -4,7 +4,7 @@
 use wgrad::dtype::DType;
 use wgrad::graph::{Tensor, Trace};
 use wgrad::kernels::matmul::{VARIANTS, Variant};
-use wgrad::limits::Limits;
+use wgrad::limits::{Limits, Products};
 
 use super::products::{TRANSPOSES, product, swapped};
 use crate::support::close::Near;
@@ -17,7 +17,7 @@ fn each_row(body: impl Fn(&wgrad::device::Device, &Limits, &Variant)) {
         for row in &VARIANTS {
             let limits = Limits {
                 name: format!("{} with {}", device.limits().name, row.name),
-                ..device.limits().choosing(|kernels| kernels.product = Some(row.name))
+                ..device.limits().choosing(|kernels| kernels.products = Products::all(row.name))
             };
             if row.runs_on(&limits) {
                 body(device, &limits, row);

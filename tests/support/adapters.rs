@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::kernels::conv::{VARIANTS, Variant};
-use wgrad::limits::{AdapterClass, Limits};
+use wgrad::limits::{AdapterClass, Limits, Products};
 
 /// Returns every usable adapter, opened once for each test program, so that its pipelines are compiled once.
 /// With `WGRAD_CHECKED=1` kernels check bounds and loops in all tests.
@@ -112,7 +112,7 @@ pub fn rows_of_convolutions(device: &Device) -> Vec<(&'static Variant, Limits)> 
     let with = |row: &'static Variant| {
         let class = if row.name == "packed" { own.class } else { AdapterClass::Discrete };
         let name = format!("{} with {}", own.name, row.name);
-        (row, Limits { name, class, ..own.choosing(|kernels| kernels.product = Some(row.name)) })
+        (row, Limits { name, class, ..own.choosing(|kernels| kernels.products = Products::all(row.name)) })
     };
     let (rows, others): (Vec<_>, Vec<_>) = VARIANTS.iter().partition(|row| row.runs_on(own));
     for row in others {

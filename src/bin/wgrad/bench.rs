@@ -12,6 +12,7 @@ use wgrad::compile::{self, PlanOptions, Planned};
 use wgrad::dtype::DType;
 use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
+use wgrad::limits::{Limits, ShapeClass};
 use wgrad::optim::Optimizer;
 use wgrad::{Bytes, Error, Result, files, progress, random};
 
@@ -324,7 +325,7 @@ fn print(
             "bit_masks": options.fitting.bit_masks,
             "loss_scale": options.fitting.loss_scale,
             "cooperative": plan.limits.kernels.cooperative.map(|matrices| matrices.side),
-            "product": plan.limits.kernels.product,
+            "products": products(&plan.limits),
             "accumulate": options.fitting.accumulate,
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,
@@ -405,4 +406,13 @@ fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
         (value.name.clone(), data)
     };
     graph.inputs().map(|(_, value)| value).filter(|value| value.name != STEP_SCALARS).map(one).collect()
+}
+
+/// The variants that products and convolutions of each class are computed with, where tuning chose another than the
+/// tables do.
+fn products(limits: &Limits) -> serde_json::Value {
+    let named = ShapeClass::ALL
+        .into_iter()
+        .filter_map(|class| Some((class.name().to_owned(), limits.kernels.products.of(class)?.into())));
+    serde_json::Value::Object(named.collect())
 }

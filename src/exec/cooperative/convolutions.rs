@@ -183,17 +183,17 @@ mod tests {
 
     use super::*;
     use crate::kernels::cooperative::BLOCKS;
-    use crate::limits::Cooperative;
+    use crate::limits::{Cooperative, Products};
 
     /// The self-test runs the kernels that steps run: each pass of each case, in small and in large blocks.
     #[test]
     fn every_case_uses_cooperative_matrices() {
         for (side, lanes) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
             let mut texts = std::collections::BTreeSet::new();
-            for product in [None, Some(BLOCKS[0].name)] {
+            for products in [Products::default(), Products::all(BLOCKS[0].name)] {
                 let cooperative = Some(Cooperative { side, lanes });
                 let limits = Limits::default().choosing(|kernels| {
-                    (kernels.cooperative, kernels.product) = (cooperative, product);
+                    (kernels.cooperative, kernels.products) = (cooperative, products);
                 });
                 let plan = Plan::of_graph(graph(&cases()).unwrap(), None, &limits).unwrap();
                 let names = plan.program.launches.iter().map(|(launch, _)| launch.kernel.name.clone());

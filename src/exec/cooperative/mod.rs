@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::dtype::Precision;
 use crate::error::{Error, Result};
 use crate::kernels::cooperative::BLOCKS;
-use crate::limits::Limits;
+use crate::limits::{Limits, Products};
 
 impl Device {
     /// Returns what to plan for on this device: its limits and, with [`Precision::F16`] on a GPU that offers
@@ -125,8 +125,8 @@ fn untried(device: &Device) -> Result<Limits> {
 pub fn test_cooperative(device: &Device) -> Result<Limits> {
     let limits = untried(device)?;
     products::test(device, &limits)?;
-    for product in [None, Some(BLOCKS[0].name)] {
-        convolutions::test(device, &limits.choosing(|kernels| kernels.product = product))?;
+    for products in [Products::default(), Products::all(BLOCKS[0].name)] {
+        convolutions::test(device, &limits.choosing(|kernels| kernels.products = products))?;
     }
     Ok(limits)
 }

@@ -29,8 +29,9 @@ impl Choice {
         let parts = if pass == Pass::Weight { k.div_ceil(PARTS.smallest).min(PARTS.most) } else { 1 };
         let image = site.inputs[0].1;
         let sizes = Sizes { batch: groups * parts, m, n, k };
+        let named = site.limits.kernels.products.of(case.class());
         if let Some(choice) =
-            cooperative::convolution(&kernel(&TILED64), image, (sizes, divisible), site.limits)
+            cooperative::convolution((&kernel(&TILED64), image), (sizes, divisible), named, site.limits)
         {
             let cooperative::Choice { kernel, tile, constants } = choice;
             return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packed_at_once: None };

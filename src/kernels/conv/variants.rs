@@ -7,7 +7,7 @@ use crate::kernels::Kernel;
 use crate::kernels::grid::fold;
 use crate::kernels::needs::Needs;
 use crate::kernels::split;
-use crate::limits::{AdapterClass, Limits};
+use crate::limits::{AdapterClass, Limits, ShapeClass};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ pub struct Case {
 const FEW_CHANNELS: u64 = 8;
 
 impl Case {
+    /// Returns the class that its shape belongs to.
+    pub(super) fn class(&self) -> ShapeClass {
+        ShapeClass::of_convolution(self.groups, [self.m, self.columns, self.steps])
+    }
+
     fn has_few_channels(&self) -> bool {
         self.groups > 1 && self.m.min(self.kc) < FEW_CHANNELS
     }
@@ -79,7 +84,7 @@ const MAX_PART: u64 = 32_768;
 /// A kernel variant for convolutions. All variants read images of 16 and 32 bits, apply a batch norm or
 /// concatenate two images while reading, add a bias and support epilogues.
 pub struct Variant {
-    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
+    /// Name for [`Products`](crate::limits::Products) and reports.
     pub name: &'static str,
     /// Kernel of a convolution or of its image gradient, for a plain source without bias.
     image: Kernel,
@@ -288,7 +293,7 @@ impl Tiling {
 pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
     let steps = case.steps.min(if case.pass == Pass::Weight { MAX_PART } else { u64::MAX });
     let can = |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(steps, limits);
-    let named = limits.kernels.product.and_then(Variant::named).filter(can);
+    let named = limits.kernels.products.of(case.class()).and_then(Variant::named).filter(can);
     let preferred = || {
         VARIANTS
             .iter()
@@ -302,6 +307,7 @@ pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Products;
 
     fn image(m: u64, kc: u64, columns: u64) -> Case {
         Case { pass: Pass::Image, groups: 1, m, kc, columns, steps: kc * 9, divisible: kc * 9 }
@@ -361,7 +367,9 @@ mod tests {
     #[test]
     fn named_variant_is_used_where_it_can_run() {
         let limits = |name| {
-            Limits::named("lavapipe").expect("a preset").choosing(|kernels| kernels.product = Some(name))
+            Limits::named("lavapipe")
+                .expect("a preset")
+                .choosing(|kernels| kernels.products = Products::all(name))
         };
         for case in [image(3, 3, 5), weight(3, 3, 5)] {
             for row in &VARIANTS {

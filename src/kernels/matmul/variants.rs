@@ -7,7 +7,7 @@ use crate::kernels::kernel::Variants;
 use crate::kernels::lower::flag;
 use crate::kernels::needs::Needs;
 use crate::kernels::split;
-use crate::limits::{AdapterClass, Limits};
+use crate::limits::{AdapterClass, Limits, ShapeClass};
 
 /// Which operands are transposed.
 const TRANSPOSES: Variants = &[
@@ -115,6 +115,13 @@ pub struct Sizes {
     pub k: u64,
 }
 
+impl Sizes {
+    /// Returns the class that a product of these sizes belongs to.
+    pub(in crate::kernels) fn product_class(&self) -> ShapeClass {
+        ShapeClass::of_product(self.batch, [self.m, self.n, self.k])
+    }
+}
+
 /// A product to compute: its sizes and the layout of its operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -139,7 +146,7 @@ impl Case {
 
 /// A kernel variant for products. All variants read operands of 16 and 32 bits and support epilogues.
 pub struct Variant {
-    /// Name for [`KernelChoices::product`](crate::limits::KernelChoices::product) and reports.
+    /// Name for [`Products`](crate::limits::Products) and reports.
     pub name: &'static str,
     /// Kernels for `A B`, `A Bᵀ`, `Aᵀ B`, `Aᵀ Bᵀ`; `None` if not supported.
     kernels: [Option<&'static Kernel>; 4],
@@ -313,7 +320,7 @@ impl Variant {
 pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
     let can =
         |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(case.sizes.k, limits);
-    let named = limits.kernels.product.and_then(Variant::named).filter(can);
+    let named = limits.kernels.products.of(case.sizes.product_class()).and_then(Variant::named).filter(can);
     let preferred = || VARIANTS.iter().filter(can).find(|row| (row.preferred)(limits.class, &case.sizes));
     // The last variant computes every product on every adapter.
     named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
@@ -322,6 +329,7 @@ pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Products;
 
     fn chosen(preset: &str, [m, n, k]: [u64; 3], transposes: (bool, bool)) -> &'static str {
         let sizes = Sizes { batch: 1, m, n, k };
@@ -351,7 +359,9 @@ mod tests {
     #[test]
     fn named_row_is_used_where_it_can_run() {
         let limits = |name| {
-            Limits::named("lavapipe").expect("a preset").choosing(|kernels| kernels.product = Some(name))
+            Limits::named("lavapipe")
+                .expect("a preset")
+                .choosing(|kernels| kernels.products = Products::all(name))
         };
         let case =
             |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };

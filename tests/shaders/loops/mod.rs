@@ -18,7 +18,7 @@ use wgrad::error::Error;
 use wgrad::graph::{Graph, Node, ValueId};
 use wgrad::kernels::{Kernel, Launch};
 use wgrad::kernels::{Lowered, Site, in_place_inputs, lower};
-use wgrad::limits::{Limits, MAX_LOOP_ITERATIONS};
+use wgrad::limits::{Limits, MAX_LOOP_ITERATIONS, Products};
 
 /// Each kernel that was launched with its largest count, the cases that were refused, and the launches that
 /// exceed the limit.
@@ -74,7 +74,7 @@ impl Seen {
 
     fn cases(&mut self, cases: &[Case], adapters: &[Limits]) {
         for limits in adapters {
-            let all = limits.kernels.product.is_none();
+            let all = limits.kernels.products == Products::default();
             for Case { name, graph, .. } in cases.iter().filter(|case| all || case.product) {
                 graph.nodes.iter().for_each(|node| self.node(name, graph, node, limits));
             }

@@ -6,7 +6,7 @@ use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Attention, Graph, Init, LossScale, Params, Reduction, Tensor, Trace, Window};
 use wgrad::kernels::{conv, matmul};
-use wgrad::limits::{Cooperative, Limits};
+use wgrad::limits::{Cooperative, Limits, Products};
 use wgrad::optim::Optimizer;
 
 /// A graph with its backward pass.
@@ -35,7 +35,7 @@ pub fn adapters(software: bool) -> Vec<Limits> {
     for preset in list.clone() {
         list.extend(ways.iter().map(|way| Limits {
             name: format!("{} by {way}", preset.name),
-            ..preset.choosing(|kernels| kernels.product = Some(way))
+            ..preset.choosing(|kernels| kernels.products = Products::all(way))
         }));
         // Other software adapters have no subgroups.
         let name = format!("{} without subgroups", preset.name);

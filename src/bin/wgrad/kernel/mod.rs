@@ -14,7 +14,7 @@ use wgrad::exec::{ProgramId, Session};
 use wgrad::kernels::conv;
 use wgrad::kernels::cooperative::{BLOCKS, Block};
 use wgrad::kernels::matmul;
-use wgrad::limits::Limits;
+use wgrad::limits::{Limits, Products};
 use wgrad::{Error, Result};
 
 use jobs::Job;
@@ -84,7 +84,7 @@ fn limits(options: &Options, own: &Limits) -> Result<Limits> {
     };
     let wrong = |what: String| Err(Error::setting("command line", format!("--variant {name}: {what}")));
     match ways.iter().find(|(way, _)| *way == name) {
-        Some((way, true)) => Ok(own.choosing(|kernels| kernels.product = Some(way))),
+        Some((way, true)) => Ok(own.choosing(|kernels| kernels.products = Products::all(way))),
         Some(_) if Block::named(name).is_some() => wrong(format!(
             "`{}` has no cooperative matrices, or they did not win: --dtype f16 --cooperative always takes them",
             own.name
