@@ -28,7 +28,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let batch = job / p.tiles / p.heads;
     let head = job / p.tiles % p.heads;
     let kv_head = head / (p.heads / p.kv_heads);
-    let row0 = job % p.tiles * OWN;
+    // Causal queries see most keys in the last tiles: with these first, no long workgroup starts last.
+    let row0 = (p.tiles - 1u - job % p.tiles) * OWN;
     let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
     let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
@@ -43,6 +44,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let start = visible.x + p.start;
     let to = min(visible.x + p.to, visible.y);
     let x = thread % 8u;
+    var near_sums = Sums();
+    var far_sums = Sums();
 #if DQ
     let row = row0 + thread / 8u * 4u;
     for (var tile = start; tile < to; tile += 1u) {
@@ -54,7 +57,21 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
 #endrepeat
         );
         hold(thread, slopes);
-        gather(thread, keys, tile * TILE, queries, row0, select(1.0, 0.0, tile == visible.x), false);
+        if (CHUNKS == 0u) {
+            gather(thread, keys, tile * TILE, queries, row0, same(select(1.0, 0.0, tile == visible.x)), same(1.0));
+        } else {
+            near_sums = gathered(thread, keys, tile * TILE, 0u, near_sums);
+        }
+        if (CHUNKS == 2u) {
+            far_sums = gathered(thread, keys, tile * TILE, 16u, far_sums);
+        }
+    }
+    let first = same(select(1.0, 0.0, p.start == 0u));
+    if (CHUNKS > 0u) {
+        put(thread, queries, row0, 0u, near_sums, first, same(1.0));
+    }
+    if (CHUNKS == 2u) {
+        put(thread, queries, row0, 16u, far_sums, first, same(1.0));
     }
 #else
     let y = thread / 8u;
@@ -69,6 +86,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         best = vec4(lse[at.x], lse[at.y], lse[at.z], lse[at.w]);
         sum = vec4(1.0);
     }
+    let known = best;
     // A row may see nothing of the first tiles: the first dispatch goes on to those that it sees.
     for (var tile = start; tile < to; tile += 1u) {
         var m = dots(thread, queries, row0, keys, tile * TILE);
@@ -112,7 +130,31 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             near[128u + four] = before;
             near[144u + four] = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
         }
-        gather(thread, values, tile * TILE, results, row0, 1.0, true);
+        workgroupBarrier();
+        let factors = Numbers(near[128u + y], near[136u + y]);
+        if (CHUNKS == 0u) {
+            gather(thread, values, tile * TILE, results, row0, factors, Numbers(near[144u + y], near[152u + y]));
+        } else {
+            near_sums = gathered(thread, values, tile * TILE, 0u, scaled(near_sums, factors));
+        }
+        if (CHUNKS == 2u) {
+            far_sums = gathered(thread, values, tile * TILE, 16u, scaled(far_sums, factors));
+        }
+    }
+    if (CHUNKS > 0u && start < to) {
+        // What a dispatch before has stored counts by its weight.
+        workgroupBarrier();
+        if (eight == 0u) {
+            near[128u + four] = select(vec4<f32>(), weight(known, best), p.start > 0u);
+            near[144u + four] = 1.0 / sum;
+        }
+        workgroupBarrier();
+        let factors = Numbers(near[128u + y], near[136u + y]);
+        let after = Numbers(near[144u + y], near[152u + y]);
+        put(thread, results, row0, 0u, near_sums, factors, after);
+        if (CHUNKS == 2u) {
+            put(thread, results, row0, 16u, far_sums, factors, after);
+        }
     }
     if (eight == 0u && start < to) {
         let value = best + log4(sum);

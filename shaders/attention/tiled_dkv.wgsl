@@ -30,6 +30,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
     let visible = tiles_seen(col0, min(col0 + OWN - 1u, p.cols - 1u), TILE, p.rows);
     let col = col0 + thread / 8u * 4u;
+    var dk_sums = Sums();
+    var dv_sums = Sums();
     for (var part = p.start; part < p.to; part += 1u) {
         let tile = visible.x + part % p.span;
         if (tile >= visible.y) {
@@ -40,7 +42,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let queries = Rows(Q, q_base(batch, head), p.q_pitch, p.rows);
         let outer = Rows(DY, o_base(batch, head), p.o_pitch, p.rows);
         let number = (batch * p.heads + head) * p.rows;
-        let before = select(1.0, 0.0, part == 0u);
+        let before = same(select(1.0, 0.0, part == 0u));
         let row = vec4(tile * TILE + thread % 8u * 4u) + vec4(0u, 1u, 2u, 3u);
         let edge = number + min(row, vec4(p.rows - 1u));
         let s0 = stats[edge.x];
@@ -62,13 +64,26 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         hold(thread, Micro(
             w.r0 * a.r0, w.r1 * a.r1, w.r2 * a.r2, w.r3 * a.r3, w.r4 * b.r0, w.r5 * b.r1, w.r6 * b.r2, w.r7 * b.r3,
         ));
-        gather(thread, outer, tile * TILE, values, col0, before, false);
+        if (CHUNKS == 0u) {
+            gather(thread, outer, tile * TILE, values, col0, before, same(1.0));
+        } else {
+            dv_sums = gathered(thread, outer, tile * TILE, 0u, dv_sums);
+        }
         hold(thread, Micro(
             w.r0 * (d.r0 * a.r0 - mean) * scale, w.r1 * (d.r1 * a.r1 - mean) * scale,
             w.r2 * (d.r2 * a.r2 - mean) * scale, w.r3 * (d.r3 * a.r3 - mean) * scale,
             w.r4 * (d.r4 * b.r0 - mean) * scale, w.r5 * (d.r5 * b.r1 - mean) * scale,
             w.r6 * (d.r6 * b.r2 - mean) * scale, w.r7 * (d.r7 * b.r3 - mean) * scale,
         ));
-        gather(thread, queries, tile * TILE, keys, col0, before, false);
+        if (CHUNKS == 0u) {
+            gather(thread, queries, tile * TILE, keys, col0, before, same(1.0));
+        } else {
+            dk_sums = gathered(thread, queries, tile * TILE, 0u, dk_sums);
+        }
+    }
+    if (CHUNKS > 0u) {
+        let before = same(select(1.0, 0.0, p.start == 0u));
+        put(thread, values, col0, 0u, dv_sums, before, same(1.0));
+        put(thread, keys, col0, 0u, dk_sums, before, same(1.0));
     }
 }

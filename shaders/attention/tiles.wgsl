@@ -1,5 +1,6 @@
 // Tiles of scores on GPUs: 64 own rows against 32 other rows, by 64 threads. Own and other rows past the end repeat the
-// last row; their scores are hidden, or their results are not stored. 15,616 bytes of workgroup memory.
+// last row; their scores are hidden, or their results are not stored. 15,616 bytes of workgroup memory. Results of heads that
+// have few chunks stay in registers until all tiles are added.
 const OWN = 64u;
 const TILE = 32u;
 
@@ -95,46 +96,82 @@ fn store(to: Rows, row: u32, quad: u32, left: vec4<f32>, right: vec4<f32>, befor
     }
 }
 
-// Adds the other rows, weighted by the tile, to the own rows of a result. The factors of `store` are `before` and 1; with
-// `told`, each own row has its own two, in `near` from 128 and from 144 on.
-fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: f32, told: bool) {
+// Results that are kept in registers: the vec4s of a head in chunks of 16; 0: in memory, tile by tile.
+override CHUNKS: u32 = 0u;
+
+// A thread's part of a chunk of a result: vec4 x (l0 to l7) and x + 8 (r0 to r7) of the own rows of its Micro.
+struct Sums {
+#repeat i 8
+    l$i: vec4<f32>, r$i: vec4<f32>,
+#endrepeat
+}
+
+// A number for each own row of a Micro.
+struct Numbers { low: vec4<f32>, high: vec4<f32>, }
+
+fn same(value: f32) -> Numbers { return Numbers(vec4(value), vec4(value)); }
+
+// Where a factor is 0 nothing of the sum is left, NaN neither.
+fn scaled(s: Sums, by: Numbers) -> Sums {
+    return Sums(
+#repeat i 4
+        select(vec4<f32>(), s.l$i * by.low[$i], by.low[$i] != 0.0),
+        select(vec4<f32>(), s.r$i * by.low[$i], by.low[$i] != 0.0),
+#endrepeat
+#repeat i 4
+        select(vec4<f32>(), s.l$(i + 4) * by.high[$i], by.high[$i] != 0.0),
+        select(vec4<f32>(), s.r$(i + 4) * by.high[$i], by.high[$i] != 0.0),
+#endrepeat
+    );
+}
+
+// Adds the other rows, weighted by the tile, to a chunk that starts at `quad`.
+fn gathered(thread: u32, other: Rows, other0: u32, quad: u32, sums: Sums) -> Sums {
     let x = thread % 8u;
     let y = thread / 8u;
-    for (var quad = 0u; quad < p.quads; quad += 16u) {
-#repeat i 8
-        var l$i = vec4<f32>();
-        var r$i = vec4<f32>();
-#endrepeat
-        for (var half = 0u; half < TILE; half += 16u) {
-            workgroupBarrier();
-            for (var j = thread / 16u; j < 16u; j += 4u) {
-                far[j * PITCH + thread % 16u] = row_quad(other, other0 + half + j, quad + thread % 16u);
-            }
-            workgroupBarrier();
-            for (var j = 0u; j < 16u; j += 1u) {
-                let s0 = held[(half + j) * PITCH + y];
-                let s1 = held[(half + j) * PITCH + y + 8u];
-                let left = far[j * PITCH + x];
-                let right = far[j * PITCH + x + 8u];
-#repeat i 8
-                l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, l$i);
-                r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, r$i);
-#endrepeat
-            }
+    var s = sums;
+    for (var half = 0u; half < TILE; half += 16u) {
+        workgroupBarrier();
+        for (var j = thread / 16u; j < 16u; j += 4u) {
+            far[j * PITCH + thread % 16u] = row_quad(other, other0 + half + j, quad + thread % 16u);
         }
-        var b0 = vec4(before); var b1 = vec4(before); var a0 = vec4(1.0); var a1 = vec4(1.0);
-        if (told) {
-            b0 = near[128u + y]; b1 = near[136u + y]; a0 = near[144u + y]; a1 = near[152u + y];
+        workgroupBarrier();
+        for (var j = 0u; j < 16u; j += 1u) {
+            let s0 = held[(half + j) * PITCH + y];
+            let s1 = held[(half + j) * PITCH + y + 8u];
+            let left = far[j * PITCH + x];
+            let right = far[j * PITCH + x + 8u];
+#repeat i 8
+            s.l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, s.l$i);
+            s.r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, s.r$i);
+#endrepeat
         }
-        // One store in a loop that shifts the sums: SwiftShader takes seconds to compile eight stores.
-        for (var i = 0u; i < 8u; i += 1u) {
-            store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, l0, r0, b0.x, a0.x);
+    }
+    return s;
+}
+
+// Stores a chunk by `store`.
+fn put(thread: u32, to: Rows, own0: u32, quad: u32, sums: Sums, before: Numbers, after: Numbers) {
+    let x = thread % 8u;
+    let y = thread / 8u;
+    var s = sums;
+    var b = before;
+    var a = after;
+    // One store in a loop that shifts the sums: SwiftShader takes seconds to compile eight stores.
+    for (var i = 0u; i < 8u; i += 1u) {
+        store(to, own0 + y * 4u + i % 4u + i / 4u * 32u, quad + x, s.l0, s.r0, b.low.x, a.low.x);
 #repeat i 7
-            l$i = l$(i + 1);
-            r$i = r$(i + 1);
+        s.l$i = s.l$(i + 1);
+        s.r$i = s.r$(i + 1);
 #endrepeat
-            b0 = vec4(b0.yzw, b1.x); b1 = b1.yzww;
-            a0 = vec4(a0.yzw, a1.x); a1 = a1.yzww;
-        }
+        b = Numbers(vec4(b.low.yzw, b.high.x), b.high.yzww);
+        a = Numbers(vec4(a.low.yzw, a.high.x), a.high.yzww);
+    }
+}
+
+// Adds the other rows, weighted by the tile, to the own rows of a result in memory, with the factors of `store`.
+fn gather(thread: u32, other: Rows, other0: u32, to: Rows, own0: u32, before: Numbers, after: Numbers) {
+    for (var quad = 0u; quad < p.quads; quad += 16u) {
+        put(thread, to, own0, quad, gathered(thread, other, other0, quad, Sums()), before, after);
     }
 }

@@ -19,10 +19,18 @@ struct Passes {
     columns: &'static str,
     defines: &'static [&'static str],
     workgroup: u32,
+    /// Most chunks of 16 vec4 of a head that the results of rows, and of columns, keep in registers.
+    chunks: [u64; 2],
 }
 
-static CPU8: Passes =
-    Passes { name: "cpu8", rows: "attention/cpu", columns: "attention/cpu_dkv", defines: &[], workgroup: 8 };
+static CPU8: Passes = Passes {
+    name: "cpu8",
+    rows: "attention/cpu",
+    columns: "attention/cpu_dkv",
+    defines: &[],
+    workgroup: 8,
+    chunks: [0, 0],
+};
 /// For subgroups of four.
 static CPU4: Passes = Passes {
     name: "cpu4",
@@ -30,6 +38,7 @@ static CPU4: Passes = Passes {
     columns: "attention/cpu_dkv",
     defines: &["LANES4"],
     workgroup: 8,
+    chunks: [0, 0],
 };
 static TILED: Passes = Passes {
     name: "tiled",
@@ -37,10 +46,22 @@ static TILED: Passes = Passes {
     columns: "attention/tiled_dkv",
     defines: &[],
     workgroup: 64,
+    chunks: [2, 1],
 };
 
 /// Scores without a bias, and with ALiBi's.
 const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)]];
+/// The same of tiles, by the chunks of 16 vec4 of a head that are kept in registers.
+const TILED_ROWS: Variants = &[
+    &[("ALIBI", 0.0), ("CHUNKS", 0.0)],
+    &[("ALIBI", 1.0), ("CHUNKS", 0.0)],
+    &[("ALIBI", 0.0), ("CHUNKS", 1.0)],
+    &[("ALIBI", 1.0), ("CHUNKS", 1.0)],
+    &[("ALIBI", 0.0), ("CHUNKS", 2.0)],
+    &[("ALIBI", 1.0), ("CHUNKS", 2.0)],
+];
+/// The gradients of keys and values take twice as many registers.
+const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3]];
 
 /// What a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,13 +74,23 @@ enum Pass {
 }
 
 impl Passes {
+    /// Returns the constants of a pass over heads of `quads` vec4.
+    fn constants(&self, pass: Pass, alibi: bool, quads: u64) -> Vec<(&'static str, f64)> {
+        let most = self.chunks[usize::from(pass == Pass::Dkv)];
+        let chunks = quads.div_ceil(16);
+        let chunks = (most > 0).then(|| ("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
+        std::iter::once(("ALIBI", flag(alibi))).chain(chunks).collect()
+    }
+
     /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
     /// gradients.
     fn kernel(&self, pass: Pass, packed: bool, dropout: bool) -> Kernel {
+        let (rows, columns) =
+            if self.chunks == [0, 0] { (BIASES, BIASES) } else { (TILED_ROWS, TILED_COLUMNS) };
         let (kernel, module) = match pass {
-            Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, BIASES), self.rows),
-            Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, BIASES), self.rows),
-            Pass::Dkv => (Kernel::new("attention_dkv", "", &["DKV"], &[4, 5, 6], 0, BIASES), self.columns),
+            Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, rows), self.rows),
+            Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, rows), self.rows),
+            Pass::Dkv => (Kernel::new("attention_dkv", "", &["DKV"], &[4, 5, 6], 0, columns), self.columns),
         };
         let mut slots = if packed { vec![1] } else { vec![1, 2, 3] };
         slots.extend_from_slice(&kernel.slots);
@@ -157,7 +188,7 @@ impl<'a> Run<'a> {
         let grid = fold(jobs, self.site.limits.max_workgroups);
         let one = |start: u64| Launch {
             kernel: kernel.clone(),
-            constants: vec![("ALIBI", flag(self.attend.alibi))],
+            constants: self.family.passes.constants(pass, self.attend.alibi, quads),
             memory: memory.to_vec(),
             params: self.params(
                 [tiles, jobs, u64::from(grid[0])],
