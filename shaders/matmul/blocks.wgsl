@@ -1,5 +1,5 @@
-// Products of matrices whose rows are multiples of four long, with batch strides % 4 == 0, for tile128: what it reads in
-// blocks, by loads of four, and where results go.
+// Products of matrices whose rows are multiples of four long, with batch strides % 4 == 0, for tiles: what they read
+// in blocks, by loads of four, and where results go.
 #import matmul/operands
 #import matmul/tiles
 fn turned(t: Block) -> Block {

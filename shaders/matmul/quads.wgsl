@@ -1,4 +1,4 @@
-// Products of matrices of any sizes, for tile64: what it reads in quads, element by element, and where results go.
+// Products of matrices of any sizes, for tiles: what they read in quads, element by element, and where results go.
 #import matmul/operands
 #import matmul/tiles
 struct Step {
@@ -6,6 +6,7 @@ struct Step {
     live: bool,
 }
 fn step_of(k: u32, end: u32) -> Step { return Step(min(k, end - 1u), k < end); }
+fn step_after(step: Step, live: bool) -> Step { return Step(step.k + u32(live), live); }
 
 // Rows (columns) past the edge repeat the last one and are never stored.
 struct Rows {

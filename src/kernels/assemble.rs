@@ -119,8 +119,7 @@ modules![
     "softmax/cross_entropy_grad",
     "softmax/softmax",
     "softmax/softmax_grad",
-    "tile/tile128",
-    "tile/tile64",
+    "tile/tile",
 ];
 
 /// Returns the source of `module` with everything that it imports, for these conditions.

@@ -106,8 +106,8 @@ pub struct Variant {
 /// Tiles of 64 x 64 in workgroup memory, and the operands of cooperative matrices.
 pub(in crate::kernels) const TILED64: Variant = Variant {
     name: "tiled64",
-    image: Kernel::new("conv_tiled64", "tile/tile64", &["STORE_LANES"], &[1, 2, 3], 64, &[&[]]),
-    weight: Kernel::new("conv_weight_tiled64", "tile/tile64", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
+    image: Kernel::new("conv_tiled64", "tile/tile", &["STORE_LANES", "SIDE64"], &[1, 2, 3], 64, &[&[]]),
+    weight: Kernel::new("conv_weight_tiled64", "tile/tile", &["WEIGHT", "SIDE64"], &[1, 2, 3], 64, &[&[]]),
     tiles: [(64, 64); 2],
     parts: Parts { wanted: 1 << 10, smallest: 256, most: 512 },
     packed_at_once: None,
@@ -154,8 +154,8 @@ pub static VARIANTS: [Variant; 5] = [
     // Tiles of 128 x 128 in workgroup memory.
     Variant {
         name: "tiled128",
-        image: Kernel::new("conv_tiled128", "tile/tile128", &["STORE_LANES"], &[1, 2, 3], 256, &[&[]]),
-        weight: Kernel::new("conv_weight_tiled128", "tile/tile128", &["WEIGHT"], &[1, 2, 3], 256, &[&[]]),
+        image: Kernel::new("conv_tiled128", "tile/tile", &["STORE_LANES"], &[1, 2, 3], 256, &[&[]]),
+        weight: Kernel::new("conv_weight_tiled128", "tile/tile", &["WEIGHT"], &[1, 2, 3], 256, &[&[]]),
         tiles: [(128, 128); 2],
         parts: Parts { wanted: 300, smallest: 256, most: 512 },
         packed_at_once: None,

@@ -27,11 +27,25 @@ static ANY: Kernel = Kernel::new(
 );
 static CPU_ANY: Kernel =
     Kernel::new("matmul_cpu_any", "matmul/cpu_any", &["CPU", "STORE_LANES"], &[1, 2, 3], 8, &[&[]]);
-static TILED64: Kernel =
-    Kernel::new("matmul_tiled64", "tile/tile64", &["MATMUL", "STORE_LANES"], &[1, 2, 3], 64, TRANSPOSES);
+static TILED64: Kernel = Kernel::new(
+    "matmul_tiled64",
+    "tile/tile",
+    &["MATMUL", "SIDE64", "STORE_LANES"],
+    &[1, 2, 3],
+    64,
+    TRANSPOSES,
+);
+static TILED64_VEC4: Kernel = Kernel::new(
+    "matmul_tiled64_vec4",
+    "tile/tile",
+    &["MATMUL", "SIDE64", "OPERANDS_VEC4", "STORE_VEC4"],
+    &[1, 2, 3],
+    64,
+    TRANSPOSES,
+);
 static TILED128: Kernel = Kernel::new(
     "matmul_tiled128",
-    "tile/tile128",
+    "tile/tile",
     &["MATMUL", "OPERANDS_VEC4", "STORE_VEC4"],
     &[1, 2, 3],
     256,
@@ -177,7 +191,7 @@ const fn all(kernel: &'static Kernel) -> [Option<&'static Kernel>; 4] {
 }
 
 /// All variants. The first one that the class prefers and that can compute the product is selected.
-pub static VARIANTS: [Variant; 7] = [
+pub static VARIANTS: [Variant; 8] = [
     // Lanes of a subgroup read 32 rows of A and share them by broadcast.
     Variant {
         name: "cpu32",
@@ -248,7 +262,20 @@ pub static VARIANTS: [Variant; 7] = [
                 && split::fills(class, tiles, sizes.k)
         },
     },
-    // Tiles of 64 x 64 in workgroup memory.
+    // Tiles of 64 x 64 in workgroup memory, of operands that are read in vec4.
+    Variant {
+        name: "tiled64_vec4",
+        kernels: all(&TILED64_VEC4),
+        tile: (64, 64),
+        constants: &[],
+        transpose_by_constant: true,
+        needs_vec4: true,
+        contiguous_only: true,
+        splits: true,
+        needs: Needs::TILE64,
+        preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
+    },
+    // The same of any sizes.
     Variant {
         name: "tiled64",
         kernels: all(&TILED64),
@@ -344,9 +371,9 @@ mod tests {
         let of = |preset| chosen(preset, large, plain);
         assert_eq!(
             ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
-            ["cpu32", "cpu8", "tiled64", "tiled128"]
+            ["cpu32", "cpu8", "tiled64_vec4", "tiled128"]
         );
-        assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64", "too few tiles of 128");
+        assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64_vec4", "too few tiles of 128");
         assert_eq!(chosen("nvidia", [512, 512, 4352], plain), "tiled128", "enough in pieces");
         assert_eq!(chosen("nvidia", [2304, 2048, 511], plain), "tiled64", "rows that are no fours");
         assert_eq!(chosen("nvidia", [2304, 2048, 511], (true, false)), "tiled128", "K is free");
