@@ -1,5 +1,5 @@
 // A convolution, or the gradient of its image, for kernels that compute matrix products in tiles: one product for each
-// group. What they ask for is said in tile64.
+// group. What they ask for is said in tile/tile.
 #import conv/conv
 #import conv/source
 #import conv/bias
@@ -25,7 +25,8 @@ fn steps_of(product: u32) -> vec2<u32> {
     return vec2(first, min(first + length, steps));
 }
 
-// A step of the inner dimension: its source channel and, for each axis, which of the phase's taps.
+// A step of the inner dimension: its source channel and, for each axis, which of the phase's taps. Taps are innermost: weights
+// of neighbouring steps are neighbours in memory, and steps read neighbouring pixels.
 struct Step {
     channel: u32,
     r: u32,
@@ -34,23 +35,25 @@ struct Step {
 }
 fn step_of(k: u32, end: u32) -> Step {
     let at = min(k, end - 1u);
-    let tap = at / p.kc;
+    let taps = p.y.taps * p.x.taps;
+    let channel = at / taps;
+    let tap = at - channel * taps;
     let r = tap / p.x.taps;
-    return Step(at - tap * p.kc, r, tap - r * p.x.taps, k < end);
+    return Step(channel, r, tap - r * p.x.taps, k < end);
 }
 // The step after one, without a division; a step past the end, which nothing reads, stays where it is.
 fn step_after(step: Step, live: bool) -> Step {
     var next = step;
     next.live = live;
     if (live) {
-        next.channel += 1u;
-        if (next.channel == p.kc) {
-            next.channel = 0u;
-            next.s += 1u;
-        }
+        next.s += 1u;
         if (next.s == p.x.taps) {
             next.s = 0u;
             next.r += 1u;
+        }
+        if (next.r == p.y.taps) {
+            next.r = 0u;
+            next.channel += 1u;
         }
     }
     return next;

@@ -1,5 +1,5 @@
 // The gradient of a convolution's weight, for kernels that compute matrix products in tiles: one product for each group and
-// part. What they ask for is said in tile64.
+// part. What they ask for is said in tile/tile.
 #import conv/weight
 #import conv/source
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;

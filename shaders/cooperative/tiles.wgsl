@@ -74,7 +74,7 @@ fn keep(all: Fours, place: Place, thread: u32) {
 }
 #if !MATMUL
 
-// What cooperative matrices multiply for convolutions: quads of the operands that tile64 takes as well, rounded to f16.
+// What cooperative matrices multiply for convolutions: quads of the operands that tiles take as well, rounded to f16.
 const TRANSPOSE_A = true;
 const TRANSPOSE_B = false;
 const DOWN_A = !A_ACROSS;

@@ -31,6 +31,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #elif WORKGROUP
 #import common/nan
 #import common/jobs
+// Below every finite x, so that a difference to it is never infinity minus infinity.
+const LOWEST = -0x1.fffffep+127;
+
 // cross_entropy_wg: lse = (max, ln Σ e^(x - max)), loss = max - x[label] + ln Σ e^(x - max), 0 where the label is IGNORE (2^32 - 1); for GPUs
 // x [rows, cols], labels [rows] u32 -> loss [rows], lse [rows, 2]
 // grid: one workgroup per row, folded: row = wg.y * groups_x + wg.x      overrides: none
@@ -53,16 +56,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     }
     let start = row * p.cols;
     let end = start + p.cols;
-    var highest = x[start];
-    for (var i = start + lane; i < end; i += GROUP) {
-        highest = max(highest, x[i]);
-    }
-    let top = group_max(lane, highest);
+    // Maximum and sum in one reading: the sum so far is rescaled where the maximum grows.
+    var own = LOWEST;
     var sum = 0.0;
     for (var i = start + lane; i < end; i += GROUP) {
-        sum += exp1(x[i] - top);
+        let highest = max(own, x[i]);
+        sum = sum * exp1(own - highest) + exp1(x[i] - highest);
+        own = highest;
     }
-    let rest = log1(group_sum(lane, sum));
+    let top = group_max(lane, own);
+    let rest = log1(group_sum(lane, sum * exp1(own - top)));
     if (lane == 0u) {
         let label = labels[row];
         lse[row] = vec2(top, rest);

@@ -3,6 +3,8 @@
 #import common/elem
 #import common/operand
 #import common/nan
+// Below every finite x, so that a difference to it is never infinity minus infinity.
+const LOWEST = -0x1.fffffep+127;
 #if WORKGROUP
 #import common/jobs
 // softmax_wg: y = e^(x - max) / Σ e^(x - max) over each row, or with LOG its logarithm; for GPUs
@@ -24,16 +26,17 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     }
     let start = row * p.cols;
     let end = start + p.cols;
-    var highest = x_at(start);
-    for (var i = start + lane; i < end; i += GROUP) {
-        highest = max(highest, x_at(i));
-    }
-    let top = group_max(lane, highest);
+    // Maximum and sum in one reading: the sum so far is rescaled where the maximum grows.
+    var own = LOWEST;
     var sum = 0.0;
     for (var i = start + lane; i < end; i += GROUP) {
-        sum += exp1(x_at(i) - top);
+        let v = x_at(i);
+        let highest = max(own, v);
+        sum = sum * exp1(own - highest) + exp1(v - highest);
+        own = highest;
     }
-    let total = group_sum(lane, sum);
+    let top = group_max(lane, own);
+    let total = group_sum(lane, sum * exp1(own - top));
     // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
     let rest = log1(total);
     let scale = 1.0 / total;
@@ -54,9 +57,6 @@ struct Params {
     cols: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-
-// Below every finite x, so that a difference to it is never infinity minus infinity.
-const LOWEST = -0x1.fffffep+127;
 
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -29,7 +29,10 @@ static RMS_NORM_SUMS_END: Kernel =
 const GROUP: u32 = 128;
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let rows = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4(), kernel.in_workgroups(GROUP)];
+    let rows = |kernel: &Kernel| {
+        let shared = kernel.in_workgroups(GROUP);
+        [kernel.clone(), kernel.in_vec4(), shared.in_vec4(), shared]
+    };
     let forward: Vec<Kernel> = [&LAYER_NORM, &RMS_NORM].into_iter().flat_map(rows).collect();
     let grad: Vec<Kernel> = [&LAYER_NORM_GRAD, &RMS_NORM_GRAD].into_iter().flat_map(rows).collect();
     let sums = [&LAYER_NORM_SUMS, &RMS_NORM_SUMS, &LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END];
@@ -67,13 +70,11 @@ impl Rows {
     ) -> Result<Launch<Operand>> {
         check_length(site, self.columns, MAX_ELEMENTS * u64::from(GROUP))?;
         let alone = site.limits.class == AdapterClass::Cpu && self.columns / self.width <= MAX_ELEMENTS;
-        let (kernel, groups, columns) = match (alone, self.width) {
-            (false, _) => (kernel.in_workgroups(GROUP), self.rows, self.columns),
-            (true, 4) => {
-                (kernel.in_vec4(), self.rows.div_ceil(u64::from(kernel.workgroup)), self.columns / 4)
-            }
-            (true, _) => (kernel.clone(), self.rows.div_ceil(u64::from(kernel.workgroup)), self.columns),
+        let (kernel, groups) = match alone {
+            true => (kernel.clone(), self.rows.div_ceil(u64::from(kernel.workgroup))),
+            false => (kernel.in_workgroups(GROUP), self.rows),
         };
+        let (kernel, columns) = self.by_width(&kernel);
         let grid = fold(groups, site.limits.max_workgroups);
         let mut params = vec![grid[0], self.rows as u32, columns as u32];
         params.extend(rest);

@@ -43,7 +43,7 @@ impl Forms {
 }
 
 pub(super) fn softmax(site: &Site, log: bool) -> Result<Launch<Operand>> {
-    let mut launch = rows(site, Forms::of(site, &SOFTMAX, 3), site.inputs[0].0, site.placed(0, &[]))?;
+    let mut launch = rows(site, Forms::of(site, &SOFTMAX, 2), site.inputs[0].0, site.placed(0, &[]))?;
     launch.constants = vec![("LOG", flag(log))];
     Ok(launch)
 }
@@ -58,7 +58,7 @@ pub(super) fn softmax_grad(site: &Site, log: bool) -> Result<Launch<Operand>> {
 /// Returns the launch for per-row losses and the log-sum-exp that the gradient reads.
 pub(super) fn cross_entropy(site: &Site) -> Result<Launch<Operand>> {
     let (thread, group) = (&cross_entropy::CROSS_ENTROPY, cross_entropy::CROSS_ENTROPY_WG.clone());
-    let forms = Forms { thread: thread.clone(), group, loops: 2 };
+    let forms = Forms { thread: thread.clone(), group, loops: 1 };
     let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0), Operand::Output(1)];
     rows(site, forms, site.inputs[0].0, memory)
 }
