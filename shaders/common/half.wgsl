@@ -1,5 +1,5 @@
 // Elements of 16 bits, two to a word.
-#if F16 || IMAGE_F16
+#if F16 || IMAGE_F16 || HELD_F16
 // IEEE binary16 by integers: what drivers do when they round or overflow is their own affair. Lanes hold 16 bits each.
 
 // `normal` and `small` with sign; which of them holds is decided here. Infinite beyond the largest number, NaN stays NaN.
@@ -56,7 +56,7 @@ fn from_half(half: vec4<u32>) -> vec4<u32> {
     return sign | select(number, beyond | quiet, magnitude >= vec4(0x7c00u));
 }
 #endif
-#if BF16 || IMAGE_BF16
+#if BF16 || IMAGE_BF16 || HELD_BF16
 // bfloat16, the upper half of an f32, by integers. Lanes hold 16 bits each.
 
 // The number of `magnitude + below`, lower bits cut off; infinite beyond the largest number. NaN stays NaN.

@@ -4,6 +4,12 @@
 @group(0) @binding(2) var<storage, read_write> y: array<InMemory>;
 fn x_at(i: u32) -> Elem { return from_memory(y[i]); }
 fn set_y(i: u32, to: Elem) { y[i] = to_memory(to); }
+#elif HELD_X
+#import common/held
+// x as it was stored, and y in memory of its own.
+@group(0) @binding(2) var<storage, read_write> y: array<InMemory>;
+fn x_at(i: u32) -> Elem { return held_at(i); }
+fn set_y(i: u32, to: Elem) { y[i] = to_memory(to); }
 #else
 // x and y in memory of their own.
 @group(0) @binding(1) var<storage, read_write> x: array<InMemory>;

@@ -1,8 +1,9 @@
 // batch_norm_grad: dx = gamma deviation (g - mean of g - x̂ mean of g x̂), g being dy where the activation lets it pass
-// dy as x [n, c, h, w], both (see batch_norm_sums_end), input [n, c, h, w] -> dx as y, or in place of dy
+// dy as x [n, c, h, w], both (see batch_norm_sums_end), x as held [n, c, h, w] -> dx as y, or in place of dy
 // grid: one thread per element (or four, where the plane is a multiple of four), folded      overrides: ACTIVATION
 #import common/grid
 #import common/elem
+#import common/held
 #import common/operand
 #import common/activation
 override ACTIVATION: u32 = 0u;
@@ -13,7 +14,6 @@ struct Params {
     channels: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> input: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> both: array<vec4<f32>>;
 
 @compute @workgroup_size(64)
@@ -25,7 +25,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = i / p.plane % p.channels;
     let own = both[c * 2u];
     let means = both[c * 2u + 1u];
-    let v = from_memory(input[i]);
+    let v = held_at(i);
     let g = passed(norm(v, Elem(own.x), Elem(own.y * own.z), Elem(own.w)), x_at(i), ACTIVATION);
     let standard = (v - own.x) * own.y;
     // Without training not by a factor of 0: where x is NaN and dy is 0, dx is 0.

@@ -35,12 +35,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
 }
 #else
 #import common/elem
+#import common/held
 #import common/activation
 #import common/jobs
 // batch_norm_sums: Σ g and Σ g (x - mean) deviation of a part of a channel, g being dy where the activation lets it pass
-// x, dy [n, c, h, w], mean, deviation, gamma, beta [c] -> parts [2, parts, c]
+// x as held, dy [n, c, h, w], mean, deviation, gamma, beta [c] -> parts [2, parts, c]
 // grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dy: array<f32>;
 @group(0) @binding(3) var<storage, read_write> mean: array<f32>;
 @group(0) @binding(4) var<storage, read_write> deviation: array<f32>;
@@ -74,7 +74,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         var block_sum = 0.0;
         var block_products = 0.0;
         for (; i < last; i += GROUP) {
-            let v = x[at + pixel];
+            let v = held_at(at + pixel);
             let g = passed(norm(v, mu, scale, shift), dy[at + pixel], p.activation);
             block_sum += g;
             block_products = fma(g, (v - mu) * inverse, block_products);

@@ -41,11 +41,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     variance[channel] = spread;
 }
 #else
+#import common/elem
+#import common/held
 #import common/jobs
 // batch_stats: the mean of a part of a channel, and Σ (x - mean)² of it
-// x [n, c, h, w] -> parts [2, parts, c]
+// x as held [n, c, h, w] -> parts [2, parts, c]
 // grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 
 @compute @workgroup_size(THREADS)
@@ -65,7 +66,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     // of what was seen after every block, the first blocks being short: any element may be the one that is far.
     var pivot = 0.0;
     if (start < end) {
-        pivot = x[at + pixel];
+        pivot = held_at(at + pixel);
     }
     var seen = 0u;
     var sum = 0.0;
@@ -77,7 +78,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         var block_sum = 0.0;
         var block_squares = 0.0;
         for (; i < last; i += GROUP) {
-            let v = x[at + pixel] - pivot;
+            let v = held_at(at + pixel) - pivot;
             block_sum += v;
             block_squares = fma(v, v, block_squares);
             seen++;

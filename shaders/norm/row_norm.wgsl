@@ -1,5 +1,6 @@
 // Layer norm and RMS norm.
 #import common/elem
+#import common/held
 #import common/jobs
 #import norm/row_norm_kind
 #if LAYER
@@ -24,11 +25,8 @@ struct Params {
     share: f32, // 1 / elements of a row
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
 @group(0) @binding(2) var<storage, read_write> gamma: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> y: array<InMemory>;
-
-fn x_at(i: u32) -> Elem { return from_memory(x[i]); }
 
 // Sums are summed up in blocks: one long sum would lose the digits of its terms.
 const BLOCK = 64u * GROUP;
@@ -46,12 +44,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     var mean = 0.0;
     if (CENTRED) {
         // Counted from the first element: a row far from zero keeps its digits.
-        let first = one_of(x_at(start));
+        let first = one_of(held_at(start));
         var sums = Elem();
         for (var block = lane; block < p.cols; block += BLOCK) {
             var block_sums = Elem();
             for (var c = block; c < block_end(block); c += GROUP) {
-                block_sums += x_at(start + c) - first;
+                block_sums += held_at(start + c) - first;
             }
             sums += block_sums;
         }
@@ -64,7 +62,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         var block_squares = Elem();
         var block_rests = Elem();
         for (var c = block; c < block_end(block); c += GROUP) {
-            let v = centred(x_at(start + c), mean);
+            let v = centred(held_at(start + c), mean);
             block_squares += v * v;
             block_rests += v;
         }
@@ -81,7 +79,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     // No `max`: it would return zero for a NaN.
     let deviation = 1.0 / sqrt(select(variance, 0.0, variance < 0.0) + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
-        let standard = centred(x_at(start + c), mean) * deviation;
+        let standard = centred(held_at(start + c), mean) * deviation;
         y[start + c] = to_memory(from_memory(gamma[c]) * standard + beta_at(c));
     }
     if (lane == 0u) {

@@ -1,8 +1,9 @@
 // row_norm_grad: dx = deviation (g - mean of g - x̂ mean of g x̂), g = gamma dy, x̂ = (x - mean) deviation; the mean of g for
 // layer norm alone
-// dy as x [rows, cols], input [rows, cols], statistics [rows, 2 or 1], gamma [cols] -> dx as y, or in place of dy
+// dy as x [rows, cols], x as held [rows, cols], statistics [rows, 2 or 1], gamma [cols] -> dx as y, or in place of dy
 // grid: one thread (CPU) or workgroup (GPU) per row, folded      overrides: none
 #import common/elem
+#import common/held
 #import common/jobs
 #import common/operand
 #import norm/row_norm_kind
@@ -13,14 +14,13 @@ struct Params {
     share: f32, // 1 / elements of a row
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> input: array<InMemory>;
 @group(0) @binding(5) var<storage, read_write> gamma: array<InMemory>;
 
 fn slope_at(i: u32, column: u32) -> Elem { return x_at(i) * from_memory(gamma[column]); }
 
 // Standardised first: powers of the deviation alone would leave the range of f32.
 fn normal_at(i: u32, mean: f32, deviation: f32) -> Elem {
-    return centred(from_memory(input[i]), mean) * deviation;
+    return centred(held_at(i), mean) * deviation;
 }
 
 const BLOCK = 64u * GROUP;

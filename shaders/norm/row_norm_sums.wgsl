@@ -69,9 +69,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 #endif
 #else
+#import common/held
 #import norm/row_norm_kind
 // row_norm_sums: Σ dy x̂ and (layer norm) Σ dy of each column over a part of the rows, x̂ = (x - mean) deviation
-// x [rows, cols], dy [rows, cols], statistics [rows, 2 or 1] -> parts [parts, 2, cols]
+// x as held [rows, cols], dy [rows, cols], statistics [rows, 2 or 1] -> parts [parts, 2, cols]
 // grid: one thread per column and part, folded      overrides: none
 struct Params {
     threads_x: u32,
@@ -81,12 +82,11 @@ struct Params {
     part_len: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<InMemory>;
 @group(0) @binding(2) var<storage, read_write> dy: array<InMemory>;
 @group(0) @binding(3) var<storage, read_write> parts: array<InMemory>;
 
 fn normal_at(i: u32, row: u32) -> Elem {
-    return centred(from_memory(x[i]), mean_of(row)) * deviation_of(row);
+    return centred(held_at(i), mean_of(row)) * deviation_of(row);
 }
 
 @compute @workgroup_size(64)

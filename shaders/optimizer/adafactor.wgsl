@@ -14,7 +14,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> u: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> u2: array<f32>;
 @group(0) @binding(5) var<storage, read_write> w2: array<f32>;
 
@@ -33,5 +32,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.quads || is_skipped) {
         return;
     }
-    set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - alpha / limit * from_memory(u[i]));
+    set_weight(i, (1.0 - rate * p.weight_decay) * weight_at(i) - alpha / limit * held_at(i));
 }

@@ -31,7 +31,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
 @group(0) @binding(5) var<storage, read_write> v: array<InMemory>;
 
@@ -55,7 +54,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let end = min(first_quad + 1024u, p.quads);
     for (var i = first_quad; i < end; i += 256u) {
         var weight = weight_at(i);
-        var gradient = unscale * from_memory(g[i]);
+        var gradient = unscale * held_at(i);
         if (DECOUPLED) {
             weight *= 1.0 - rate * p.weight_decay;
         } else {

@@ -14,7 +14,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
 @group(0) @binding(5) var<storage, read_write> v: array<f32>;
 
@@ -30,7 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.quads || is_skipped) {
         return;
     }
-    let gradient = unscale * from_memory(g[i]);
+    let gradient = unscale * held_at(i);
     let first = mix(gradient, from_memory(m[i]), p.beta1);
     m[i] = to_memory(first);
     // Rows past the last element are in the padding of `v`, which is a multiple of 16 bytes, too.

@@ -13,7 +13,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> m: array<u32>;
 @group(0) @binding(5) var<storage, read_write> v: array<u32>;
 // The largest magnitudes of m and v in each block of 256 elements.
@@ -83,7 +82,7 @@ struct Moments {
 }
 
 fn moments(i: u32) -> Moments {
-    let gradient = bitcast<f32>(scalars[6]) * from_memory(g[i]);
+    let gradient = bitcast<f32>(scalars[6]) * held_at(i);
     let a = bytes(m[i]);
     let b = bytes(v[i]);
     let old = most[i / BLOCK_QUADS];

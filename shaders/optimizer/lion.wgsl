@@ -13,7 +13,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> m: array<InMemory>;
 
 @compute @workgroup_size(64)
@@ -26,7 +25,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (i >= p.quads || is_skipped) {
         return;
     }
-    let gradient = unscale * from_memory(g[i]);
+    let gradient = unscale * held_at(i);
     let momentum = from_memory(m[i]);
     let blend = mix(gradient, momentum, p.beta1);
     let towards = or_nan(blend, sign(blend));

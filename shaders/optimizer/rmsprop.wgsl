@@ -29,7 +29,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 @group(0) @binding(4) var<storage, read_write> s: array<InMemory>;
 
 @compute @workgroup_size(64)
@@ -43,7 +42,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let weight = weight_at(i);
-    let gradient = unscale * from_memory(g[i]) + p.weight_decay * weight;
+    let gradient = unscale * held_at(i) + p.weight_decay * weight;
     let squares = p.keep * from_memory(s[i]) + p.take * gradient * gradient;
     s[i] = to_memory(squares);
     set_weight(i, weight - rate * gathered(i, gradient / (sqrt(squares) + p.eps)));

@@ -27,7 +27,6 @@ struct Params {
     key: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read_write> g: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -40,5 +39,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let weight = weight_at(i);
-    set_weight(i, weight - rate * velocity(i, unscale * from_memory(g[i]) + p.weight_decay * weight));
+    set_weight(i, weight - rate * velocity(i, unscale * held_at(i) + p.weight_decay * weight));
 }

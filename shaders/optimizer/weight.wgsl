@@ -1,5 +1,7 @@
-// Weights in 32 or 16 bits, and what the step says (graph::StepScalars): every update binds both.
+// Weights in 32 or 16 bits, what the step says (graph::StepScalars), and the gradient as held: every update
+// binds them.
 #import common/elem
+#import common/held
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 #if F16 || BF16
 #import common/random

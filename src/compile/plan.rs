@@ -39,7 +39,7 @@ pub(super) struct Settings {
     pub seed: u64,
     pub reorder: bool,
     pub in_place: bool,
-    /// Slices and concatenations are views, where that needs less memory.
+    /// Slices and concatenations are views, where that needs hardly more memory.
     pub parts: bool,
     pub reuse: bool,
     /// Updates of small parameters are fused, if the budget allows it.
@@ -56,6 +56,9 @@ pub(super) fn check_limits(limits: &Limits) -> Result<()> {
         None => Ok(()),
     }
 }
+
+/// Views instead of copies may cost one of this many bytes: a copy is a dispatch, and moves its bytes twice.
+const MANY: u64 = 1000;
 
 impl Plan {
     /// Plans a hand-built graph as it is: nothing is differentiated and no update is added. With an
@@ -83,7 +86,8 @@ impl Plan {
         Self::lay_out(Self::assign(graph, limits, settings)?, limits, settings)?.lower()
     }
 
-    /// The pipeline up to storages. Slices and concatenations are views if that needs fewer bytes.
+    /// The pipeline up to storages. Slices and concatenations are views unless that needs more bytes than
+    /// their dispatches and copies are worth.
     pub(super) fn assign(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
         check_limits(limits)?;
         let with = |graph: Graph, parts: bool| {
@@ -98,7 +102,8 @@ impl Plan {
             return with(graph, false);
         }
         let (apart, inside) = (with(graph.clone(), false)?, with(graph, true)?);
-        let fewer = inside.lower_bound(limits)? <= apart.lower_bound(limits)?;
+        let (with_views, without) = (inside.lower_bound(limits)?, apart.lower_bound(limits)?);
+        let fewer = with_views <= without + without / MANY;
         Ok(if fewer { inside } else { apart })
     }
 

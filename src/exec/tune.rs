@@ -125,6 +125,12 @@ pub fn tune(device: &Device, limits: &Limits, precision: Precision, tuning: &Tun
         }
         device.set_note(&note, &text(&known));
     }
+    log::info!(
+        "{}: tuned with {} trials: {} classes of shapes are known",
+        limits.name,
+        run.tried,
+        known.len()
+    );
     let products = known.iter().fold(limits.kernels.products, |all, (class, name)| all.with(*class, *name));
     Ok(limits.choosing(|kernels| kernels.products = products))
 }

@@ -171,10 +171,11 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
-        Op::NotFinite { held } if inputs.len() != held.len() + 1 => {
-            Err(format!("not_finite of {} tensors and {} types", inputs.len().saturating_sub(1), held.len()))
-        }
-        Op::LossScaleSeed { .. } | Op::NotFinite { .. } => {
+        Op::NotFinite => match inputs.iter().find(|(_, dtype)| *dtype == U32) {
+            Some((shape, _)) => Err(format!("{} takes f32, f16 or bf16, got u32 {shape}", op.name())),
+            None => Ok(vec![(Shape::from([]), F32)]),
+        },
+        Op::LossScaleSeed { .. } => {
             all_float(inputs)?;
             Ok(vec![(Shape::from([]), F32)])
         }
@@ -199,9 +200,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
 /// each.
 fn reads_packed(op: &Op, i: usize) -> bool {
     match op {
+        Op::NotFinite => i > 0,
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach | Op::Fused(_) | Op::Slice { .. } => true,
         // The weight.
-        Op::Update { .. } => i == 0,
+        Op::Update { .. } => i < 2,
         _ => op.widens(i),
     }
 }

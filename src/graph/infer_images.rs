@@ -121,7 +121,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         Op::BatchStats { .. } => Ok(vec![(Shape::from([image(0)?[1]]), F32); 3]),
         Op::BatchNorm(_) => {
             channels(1..5, image(0)?[1])?;
-            Ok(vec![inputs[0]])
+            Ok(vec![(inputs[0].0, F32)])
         }
         Op::BatchNormGrad { .. } => {
             channels(1..5, image(0)?[1])?;

@@ -15,7 +15,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     };
     for (i, (shape, dtype)) in inputs.iter().enumerate() {
         let wanted = if ids == Some(i) { U32 } else { F32 };
-        if *dtype != wanted {
+        if *dtype != wanted && !(op.widens(i) && dtype.is_half()) {
             return Err(format!("{name} takes {wanted} as operand {i}, got {dtype} {shape}"));
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                 return Err(format!("{name}: {x}, {} and {} do not match", shape(1), shape(3)));
             }
             let parameters = if *kind == RowNorm::Layer { 2 } else { 1 };
-            Ok([vec![inputs[0]], vec![inputs[2]; parameters]].concat())
+            Ok([vec![(x, F32)], vec![inputs[2]; parameters]].concat())
         }
         Op::Gates(gates) => {
             let state = gated(name, *gates, inputs)?;

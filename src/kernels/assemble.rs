@@ -43,6 +43,7 @@ modules![
     "common/elem",
     "common/grid",
     "common/half",
+    "common/held",
     "common/jobs",
     "common/lanes",
     "common/nan",

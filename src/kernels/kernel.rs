@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::assemble::{GENERATED, assemble};
+use crate::dtype::DType;
 use crate::limits::AdapterClass;
 use crate::random::mix;
 
@@ -109,6 +110,18 @@ impl Kernel {
     /// Returns this kernel with `vec4` accesses: four elements per step of a thread.
     pub(crate) fn in_vec4(&self) -> Self {
         self.with("VEC4").suffixed("vec4")
+    }
+
+    /// Types of a held operand.
+    pub(crate) const HELD: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+    /// Returns this kernel reading its held operand (`shaders/common/held.wgsl`) in elements of this type.
+    pub(crate) fn holding(&self, dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => self.with("HELD_F16").suffixed("held_f16"),
+            DType::BF16 => self.with("HELD_BF16").suffixed("held_bf16"),
+            DType::F32 | DType::U32 => self.clone(),
+        }
     }
 
     /// Returns this kernel with a workgroup of `threads` threads for each job, instead of one thread.

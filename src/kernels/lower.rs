@@ -61,11 +61,11 @@ pub(super) fn flag(on: bool) -> f64 {
 /// Returns the inputs whose memory the first output may reuse, the preferred one first.
 pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec<usize> {
     match op {
-        Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad | Op::NotFinite { .. } => vec![0],
+        Op::Unary(_) | Op::Dropout { .. } | Op::CrossEntropyGrad | Op::NotFinite => vec![0],
         Op::UnaryGrad(_) | Op::MaskGrad(_) => vec![1],
         Op::Softmax { .. } => vec![0],
         Op::SoftmaxGrad { .. } => vec![1],
-        Op::BatchNorm(_) => vec![0],
+        Op::BatchNorm(_) => (inputs[0].1 == DType::F32).then_some(0).into_iter().collect(),
         Op::BatchNormGrad { .. } => vec![5],
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
         Op::RowNormGrad { .. } => vec![3],
@@ -147,7 +147,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Update { rule, rate, stored } => optimizer::update(site, rule, *rate, *stored).into(),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
-        Op::NotFinite { held } => loss_scale::not_finite(site, held),
+        Op::NotFinite => loss_scale::not_finite(site),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),
         Op::MovingAverage { scale, share } => optimizer::moving_average(site, *scale, *share).into(),
         Op::Conv2d { window, groups, source, .. } => {

@@ -31,6 +31,7 @@ pub use launch::{Launch, MAX_PARAMS};
 pub use lower::{Lowered, Operand, Site, in_place_inputs, lower};
 #[cfg(feature = "gpu")]
 pub(crate) use movement::fill_words;
+pub(crate) use optimizer::updates_by;
 
 /// Returns every kernel without generated source, in all element types and forms, for tests.
 pub fn all() -> Vec<Kernel> {

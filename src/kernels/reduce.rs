@@ -69,7 +69,7 @@ const GPU_THREADS: u64 = 1 << 17;
 fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
-        AdapterClass::Integrated | AdapterClass::Discrete => (GPU_THREADS, 32),
+        AdapterClass::Integrated | AdapterClass::Discrete => (GPU_THREADS, 128),
     };
     let wanted = (threads / outputs.max(1)).min(reduced / smallest);
     wanted.max(reduced.div_ceil(MAX_LEN)).max(1)

@@ -17,7 +17,7 @@ pub use muon::Muon;
 pub use schedule::{Custom, Schedule};
 
 use crate::autodiff::{Gradients, Read};
-use crate::dtype::{DType, SMALLEST_HALF};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{
     Counting, LossScale, Op, ParamGroup, Phase, StepScalars, Stored, Tensor, Trace, Update, ValueId,
@@ -312,24 +312,16 @@ impl Optimizer {
         early: bool,
     ) -> (Vec<(ValueId, Tensor)>, Tensor, Tensor) {
         let here = Location::caller();
-        // In the order in which the backward pass computes them, so that each can be stored in 16 bits after its check.
-        // Small ones stay as they are, and are checked together.
         let mut checked: Vec<&Tensor> = pairs.iter().map(|(_, gradient)| gradient).collect();
         checked.sort_by_key(|gradient| gradient.id());
         checked.dedup_by_key(|gradient| gradient.id());
-        let (small, large): (Vec<&Tensor>, Vec<&Tensor>) =
-            checked.into_iter().partition(|gradient| gradient.shape().numel() < SMALLEST_HALF);
-        if small.is_empty() && large.is_empty() {
+        if checked.is_empty() {
             let scale = state.one(Op::LossScaleSeed { start: settings.start }, &[state], here);
             return (pairs, scalars.clone(), scale.recip());
         }
-        let groups = large.into_iter().map(|gradient| vec![gradient]);
-        let groups = groups.chain((!small.is_empty()).then_some(small));
-        let bad = groups.fold(state.fill_like([], 0.0), |flag, group| {
-            let held = group.iter().map(|gradient| gradient.dtype()).collect();
-            let operands: Vec<&Tensor> = std::iter::once(&flag).chain(group).collect();
-            flag.one(Op::NotFinite { held }, &operands, here)
-        });
+        let flag = state.fill_like([], 0.0);
+        let operands: Vec<&Tensor> = std::iter::once(&flag).chain(checked).collect();
+        let bad = flag.one(Op::NotFinite, &operands, here);
         let op = Op::LossScale { settings, counting: self.counting(), early };
         let results = state.trace().emit(op, &[state, &bad, scalars], here);
         let [scalars, inverse] = [&results[0], &results[1]].map(Tensor::clone);

@@ -8,9 +8,10 @@ pub(super) fn seed(state: &[f64], start: f32) -> f64 {
 }
 
 pub(super) fn not_finite(x: &[f64], held: DType) -> f64 {
-    // A number beyond the range of f32 is infinite on the device.
+    // A number beyond the range of f32 is infinite on the device; in 16 bits it is stored as the largest one.
     let most = f64::from(held.largest());
-    f64::from(u8::from(x.iter().any(|x| x.is_nan() || x.abs() > most)))
+    let beyond = |x: f64| x.is_nan() || if held.is_half() { x.abs() >= most } else { x.abs() > most };
+    f64::from(u8::from(x.iter().any(|x| beyond(*x))))
 }
 
 /// `state, bad, scalars` → the scalars of this step, and the inverse of the scale. Updates the state in

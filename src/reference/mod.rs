@@ -261,9 +261,11 @@ impl<'a> Twin<'a> {
             Op::Concat { axis } => vec![movement::concat(&inputs, *axis)],
             Op::Fill { shape, value } => vec![vec![f64::from(*value); shape.numel() as usize]],
             Op::LossScaleSeed { start } => vec![vec![loss_scale::seed(x(0).data, *start)]],
-            Op::NotFinite { held } => {
-                let found = |(i, held): (usize, &DType)| loss_scale::not_finite(x(i + 1).data, *held);
-                vec![vec![held.iter().enumerate().map(found).fold(x(0).data[0], f64::max)]]
+            Op::NotFinite => {
+                let held = node.inputs.iter().map(|id| self.graph.value(*id).dtype);
+                let found = inputs.iter().zip(held).skip(1);
+                let found = found.map(|(x, held)| loss_scale::not_finite(x.data, held));
+                vec![vec![found.fold(x(0).data[0], f64::max)]]
             }
             Op::Update { .. }
             | Op::RunningStats { .. }

@@ -73,7 +73,7 @@ fn rounds(op: &Op) -> bool {
             | Op::Copy
             | Op::Fill { .. }
             | Op::LossScaleSeed { .. }
-            | Op::NotFinite { .. }
+            | Op::NotFinite
             | Op::MaxPool2d(_)
             | Op::Embedding
             | Op::Fused(_)

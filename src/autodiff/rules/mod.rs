@@ -127,7 +127,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::GatesGrad(_)
         | Op::MovingAverage { .. }
         | Op::LossScaleSeed { .. }
-        | Op::NotFinite { .. }
+        | Op::NotFinite
         | Op::ToHost { .. }
         | Op::FromHost { .. }
         | Op::LossScale { .. }

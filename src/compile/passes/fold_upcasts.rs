@@ -1,14 +1,15 @@
-//! Lets matrix products and convolutions read 16-bit operands directly, instead of widened copies.
+//! Lets operations read 16-bit operands directly, instead of widened copies.
 
 use std::collections::BTreeMap;
 
 use super::eliminate_dead_code;
 use crate::dtype::DType;
 use crate::graph::{Graph, Op, ValueId};
+use crate::kernels;
 
-/// Lets products, and with `images` convolutions and the gradients of their weights, read the 16-bit source
+/// Lets products, and with `others` every operation that [widens](Op::widens) what it reads, read the 16-bit source
 /// of widened copies, through views too. Copies without other readers are removed.
-pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
+pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     // Widened copies and their views, mapped to their 16-bit source.
     let mut of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -25,10 +26,14 @@ pub(crate) fn fold_upcasts(mut graph: Graph, images: bool) -> Graph {
                     of.insert(node.outputs[0], *packed);
                 }
             }
-            (op, _) if images || matches!(op, Op::MatMul { .. }) => {
+            (op, _) if others || matches!(op, Op::MatMul { .. }) => {
                 let own: Vec<usize> = (0..node.inputs.len()).filter(|i| op.widens(*i)).collect();
                 for i in own {
                     let Some(&packed) = of.get(&node.inputs[i]) else { continue };
+                    let [first, held] = [node.inputs[0], packed].map(|id| graph.value(id).dtype);
+                    if matches!(node.op, Op::Update { .. }) && !kernels::updates_by(first, held) {
+                        continue;
+                    }
                     let shape = graph.value(node.inputs[i]).shape;
                     node.inputs[i] = if graph.value(packed).shape == shape {
                         packed

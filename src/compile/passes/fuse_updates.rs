@@ -9,13 +9,19 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Param, Update, Value, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
+use crate::shape::Shape;
 
 /// Norms and biases are vectors with fewer elements than this. Their state is never offloaded.
 const LARGE: u64 = Offload::SMALLEST / 4;
 
 /// Whether a parameter is stored in the row of small parameters.
 pub(crate) fn is_small(param: &Param) -> bool {
-    !param.is_buffer() && param.shape().rank() <= 1 && (1..LARGE).contains(&param.shape().numel())
+    !param.is_buffer() && param.shape().rank() <= 1 && is_small_vector(param.shape())
+}
+
+/// Whether a tensor is the gradient of a small parameter, by its shape; it may have dimensions of 1.
+pub(crate) fn is_small_vector(shape: Shape) -> bool {
+    shape.dims().iter().filter(|dim| **dim != 1).count() <= 1 && (1..LARGE).contains(&shape.numel())
 }
 
 /// The nodes that update small parameters in 32 bits, in the order in which the parameters are stored. Each

@@ -37,7 +37,7 @@ use fuse_elementwise::fuse_elementwise;
 use fuse_epilogues::fuse_epilogues;
 pub(crate) use fuse_epilogues::pairs;
 use fuse_norm_into_conv::fuse_norm_into_conv;
-pub(crate) use fuse_updates::{fuse_updates, is_small, small_states};
+pub(crate) use fuse_updates::{fuse_updates, is_small, is_small_vector, small_states};
 use join_slice_grads::join_slice_grads;
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::is_small_vector;
 use crate::dtype::{DType, SMALLEST_HALF};
 use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
@@ -17,7 +18,7 @@ fn is_statistic(op: &Op) -> bool {
 /// Whether a node of the update phase reads a gradient before the updates, to compute the norm of all
 /// gradients or to check that they are finite.
 fn looks_at_gradients(node: &Node) -> bool {
-    node.phase == Phase::Update && matches!(node.op, Op::NotFinite { .. } | Op::Reduce { .. })
+    node.phase == Phase::Update && matches!(node.op, Op::NotFinite | Op::Reduce { .. })
 }
 
 /// Stores as `dtype` the forward results that the backward half reads and, with `gradients`, the gradients
@@ -33,13 +34,10 @@ pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: 
         for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
             rewrite.pack(root, &mut rewritten);
         }
-        if let Op::NotFinite { held } = &mut node.op {
-            // The first operand is the flag.
-            for (held, id) in held.iter_mut().zip(&node.inputs[1..]) {
-                if rewrite.packs.packed[rewrite.packs.root[id.index()].index()] {
-                    // A value outside the 16-bit range counts as infinite: packing would store the largest number.
-                    *held = dtype;
-                }
+        if node.op == Op::NotFinite {
+            // It knows what was beyond the range of 16 bits, so that no gradient waits for it in 32 bits.
+            for id in &mut node.inputs {
+                *id = rewrite.packed.get(&rewrite.packs.root[id.index()]).copied().unwrap_or(*id);
             }
         }
         if !matches!(node.op, Op::Reshape(_)) {
@@ -92,7 +90,10 @@ impl Packs {
                     // Read again when the parts of a batch are concatenated for the host: stays in 32 bits.
                     fits[root] = false;
                 } else {
-                    place[root] = i;
+                    // The check for infinities reads the packed value.
+                    if node.op != Op::NotFinite {
+                        place[root] = i;
+                    }
                     looked_at[root] |= looks_at_gradients(node);
                 }
             }
@@ -103,6 +104,8 @@ impl Packs {
                     fits[id.index()] = gradients
                         && value.dtype == DType::F32
                         && value.class == Class::Gradient
+                        // Those of small parameters stay in 32 bits, in which their updates are fused.
+                        && !is_small_vector(value.shape)
                         && value.shape.numel() >= SMALLEST_HALF
                         && position == 0;
                     place[id.index()] = i + 1;

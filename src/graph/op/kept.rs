@@ -29,8 +29,8 @@ impl Op {
             Self::Binary(f) if f.function().results == Results::Flags => Kept::Consistent,
             // Rounded numbers have more ties, and another order.
             Self::ArgSort { .. } => Kept::Exact,
-            // e^(x - lse), with the lse of the forward pass.
-            Self::CrossEntropyGrad if i == 0 => Kept::Consistent,
+            // e^(x - lse), with the lse of the forward pass. The backward pass begins with it: nothing would be saved.
+            Self::CrossEntropyGrad if i == 0 => Kept::Exact,
             Self::AttentionGrad(attend) if i < attend.operands() => Kept::Consistent,
             // (x - mean) / deviation, with the statistics of the forward pass: where x is nearly constant,
             // its rounding errors are multiplied by 1 / √ε.
@@ -68,7 +68,7 @@ impl Op {
             | Self::Attention(_)
             | Self::AttentionGrad(_)
             | Self::LossScaleSeed { .. }
-            | Self::NotFinite { .. }
+            | Self::NotFinite
             | Self::LossScale { .. }
             | Self::MovingAverage { .. }
             | Self::Conv2d { .. }

@@ -210,12 +210,9 @@ pub enum Op {
         /// The first scale.
         start: f32,
     },
-    /// `flag [], x₀, x₁, … → flag`: 1 if an element is NaN or has a magnitude beyond the largest finite number of
-    /// its tensor's type in `held`; else as before. The result may overwrite the operand.
-    NotFinite {
-        /// The type in which each tensor is stored until its update.
-        held: Vec<DType>,
-    },
+    /// `flag [], x₀, x₁, … → flag`: 1 if an element is NaN or infinite or, in a tensor of 16 bits, has the largest
+    /// magnitude, which is stored of what is beyond it; else as before. The result may overwrite the operand.
+    NotFinite,
     /// `state [4], bad [], scalars [9] → scalars [9], 1/scale []`: decides whether the step is skipped, and
     /// updates the scale in place.
     LossScale {
@@ -414,7 +411,13 @@ impl Op {
         match self {
             Self::MatMul { .. } => i < 2,
             Self::Conv2d { source, .. } => i == 0 && *source != Source::Joined,
-            Self::Conv2dWeight { .. } => i == 0,
+            Self::Conv2dWeight { .. }
+            | Self::RowNorm { .. }
+            | Self::RowNormGrad { .. }
+            | Self::BatchStats { .. }
+            | Self::BatchNorm(_)
+            | Self::BatchNormGrad { .. } => i == 0,
+            Self::Update { .. } => i == 1,
             _ => false,
         }
     }

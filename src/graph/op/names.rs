@@ -76,7 +76,7 @@ named! {
         Op::Update { rule: Update::AdamMini { .. }, .. } => "adammini",
         Op::MovingAverage { .. } => "moving_average",
         Op::LossScaleSeed { .. } => "loss_scale_seed",
-        Op::NotFinite { .. } => "not_finite",
+        Op::NotFinite => "not_finite",
         Op::LossScale { .. } => "loss_scale",
         Op::Conv2d { .. } => "conv2d",
         Op::Conv2dInput { .. } => "conv2d_input",
@@ -166,7 +166,7 @@ impl Op {
             | Self::ToHost { .. }
             | Self::FromHost { .. }
             | Self::LossScaleSeed { .. }
-            | Self::NotFinite { .. }
+            | Self::NotFinite
             | Self::LossScale { .. }
             | Self::MovingAverage { .. }
             | Self::BatchStats { .. }

@@ -1,5 +1,6 @@
 //! Batch norm: statistics of channels, normalization, gradient and running statistics.
 
+use crate::dtype::DType;
 use crate::graph::Activation;
 use crate::kernels::conv::image;
 use crate::kernels::grid::{fold, per_thread};
@@ -26,18 +27,29 @@ static SUMS_END: Kernel = Kernel::new(
 );
 static NORM: Kernel = Kernel::new("batch_norm", "norm/batch_norm", &[], &[1, 2, 3, 4, 5, 6], 64, ACTIVATIONS);
 static GRAD: Kernel =
-    Kernel::new("batch_norm_grad", "norm/batch_norm_grad", &[], &[1, 2, 3, 4], 64, ACTIVATIONS);
+    Kernel::new("batch_norm_grad", "norm/batch_norm_grad", &["HELD_THIRD"], &[1, 2, 3, 4], 64, ACTIVATIONS);
 static RUNNING_STATS: Kernel =
     Kernel::new("running_stats", "norm/running_stats", &[], &[1, 2, 3, 4], 64, &[&[]]);
+
+const HALVES: [DType; 2] = [DType::F16, DType::BF16];
+
+/// Returns the kernel that normalizes a tensor of this type.
+fn norm_of(dtype: DType) -> Kernel {
+    if dtype.is_half() { NORM.with("HELD_X") } else { NORM.clone() }
+}
 
 /// Threads of a workgroup that processes one part of a channel.
 const GROUP: u32 = 128;
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let sums = [&STATS, &SUMS].into_iter().flat_map(|kernel| [kernel.clone(), kernel.in_workgroups(GROUP)]);
-    let others = [&STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
-    let elements = [NORM.clone(), NORM.in_vec4(), GRAD.clone(), GRAD.in_vec4()];
-    [sums.chain(others).collect(), and_in_place(&elements)].concat()
+    let shared =
+        |kernel: &'static Kernel| Kernel::HELD.map(|dtype| kernel.in_workgroups(GROUP).holding(dtype));
+    let sums = [&STATS, &SUMS].into_iter().flat_map(shared);
+    let others = [&STATS, &SUMS, &STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
+    let of = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4()];
+    let grads = Kernel::HELD.map(|dtype| of(&GRAD).map(|kernel| kernel.holding(dtype))).concat();
+    let narrow = HALVES.map(|dtype| of(&norm_of(dtype)).map(|kernel| kernel.holding(dtype))).concat();
+    [sums.chain(others).collect(), and_in_place(&of(&NORM)), narrow, and_in_place(&grads)].concat()
 }
 
 /// Returns the code of an activation in `shaders/common/activation.wgsl`.
@@ -103,6 +115,7 @@ impl Channels {
     ) -> Vec<Launch<Operand>> {
         let alone = site.limits.class == AdapterClass::Cpu;
         let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
+        let kernel = kernel.holding(site.inputs[0].1);
         let sums = [first, &[Operand::Workspace(0)]].concat();
         let ends = [&[Operand::Workspace(0)], then].concat();
         vec![
@@ -129,6 +142,7 @@ fn elements(site: &Site, kernel: &Kernel, memory: Vec<Operand>, activation: Acti
     let [_, c, h, w] = image(site.inputs[0].0).map(|dim| dim as u64);
     let width = if h * w % 4 == 0 { 4 } else { 1 };
     let kernel = if width == 4 { kernel.in_vec4() } else { kernel.clone() };
+    let kernel = kernel.holding(site.inputs[0].1);
     let total = site.inputs[0].0.numel() / width;
     let params = [total as u32, (h * w / width) as u32, c as u32];
     let mut launch = per_thread(site, &site.variant(&kernel), total, memory, &params);
@@ -138,7 +152,7 @@ fn elements(site: &Site, kernel: &Kernel, memory: Vec<Operand>, activation: Acti
 
 pub(in crate::kernels) fn norm(site: &Site, activation: Activation) -> Launch<Operand> {
     let memory = site.placed(0, &[1, 2, 3, 4].map(Operand::Input));
-    elements(site, &NORM, memory, activation)
+    elements(site, &norm_of(site.inputs[0].1), memory, activation)
 }
 
 pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bool) -> Lowered {

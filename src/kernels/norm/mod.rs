@@ -12,10 +12,16 @@ use crate::limits::AdapterClass;
 static LAYER_NORM: Kernel =
     Kernel::new("layer_norm", "norm/row_norm", &["TOTAL", "LAYER"], &[1, 2, 3, 4, 5], 8, &[&[]]);
 static RMS_NORM: Kernel = Kernel::new("rms_norm", "norm/row_norm", &["TOTAL"], &[1, 2, 3, 4], 8, &[&[]]);
-static LAYER_NORM_GRAD: Kernel =
-    Kernel::new("layer_norm_grad", "norm/row_norm_grad", &["TOTAL", "LAYER"], &[1, 2, 3, 4, 5], 8, &[&[]]);
+static LAYER_NORM_GRAD: Kernel = Kernel::new(
+    "layer_norm_grad",
+    "norm/row_norm_grad",
+    &["TOTAL", "LAYER", "HELD_THIRD"],
+    &[1, 2, 3, 4, 5],
+    8,
+    &[&[]],
+);
 static RMS_NORM_GRAD: Kernel =
-    Kernel::new("rms_norm_grad", "norm/row_norm_grad", &["TOTAL"], &[1, 2, 3, 4, 5], 8, &[&[]]);
+    Kernel::new("rms_norm_grad", "norm/row_norm_grad", &["TOTAL", "HELD_THIRD"], &[1, 2, 3, 4, 5], 8, &[&[]]);
 static LAYER_NORM_SUMS: Kernel =
     Kernel::new("layer_norm_sums", "norm/row_norm_sums", &["LAYER"], &[1, 2, 3, 4], 64, &[&[]]);
 static RMS_NORM_SUMS: Kernel =
@@ -31,12 +37,18 @@ const GROUP: u32 = 128;
 pub(super) fn kernels() -> Vec<Kernel> {
     let rows = |kernel: &Kernel| {
         let shared = kernel.in_workgroups(GROUP);
-        [kernel.clone(), kernel.in_vec4(), shared.in_vec4(), shared]
+        let shared =
+            Kernel::HELD.map(|dtype| [&shared, &shared.in_vec4()].map(|kernel| kernel.holding(dtype)));
+        [vec![kernel.clone(), kernel.in_vec4()], shared.concat()].concat()
     };
     let forward: Vec<Kernel> = [&LAYER_NORM, &RMS_NORM].into_iter().flat_map(rows).collect();
     let grad: Vec<Kernel> = [&LAYER_NORM_GRAD, &RMS_NORM_GRAD].into_iter().flat_map(rows).collect();
-    let sums = [&LAYER_NORM_SUMS, &RMS_NORM_SUMS, &LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END];
-    let sums = sums.into_iter().flat_map(|kernel| [kernel.clone(), kernel.in_vec4()]).collect();
+    let forms = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4()];
+    let held = |kernel: &Kernel| {
+        Kernel::HELD.map(|dtype| forms(kernel).map(|kernel| kernel.holding(dtype))).concat()
+    };
+    let sums = [&LAYER_NORM_SUMS, &RMS_NORM_SUMS].map(held).concat();
+    let sums = [sums, [&LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END].map(forms).concat()].concat();
     let ends = [&LAYER_NORM_SUMS_END, &RMS_NORM_SUMS_END].map(|kernel| kernel.in_workgroups(GROUP)).to_vec();
     [forward, and_in_place(&grad), sums, ends, batch::kernels()].concat()
 }
@@ -75,6 +87,7 @@ impl Rows {
             false => (kernel.in_workgroups(GROUP), self.rows),
         };
         let (kernel, columns) = self.by_width(&kernel);
+        let kernel = kernel.holding(site.inputs[0].1);
         let grid = fold(groups, site.limits.max_workgroups);
         let mut params = vec![grid[0], self.rows as u32, columns as u32];
         params.extend(rest);
@@ -122,6 +135,7 @@ pub(super) fn grad(site: &Site, kind: RowNorm) -> Result<Lowered> {
     let parts = rows.rows.div_ceil(part_len);
     let params = [rows.rows, columns, parts, part_len].map(|n| n as u32);
     let scratch = Operand::Workspace(0);
+    let kernel = kernel.holding(site.inputs[0].1);
     let sums = per_thread(site, &kernel, parts * columns, vec![x, dy, scratch, statistics], &params);
     let memory = std::iter::once(scratch).chain((1..site.outputs.len()).map(Operand::Output)).collect();
     // Where parts are few, columns are many.

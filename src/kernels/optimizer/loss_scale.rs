@@ -40,16 +40,26 @@ pub(in crate::kernels) fn seed(site: &Site, start: f32) -> Launch<Operand> {
 const THREADS: u64 = 1 << 17;
 const MOST: u64 = 50_000;
 
+/// Returns the bits of the smallest magnitude that counts: infinity, or of 16 bits the largest number.
+fn least(dtype: DType) -> u32 {
+    match dtype {
+        DType::F16 => u32::from(half::f16::MAX.to_bits()),
+        DType::BF16 => u32::from(half::bf16::MAX.to_bits()),
+        DType::F32 | DType::U32 => f32::INFINITY.to_bits(),
+    }
+}
+
 /// Copies the flag if it is not in place, and checks a few tensors in each launch.
-pub(in crate::kernels) fn not_finite(site: &Site, held: &[DType]) -> Lowered {
+pub(in crate::kernels) fn not_finite(site: &Site) -> Lowered {
     let mut launches = Vec::new();
     if site.in_place.is_none() {
         launches.push(movement::copy(site, 0));
     }
-    let tensors: Vec<usize> = (1..=held.len()).filter(|&i| site.inputs[i].0.numel() > 0).collect();
+    let tensors: Vec<usize> = (1..site.inputs.len()).filter(|&i| site.inputs[i].0.numel() > 0).collect();
     for few in tensors.chunks(MORE.len() + 1) {
         let lengths = few.iter().map(|&i| site.inputs[i].0.numel());
-        let quads: u64 = lengths.clone().map(|n| n.div_ceil(4)).sum();
+        let quads: u64 =
+            few.iter().map(|&i| site.inputs[i].1.bytes(site.inputs[i].0.numel()).div_ceil(16)).sum();
         let own = if site.limits.class.is_cpu() { 256 } else { 8 };
         let threads = quads.div_ceil(own).min(THREADS).max(quads.div_ceil(MOST));
         let kernel = checking(few.len());
@@ -57,7 +67,7 @@ pub(in crate::kernels) fn not_finite(site: &Site, held: &[DType]) -> Lowered {
         let mut params = vec![threads as u32];
         params.extend(lengths.map(|n| n as u32));
         params.resize(2 + MORE.len(), 0);
-        params.extend(few.iter().map(|&i| held[i - 1].largest().to_bits()));
+        params.extend(few.iter().map(|&i| least(site.inputs[i].1)));
         let memory =
             std::iter::once(Operand::Output(0)).chain(few.iter().map(|&i| Operand::Input(i))).collect();
         launches.push(per_thread(site, &kernel, threads, memory, &params));

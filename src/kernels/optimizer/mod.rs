@@ -20,7 +20,7 @@ struct UpdateKernel {
 macro_rules! update {
     ($id:ident, $name:literal, $module:literal, [$($define:literal),*], $slots:expr, $workgroup:literal, $([$($constant:expr),*])*) => {
         static $id: UpdateKernel = UpdateKernel {
-            kernel: Kernel::new($name, $module, &["VEC4", $($define),*], $slots, $workgroup, &[$(&[$($constant),*]),*]),
+            kernel: Kernel::new($name, $module, &["VEC4", "HELD_SECOND", $($define),*], $slots, $workgroup, &[$(&[$($constant),*]),*]),
             half_variants: &[$(&[$($constant,)* ("STOCHASTIC", 0.0)], &[$($constant,)* ("STOCHASTIC", 1.0)]),*],
         };
     };
@@ -65,18 +65,24 @@ static MOVING_AVERAGE: Kernel =
     Kernel::new("moving_average", "optimizer/moving_average", &["VEC4"], &[1, 2, 3, 4], 64, &[&[]]);
 
 impl UpdateKernel {
-    /// Returns the kernel for weights of this element type.
-    fn of(&self, weights: DType) -> Kernel {
+    /// Returns the kernel for weights and gradients of these element types.
+    fn of(&self, weights: DType, gradient: DType) -> Kernel {
         let half = |define, suffix| Kernel {
             variants: self.half_variants,
             ..self.kernel.with(define).suffixed(suffix)
         };
-        match weights {
+        let kernel = match weights {
             DType::F16 => half("F16", "f16"),
             DType::BF16 => half("BF16", "bf16"),
             DType::F32 | DType::U32 => self.kernel.clone(),
-        }
+        };
+        kernel.holding(gradient)
     }
+}
+
+/// Whether updates read gradients of 16 bits into weights of this type: a source has one form of 16 bits.
+pub(crate) fn updates_by(weights: DType, gradient: DType) -> bool {
+    weights == gradient || [weights, gradient].contains(&DType::F32)
 }
 
 pub(super) fn kernels() -> Vec<Kernel> {
@@ -93,7 +99,11 @@ pub(super) fn kernels() -> Vec<Kernel> {
         &ADAM8,
         &ADAM8_WG,
     ];
-    let of = |update: &UpdateKernel| [DType::F32, DType::F16, DType::BF16].map(|weights| update.of(weights));
+    let types = Kernel::HELD.into_iter().flat_map(|weights| Kernel::HELD.map(|gradient| (weights, gradient)));
+    let types: Vec<_> = types.filter(|(weights, gradient)| updates_by(*weights, *gradient)).collect();
+    let of = |update: &UpdateKernel| {
+        types.iter().map(|(weights, gradient)| update.of(*weights, *gradient)).collect::<Vec<_>>()
+    };
     let updates = updates.into_iter().flat_map(of);
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
 }
@@ -158,7 +168,7 @@ fn launch(
     let mut params = vec![quads];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
     params.push(key);
-    let mut launch = per_thread(site, &kernel.of(weights), threads, memory, &params);
+    let mut launch = per_thread(site, &kernel.of(weights, site.inputs[1].1), threads, memory, &params);
     launch.constants = constants;
     launch
 }
