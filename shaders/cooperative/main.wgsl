@@ -15,7 +15,8 @@
 // overrides: LANES of a subgroup; GROUPS_N subgroups along the columns, of two along the rows, each with ROWS (2 or 4) times
 //   COLUMNS (2 or 4) matrices of sums
 // requires: SHADER_F16, cooperative matrices, subgroups of LANES throughout, so many that no thread brings more than eight
-//   vec4 of an operand at once. No subgroup arithmetic: a driver crashes where one module has both.
+//   vec4 of an operand at once; where they have others, results are NaN. No subgroup arithmetic: a driver crashes where one
+//   module has both.
 
 // A matrix of sums for each subgroup.
 override ALL_SUMS: u32 = 2u * GROUPS_N * SIDE * SIDE;
@@ -41,9 +42,9 @@ fn part_of_b(column: u32, k: u32) -> PartB {
     return coopLoadT<PartB>(&tile[at], stride);
 }
 
-// Which part of `sums` is a subgroup's, and its lane.
+// Which part of `sums` is a subgroup's, its lane, and whether subgroups have another size.
 struct Own {
-    at: u32, lane: u32,
+    at: u32, lane: u32, wrong: bool,
 }
 
 // Stores a matrix of sums by way of workgroup memory, from where each lane passes on fours of `results`: those of its columns.
@@ -55,15 +56,20 @@ fn put(s: Sums, own: Own, row: u32, results: Results) {
     workgroupBarrier();
     for (var i = own.lane * 4u; i < SIDE * SIDE; i += LANES * 4u) {
         let v = vec4(sums[at + i], sums[at + i + 1u], sums[at + i + 2u], sums[at + i + 3u]);
-        put_four(results, row + i / SIDE, v);
+        // Bits that depend on a variable: compilers refuse a constant NaN.
+        let none = bitcast<f32>(0x7fc00000u | own.lane);
+        put_four(results, row + i / SIDE, select(v, vec4(none), own.wrong));
     }
 }
 
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32,
-    @builtin(subgroup_id) group: u32, @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_size) size: u32,
 ) {
+    // Of smaller subgroups there are more.
+    let group = subgroup % (2u * GROUPS_N);
     let number = wg.y * p.grid_x + wg.x;
     if (number >= workgroups()) {
         return;
@@ -128,7 +134,7 @@ fn main(
         }
         workgroupBarrier();
     }
-    let own = Own(group * SIDE * SIDE, lane);
+    let own = Own(group * SIDE * SIDE, lane, size != LANES);
     let row = work.row + row_in;
     // A lane's columns of a matrix: as many lanes as there are store whole rows.
     let column = work.column + column_in + lane * 4u % SIDE;

@@ -60,9 +60,9 @@ pub struct Adapter {
     pub limits: Limits,
     /// Smallest and largest subgroup size; 0 if subgroup operations are missing.
     pub subgroups: (u32, u32),
-    /// Cooperative matrices that it offers and that were not switched off. Plans use them only after they
-    /// proved correct and faster: [`Device::target`](super::Device::target).
-    pub cooperative: Option<Cooperative>,
+    /// Cooperative matrices that it offers and that were not switched off, for each size that its subgroups may
+    /// have. Plans use them only after one proved correct, and faster: [`Device::target`](super::Device::target).
+    pub cooperative: Vec<Cooperative>,
     /// Why kernels can use its cooperative matrices or not, in words.
     pub cooperative_reason: String,
     /// Memory that the driver reports; `None` if it does not.
@@ -157,7 +157,7 @@ impl Adapter {
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
             limits: own,
             subgroups,
-            cooperative: None,
+            cooperative: Vec::new(),
             cooperative_reason: "the app opened the device: not asked for".to_owned(),
             memory: None,
             unusable,
@@ -200,11 +200,12 @@ pub(super) fn wanted_features(available: wgpu::Features) -> wgpu::Features {
 }
 
 /// Returns the largest cooperative matrices that kernels can use: square ones, with factors in `f16` and sums
-/// in `f32`. All subgroups must have the same size, so that the number of lanes is known.
+/// in `f32`. Kernels are made for one size of subgroups. wgpu cannot ask for one where the driver chooses; then
+/// each is tried that kernels can use, and a kernel whose subgroups have another returns NaN.
 ///
 /// # Errors
 /// Why there are none.
-fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Cooperative, String> {
+fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Vec<Cooperative>, String> {
     use wgpu::CooperativeScalarType as Scalar;
     if !raw.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
         return Err("the driver offers none".to_owned());
@@ -217,19 +218,18 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Cooper
     if adapter.limits.f16 != F16::Native {
         return Err("it has no f16 in shaders".to_owned());
     }
-    let (lanes, largest) = adapter.subgroups;
-    if lanes != largest {
-        return Err(format!("subgroups have {lanes} to {largest} lanes, kernels need one size"));
-    }
+    let (smallest, largest) = adapter.subgroups;
+    // Metal reports 4 to 64, RDNA 32 to 64: Apple's GPUs have 32, and drivers for RDNA prefer 32 for matrices.
+    let sizes: Vec<u32> = [32, 64, 16, 8].into_iter().filter(|n| (smallest..=largest).contains(n)).collect();
     let all = raw.cooperative_matrix_properties();
     let sides = all.iter().filter_map(|p| {
         let square = p.m_size == p.n_size && p.n_size == p.k_size;
         let typed = (p.ab_type, p.cr_type) == (Scalar::F16, Scalar::F32);
         // A workgroup has at most 256 threads, and each loads at most eight vec4 of a tile.
-        let fits = matches!(p.m_size, 8 | 16) && (p.m_size..=64).contains(&lanes);
+        let fits = matches!(p.m_size, 8 | 16) && sizes.iter().any(|lanes| p.m_size <= *lanes);
         (square && typed && fits).then_some(p.m_size)
     });
-    sides.max().map(|side| Cooperative { side, lanes }).ok_or_else(|| {
+    let side = sides.max().ok_or_else(|| {
         let shape = |p: &wgpu::CooperativeMatrixProperties| {
             let (factors, sums) = (format!("{:?}", p.ab_type), format!("{:?}", p.cr_type));
             let types = format!("{factors} to {sums}").to_lowercase();
@@ -238,8 +238,9 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Cooper
         let mut shapes: Vec<String> = all.iter().map(shape).collect();
         shapes.dedup();
         let shapes = shapes.join(", ");
-        format!("kernels need 8 × 8 or 16 × 16, f16 to f32, and {lanes} lanes; the driver offers {shapes}")
-    })
+        format!("kernels need 8 × 8 or 16 × 16, f16 to f32, by 8 to 64 lanes; the driver offers {shapes} by {smallest} to {largest}")
+    })?;
+    Ok(sizes.into_iter().filter(|lanes| side <= *lanes).map(|lanes| Cooperative { side, lanes }).collect())
 }
 
 /// Workgroup memory of the largest kernel that uses cooperative matrices.
@@ -253,8 +254,8 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
         let compute = raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
         let adapter = Adapter::new(&raw.get_info(), &raw.limits(), raw.features(), compute);
         let (cooperative, cooperative_reason) = match offered(&raw, &adapter) {
-            Ok(matrices) => (Some(matrices), "the driver offers them".to_owned()),
-            Err(reason) => (None, reason),
+            Ok(matrices) => (matrices, "the driver offers them".to_owned()),
+            Err(reason) => (Vec::new(), reason),
         };
         let memory = AdapterMemory::of(&raw);
         (raw, Adapter { cooperative, cooperative_reason, memory, ..adapter })

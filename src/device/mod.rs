@@ -126,7 +126,7 @@ impl Device {
     /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
     pub fn open(options: &DeviceOptions) -> Result<Self> {
         let (raw, mut adapter) = adapter::choose(&options.select)?;
-        if !options.cooperative && adapter.cooperative.take().is_some() {
+        if !options.cooperative && !std::mem::take(&mut adapter.cooperative).is_empty() {
             "they are switched off".clone_into(&mut adapter.cooperative_reason);
         }
         let refused = |e: &dyn fmt::Display| Error::Device {
@@ -137,7 +137,7 @@ impl Device {
         if options.cache.is_some() {
             descriptor.required_features |= raw.features() & wgpu::Features::PIPELINE_CACHE;
         }
-        if adapter.cooperative.is_some() {
+        if !adapter.cooperative.is_empty() {
             descriptor.required_features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
             // SAFETY: wgpu warns of undefined behaviour where such a feature has bugs. Only kernels of this
             // crate use it: they follow the rules of SPIR-V for addresses, strides and uniform control flow,

@@ -90,10 +90,9 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
             planned.name, has.name
         )));
     }
-    let offered = device.adapter().cooperative;
-    if let Some(cooperative) = planned.kernels.cooperative.filter(|_| planned.kernels.cooperative != offered)
-    {
-        let offered = offered.map_or_else(|| "none".to_owned(), |offered| offered.to_string());
+    let offered = &device.adapter().cooperative;
+    if let Some(cooperative) = planned.kernels.cooperative.filter(|planned| !offered.contains(planned)) {
+        let offered = offered.first().map_or_else(|| "none".to_owned(), |offered| offered.to_string());
         return Err(Error::PlanMismatch(format!(
             "the plan for `{}` counts on cooperative matrices of {cooperative}, `{}` has {offered}; plan with \
              `Device::target`",

@@ -218,10 +218,12 @@ impl Run<'_> {
     }
 }
 
-/// What distinguishes the dispatches of two plans of the same work.
-fn dispatches(plan: &Plan) -> Vec<(String, Vec<(&'static str, f64)>, [u32; 3])> {
+/// What distinguishes the dispatches of two plans of the same work: kernels, constants and grids.
+fn dispatches(plan: &Plan) -> Vec<String> {
     let launches = plan.program.launches.iter().map(|(launch, _)| launch);
-    launches.map(|launch| (launch.kernel.name.to_string(), launch.constants.clone(), launch.grid)).collect()
+    launches
+        .map(|launch| format!("{} {:?} {:?}", launch.kernel.name, launch.constants, launch.grid))
+        .collect()
 }
 
 /// Whether another candidate, as slow as the slowest so far, would finish in `time`. The first one is always tried.

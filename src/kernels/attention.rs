@@ -78,7 +78,7 @@ impl Passes {
     fn constants(&self, pass: Pass, alibi: bool, quads: u64) -> Vec<(&'static str, f64)> {
         let most = self.chunks[usize::from(pass == Pass::Dkv)];
         let chunks = quads.div_ceil(16);
-        let chunks = (most > 0).then(|| ("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
+        let chunks = (most > 0).then_some(("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
         std::iter::once(("ALIBI", flag(alibi))).chain(chunks).collect()
     }
 

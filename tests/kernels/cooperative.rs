@@ -76,10 +76,10 @@ fn plan(step: &TrainStep, precision: Precision, limits: &Limits) -> Plan {
 fn self_test_passes_and_race_runs() {
     for (device, limits) in cooperative() {
         assert_eq!(test_cooperative(device).expect("it is right"), limits);
-        let Races { products, convolutions } = race_cooperative(device).expect("it runs");
+        let Races { products, convolutions } = race_cooperative(device, &limits).expect("it runs");
         println!("{}: {products}; {convolutions}", limits.name);
     }
-    let without = devices().iter().filter(|device| device.adapter().cooperative.is_none());
+    let without = devices().iter().filter(|device| device.adapter().cooperative.is_empty());
     for device in without {
         let error = test_cooperative(device).expect_err("there is nothing to test").to_string();
         assert!(
@@ -332,7 +332,7 @@ fn no_trial_runs_on_software_adapters_or_when_disabled() {
         let select = Select::Named(device.adapter().selector());
         let off = DeviceOptions { select, cooperative: false, ..DeviceOptions::default() };
         let off = Device::open(&off).expect("it opens");
-        assert_eq!(off.adapter().cooperative, None);
+        assert_eq!(off.adapter().cooperative, []);
         assert_eq!(off.target(Precision::F16), *off.limits());
     });
 }

@@ -69,7 +69,7 @@ pub fn own_devices() -> Vec<Device> {
 /// not.
 pub fn cooperative() -> Vec<(&'static Device, Limits)> {
     let with = |device: &'static Device| {
-        let cooperative = device.adapter().cooperative;
+        let cooperative = device.adapter().cooperative.first().copied();
         cooperative.map(|_| (device, device.limits().choosing(|kernels| kernels.cooperative = cooperative)))
     };
     let all: Vec<_> = devices().iter().filter_map(with).collect();

@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> Result<()> {
             (a, b) => format!("{a} to {b}"),
         };
         println!("  subgroups  {subgroups}");
-        let cooperative = adapter.cooperative.map_or_else(|| "none".to_owned(), |c| c.to_string());
+        let cooperative = adapter.cooperative.first().map_or_else(|| "none".to_owned(), ToString::to_string);
         println!("  matrices   {cooperative}; {}", verdict(adapter, options));
         if let Some(memory) = adapter.memory {
             println!("  memory     {memory}");
@@ -63,7 +63,7 @@ fn verdict(adapter: &Adapter, options: &Options) -> String {
         let select = Select::Named(adapter.selector());
         Device::open(&DeviceOptions { select, cache, ..DeviceOptions::default() })
     };
-    if adapter.cooperative.is_none() {
+    if adapter.cooperative.is_empty() {
         return format!("not used: {}", adapter.cooperative_reason);
     }
     match opened() {
@@ -90,7 +90,7 @@ fn to_json(adapter: &Adapter, options: &Options) -> serde_json::Value {
         "f16": limits.f16.name(),
         "subgroup_min": adapter.subgroups.0,
         "subgroup_max": adapter.subgroups.1,
-        "cooperative_side": adapter.cooperative.map(|c| c.side),
+        "cooperative_side": adapter.cooperative.first().map(|c| c.side),
         "cooperative_verdict": verdict(adapter, options),
         "memory_bytes": memory.and_then(|memory| memory.total),
         "memory_budget_bytes": memory.and_then(|memory| memory.budget),

@@ -30,7 +30,9 @@ impl Device {
             return limits.clone();
         }
         let verdict = verdict(self);
-        let cooperative = self.adapter().cooperative.filter(|_| is_favourable(&verdict));
+        let lanes = self.note(LANES).and_then(|lanes| lanes.parse().ok());
+        let tried = self.adapter().cooperative.iter().find(|matrices| Some(matrices.lanes) == lanes);
+        let cooperative = tried.copied().filter(|_| is_favourable(&verdict));
         limits.choosing(|kernels| {
             (kernels.cooperative, kernels.cooperative_convolutions) = (cooperative, verdict == WON);
         })
@@ -43,7 +45,7 @@ impl Device {
     #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn cooperative_verdict(&self, try_them: bool) -> Option<String> {
         let adapter = self.adapter();
-        match adapter.cooperative {
+        match adapter.cooperative.first() {
             None => Some(format!("not used: {}", adapter.cooperative_reason)),
             Some(_) if adapter.limits.class.is_cpu() => {
                 Some("not used: software adapters have no hardware for them".to_owned())
@@ -61,6 +63,8 @@ fn in_words(verdict: &str) -> String {
 
 /// Name of the note that holds the verdict, and the verdicts in favour.
 const NOTE: &str = "cooperative_by_races";
+/// Name of the note that holds the lanes of the subgroups for which they were right.
+const LANES: &str = "cooperative_lanes";
 const WON: &str = "right and faster";
 const PRODUCTS: &str = "right and faster in products alone";
 
@@ -74,7 +78,12 @@ fn verdict(device: &Device) -> String {
         return verdict;
     }
     let name = &device.adapter().name;
-    let verdict = match test_cooperative(device).and_then(|_| race_cooperative(device)) {
+    let races = test_cooperative(device).and_then(|with| {
+        let lanes = with.kernels.cooperative.map_or(0, |matrices| matrices.lanes);
+        device.set_note(LANES, &lanes.to_string());
+        race_cooperative(device, &with)
+    });
+    let verdict = match races {
         Ok(Races { products, convolutions }) if products.is_won() && convolutions.is_won() => {
             log::info!("{name}: cooperative matrices are right and faster: {products}; {convolutions}");
             WON.to_owned()
@@ -98,22 +107,10 @@ fn verdict(device: &Device) -> String {
     verdict
 }
 
-/// Returns the device's limits with the cooperative matrices that it offers, whether validated or not.
-fn untried(device: &Device) -> Result<Limits> {
-    let cooperative = device.adapter().cooperative;
-    if cooperative.is_none() {
-        let name = &device.adapter().name;
-        return Err(Error::unsupported(
-            name,
-            format!("`{name}` offers no cooperative matrices, or they are switched off"),
-        ));
-    }
-    Ok(device.limits().choosing(|kernels| kernels.cooperative = cooperative))
-}
-
 /// Multiplies and convolves on the device, and compares each element with the sum in `f64`: 18 kinds of
 /// products, and convolutions with their gradients of image and weight, in small and in large blocks. Returns
-/// the limits to plan with if cooperative matrices are wanted whether they are faster or not.
+/// the limits to plan with if cooperative matrices are wanted whether they are faster or not: those of the first size
+/// of subgroups with which all are right.
 ///
 /// An element may differ by the rounding of its factors to `f16` (2⁻¹¹ of each, or 2⁻²⁴ where `f16` has no
 /// normal numbers), and by one rounding to `f32` for each product in its sum. The latter counts twice,
@@ -123,12 +120,29 @@ fn untried(device: &Device) -> Result<Limits> {
 /// [`Error::Setting`] if the device offers no cooperative matrices; [`Error::Internal`] with the first element
 /// that is wrong; errors of compiling and running.
 pub fn test_cooperative(device: &Device) -> Result<Limits> {
-    let limits = untried(device)?;
-    products::test(device, &limits)?;
+    let name = &device.adapter().name;
+    let mut wrong = Error::unsupported(
+        name,
+        format!("`{name}` offers no cooperative matrices, or they are switched off"),
+    );
+    for matrices in &device.adapter().cooperative {
+        let limits = device.limits().choosing(|kernels| kernels.cooperative = Some(*matrices));
+        match test_with(device, &limits) {
+            Ok(()) => return Ok(limits),
+            Err(error) if error.is_out_of_memory() => return Err(error),
+            Err(error) => wrong = error,
+        }
+    }
+    Err(wrong)
+}
+
+/// Does what `test_cooperative` does, with the matrices of these limits.
+fn test_with(device: &Device, limits: &Limits) -> Result<()> {
+    products::test(device, limits)?;
     for products in [Products::default(), Products::all(BLOCKS[0].name)] {
         convolutions::test(device, &limits.choosing(|kernels| kernels.products = products))?;
     }
-    Ok(limits)
+    Ok(())
 }
 
 /// Times of the same work with cooperative matrices and without.
@@ -166,19 +180,17 @@ impl std::fmt::Display for Race {
     }
 }
 
-/// Times a matrix product and a convolution with cooperative matrices and without, in alternation, with
-/// operands stored in `f16`. The product is of square matrices, 2,048³ on a GPU and 256³ on a CPU. The
+/// Times a matrix product and a convolution with the cooperative matrices of the limits `with` and without, in alternation,
+/// with operands stored in `f16`. The product is of square matrices, 2,048³ on a GPU and 256³ on a CPU. The
 /// convolution is 3 × 3 and forward: on a GPU of 32 images of 128 channels of 56 × 56, on a CPU of one image
 /// of 32 channels of 16 × 16.
 ///
 /// # Errors
-/// [`Error::Setting`] if the device offers no cooperative matrices; errors of running, such as too little
-/// memory.
-pub fn race_cooperative(device: &Device) -> Result<Races> {
-    let with = untried(device)?;
+/// Errors of running, such as too little memory.
+pub fn race_cooperative(device: &Device, with: &Limits) -> Result<Races> {
     let race = |work, plan: &dyn Fn(&Limits) -> Result<Plan>| -> Result<Race> {
         let session = |limits: &Limits| Session::new(device, &plan(limits)?);
-        let [cooperative, otherwise] = trial::shortest(&mut [session(&with)?, session(device.limits())?])?;
+        let [cooperative, otherwise] = trial::shortest(&mut [session(with)?, session(device.limits())?])?;
         Ok(Race { work, cooperative, otherwise })
     };
     let (product, size, convolution, sizes) = if with.class.is_cpu() {
