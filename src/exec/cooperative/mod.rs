@@ -62,7 +62,7 @@ fn in_words(verdict: &str) -> String {
 }
 
 /// Name of the note that holds the verdict, and the verdicts in favour.
-const NOTE: &str = "cooperative_by_races";
+const NOTE: &str = "cooperative_verdict";
 /// Name of the note that holds the lanes of the subgroups for which they were right.
 const LANES: &str = "cooperative_lanes";
 const WON: &str = "right and faster";
