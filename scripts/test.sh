@@ -31,8 +31,8 @@ summary=() failed=0
 checked=profile.release.package.wgrad
 built=(--release --all-features --config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
 programs=(--lib --bins --tests)
-# The longest program of tests runs beside the others: alone, each program ends on one core.
-longest=kernels
+# These programs of tests, which take about half of the time, run beside the others: alone, each program ends on one core.
+longest=(kernels train)
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -46,12 +46,15 @@ stage() {
     summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
 }
 
-# The programs of tests but the longest, as cargo's arguments. `adapters` has the tests of the others, for scripts/gpu_day.sh.
+# The other programs of tests, as cargo's arguments. `adapters` has the tests of the others, for scripts/gpu_day.sh.
 other_programs() {
     local path name
     for path in tests/*.rs tests/*/main.rs; do
         name=${path#tests/} name=${name%/main.rs} name=${name%.rs}
-        if [ "$name" != "$longest" ] && [ "$name" != adapters ]; then printf '%s\n' --test "$name"; fi
+        case " ${longest[*]} adapters " in
+            *" $name "*) ;;
+            *) printf '%s\n' --test "$name" ;;
+        esac
     done
 }
 
@@ -59,7 +62,7 @@ other_programs() {
 run_tests() {
     local others verdict=0
     mapfile -t others < <(other_programs)
-    cargo test "${built[@]}" --test "$longest" -- "$@" >"$beside" 2>&1 &
+    cargo test "${built[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@" >"$beside" 2>&1 &
     cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log" || verdict=1
     wait $! || verdict=1
     tee -a "$log" <"$beside"

@@ -44,8 +44,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let start = visible.x + p.start;
     let to = min(visible.x + p.to, visible.y);
     let x = thread % 8u;
-    var near_sums = Sums();
-    var far_sums = Sums();
+    var chunk0 = Sums();
+    var chunk1 = Sums();
 #if DQ
     let row = row0 + thread / 8u * 4u;
     for (var tile = start; tile < to; tile += 1u) {
@@ -60,18 +60,18 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         if (CHUNKS == 0u) {
             gather(thread, keys, tile * TILE, queries, row0, same(select(1.0, 0.0, tile == visible.x)), same(1.0));
         } else {
-            near_sums = gathered(thread, keys, tile * TILE, 0u, near_sums);
+            chunk0 = gathered(thread, keys, tile * TILE, 0u, chunk0);
         }
         if (CHUNKS == 2u) {
-            far_sums = gathered(thread, keys, tile * TILE, 16u, far_sums);
+            chunk1 = gathered(thread, keys, tile * TILE, 16u, chunk1);
         }
     }
     let first = same(select(1.0, 0.0, p.start == 0u));
     if (CHUNKS > 0u) {
-        put(thread, queries, row0, 0u, near_sums, first, same(1.0));
+        put(thread, queries, row0, 0u, chunk0, first, same(1.0));
     }
     if (CHUNKS == 2u) {
-        put(thread, queries, row0, 16u, far_sums, first, same(1.0));
+        put(thread, queries, row0, 16u, chunk1, first, same(1.0));
     }
 #else
     let y = thread / 8u;
@@ -135,10 +135,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         if (CHUNKS == 0u) {
             gather(thread, values, tile * TILE, results, row0, factors, Numbers(near[144u + y], near[152u + y]));
         } else {
-            near_sums = gathered(thread, values, tile * TILE, 0u, scaled(near_sums, factors));
+            chunk0 = gathered(thread, values, tile * TILE, 0u, scaled(chunk0, factors));
         }
         if (CHUNKS == 2u) {
-            far_sums = gathered(thread, values, tile * TILE, 16u, scaled(far_sums, factors));
+            chunk1 = gathered(thread, values, tile * TILE, 16u, scaled(chunk1, factors));
         }
     }
     if (CHUNKS > 0u && start < to) {
@@ -151,9 +151,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         workgroupBarrier();
         let factors = Numbers(near[128u + y], near[136u + y]);
         let after = Numbers(near[144u + y], near[152u + y]);
-        put(thread, results, row0, 0u, near_sums, factors, after);
+        put(thread, results, row0, 0u, chunk0, factors, after);
         if (CHUNKS == 2u) {
-            put(thread, results, row0, 16u, far_sums, factors, after);
+            put(thread, results, row0, 16u, chunk1, factors, after);
         }
     }
     if (eight == 0u && start < to) {
