@@ -269,6 +269,17 @@ pub enum Error {
         message: String,
     },
 
+    /// A run on several devices ended, on all ranks with the same error.
+    #[error(
+        "rank {rank}: {message}\nhelp: all ranks have stopped; start them again from the last checkpoint, on fewer devices too"
+    )]
+    Rank {
+        /// The rank that ended, or that differs from rank 0.
+        rank: u32,
+        /// What happened there.
+        message: String,
+    },
+
     /// A debug check found an out-of-bounds write.
     #[error("debug check: {0}")]
     Check(String),

@@ -201,7 +201,7 @@ step_train() {
     while IFS= read -r text; do
         read -ra words <<<"$text"
         for _ in 1 2; do
-            row train $ROW ./wgrad --quiet bench "${words[@]}" --hash "${options[@]}" --json
+            row train $ROW ./wgrad --quiet bench "${words[@]}" "${options[@]}" --json
         done
     done < <(rows train)
 }

@@ -1,19 +1,22 @@
 //! Runs one network with one set of options on a device and compares it with the reference.
 
+use std::time::Duration;
+
 use super::dice::Dice;
 use super::measure::{Allowed, Difference, Moved, perturbations, rounding};
 use super::network::{Feed, Network};
-use super::outcome::{Injection, Outcome, states};
-use super::reference::Perturbation;
+use super::outcome::{Injection, Outcome, parts, states};
+use super::reference::{Perturbation, Tensors};
 use super::settings::Settings;
 use super::{Failure, Report, plans};
 use crate::compile::{Plan, PlanOptions};
 use crate::device::Device;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::exec::{Debug, ProgramId, Session};
+use crate::exec::{Debug, LocalTransport, ProgramId, Session, local};
 use crate::graph::{Band, Class, Node, Op};
 use crate::optim::{Clip, Optimizer};
+use crate::shape::Shape;
 
 /// Settings of the check of one network.
 pub(super) struct Case<'a> {
@@ -64,54 +67,55 @@ impl Case<'_> {
         let Settings { options, limits } = settings;
         let plan = network.step.plan(options, limits)?;
         let steps = if is_smooth(options) { 2 } else { 1 };
-        found.push(self.on_device(network, options, &plan, steps)?);
+        let actual = of_device(self.device, &plan, network, steps, None, None)?;
+        if options.accumulate > 1 {
+            found.push(self.on_ranks(network, settings, steps, &actual)?);
+        }
+        found.push(on_device(network, options, &plan, steps, &actual)?);
         if dice.one_in(4) {
             found.push(self.injected(network, options, &plan, dice)?);
         }
         Ok(found)
     }
 
-    /// Compares all results of a run on the device with the reference of the same plan.
-    fn on_device(
+    /// Compares a run on several ranks with the same run on one device: there must be no difference.
+    fn on_ranks(
         &self,
         network: &Network,
-        options: &PlanOptions,
-        plan: &Plan,
+        settings: &Settings,
         steps: u64,
+        one: &Outcome,
     ) -> Result<Difference> {
-        let actual = of_device(self.device, plan, network, steps, None)?;
-        let expected = Outcome::of_twin(plan, network, steps, None, None)?;
-        let mut moved = Moved::new(rounding(options), |perturbation| {
-            let Outcome { outputs, halves, parameters, states } =
-                Outcome::of_twin(plan, network, steps, Some(perturbation), None)?;
-            Ok([outputs, halves, parameters, states])
+        let run = |(rank, transport)| {
+            let plan = network.step.plan(&settings.of_rank(rank), &settings.limits)?;
+            of_device(self.device, &plan, network, steps, None, Some(transport))
+        };
+        let run = &run;
+        let all: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+            let ranks = (0..).zip(local(settings.options.accumulate, PATIENCE));
+            let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
+            let ended = |_| Err(Error::Internal("a rank panicked".to_owned()));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
         });
-        let mut worst = Difference::none();
-        for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
-            let floor = match (kind, options.weights) {
-                // A value between two 16-bit numbers may be rounded to either.
-                ("parameter", WeightStorage::Bf16(_)) => 1.0 / 100.0,
-                ("parameter", WeightStorage::F16(_)) => 1.0 / 800.0,
-                ("output of 16 bits", _) => 1.0 / 100.0,
-                // A clipped value has rounding errors relative to its unclipped size.
-                ("state", _) if matches!(options.clip, Clip::Value(_)) => 4e-4,
-                _ => 4e-6,
-            };
-            // Updates by sign (Lion), code (8-bit Adam) and norm (Adafactor) are discontinuous where a
-            // gradient is close to 0.
-            let jump = match (kind, &options.optimizer) {
-                // A gradient that is only rounding errors is a step as long as any other.
-                ("parameter", Optimizer::Muon(muon)) => 6.0 * f64::from(muon.lr),
-                ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
-                    2.5 * f64::from(options.optimizer.learning_rate())
+        for (rank, outcome) in all.into_iter().enumerate() {
+            let outcome = outcome?;
+            // Other outputs have the samples of their rank.
+            let scalars =
+                |outputs: &Tensors| outputs.iter().filter(|(_, data)| data.len() == 1).map(owned).collect();
+            let (a, b): (Tensors, Tensors) = (scalars(&one.outputs), scalars(&outcome.outputs));
+            let kinds = [(&a, &b), (&one.parameters, &outcome.parameters), (&one.states, &outcome.states)];
+            for (wanted, found) in kinds {
+                let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                let other = wanted.iter().find(|(name, data)| {
+                    found.get(*name).is_none_or(|found| !data.iter().zip(found).all(|(a, b)| same(a, b)))
+                });
+                if let Some((name, _)) = other {
+                    let what = format!("rank {rank}: `{name}` has other bits than on one device");
+                    return Ok(Difference { what, error: f64::INFINITY });
                 }
-                _ => 0.0,
-            };
-            let what = format!("on the device: {kind}");
-            let found = moved.measured(&what, i, tensors, expected.kinds()[i].1, &Allowed { floor, jump })?;
-            worst = worst.or(found);
+            }
         }
-        Ok(worst)
+        Ok(Difference::none())
     }
 
     /// Checks where an injected NaN or infinity propagates.
@@ -149,7 +153,7 @@ impl Case<'_> {
             Op::Attention(attend) => attend.band != Band::ALL,
             op => op.kind().starts_with("conv2d"),
         });
-        let actual = of_device(self.device, plan, network, 1, Some(&injection))?;
+        let actual = of_device(self.device, plan, network, 1, Some(&injection), None)?;
         let twin = |perturbation| Outcome::of_twin(plan, network, 1, perturbation, Some(&injection));
         let mut expected = vec![twin(None)?];
         let mut perturbations = perturbations();
@@ -174,6 +178,48 @@ impl Case<'_> {
             return Ok(Difference { what, error: f64::INFINITY });
         }
     }
+}
+
+/// Compares all results of a run on the device with the reference of the same plan.
+fn on_device(
+    network: &Network,
+    options: &PlanOptions,
+    plan: &Plan,
+    steps: u64,
+    actual: &Outcome,
+) -> Result<Difference> {
+    let expected = Outcome::of_twin(plan, network, steps, None, None)?;
+    let mut moved = Moved::new(rounding(options), |perturbation| {
+        let Outcome { outputs, halves, parameters, states } =
+            Outcome::of_twin(plan, network, steps, Some(perturbation), None)?;
+        Ok([outputs, halves, parameters, states])
+    });
+    let mut worst = Difference::none();
+    for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
+        let floor = match (kind, options.weights) {
+            // A value between two 16-bit numbers may be rounded to either.
+            ("parameter", WeightStorage::Bf16(_)) => 1.0 / 100.0,
+            ("parameter", WeightStorage::F16(_)) => 1.0 / 800.0,
+            ("output of 16 bits", _) => 1.0 / 100.0,
+            // A clipped value has rounding errors relative to its unclipped size.
+            ("state", _) if matches!(options.clip, Clip::Value(_)) => 4e-4,
+            _ => 4e-6,
+        };
+        // Updates by sign (Lion), code (8-bit Adam) and norm (Adafactor) are discontinuous where a
+        // gradient is close to 0.
+        let jump = match (kind, &options.optimizer) {
+            // A gradient that is only rounding errors is a step as long as any other.
+            ("parameter", Optimizer::Muon(muon)) => 6.0 * f64::from(muon.lr),
+            ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
+                2.5 * f64::from(options.optimizer.learning_rate())
+            }
+            _ => 0.0,
+        };
+        let what = format!("on the device: {kind}");
+        let found = moved.measured(&what, i, tensors, expected.kinds()[i].1, &Allowed { floor, jump })?;
+        worst = worst.or(found);
+    }
+    Ok(worst)
 }
 
 /// Whether a rounding error in the first step is still only a rounding error after the second.
@@ -203,35 +249,48 @@ fn misplaced(actual: &Outcome, expected: &[Outcome], padded: bool) -> Option<(us
     None
 }
 
-/// Returns the results of `steps` steps of a plan on the device.
+fn owned((name, data): (&String, &Vec<f64>)) -> (String, Vec<f64>) {
+    (name.clone(), data.clone())
+}
+
+/// How long a rank waits for another, which may compile kernels.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Returns the results of `steps` steps of a plan on the device, as one rank of several if there is a transport.
 fn of_device(
     device: &Device,
     plan: &Plan,
     network: &Network,
     steps: u64,
     injection: Option<&Injection>,
+    transport: Option<LocalTransport>,
 ) -> Result<Outcome> {
     let graph = plan.graph();
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
     session.set_accept_non_finite(true);
+    if let Some(transport) = transport {
+        session.set_transport(transport)?;
+    }
+    // The parts of the batch that this rank computes.
+    let own = parts(plan, network);
+    let own = plan.parallel.parts(own as u32 * plan.parallel.ranks);
     for (name, data) in &network.feeds {
         let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
-        let count = value.shape.numel() as usize;
         match data {
             Feed::Floats { numbers, dtype } => {
-                let mut own = numbers[..count].to_vec();
+                let mut data = rows(numbers, value.shape, &own);
                 if let Some(injection) = injection.filter(|injection| injection.name == *name) {
-                    own[injection.at] = injection.number;
+                    data[injection.at] = injection.number;
                 }
                 match dtype {
                     DType::F16 => session
-                        .feed(name, &own.iter().map(|x| half::f16::from_f32(*x)).collect::<Vec<_>>())?,
+                        .feed(name, &data.iter().map(|x| half::f16::from_f32(*x)).collect::<Vec<_>>())?,
                     DType::BF16 => session
-                        .feed(name, &own.iter().map(|x| half::bf16::from_f32(*x)).collect::<Vec<_>>())?,
-                    _ => session.feed(name, &own)?,
+                        .feed(name, &data.iter().map(|x| half::bf16::from_f32(*x)).collect::<Vec<_>>())?,
+                    _ => session.feed(name, &data)?,
                 }
             }
-            Feed::Indices(indices) => session.feed(name, &indices[..count])?,
+            Feed::Indices(indices) => session.feed(name, &rows(indices, value.shape, &own))?,
         }
     }
     if let Some(Injection { name, at, number }) = injection
@@ -273,4 +332,14 @@ fn of_device(
         session.check_guards(ProgramId(0))?;
     }
     Ok(outcome)
+}
+
+/// Returns the elements of an input of this shape: those of these parts, if it has rows.
+fn rows<T: Clone>(all: &[T], shape: Shape, parts: &[u32]) -> Vec<T> {
+    let count = shape.numel() as usize;
+    if shape.rank() == 0 {
+        return all[..count].to_vec();
+    }
+    let part = count / parts.len();
+    parts.iter().flat_map(|&i| all[i as usize * part..][..part].iter().cloned()).collect()
 }

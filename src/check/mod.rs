@@ -8,7 +8,8 @@
 //!    plan's own graph, so this checks every compiler pass, including the rounding to 16 bits.
 //! 3. Losses, outputs, parameters and optimizer state after one or two steps on the device, against the
 //!    reference.
-//! 4. In one of four networks, a NaN or an infinity in an input or a parameter: results that must be NaN are
+//! 4. With several parts of the batch, the same run on as many ranks as divide them: the bits of one device.
+//! 5. In one of four networks, a NaN or an infinity in an input or a parameter: results that must be NaN are
 //!    NaN, and results that must be finite are finite.
 //!
 //! The tolerance is measured for each tensor: it is based on the change in the reference's results when all

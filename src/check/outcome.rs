@@ -98,7 +98,8 @@ impl Outcome {
 }
 
 /// Returns the number of micro-batches of a plan.
-fn parts(plan: &Plan, network: &Network) -> usize {
+#[cfg_attr(not(feature = "gpu"), allow(dead_code))]
+pub(super) fn parts(plan: &Plan, network: &Network) -> usize {
     let widened = plan.graph().inputs().find_map(|(_, value)| {
         let own = network.step.graph().inputs().find(|(_, own)| own.name == value.name)?.1;
         (network.feeds.contains_key(&value.name) && own.shape.rank() > 0)

@@ -2,7 +2,7 @@
 
 use super::dice::Dice;
 use super::network::PARTS;
-use crate::compile::{Activations, Offload, PlanOptions, Recompute};
+use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
 use crate::limits::{AdapterClass, Limits};
@@ -10,6 +10,7 @@ use crate::optim::{
     Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
     Sgd,
 };
+use crate::units::Bytes;
 
 /// Options with the limits that they are planned for.
 #[derive(Clone, Debug)]
@@ -55,6 +56,12 @@ impl Settings {
             ..PlanOptions::default()
         };
         Self { options, limits: limits(dice, own) }
+    }
+
+    /// Returns the options of one of as many ranks as the batch has parts, with buckets so small that there are several.
+    pub(super) fn of_rank(&self, rank: u32) -> PlanOptions {
+        let parallel = Parallel { bucket: Bytes(256), ..Parallel::of(rank, self.options.accumulate) };
+        PlanOptions { parallel, ..self.options }
     }
 
     /// Names the optimizer, the options that are not the default, and the class of the kernels.

@@ -36,9 +36,10 @@ fn random_networks_draw_every_operation() {
     for seed in 0..160 {
         let network = Network::random(seed, 24).expect("draws are valid");
         let settings = Settings::random(&mut Dice::new(seed), &own, 2);
-        let plan = network.step.plan(&settings.options, &settings.limits).expect("it can be planned");
+        let plan = |options| network.step.plan(&options, &settings.limits).expect("it can be planned");
+        let (plan, rank) = (plan(settings.options), plan(settings.of_rank(0)));
         // Passes remove some operations and add others.
-        let graphs = [network.step.graph(), plan.graph()];
+        let graphs = [network.step.graph(), plan.graph(), rank.graph()];
         graphs.iter().flat_map(|graph| &graph.nodes).for_each(|node| note(&node.op, &mut seen));
     }
     let all = Op::KINDS.iter().chain(Unary::NAMES).chain(Binary::NAMES);

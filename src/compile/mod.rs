@@ -8,6 +8,7 @@ mod fit;
 mod launches;
 mod names;
 mod options;
+mod parallel;
 mod pass_effect;
 pub(crate) mod passes;
 mod peak;
@@ -24,6 +25,7 @@ pub use analysis::Views;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use launches::PlannedLaunch;
 pub use options::PlanOptions;
+pub use parallel::{Parallel, WireTimes};
 #[cfg(not(feature = "internals"))]
 pub(crate) use pass_effect::PassEffect;
 #[cfg(feature = "internals")]

@@ -1,6 +1,6 @@
 //! Options of a training plan.
 
-use super::{Offload, Recompute};
+use super::{Offload, Parallel, Recompute};
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::LossScale;
@@ -51,6 +51,8 @@ pub struct PlanOptions {
     /// in all parts. Batch norm computes its statistics per part and updates its running statistics with each
     /// part, as in PyTorch's loop over micro-batches.
     pub accumulate: u32,
+    /// The device's share of the parts, where several devices run a step together.
+    pub parallel: Parallel,
     /// What is stored in host memory while the device does not need it.
     pub offload: Offload,
     /// The card that times are modelled on.
@@ -76,6 +78,7 @@ impl Default for PlanOptions {
             weights: WeightStorage::F32,
             recompute: Recompute::Off,
             accumulate: 1,
+            parallel: Parallel::default(),
             offload: Offload::default(),
             card: Card::default(),
             loss_scale: None,

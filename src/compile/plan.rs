@@ -2,7 +2,9 @@
 //! adapter.
 
 use super::analysis::Views;
-use super::{Footprint, Layout, PARAMS_SLOT, Peak, Program, Storage, Work, passes, schedule, storage};
+use super::{
+    Footprint, Layout, PARAMS_SLOT, Parallel, Peak, Program, Storage, Work, passes, schedule, storage,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
@@ -24,6 +26,8 @@ pub struct Plan {
     pub optimizer: Option<Optimizer>,
     /// Seed for dropout.
     pub seed: u64,
+    /// The device's share of the parts of a step.
+    pub parallel: Parallel,
     /// How close the packing of the step's arena is to its lower bound.
     pub certificate: Certificate,
     /// The peak memory of the step.
@@ -37,6 +41,7 @@ pub struct Plan {
 pub(super) struct Settings {
     pub optimizer: Option<Optimizer>,
     pub seed: u64,
+    pub parallel: Parallel,
     pub reorder: bool,
     pub in_place: bool,
     /// Slices and concatenations are views, where that needs hardly more memory.
@@ -126,9 +131,9 @@ impl Plan {
     fn pack(program: Program, limits: &Limits, settings: &Settings) -> Result<Packed> {
         let (layout, certificate) = Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
-        let Settings { optimizer, seed, .. } = *settings;
-        let work = Work::default();
-        Ok(Packed(Self { program, layout, limits: limits.clone(), optimizer, seed, certificate, peak, work }))
+        let Settings { optimizer, seed, parallel, .. } = *settings;
+        let (limits, work) = (limits.clone(), Work::default());
+        Ok(Packed(Self { program, layout, limits, optimizer, seed, parallel, certificate, peak, work }))
     }
 
     /// The graph that runs: the traced graph with its backward pass and updates.

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::passes::{self, Choices};
+use super::passes::{self, Choices, Parts};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings};
 use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Mode, Params, Tensor, Trace};
+use crate::graph::{Graph, Mode, Params, Tensor, Trace, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::progress;
 use crate::units::Bytes;
@@ -222,9 +222,13 @@ impl TrainStep {
         let graph = passes::run(before, self.graph.clone(), &choices);
         let loss = graph.outputs[0].1;
         options.check_scale()?;
-        let (trace, gradients) =
-            autodiff::differentiate_scaled(graph, loss, options.loss_scale, options.accumulate.max(1))?;
-        let (trace, gradients) = accumulated(trace, gradients, options.accumulate)?;
+        let (total, parallel) = (options.accumulate.max(1), options.parallel);
+        let parts = Parts { total, own: parallel.share(total)?, parallel };
+        if options.accumulate == 0 {
+            return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
+        }
+        let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
+        let (trace, gradients) = accumulated(trace, gradients, parts)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         Ok(passes::run(after, trace.finish()?, &choices))
     }
@@ -233,6 +237,7 @@ impl TrainStep {
         Settings {
             optimizer: Some(options.optimizer),
             seed: self.seed,
+            parallel: options.parallel,
             reorder: true,
             in_place: true,
             parts: options.reuse && !options.guard,
@@ -248,48 +253,51 @@ impl TrainStep {
 const MOST_NODES: u64 = 1_000_000;
 
 /// Repeats the step for each part of a batch and sums the gradients.
-fn accumulated(trace: Trace, gradients: Gradients, times: u32) -> Result<(Trace, Gradients)> {
-    match times {
-        0 => Err(Error::setting("accumulate", "accumulate 0: a step has at least one part")),
-        1 => Ok((trace, gradients)),
-        _ => {
-            let nodes = trace.len();
-            if nodes as u64 * u64::from(times) > MOST_NODES {
-                let message = format!(
-                    "accumulate {times}: {times} times the {nodes} operations of a step are too many for one plan (at most \
-                     {MOST_NODES}); accumulate less, or make the parts larger"
-                );
-                return Err(Error::setting("accumulate", message));
-            }
-            let id = |gradient: &Tensor| gradient.id();
-            let pairs: Vec<_> = gradients
-                .pairs
-                .iter()
-                .filter_map(|(param, gradient)| Some((*param, id(gradient)?)))
-                .collect();
-            let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
-            let read = gradients.read;
-            let parts = read.iter().filter_map(|(_, of)| match of {
-                Read::Value(value, gradient) => Some((*value, id(gradient)?)),
-                Read::Norm => None,
-            });
-            let parts: Vec<_> = parts.collect();
-            let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, [&pairs, &parts], times);
-            let trace = Trace::over(graph, Mode::Train);
-            let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
-            let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
-            let mut wholes = wholes.into_iter();
-            let read = read.into_iter().map(|(name, of)| match (&of, wholes.len()) {
-                (Read::Value(value, _), 1..) => {
-                    let whole = wholes.next().map(|whole| trace.tensor(whole));
-                    (name, whole.map_or(of.clone(), |whole| Read::Value(*value, whole)))
-                }
-                _ => (name, of),
-            });
-            let read = read.collect();
-            Ok((trace, Gradients { pairs, scaled, read }))
-        }
+fn accumulated(trace: Trace, gradients: Gradients, parts: Parts) -> Result<(Trace, Gradients)> {
+    let Parts { total, own, .. } = parts;
+    if total == 1 {
+        return Ok((trace, gradients));
     }
+    let nodes = trace.len();
+    if nodes as u64 * u64::from(own) > MOST_NODES {
+        let message = format!(
+            "accumulate {total}: {own} times the {nodes} operations of a step are too many for one plan (at most \
+             {MOST_NODES}); accumulate less, or make the parts larger"
+        );
+        return Err(Error::setting("accumulate", message));
+    }
+    let is_single = |(_, gradient): &&(ValueId, Tensor)| gradient.dtype() == DType::F32;
+    if parts.parallel.ranks > 1
+        && let Some((param, gradient)) = gradients.pairs.iter().find(|pair| !is_single(pair))
+    {
+        let (name, dtype) = (trace.name_of(*param), gradient.dtype());
+        let message = format!("the gradient of `{name}` is {dtype}: ranks add up gradients in f32");
+        return Err(Error::setting("parallel", message));
+    }
+    let id = |gradient: &Tensor| gradient.id();
+    let pairs: Vec<_> =
+        gradients.pairs.iter().filter_map(|(param, gradient)| Some((*param, id(gradient)?))).collect();
+    let scaled = gradients.scaled.and_then(|(scale, state)| Some((scale, state.id()?)));
+    let read = gradients.read;
+    let whole = read.iter().filter_map(|(_, of)| match of {
+        Read::Value(value, gradient) => Some((*value, id(gradient)?)),
+        Read::Norm => None,
+    });
+    let whole: Vec<_> = whole.collect();
+    let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, [&pairs, &whole], parts);
+    let trace = Trace::over(graph, Mode::Train);
+    let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
+    let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
+    let mut wholes = wholes.into_iter();
+    let read = read.into_iter().map(|(name, of)| match (&of, wholes.len()) {
+        (Read::Value(value, _), 1..) => {
+            let whole = wholes.next().map(|whole| trace.tensor(whole));
+            (name, whole.map_or(of.clone(), |whole| Read::Value(*value, whole)))
+        }
+        _ => (name, of),
+    });
+    let read = read.collect();
+    Ok((trace, Gradients { pairs, scaled, read }))
 }
 
 /// Lower bounds on the bytes of all arenas together, with each optimization added to those before it. The

@@ -268,9 +268,12 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     all
 }
 
+/// Returns the first adapter that fits, or one of those like it: the next ones by their number, from the start again after
+/// the last.
+///
 /// # Errors
 /// [`Error::NoAdapter`] and [`Error::Unknown`], with the available adapters.
-pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
+pub(super) fn choose(select: &Select, number: usize) -> Result<(wgpu::Adapter, Adapter)> {
     let all = list();
     let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.selector()).collect();
     let fits = |adapter: &Adapter| match select {
@@ -278,7 +281,15 @@ pub(super) fn choose(select: &Select) -> Result<(wgpu::Adapter, Adapter)> {
         Select::Software => adapter.kind == "software",
         Select::Named(name) => adapter.is_selected_by(name),
     };
-    match all.into_iter().find(|(_, adapter)| fits(adapter)) {
+    let first = all.iter().position(|(_, adapter)| fits(adapter));
+    let kind = |adapter: &Adapter| (adapter.selector(), adapter.driver.clone());
+    let alike = first.map(|first| {
+        let of_kind = |(_, adapter): &&(_, Adapter)| kind(adapter) == kind(&all[first].1);
+        let alike = (first..).zip(&all[first..]).filter(|(_, other)| of_kind(other));
+        let alike: Vec<usize> = alike.map(|(at, _)| at).collect();
+        alike[number % alike.len()]
+    });
+    match alike.and_then(|at| all.into_iter().nth(at)) {
         Some((raw, adapter)) => match &adapter.unusable {
             None => Ok((raw, adapter)),
             Some(why) => Err(Error::NoAdapter(format!("`{}` cannot be used: {why}", adapter.name))),

@@ -71,6 +71,9 @@ struct Shared {
 pub struct DeviceOptions {
     /// Which adapter.
     pub select: Select,
+    /// Which of several adapters of the same name, backend and driver; past the last, the first again. Ranks of one
+    /// machine take one each by their number.
+    pub number: usize,
     /// Compile kernels with bounds checks and loop limits: slower, for debugging.
     pub checked: bool,
     /// Folder in which compiled pipelines are kept for later processes, such as [`cache_folder`], where the
@@ -85,7 +88,7 @@ pub struct DeviceOptions {
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { select: Select::Best, checked: false, cache: None, cooperative: true }
+        Self { select: Select::Best, number: 0, checked: false, cache: None, cooperative: true }
     }
 }
 
@@ -125,7 +128,7 @@ impl Device {
     /// # Errors
     /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
     pub fn open(options: &DeviceOptions) -> Result<Self> {
-        let (raw, mut adapter) = adapter::choose(&options.select)?;
+        let (raw, mut adapter) = adapter::choose(&options.select, options.number)?;
         if !options.cooperative && !std::mem::take(&mut adapter.cooperative).is_empty() {
             "they are switched off".clone_into(&mut adapter.cooperative_reason);
         }

@@ -62,6 +62,10 @@ impl Eager {
     /// # Errors
     /// [`Error::Pool`] if the pool's cap is too small, [`Error::OutOfMemory`], [`Error::Device`].
     pub fn new(device: &Device, plan: &Plan, options: PoolOptions) -> Result<Self> {
+        if !plan.graph().exchanges.is_empty() {
+            let message = "eager execution has one rank, and the plan exchanges tensors with others: run it with `Session`";
+            return Err(Error::PlanMismatch(message.to_owned()));
+        }
         let mut ledger = Ledger::new(device);
         let pool = Pool::new(options, Pages { ledger: Ledger::new(device) })?;
         // What is wrong with a model's own kernel is found before anything runs.

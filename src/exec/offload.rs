@@ -1,15 +1,17 @@
-//! Tensors offloaded to host memory. They are uploaded before the device needs them and downloaded
-//! afterwards, through two buffers for each direction, so that the host fills or reads one while the device
-//! works on the other.
+//! Tensors in host memory: those that are offloaded, and what ranks exchange. They are uploaded before the device
+//! needs them and downloaded afterwards, through two buffers for each direction, so that the host fills or reads one
+//! while the device works on the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::commands::Commands;
 use super::ledger::{Ledger, Purpose};
+use super::ranks::Exchanges;
 use super::transfer::Place;
 use crate::compile::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
+use crate::graph::Exchange;
 
 /// Tensors in host memory, by name, and the buffers through which they are transferred.
 #[derive(Default)]
@@ -21,6 +23,7 @@ pub(super) struct Host {
     down: Lane,
     /// Bytes of each buffer.
     piece: u64,
+    pub(super) exchanges: Exchanges,
 }
 
 /// Buffers of one direction, used round-robin.
@@ -120,10 +123,11 @@ impl Host {
         self.contents.contains_key(name)
     }
 
-    /// Records the upload of a tensor to its place on the device.
+    /// Records the upload of a tensor to its place on the device, from byte `start` of what the host has under
+    /// this name.
     pub(super) fn upload(
         &mut self,
-        name: &str,
+        (name, start): (&str, u64),
         place: Place,
         commands: &mut Commands,
         device: &Device,
@@ -145,7 +149,8 @@ impl Host {
             let slot = &mut self.up.slots[self.up.current];
             slot.write_soon(device)?;
             let bytes = (self.piece - slot.filled).min(place.bytes - done);
-            let words = &self.contents[name][(done / 4) as usize..((done + bytes) / 4) as usize];
+            let from = start + done;
+            let words = &self.contents[name][(from / 4) as usize..((from + bytes) / 4) as usize];
             let range = slot.filled..slot.filled + bytes;
             let mut view = slot.buffer.get_mapped_range_mut(range).map_err(|e| failed(device, &e))?;
             view.copy_from_slice(bytemuck::cast_slice(words));
@@ -158,10 +163,11 @@ impl Host {
         Ok(())
     }
 
-    /// Records the download of a tensor from its place on the device.
+    /// Records the download of a tensor from its place on the device, to byte `start` of what the host has under
+    /// this name.
     pub(super) fn take(
         &mut self,
-        name: &str,
+        (name, start): (&str, u64),
         place: Place,
         commands: &mut Commands,
         device: &Device,
@@ -176,7 +182,7 @@ impl Host {
             let bytes = (self.piece - slot.filled).min(place.bytes - done);
             let from = place.offset + done;
             commands.encoder().copy_buffer_to_buffer(place.buffer, from, &slot.buffer, slot.filled, bytes);
-            slot.pieces.push(Piece { name: name.to_owned(), at: done, from: slot.filled, bytes });
+            slot.pieces.push(Piece { name: name.to_owned(), at: start + done, from: slot.filled, bytes });
             slot.fill(bytes);
             done += bytes;
         }
@@ -203,6 +209,38 @@ impl Host {
             }
         }
         Ok(submission)
+    }
+
+    /// Submits what was recorded, after the last words of an exchange, so that they leave while the device goes on.
+    pub(super) fn send(&mut self, index: u32, commands: &mut Commands, device: &Device) -> Result<()> {
+        self.submit(commands, device)?;
+        self.exchanges.leaves(index);
+        Ok(())
+    }
+
+    /// Receives an exchange of a plan, unless it is already here. Sends first what has arrived from the device, and
+    /// waits for what is to be sent up to this exchange.
+    pub(super) fn receive(&mut self, index: u32, all: &[Exchange], device: &Device) -> Result<()> {
+        if !self.exchanges.is_new(index) {
+            return Ok(());
+        }
+        while let Some(next) = self.exchanges.next_to_send(index) {
+            let exchange = &all[next as usize];
+            let [sent, _] = exchange.names();
+            for slot in 0..self.down.slots.len() {
+                if self.down.slots[slot].pieces.iter().any(|piece| piece.name == sent) {
+                    self.arrive(slot, device)?;
+                }
+            }
+            self.exchanges.send(exchange, &self.contents[&sent])?;
+        }
+        let exchange = &all[index as usize];
+        let [sent, received] = exchange.names();
+        let mut words = self.contents.remove(&received).unwrap_or_default();
+        let end = exchange.received() as usize;
+        let outcome = self.exchanges.receive(exchange, &self.contents[&sent], &mut words[..end]);
+        self.contents.insert(received, words);
+        outcome
     }
 
     /// Discards transfers that were recorded and never submitted.

@@ -87,16 +87,23 @@ impl Program {
         let plan = &self.plan;
         self.feeds.record(commands.encoder(), |value| arenas.place_of(plan, value))?;
         let mut from = 0;
-        for (&launch, Transfer { up, storage, offset, bytes, name, .. }) in
-            self.stops.iter().zip(&plan.program.transfers)
-        {
+        host.exchanges.begin();
+        for (i, (&launch, transfer)) in self.stops.iter().zip(&plan.program.transfers).enumerate() {
             self.dispatch(commands, host, (device, timers), from..launch)?;
             from = launch;
-            let (buffer, start) = arenas.place(plan, *storage);
-            let place = Place { buffer, offset: start + offset, bytes: *bytes };
-            match up {
-                true => host.upload(name, place, commands, device)?,
-                false => host.take(name, place, commands, device)?,
+            let Transfer { up, storage, offset, bytes, name, start, exchange, .. } = transfer;
+            let (buffer, arena) = arenas.place(plan, *storage);
+            let place = Place { buffer, offset: arena + offset, bytes: *bytes };
+            if *up {
+                if let Some(exchange) = exchange {
+                    host.receive(*exchange, &plan.graph().exchanges, device)?;
+                }
+                host.upload((name, *start), place, commands, device)?;
+                continue;
+            }
+            host.take((name, *start), place, commands, device)?;
+            if let Some(exchange) = exchange.filter(|_| plan.program.sends_last(i)) {
+                host.send(exchange, commands, device)?;
             }
         }
         self.dispatch(commands, host, (device, timers), from..self.launches.len())?;

@@ -218,12 +218,16 @@ impl Session {
     }
 
     fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
-        self.ready(id)?;
-        let outcome = self.record_and_submit(id, timers);
-        if outcome.is_err() {
-            self.host.abandon();
+        self.known(id)?;
+        let exchanges = !self.programs[id.0].plan.graph().exchanges.is_empty();
+        if exchanges {
+            self.host.exchanges.transport()?;
         }
-        outcome
+        let outcome = self.ready(id).and_then(|()| self.record_and_submit(id, timers));
+        outcome.map_err(|error| {
+            self.host.abandon();
+            if exchanges { self.host.exchanges.failed(error) } else { error }
+        })
     }
 
     fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {

@@ -6,6 +6,7 @@ use super::Session;
 use super::arenas::lasting_storage;
 use super::state_layout::StateLayout;
 use crate::error::{Error, Result};
+use crate::random;
 use crate::units::Bytes;
 
 /// A copy in host memory of what a run needs to continue on any device: parameters, optimizer state and the
@@ -36,14 +37,42 @@ impl Session {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn state(&mut self) -> Result<SessionState> {
-        let storages = self.state_plan.program.storages.iter();
-        let names: Vec<String> = storages.filter(|s| s.is_state()).map(|s| s.name.clone()).collect();
         let mut tensors = BTreeMap::new();
-        for name in names {
+        for name in self.state_names() {
             let data = self.parameter(&name)?;
             tensors.insert(name, data);
         }
         Ok(SessionState { steps: self.steps(), tensors })
+    }
+
+    /// Returns a hash of the bits of all parameters, in the order of their registration. Waits for the steps submitted
+    /// so far.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn parameters_hash(&mut self) -> Result<u64> {
+        let names = self.state_plan.graph().parameters.iter().map(|param| param.name().to_owned());
+        self.hash(names.collect())
+    }
+
+    /// Returns a hash of the bits of parameters and optimizer state.
+    pub(super) fn state_hash(&mut self) -> Result<u64> {
+        self.hash(self.state_names())
+    }
+
+    fn hash(&mut self, names: Vec<String>) -> Result<u64> {
+        let mut hash = 0;
+        for name in names {
+            for number in self.parameter(&name)? {
+                hash = random::mix(hash ^ u64::from(number.to_bits()));
+            }
+        }
+        Ok(hash)
+    }
+
+    fn state_names(&self) -> Vec<String> {
+        let storages = self.state_plan.program.storages.iter();
+        storages.filter(|storage| storage.is_state()).map(|storage| storage.name.clone()).collect()
     }
 
     /// Replaces parameters, optimizer state and the number of steps, by those of another session of the same

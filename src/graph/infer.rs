@@ -170,6 +170,8 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::GatesGrad(_) => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
+        Op::Send { .. } => Ok(vec![(Shape::from([]), F32)]),
+        Op::Receive { shape, dtype, .. } => Ok(vec![(*shape, *dtype), (Shape::from([]), F32)]),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
         Op::NotFinite => match inputs.iter().find(|(_, dtype)| *dtype == U32) {
             Some((shape, _)) => Err(format!("{} takes f32, f16 or bf16, got u32 {shape}", op.name())),

@@ -176,6 +176,59 @@ pub struct Graph {
     pub parameters: Vec<Param>,
     /// Groups of updates, each run as one dispatch.
     pub fused_updates: Vec<FusedUpdate>,
+    /// What the ranks of a run exchange within a step, in this order. Empty on one device.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// Words that the ranks of a run send each other within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Who gets which words.
+    pub kind: ExchangeKind,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// 32-bit words of one share.
+    pub share: u64,
+    /// Exchanges of the same kind and number use the same host memory, one after another.
+    pub buffer: u32,
+}
+
+/// Who gets which words of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExchangeKind {
+    /// Each rank has a share for every rank. A rank receives its share of every rank, in the order of ranks.
+    Scatter,
+    /// Each rank has one share. A rank receives the shares of all ranks, in their order.
+    Gather,
+}
+
+impl Exchange {
+    /// Returns the names of the host memory that holds what is sent and what is received.
+    pub(crate) fn names(&self) -> [String; 2] {
+        let kind = match self.kind {
+            ExchangeKind::Scatter => "scatter",
+            ExchangeKind::Gather => "gather",
+        };
+        ["sent", "received"].map(|end| format!("{kind} {} {end}", self.buffer))
+    }
+
+    /// Returns the words that a rank has to send, those for itself included.
+    pub fn sent(&self) -> u64 {
+        match self.kind {
+            ExchangeKind::Scatter => self.share * u64::from(self.ranks),
+            ExchangeKind::Gather => self.share,
+        }
+    }
+
+    /// Returns the words that a rank has in the end, its own included.
+    pub fn received(&self) -> u64 {
+        self.share * u64::from(self.ranks)
+    }
+
+    /// Returns the words that leave a rank.
+    pub fn wired(&self) -> u64 {
+        self.share * u64::from(self.ranks - 1)
+    }
 }
 
 /// A gradient of the loss that the host may read.

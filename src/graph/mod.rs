@@ -49,13 +49,13 @@ pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use ir::Graph;
 #[cfg(feature = "internals")]
 pub use ir::{
-    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
-    ValueId,
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
+    StepScalars, Value, ValueId,
 };
 #[cfg(not(feature = "internals"))]
 pub(crate) use ir::{
-    Class, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS, StepScalars, Value,
-    ValueId,
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
+    StepScalars, Value, ValueId,
 };
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;

@@ -70,6 +70,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
+        Op::Send { .. } => (inputs.len() > 1).then_some(1).into_iter().collect(),
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         Op::Fused(chain) => whole_operands(chain, inputs),
         Op::MatMul { ta, .. } if !matmul::in_one_go(inputs[0].0, *ta) => Vec::new(),
@@ -131,7 +132,9 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::CrossEntropy => softmax::cross_entropy(site)?.into(),
         Op::CrossEntropyGrad => cross_entropy::grad(site).into(),
         Op::LabelShare => cross_entropy::label_share(site),
-        Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. } => Lowered::default(),
+        Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. } | Op::Send { .. } | Op::Receive { .. } => {
+            Lowered::default()
+        }
         Op::Permute(perm) => movement::permute(site, perm).into(),
         Op::Expand(_) => movement::expand(site).into(),
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),

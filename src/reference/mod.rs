@@ -211,6 +211,10 @@ impl<'a> Twin<'a> {
                 self.memory[node.outputs[0].index()] = self.host.get(slot).cloned();
                 return Ok(());
             }
+            Op::Send { .. } | Op::Receive { .. } => {
+                let message = "the reference has one rank: it runs no plan with exchanges";
+                return Err(Error::PlanMismatch(message.to_owned()));
+            }
             Op::RunningStats { momentum, unbias } => {
                 return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
             }
@@ -272,7 +276,9 @@ impl<'a> Twin<'a> {
             | Op::MovingAverage { .. }
             | Op::LossScale { .. }
             | Op::ToHost { .. }
-            | Op::FromHost { .. } => {
+            | Op::FromHost { .. }
+            | Op::Send { .. }
+            | Op::Receive { .. } => {
                 unreachable!("handled above")
             }
             Op::Custom(own) => vec![custom(own, &inputs)?],

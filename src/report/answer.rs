@@ -140,6 +140,7 @@ impl Answer {
         let mut entries = self.request(asked, options);
         entries.extend(self.memory());
         entries.extend(self.work(asked));
+        entries.extend(self.wire(options));
         entries.extend(self.fitting.iter().flat_map(Fitting::entries));
         Json::object(entries)
     }
@@ -161,6 +162,7 @@ impl Answer {
             ("fused", options.fuse.into()),
             ("bit_masks", options.bit_masks.into()),
             ("accumulate", u64::from(options.accumulate).into()),
+            ("ranks", u64::from(options.parallel.ranks).into()),
             ("changes", Json::list(self.changes.iter().map(String::as_str))),
         ]
     }
@@ -245,6 +247,22 @@ impl Answer {
             ("hash", format!("{:016x}", plan.hash()).into()),
             ("estimate", self.estimate(asked.batch).json()),
             ("tensors", Json::List(tensors.collect())),
+        ]
+    }
+
+    fn wire(&self, options: &PlanOptions) -> Vec<(&'static str, Json)> {
+        if self.plan.parallel.ranks == 1 {
+            return Vec::new();
+        }
+        let times = self.plan.wire_times(&options.card).unwrap_or_default();
+        vec![
+            ("rank_bytes", self.plan.footprint().total().into()),
+            ("wire_bytes", self.plan.wire_bytes().into()),
+            ("wire_bytes_per_s", self.plan.parallel.wire_bytes_per_s.into()),
+            ("wire_seconds", times.wire_s.into()),
+            ("exposed_seconds", times.exposed_s.into()),
+            ("exposed_fraction", times.exposed_fraction().into()),
+            ("rank_step_seconds", times.step_s.into()),
         ]
     }
 }

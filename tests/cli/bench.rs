@@ -28,19 +28,59 @@ fn bench_measures_kernels_and_matches_the_twin() {
 fn bench_of_a_network_is_the_same_fed_or_resident() {
     for device in devices() {
         let of = |more: &[&str]| {
-            let fixed = ["bench", "mlp", "--batch", "8", "--steps", "3", "--hash", "--json"];
+            let fixed = ["bench", "mlp", "--batch", "8", "--steps", "3", "--json"];
             json(&[&fixed[..], &["--adapter", &device.adapter().name], more].concat())
         };
         let (resident, fed) = (of(&[]), of(&["--feed"]));
         assert_eq!([&resident["fed"], &fed["fed"]], [false, true]);
-        assert!(resident["hash"].as_str().is_some_and(|hash| hash.len() == 16), "{resident}");
+        assert!(resident["parameters_hash"].as_str().is_some_and(|hash| hash.len() == 16), "{resident}");
         assert!(resident["loss_last"].as_f64() < resident["loss_first"].as_f64(), "{resident}");
-        for field in ["hash", "loss_first", "loss_last"] {
+        for field in ["parameters_hash", "loss_first", "loss_last"] {
             assert_eq!(resident[field], fed[field], "{field}");
         }
         let other = of(&["--optimizer", "sgd"]);
-        assert_ne!(other["hash"], resident["hash"], "the hash is of the parameters");
+        assert_ne!(other["parameters_hash"], resident["parameters_hash"], "the hash is of the parameters");
     }
+}
+
+/// Ranks in one process, which share the parts of a batch, have the parameters of one device.
+#[test]
+fn ranks_have_the_hash_of_one_device() {
+    for device in devices() {
+        let of = |more: &[&str]| {
+            let fixed = ["bench", "mlp", "--batch", "8", "--steps", "2", "--json"];
+            json(&[&fixed[..], &["--adapter", &device.adapter().name], more].concat())
+        };
+        let one = of(&["--accumulate", "4"]);
+        for more in [&["--ranks", "2", "--parts", "4"][..], &["--ranks", "4"]] {
+            let ranks = of(more);
+            for field in ["parameters_hash", "loss_last"] {
+                assert_eq!(ranks[field], one[field], "{more:?}: {field}");
+            }
+            assert_eq!(ranks["device_bytes"], ranks["planned_bytes"]);
+            assert!(ranks["wire_bytes"].as_u64() > Some(0));
+        }
+        assert_eq!(one["wire_bytes"], 0);
+    }
+    let uneven = ["bench", "mlp", "--batch", "9", "--ranks", "2", "--parts", "3"];
+    assert!(refusal(&uneven).contains("2 ranks, accumulate 3"));
+}
+
+/// A plan of ranks says what each holds and sends, and how long it waits.
+#[test]
+fn plan_of_ranks_says_what_is_sent() {
+    let plan = json(&["plan", "mlp", "--batch", "64", "--ranks", "4", "--wire", "1e9", "--json"]);
+    assert_eq!([&plan["ranks"], &plan["accumulate"]], [4, 4]);
+    assert_eq!(plan["rank_bytes"], plan["device_bytes"]["total"]);
+    let (sent, parameters) = (plan["wire_bytes"].as_f64(), plan["parameters"].as_f64());
+    let (sent, parameters) = (sent.expect("a number"), parameters.expect("a number"));
+    assert!((sent / (4.0 * parameters * 2.0 * 3.0 / 4.0) - 1.0).abs() < 0.01, "{sent} bytes");
+    assert!((plan["wire_seconds"].as_f64().expect("a number") - sent / 1e9).abs() < 1e-9);
+    assert!((0.0..=1.0).contains(&plan["exposed_fraction"].as_f64().expect("a number")));
+    let text = wgrad(&["plan", "mlp", "--batch", "64", "--ranks", "4"]);
+    let text = String::from_utf8(text.stdout).expect("UTF-8");
+    assert!(text.contains("by each of 4 ranks") && text.contains("the device waits for"), "{text}");
+    assert!(refusal(&["plan", "mlp", "--ranks", "2", "--wire", "0"]).contains("--wire 0"));
 }
 
 /// 16-bit operands are read directly or through the casts of a plan; the twin's operands are rounded the same

@@ -11,6 +11,7 @@ mod model_errors;
 mod models;
 mod no_cliffs;
 mod page;
+mod parallel;
 mod planner;
 mod plans;
 mod pools;

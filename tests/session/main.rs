@@ -22,6 +22,7 @@ mod onnx;
 mod onnx_export;
 mod out_of_memory;
 mod own_gradients;
+mod parallel;
 mod pipelines;
 mod recompute;
 mod record;

@@ -152,7 +152,7 @@ fn offloaded_activations_have_two_lifetimes_and_are_counted() {
     }
     let host = far.footprint().host;
     assert_eq!(far.work.moved, 2 * host);
-    assert_eq!(host, sent.iter().map(|name| far.program.host_bytes()[name]).sum::<u64>());
+    assert_eq!(host, sent.iter().map(|name| far.program.host_bytes()[*name]).sum::<u64>());
     // In the twin's double precision, too, offloaded values are restored unchanged.
     let twin = |plan: &Plan| {
         let mut twin = Twin::new(plan.graph());

@@ -3,7 +3,7 @@
 
 use wgrad::compile::{Plan, TrainStep};
 use wgrad::device::Device;
-use wgrad::exec::Session;
+use wgrad::exec::{LocalTransport, Session};
 use wgrad::graph::{Indices, Params, STEP_SCALARS, Tensor, Window};
 use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
 use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear, Module};
@@ -121,6 +121,11 @@ impl Module for Plain {
     }
 }
 
+/// Returns the elements of some parts, each of `len`.
+fn rows<T: Copy>(all: &[T], parts: &[u32], len: usize) -> Vec<T> {
+    parts.iter().flat_map(|&part| &all[part as usize * len..][..len]).copied().collect()
+}
+
 /// Returns SGD with momentum, whose state depends on every gradient.
 pub fn optimizer() -> Optimizer {
     Sgd { lr: 0.05, momentum: 0.9, ..Sgd::default() }.into()
@@ -129,18 +134,47 @@ pub fn optimizer() -> Optimizer {
 /// Returns losses, parameters, running statistics and optimizer state of a few steps; the inputs are always
 /// the same.
 pub fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
+    run_parts(device, plan, 1, None)
+}
+
+/// Like [`run`], on one rank of a run with so many parts: it feeds its parts of the samples of all.
+pub fn run_parts(
+    device: &Device,
+    plan: &Plan,
+    parts: u32,
+    transport: Option<LocalTransport>,
+) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::new(device, plan).expect("it opens");
+    if let Some(transport) = transport {
+        session.set_transport(transport).expect("the ranks agree");
+    }
+    let results = train(&mut session, plan, parts, 0..STEPS as u64);
+    assert_eq!(session.device_bytes(), plan.footprint().total(), "no step creates a buffer");
+    results
+}
+
+/// Trains with the samples of these steps.
+pub fn train(
+    session: &mut Session,
+    plan: &Plan,
+    parts: u32,
+    steps: std::ops::Range<u64>,
+) -> Vec<(String, Vec<f32>)> {
     assert_eq!(session.device_bytes(), plan.footprint().total(), "bytes created and planned");
     let inputs = || plan.graph().inputs().filter(|(_, value)| value.name != STEP_SCALARS);
     let mut losses = Vec::new();
-    for step in 0..STEPS as u64 {
+    let own = plan.parallel.parts(parts);
+    for step in steps {
         for (_, input) in inputs() {
-            let (name, count) = (&input.name, input.shape.numel() as usize);
+            let (name, part) = (&input.name, input.shape.numel() as usize / own.len());
+            let count = part * parts as usize;
             match input.indices {
                 Some(Indices::Labels(n) | Indices::Ids(n)) => {
-                    session.feed(name, &some_labels(step, count, n)).expect("valid");
+                    session.feed(name, &rows(&some_labels(step, count, n), &own, part)).expect("valid");
                 }
-                None => session.feed(name, &noise(step, count, -1.0, 1.0)).expect("valid"),
+                None => {
+                    session.feed(name, &rows(&noise(step, count, -1.0, 1.0), &own, part)).expect("valid");
+                }
             }
         }
         session.step().expect("it runs");

@@ -130,6 +130,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::NotFinite
         | Op::ToHost { .. }
         | Op::FromHost { .. }
+        | Op::Send { .. }
+        | Op::Receive { .. }
         | Op::LossScale { .. }
         | Op::Fused(_)
         | Op::MatMul { then: Some(_), .. }

@@ -1,17 +1,17 @@
 //! `wgrad bench`: measures a model trained on one synthetic batch, or one kernel.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
 use crate::model::Selected;
 use crate::{data, kernel};
-use wgrad::compile::{self, PlanOptions, Planned};
+use wgrad::compile::{self, Plan, PlanOptions, Planned};
 use wgrad::dtype::DType;
-use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
-use wgrad::graph::{Graph, Indices, STEP_SCALARS, Value};
+use wgrad::exec::{Debug, LocalTransport, OnOom, Profile, ProgramId, Refit, Session, Transport, local};
+use wgrad::graph::{Indices, STEP_SCALARS, Value};
 use wgrad::limits::{Limits, ShapeClass};
 use wgrad::optim::Optimizer;
 use wgrad::{Bytes, Error, Result, files, progress, random};
@@ -61,9 +61,6 @@ pub struct Options {
     /// batch while a step runs.
     #[arg(long)]
     feed: bool,
-    /// Print a hash of all parameters after the timed steps.
-    #[arg(long)]
-    hash: bool,
     /// Print the session's memory statistics in PyTorch's layout.
     #[arg(long)]
     memory: bool,
@@ -73,7 +70,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 31] = [
+const OF_NETWORKS: [&str; 33] = [
     "dim",
     "loss",
     "batch",
@@ -91,6 +88,9 @@ const OF_NETWORKS: [&str; 31] = [
     "no_rebuild",
     "bit_masks",
     "accumulate",
+    "ranks",
+    "bucket",
+    "wire",
     "clip_norm",
     "loss_scale",
     "offload",
@@ -103,7 +103,6 @@ const OF_NETWORKS: [&str; 31] = [
     "profile",
     "trace",
     "feed",
-    "hash",
     "memory",
 ];
 
@@ -146,10 +145,55 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
         return Err(Error::setting("command line", "--steps 0: it must be at least 1".to_owned()));
     }
     let model = options.network.network()?;
-    let batch = options.network.batch(&model);
-    let step = options.fitting.step(&model, batch)?;
+    let ranks = options.fitting.ranks;
+    if ranks <= 1 {
+        return run_rank(options, &model, None, start);
+    }
+    let outcomes = std::thread::scope(|scope| {
+        let run = |transport| scope.spawn(|| run_rank(options, &model, Some(transport), start));
+        let threads: Vec<_> = local(ranks, PATIENCE).into_iter().map(run).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
+    outcomes.into_iter().collect()
+}
+
+/// How long a rank waits for another: the first step compiles pipelines.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Trains on one rank, or on the only device; rank 0 prints.
+fn run_rank(
+    options: &Options,
+    model: &Selected,
+    mut transport: Option<LocalTransport>,
+    start: Instant,
+) -> Result<()> {
+    let rank = transport.as_ref().map_or(0, Transport::rank);
+    let opened = open(options, model, rank).and_then(|(mut session, refit)| {
+        if let Some(transport) = transport.take() {
+            session.set_transport(transport)?;
+        }
+        Ok((session, refit))
+    });
+    let (mut session, refit) = match (opened, &mut transport) {
+        (Ok(opened), _) => opened,
+        (Err(error @ Error::Rank { .. }), _) | (Err(error), None) => return Err(error),
+        (Err(error), Some(transport)) => return Err(transport.fail(rank, &error.to_string())),
+    };
+    let inputs = synthetic(session.plan(ProgramId(0))?, options.fitting.parts());
+    let measured = measure(&mut session, inputs, options, start);
+    let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
+    if rank == 0 { print(options, model, &session, refit.as_ref(), &measured) } else { Ok(()) }
+}
+
+/// Opens a session for a rank.
+fn open(options: &Options, model: &Selected, rank: u32) -> Result<(Session, Option<Refit>)> {
+    let batch = options.network.batch(model);
+    let step = options.fitting.step(model, batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
-    let device = options.device.open()?;
+    let device = options.device.open_number(rank as usize)?;
     let on_oom = match options.on_oom.as_str() {
         "fail" => OnOom::Fail,
         "refit" => OnOom::Refit,
@@ -161,9 +205,10 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
     let limits = &options.device.limits(&device, precision)?;
     let fuse = !options.network.no_fuse;
     let weights = options.network.weights()?;
-    let settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
+    let mut settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
+    settings.parallel.rank = rank;
     device.set_budget(options.device_budget);
-    let parts = options.fitting.accumulate.max(1) as usize;
+    let parts = options.fitting.parts().max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
         let trace = |samples: usize| model.train_step(samples);
         Ok(match within {
@@ -172,15 +217,10 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
         })
     };
     let opened = Session::open(&device, &mut planner, on_oom, Debug::default());
-    let (mut session, refit) =
-        options.failures.note(opened, |failure| match step.plan_over_budget(&settings, limits) {
-            Ok(plan) => failure.with_plan(&plan).with_device(&device),
-            Err(_) => failure.with_device(&device),
-        })?;
-    let inputs = synthetic(step.graph());
-    let measured = measure(&mut session, inputs, options, start);
-    let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
-    print(options, &model, &session, refit.as_ref(), &measured)
+    options.failures.note(opened, |failure| match step.plan_over_budget(&settings, limits) {
+        Ok(plan) => failure.with_plan(&plan).with_device(&device),
+        Err(_) => failure.with_device(&device),
+    })
 }
 
 /// The times and losses of a run.
@@ -190,7 +230,8 @@ struct Measured {
     cpu_ms_per_step: Option<f64>,
     loss_first: f32,
     loss_last: f32,
-    hash: Option<u64>,
+    /// Of all parameters after the timed steps.
+    hash: u64,
     profile: Option<Profile>,
 }
 
@@ -231,7 +272,7 @@ fn measure(
     let ms_per_step = timed.elapsed().as_secs_f64() * per_step;
     let cpu_ms_per_step = cpu_seconds().zip(cpu).map(|(after, before)| (after - before) * per_step);
     let loss_last = session.loss()?;
-    let hash = if options.hash { Some(hash(session)?) } else { None };
+    let hash = session.parameters_hash()?;
     let profile =
         if options.profile || options.trace.is_some() { Some(session.profile(ProgramId(0))?) } else { None };
     if let (Some(path), Some(profile)) = (&options.trace, &profile) {
@@ -269,19 +310,6 @@ fn reside(session: &mut Session, inputs: Vec<(String, Synthetic)>) -> Result<Vec
     Ok(Vec::new())
 }
 
-/// Returns a hash of the bits of all parameters.
-fn hash(session: &mut Session) -> Result<u64> {
-    let names: Vec<String> =
-        session.plan(ProgramId(0))?.graph().parameters.iter().map(|p| p.name().to_owned()).collect();
-    let mut hash = 0;
-    for name in names {
-        for number in session.parameter(&name)? {
-            hash = random::mix(hash ^ u64::from(number.to_bits()));
-        }
-    }
-    Ok(hash)
-}
-
 fn print(
     options: &Options,
     model: &Selected,
@@ -291,7 +319,7 @@ fn print(
 ) -> Result<()> {
     let Measured { first_step_s, ms_per_step, cpu_ms_per_step, loss_first, loss_last, hash, profile } =
         measured;
-    let hash = hash.map(|hash| format!("{hash:016x}"));
+    let hash = format!("{hash:016x}");
     let (plan, adapter) = (session.plan(ProgramId(0))?, session.device().adapter());
     let (device_bytes, planned_bytes) = (session.device_bytes(), plan.footprint().total());
     let memory = session.device().adapter_memory();
@@ -326,7 +354,7 @@ fn print(
             "loss_scale": options.fitting.loss_scale,
             "cooperative": plan.limits.kernels.cooperative.map(|matrices| matrices.side),
             "products": products(&plan.limits),
-            "accumulate": options.fitting.accumulate,
+            "accumulate": options.fitting.parts(),
             "offload": options.fitting.offload,
             "host_bytes": session.footprint().host,
             "recompute_time_fraction": plan.work.time_fraction(),
@@ -342,8 +370,10 @@ fn print(
             "loss_first": loss_first,
             "loss_last": loss_last,
             "fed": options.feed,
-            "hash": hash,
+            "parameters_hash": hash,
         });
+        result["ranks"] = options.fitting.ranks.into();
+        result["wire_bytes"] = plan.wire_bytes().into();
         if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;
         }
@@ -374,9 +404,7 @@ fn print(
         "loss         {loss_first:.4} first, {loss_last:.4} after {} steps",
         options.steps + WARM_UP + 1
     );
-    if let Some(hash) = hash {
-        println!("parameters   hash {hash}");
-    }
+    println!("parameters   hash {hash}");
     if let (true, Some(profile)) = (options.profile, profile) {
         print!("\n{profile}");
     }
@@ -392,10 +420,13 @@ enum Synthetic {
     Indices(Vec<u32>),
 }
 
-fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
+/// The samples of a rank's parts, of a batch that is the same for all.
+fn synthetic(plan: &Plan, parts: u32) -> Vec<(String, Synthetic)> {
+    let own = plan.parallel.parts(parts);
     let one = |value: &Value| {
         let key = random::key(0, &format!("bench {}", value.name));
-        let elements = 0..value.shape.numel();
+        let part = value.shape.numel() / own.len() as u64;
+        let elements = own.iter().flat_map(|&i| u64::from(i) * part..u64::from(i + 1) * part);
         let data = match value.indices {
             Some(Indices::Labels(below) | Indices::Ids(below)) => Synthetic::Indices(
                 elements.map(|i| (random::bits(key, i) % u64::from(below.max(1))) as u32).collect(),
@@ -405,7 +436,8 @@ fn synthetic(graph: &Graph) -> Vec<(String, Synthetic)> {
         };
         (value.name.clone(), data)
     };
-    graph.inputs().map(|(_, value)| value).filter(|value| value.name != STEP_SCALARS).map(one).collect()
+    let inputs = plan.graph().inputs();
+    inputs.map(|(_, value)| value).filter(|value| value.name != STEP_SCALARS).map(one).collect()
 }
 
 /// The variants that products and convolutions of each class are computed with, where tuning chose another than the

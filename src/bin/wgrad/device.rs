@@ -42,11 +42,16 @@ enum Cooperative {
 
 impl Options {
     pub fn open(&self) -> Result<Device> {
+        self.open_number(0)
+    }
+
+    /// Opens the device of a rank.
+    pub fn open_number(&self, number: usize) -> Result<Device> {
         let named = self.adapter.clone().or_else(|| std::env::var("WGRAD_ADAPTER").ok());
         let select = named.filter(|name| !name.is_empty()).map_or(Select::Best, |name| Select::from(&*name));
         let cache = self.cache.clone().and_then(|folder| folder.or_else(cache_folder));
         let cooperative = self.cooperative != Cooperative::Off;
-        Device::open(&DeviceOptions { select, checked: self.checked, cache, cooperative })
+        Device::open(&DeviceOptions { select, number, checked: self.checked, cache, cooperative })
     }
 
     /// Returns the limits to plan for.

@@ -1,6 +1,6 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
-use wgrad::compile::{Offload, PlanOptions, Recompute, TrainStep};
+use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, TrainStep};
 use wgrad::graph::LossScale;
 use wgrad::limits::{Card, Limits};
 use wgrad::optim::{Clip, Optimizer};
@@ -28,9 +28,18 @@ pub struct Options {
     /// Save one bit per element where the backward pass only needs to know where a ReLU passes gradients.
     #[arg(long)]
     pub bit_masks: bool,
-    /// Number of micro-batches that the batch is split into; their gradients are summed.
+    /// Number of micro-batches that the batch is split into; their gradients are summed. The default is --ranks.
+    #[arg(long, alias = "parts")]
+    accumulate: Option<u32>,
+    /// Number of devices that share the micro-batches of a batch; the plan is that of one of them.
     #[arg(long, default_value_t = 1)]
-    pub accumulate: u32,
+    pub ranks: u32,
+    /// Gradients are exchanged as soon as this many bytes of them are there.
+    #[arg(long, value_name = "SIZE", requires = "ranks", default_value_t = Parallel::default().bucket)]
+    bucket: Bytes,
+    /// Bytes per second from each rank to the others, for modelled times.
+    #[arg(long, value_name = "BYTES_PER_S", requires = "ranks", default_value_t = Parallel::default().wire_bytes_per_s)]
+    wire: f64,
     /// Scale all gradients so that their norm is at most this.
     #[arg(long, value_name = "NORM")]
     pub clip_norm: Option<f32>,
@@ -60,23 +69,36 @@ impl Options {
         Ok(self.budget.map(|Bytes(budget)| Bytes((budget as f64 * share) as u64)))
     }
 
+    /// Returns the number of micro-batches on all ranks together.
+    pub fn parts(&self) -> u32 {
+        self.accumulate.unwrap_or(self.ranks)
+    }
+
+    /// Returns the options of rank 0.
     pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
+        if !(self.wire > 0.0 && self.wire.is_finite()) {
+            let message = format!("--wire {}: expected bytes per second, such as 25e9", self.wire);
+            return Err(Error::setting("command line", message));
+        }
+        let (bucket, wire_bytes_per_s) = (self.bucket, self.wire);
+        let parallel = Parallel { bucket, wire_bytes_per_s, ..Parallel::of(0, self.ranks) };
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);
         let card =
             card.map_err(|message: String| Error::setting("command line", format!("--card {message}")))?;
         let offload = Offload::named(&self.offload)?;
-        let (accumulate, bit_masks, rebuild) = (self.accumulate, self.bit_masks, !self.no_rebuild);
+        let (accumulate, bit_masks, rebuild) = (self.parts(), self.bit_masks, !self.no_rebuild);
         let clip = self.clip_norm.map_or(Clip::Off, Clip::Norm);
         let loss_scale = self.loss_scale.then(LossScale::default);
-        let options = PlanOptions { optimizer, budget, recompute, accumulate, ..PlanOptions::default() };
+        let options =
+            PlanOptions { optimizer, budget, recompute, accumulate, parallel, ..PlanOptions::default() };
         Ok(PlanOptions { clip, offload, card, rebuild, bit_masks, loss_scale, ..options })
     }
 
     /// Traces the step of one micro-batch of a batch.
     pub fn step(&self, network: &Selected, batch: usize) -> Result<TrainStep> {
-        let parts = self.accumulate as usize;
+        let parts = self.parts() as usize;
         if parts == 0 || !batch.is_multiple_of(parts) {
             return Err(Error::setting(
                 "command line",

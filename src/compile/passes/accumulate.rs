@@ -1,9 +1,11 @@
 //! Gradient accumulation: runs the forward and backward pass once for each part of the batch, and sums
-//! gradients in order.
+//! gradients in order. With data parallelism each rank runs some of the parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::exchange::{Exchanges, Sums};
+use crate::compile::Parallel;
 use crate::dtype::DType;
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
@@ -11,49 +13,74 @@ use crate::shape::Shape;
 /// A value and its gradient.
 type Pair = (ValueId, ValueId);
 
-/// Rewrites a differentiated graph for `b` samples as one step over `times · b` samples. Each input gets
-/// `times` as many rows. The parts of the batch run forward and backward one after another, so that their
-/// activations share memory. `gradients` holds pairs of a parameter and its gradient, each seeded with the
-/// inverse of `times`; they are returned with their sums in the order of the parts. The first output, the
+/// Parts of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    /// Their number, on all ranks together.
+    pub total: u32,
+    /// The number of those of this rank.
+    pub own: u32,
+    pub parallel: Parallel,
+}
+
+/// Rewrites a differentiated graph for `b` samples as one step over the parts of a batch, each of `b` samples. Each
+/// input gets as many times its rows as this rank has parts. These run forward and backward one after another, so
+/// that their activations share memory. `gradients` holds pairs of a parameter and its gradient, each seeded with the
+/// inverse of the number of parts; they are returned with their sums in the order of the parts. The first output, the
 /// loss, is the mean of the parts' losses. Other outputs are concatenated along their first dimension;
 /// scalars are averaged. A mean over labels divides by the count of the whole batch, so that parts with fewer
 /// labels weigh less and the loss is that of the whole batch.
 ///
 /// `read` holds pairs of any value and its gradient. The gradients are returned over the whole batch: summed
 /// for parameters and scalars, which all parts share, and concatenated for others.
+///
+/// Several ranks exchange labels, gradients, scalars and the statistics of batch norms, so that each has the sums
+/// and means over all parts. What is concatenated has the parts of its own rank.
 pub(crate) fn accumulate(
     mut graph: Graph,
     [gradients, read]: [&[Pair]; 2],
-    times: u32,
+    parts: Parts,
 ) -> (Graph, Vec<Pair>, Vec<ValueId>) {
     let keys = graph.draw_keys();
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
-    let mut copies = Copies { rows: BTreeMap::new(), graph, times: times as usize };
+    let Parallel { ranks, bucket, .. } = parts.parallel;
+    let mut exchanges = Exchanges::new(ranks);
+    let mut exchanged = Sums::new(&graph, &nodes, gradients, (bucket.0, ranks, parts.own));
+    let mut copies = Copies { rows: BTreeMap::new(), graph, parts };
     copies.widen_inputs();
-    let shares = copies.label_shares(&nodes);
+    let shares = copies.label_shares(&nodes, &mut exchanges);
     let mut sums: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); outputs.len()];
     let mut read_parts: Vec<Vec<ValueId>> = vec![Vec::new(); read.len()];
-    for part in 0..times {
+    let mut changes: Vec<Change> = Vec::new();
+    for (own, part) in parts.parallel.parts(parts.total).into_iter().enumerate() {
         let inputs: Vec<ValueId> = copies.rows.keys().copied().collect();
-        let mut now = copies.slices(part as usize, &inputs, "part", &nodes);
+        let mut now = copies.slices(own, &inputs, "part", &nodes);
         now.extend(&shares);
-        for node in nodes.iter().filter(|node| node.op != Op::LabelShare) {
+        let mut changed = 0;
+        for (n, node) in nodes.iter().enumerate().filter(|(_, node)| node.op != Op::LabelShare) {
             let mut node = node.clone();
             if let Some(key) = node.op.draw_key() {
                 *key += part * keys;
             }
             node.inputs.iter_mut().for_each(|id| *id = now.get(id).copied().unwrap_or(*id));
+            if ranks > 1 && !node.op.mutates().is_empty() {
+                Change::note(&mut changes, changed, node);
+                changed += 1;
+                continue;
+            }
             for id in &mut node.outputs {
-                let copy = if part == 0 { *id } else { copies.copy_of(*id, part) };
+                let copy = if own == 0 { *id } else { copies.copy_of(*id, part) };
                 now.insert(*id, copy);
                 *id = copy;
             }
             copies.graph.nodes.push(node);
+            let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
+            exchanged.computed(n, &mut copies.graph, &mut exchanges, at);
         }
         let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
-        for (parameter, gradient) in gradients {
+        for (parameter, gradient) in gradients.iter().filter(|_| ranks == 1) {
             let sum = match sums.get(parameter) {
                 Some(earlier) => copies.emit(Op::Binary(Binary::Add), &[*earlier, at(gradient)], &nodes),
                 None => at(gradient),
@@ -63,18 +90,31 @@ pub(crate) fn accumulate(
         outputs.iter().zip(&mut results).for_each(|((_, id), list)| list.push(at(id)));
         read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
     }
-    for (i, ((name, _), parts)) in outputs.into_iter().zip(results).enumerate() {
-        let scalar = copies.graph.value(parts[0]).shape.rank() == 0;
-        let id = if i == 0 || scalar { copies.mean(&parts, &nodes) } else { copies.join(&parts, &nodes) };
+    sums.extend(exchanged.finish(&mut copies.graph, &mut exchanges, gradients));
+    let scalar = |graph: &Graph, id: ValueId| graph.value(id).shape.rank() == 0;
+    // Of the values that are read, those that are summed.
+    let summed = |graph: &Graph, id: ValueId| {
+        !sums.contains_key(&id) && (graph.value(id).class == Class::Parameter || scalar(graph, id))
+    };
+    let averaged: Vec<bool> =
+        outputs.iter().enumerate().map(|(i, (_, id))| i == 0 || scalar(&copies.graph, *id)).collect();
+    let summed: Vec<bool> = read.iter().map(|(id, _)| summed(&copies.graph, *id)).collect();
+    let chosen = results.iter_mut().zip(&averaged).chain(read_parts.iter_mut().zip(&summed));
+    let mut lists: Vec<_> = chosen.filter(|(_, chosen)| **chosen).map(|(list, _)| list).collect();
+    lists.extend(changes.iter_mut().flat_map(|change| &mut change.operands));
+    exchanges.gather_parts(&mut copies.graph, lists);
+    for part in 0..parts.total as usize {
+        copies.graph.nodes.extend(changes.iter().map(|change| change.of_part(part)));
+    }
+    for (((name, _), parts), averaged) in outputs.into_iter().zip(results).zip(averaged) {
+        let id = if averaged { copies.mean(&parts, &nodes) } else { copies.join(&parts, &nodes) };
         copies.graph.outputs.push((name, id));
     }
     let mut wholes = Vec::new();
-    for ((value, _), parts) in read.iter().zip(&read_parts) {
-        let of = copies.graph.value(*value);
-        let shared = of.class == Class::Parameter || of.shape.rank() == 0;
+    for (((value, _), parts), summed) in read.iter().zip(&read_parts).zip(summed) {
         wholes.push(match sums.get(value) {
             Some(sum) => *sum,
-            None if shared => copies.sum(parts, &nodes),
+            None if summed => copies.sum(parts, &nodes),
             None => copies.join(parts, &nodes),
         });
     }
@@ -82,11 +122,41 @@ pub(crate) fn accumulate(
     (copies.graph, sums, wholes)
 }
 
+/// A node of the forward pass that changes state, such as running statistics. With several ranks, each runs it for
+/// the parts of all, in their order.
+struct Change {
+    node: Node,
+    /// For each operand that is not changed, its values in the parts.
+    operands: Vec<Vec<ValueId>>,
+}
+
+impl Change {
+    /// Notes the node in the next part, as number `i` of its kind.
+    fn note(changes: &mut Vec<Self>, i: usize, node: Node) {
+        let read = |(i, _): &(usize, &ValueId)| !node.op.mutates().contains(i);
+        let values: Vec<ValueId> = node.inputs.iter().enumerate().filter(read).map(|(_, id)| *id).collect();
+        if i == changes.len() {
+            changes.push(Self { operands: vec![Vec::new(); values.len()], node });
+        }
+        changes[i].operands.iter_mut().zip(values).for_each(|(list, id)| list.push(id));
+    }
+
+    fn of_part(&self, part: usize) -> Node {
+        let mut operands = self.operands.iter();
+        let mutates = self.node.op.mutates();
+        let input = |(i, id): (usize, &ValueId)| match mutates.contains(&i) {
+            true => *id,
+            false => operands.next().map_or(*id, |list| list[part]),
+        };
+        Node { inputs: self.node.inputs.iter().enumerate().map(input).collect(), ..self.node.clone() }
+    }
+}
+
 struct Copies {
     graph: Graph,
     /// Inputs that are split, with the rows of one part.
     rows: BTreeMap<ValueId, usize>,
-    times: usize,
+    parts: Parts,
 }
 
 impl Copies {
@@ -95,7 +165,7 @@ impl Copies {
         for (id, value) in ids.zip(&mut self.graph.values) {
             let cut = value.class == Class::Input && value.name != STEP_SCALARS;
             if let (true, Some(&rows)) = (cut, value.shape.dims().first()) {
-                value.shape = value.shape.with(0, rows * self.times);
+                value.shape = value.shape.with(0, rows * self.parts.own as usize);
                 self.rows.insert(id, rows);
             }
         }
@@ -136,7 +206,7 @@ impl Copies {
 
     /// For each label share, one over all parts, times their number: the mean of the parts' losses then
     /// divides by the count of all labels.
-    fn label_shares(&mut self, nodes: &[Node]) -> BTreeMap<ValueId, ValueId> {
+    fn label_shares(&mut self, nodes: &[Node], exchanges: &mut Exchanges) -> BTreeMap<ValueId, ValueId> {
         let mut shares = BTreeMap::new();
         for share in nodes.iter().filter(|node| node.op == Op::LabelShare) {
             // The few operations that produce the labels: views and slices of inputs.
@@ -148,7 +218,7 @@ impl Copies {
                     sources.push(node);
                 }
             }
-            let parts: Vec<ValueId> = (0..self.times)
+            let mut parts: Vec<ValueId> = (0..self.parts.own as usize)
                 .map(|part| {
                     let rows: Vec<ValueId> =
                         self.rows.keys().copied().filter(|id| needed.contains(id)).collect();
@@ -180,11 +250,12 @@ impl Copies {
                     flat
                 })
                 .collect();
+            exchanges.gather_parts(&mut self.graph, vec![&mut parts]);
             let all = self.join(&parts, nodes);
             let one = self.graph.value(share.outputs[0]).clone();
             let [total, scaled] = ["all", "scaled"].map(|suffix| self.add(one.clone(), suffix));
             self.push(Op::LabelShare, &[all], total, Phase::Forward, nodes);
-            let times = Op::Unary(Unary::Scale(self.times as f32));
+            let times = Op::Unary(Unary::Scale(self.parts.total as f32));
             self.push(times, &[total], scaled, Phase::Forward, nodes);
             shares.insert(share.outputs[0], scaled);
         }
@@ -234,7 +305,7 @@ impl Copies {
 
     fn mean(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
         let sum = self.sum(parts, nodes);
-        self.emit(Op::Unary(Unary::Scale(1.0 / self.times as f32)), &[sum], nodes)
+        self.emit(Op::Unary(Unary::Scale(1.0 / self.parts.total as f32)), &[sum], nodes)
     }
 
     fn join(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {

@@ -4,6 +4,7 @@
 mod accumulate;
 mod dealias_operands;
 mod eliminate_dead_code;
+mod exchange;
 mod fold_scalar_grads;
 mod fold_upcasts;
 mod fuse_concat_into_conv;
@@ -27,7 +28,7 @@ use crate::dtype::{DType, WeightStorage};
 use crate::graph::Graph;
 use crate::limits::Limits;
 
-pub(crate) use accumulate::accumulate;
+pub(crate) use accumulate::{Parts, accumulate};
 pub(crate) use dealias_operands::dealias_operands;
 use eliminate_dead_code::eliminate_dead_code;
 use fold_scalar_grads::fold_scalar_grads;

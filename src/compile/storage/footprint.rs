@@ -83,7 +83,7 @@ impl Footprint {
 pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (name, bytes) in plans.iter().flat_map(|plan| plan.program.host_bytes()) {
-        let most: &mut u64 = all.entry(name.to_owned()).or_default();
+        let most: &mut u64 = all.entry(name).or_default();
         *most = bytes.max(*most);
     }
     all

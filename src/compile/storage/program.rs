@@ -98,6 +98,10 @@ pub struct Transfer {
     pub bytes: u64,
     /// The key under which the host stores it.
     pub name: String,
+    /// First byte in the host's memory of that key.
+    pub start: u64,
+    /// For what ranks exchange, the index of the exchange in [`Graph::exchanges`].
+    pub exchange: Option<u32>,
 }
 
 /// A graph in execution order, with a storage for each value and the dispatches that compute it.
@@ -203,9 +207,26 @@ impl Program {
         self.storages.iter().filter(|storage| storage.offloaded)
     }
 
-    /// Bytes stored in host memory, by name: state across steps, activations within the step.
-    pub fn host_bytes(&self) -> BTreeMap<&str, u64> {
-        self.transfers.iter().map(|transfer| (transfer.name.as_str(), transfer.bytes)).collect()
+    /// Bytes stored in host memory, by name: state across steps, activations and exchanges within the step.
+    pub fn host_bytes(&self) -> BTreeMap<String, u64> {
+        let own = self.transfers.iter().filter(|transfer| transfer.exchange.is_none());
+        let mut all: BTreeMap<String, u64> =
+            own.map(|transfer| (transfer.name.clone(), transfer.bytes)).collect();
+        for exchange in &self.graph.exchanges {
+            let words = [exchange.sent(), exchange.received()];
+            for (name, words) in exchange.names().into_iter().zip(words) {
+                let most = all.entry(name).or_default();
+                *most = (4 * words).max(*most);
+            }
+        }
+        all
+    }
+
+    /// Whether transfer `i` is the last one to the host of an exchange.
+    pub(crate) fn sends_last(&self, i: usize) -> bool {
+        let Transfer { up: false, exchange: Some(exchange), .. } = &self.transfers[i] else { return false };
+        let next = self.transfers[i + 1..].iter().find(|next| next.exchange.is_some());
+        next.is_none_or(|next| next.up || next.exchange != Some(*exchange))
     }
 
     /// Lower bound in bytes on any packing of this order, including persistent storages.
@@ -328,6 +349,10 @@ impl Program {
         match node.op {
             Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
             Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
+            Op::Send { exchange, start } => self.exchange(node.inputs[0], position, false, (exchange, start)),
+            Op::Receive { exchange, start, .. } => {
+                self.exchange(node.outputs[0], position, true, (exchange, start));
+            }
             _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
         if self.views.is_free(&node) {
@@ -439,7 +464,18 @@ impl Program {
         let passes = up && !self.graph.value(id).offloaded;
         let sent = name.strip_suffix(BACK).and_then(|name| name.strip_suffix('.')).filter(|_| passes);
         let name = sent.unwrap_or(&name).to_owned();
-        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name });
+        let (start, exchange) = (0, None);
+        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
+    }
+
+    /// Records a copy of a value to or from the words of an exchange, from word `start` on.
+    fn exchange(&mut self, id: ValueId, position: usize, up: bool, (exchange, start): (u32, u64)) {
+        let (storage, offset, bytes) = self.place_of(id);
+        let Some(storage) = storage else { return };
+        let [sent, received] = self.graph.exchanges[exchange as usize].names();
+        let (after, start, exchange) = (false, 4 * start, Some(exchange));
+        let name = if up { received } else { sent };
+        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
     }
 
     fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {

@@ -65,6 +65,8 @@ impl Op {
             | Self::Update { .. }
             | Self::ToHost { .. }
             | Self::FromHost { .. }
+            | Self::Send { .. }
+            | Self::Receive { .. }
             | Self::Attention(_)
             | Self::AttentionGrad(_)
             | Self::LossScaleSeed { .. }

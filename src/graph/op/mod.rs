@@ -199,6 +199,26 @@ pub enum Op {
         /// The slot.
         slot: u32,
     },
+    /// `x, token? → token []`: copies `x` to host memory, to its place among the words that an exchange of
+    /// [`Graph::exchanges`](super::Graph::exchanges) sends. Tokens hold nothing: they put sends and receives
+    /// in one order, the same on all ranks. Only plans add it.
+    Send {
+        /// Index of the exchange.
+        exchange: u32,
+        /// First word.
+        start: u64,
+    },
+    /// `token → x, token []`: copies `x` from the words that an exchange received. Only plans add it.
+    Receive {
+        /// Index of the exchange.
+        exchange: u32,
+        /// First word.
+        start: u64,
+        /// Shape of `x`.
+        shape: Shape,
+        /// Element type of `x`.
+        dtype: DType,
+    },
     /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or
     /// packed, `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query
     /// sees.
@@ -453,6 +473,11 @@ impl Op {
         }
     }
 
+    /// Whether the operation copies between the device and host memory and computes nothing.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(self, Self::ToHost { .. } | Self::FromHost { .. } | Self::Send { .. } | Self::Receive { .. })
+    }
+
     /// Returns the number of results.
     pub fn results(&self) -> usize {
         match self {
@@ -461,6 +486,7 @@ impl Op {
             Self::GatesGrad(Gates::Gru) => 3,
             Self::CrossEntropy
             | Self::MaxPool2d(_)
+            | Self::Receive { .. }
             | Self::Attention(_)
             | Self::RowNorm { .. }
             | Self::LossScale { .. } => 2,

@@ -66,6 +66,8 @@ named! {
         Op::Update { rule: Update::Adam { decoupled: true, .. }, .. } => "adamw",
         Op::ToHost { .. } => "to_host",
         Op::FromHost { .. } => "from_host",
+        Op::Send { .. } => "send",
+        Op::Receive { .. } => "receive",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
         Op::Update { rule: Update::Lion { .. }, .. } => "lion",
@@ -165,6 +167,8 @@ impl Op {
             | Self::Update { .. }
             | Self::ToHost { .. }
             | Self::FromHost { .. }
+            | Self::Send { .. }
+            | Self::Receive { .. }
             | Self::LossScaleSeed { .. }
             | Self::NotFinite
             | Self::LossScale { .. }

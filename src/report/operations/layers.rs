@@ -183,4 +183,6 @@ pub(super) const COMPILER: &[Row] = &[
     row("loss_scale", "", "the loss scale and whether the step is skipped", NO, &[]),
     row("to_host", "", "offload to host memory", NO, &[]),
     row("from_host", "", "restore from host memory", NO, &[]),
+    row("send", "", "copy to what is sent to other ranks", NO, &[]),
+    row("receive", "", "copy from what other ranks sent", NO, &[]),
 ];

@@ -132,7 +132,7 @@ fn printed(options: &Options) -> Result<Printed> {
     let trace = |part: usize| model.train_step(part);
     let trace: Option<&dyn Fn(usize) -> Result<TrainStep>> =
         if model.fixed_batch().is_some() { None } else { Some(&trace) };
-    let part = batch / fitting.accumulate.max(1) as usize;
+    let part = batch / fitting.parts().max(1) as usize;
     let answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
     draw(options, &title, &step, &settings, &answer.plan)?;
     Ok(Printed { model, title, settings, answer, passes })
@@ -164,8 +164,11 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     if options.fitting.offload != "off" {
         title.push_str(&format!(" · offload {}", options.fitting.offload));
     }
-    if options.fitting.accumulate > 1 {
-        title.push_str(&format!(" · accumulate {}", options.fitting.accumulate));
+    if options.fitting.parts() > 1 {
+        title.push_str(&format!(" · accumulate {}", options.fitting.parts()));
+    }
+    if options.fitting.ranks > 1 {
+        title.push_str(&format!(" · on {} ranks", options.fitting.ranks));
     }
     Ok(title)
 }

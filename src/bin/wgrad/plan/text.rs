@@ -1,5 +1,7 @@
 //! Prints a plan as text.
 
+use wgrad::compile::Plan;
+use wgrad::limits::Card;
 use wgrad::report::{Answer, Fitting};
 use wgrad::{Bytes, report};
 
@@ -23,8 +25,28 @@ pub(super) fn print(options: &Options, printed: &Printed) {
         let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
         println!("moved           {moved} to and from the host, {time:.2} % of the step's modelled time");
     }
+    if plan.parallel.ranks > 1 {
+        print_wire(plan, &printed.settings.card);
+    }
     if let Some(fitting) = fitting {
         print_fitting(fitting, plan.footprint().total());
+    }
+}
+
+fn print_wire(plan: &Plan, card: &Card) {
+    let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
+    let (sent, rate) = (Bytes(plan.wire_bytes()), Bytes(plan.parallel.wire_bytes_per_s as u64));
+    println!(
+        "sent            {sent} by each of {} ranks, in {} exchanges",
+        plan.parallel.ranks,
+        plan.graph().exchanges.len()
+    );
+    if let Ok(times) = plan.wire_times(card) {
+        let share = 100.0 * times.exposed_fraction();
+        let [wire, exposed, step] = [times.wire_s, times.exposed_s, times.step_s].map(ms);
+        println!(
+            "                {wire} at {rate}/s; the device waits for {exposed} of it ({share:.0} %) in a step of {step}"
+        );
     }
 }
 

@@ -219,7 +219,8 @@ fn training(out: &mut String, rows: &[Value]) {
     }
     out.push_str("## The same run again\n\n");
     let line = |group: &Group| {
-        let hashes: Vec<&str> = group.rows.iter().filter_map(|row| row["result"]["hash"].as_str()).collect();
+        let hashes: Vec<&str> =
+            group.rows.iter().filter_map(|row| row["result"]["parameters_hash"].as_str()).collect();
         let same = match &hashes[..] {
             [first, rest @ ..] if !rest.is_empty() && rest.iter().all(|hash| hash == first) => {
                 format!("same bits in {} runs, {first}", hashes.len())
@@ -423,7 +424,9 @@ mod tests {
     #[test]
     fn other_bits_and_a_rising_loss_are_told() {
         let run = |hash: &str, last: f64| {
-            let result = format!(r#"{{"model":"mlp","hash":"{hash}","loss_first":2.0,"loss_last":{last}}}"#);
+            let result = format!(
+                r#"{{"model":"mlp","parameters_hash":"{hash}","loss_first":2.0,"loss_last":{last}}}"#
+            );
             row("train", "./wgrad bench mlp", 0, &result)
         };
         let of = |lines: &[String]| summary(&parse(&lines.join("\n")).expect("JSON"), None);

@@ -71,7 +71,7 @@ impl Group<'_> {
                 "--size" | "--dtype" | "--cache" | "--adapter" | "--trace" => {
                     words.next();
                 }
-                "--json" | "--profile" | "--hash" => {}
+                "--json" | "--profile" => {}
                 _ => shown.push(word),
             }
         }

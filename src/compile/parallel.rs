@@ -1,0 +1,131 @@
+//! Data parallelism: which parts of a batch a rank computes.
+
+use super::Plan;
+use crate::error::{Error, Result};
+use crate::graph::Exchange;
+use crate::limits::Card;
+use crate::units::Bytes;
+
+/// Data parallelism over several devices. Each rank has its own device and its own plan, and computes every
+/// `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part `rank` on. A rank's
+/// step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
+/// those of one device with the same `accumulate` bit for bit, if all devices are of the same kind:
+/// gradients of the parts are added in the order of the parts.
+///
+/// ```
+/// use wgrad::compile::{Parallel, PlanOptions};
+///
+/// // The plan of the second of two devices, which computes the parts 1 and 3 of 4.
+/// let options = PlanOptions { accumulate: 4, parallel: Parallel::of(1, 2), ..PlanOptions::default() };
+/// assert_eq!(options.parallel.parts(options.accumulate), [1, 3]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parallel {
+    /// Number of devices. It divides `accumulate`.
+    pub ranks: u32,
+    /// Number of this device, from 0 on.
+    pub rank: u32,
+    /// Gradients are exchanged as soon as this many bytes of them are there, or the last one.
+    pub bucket: Bytes,
+    /// Bytes per second from each rank to the others, and at the same time back; for modelled times.
+    pub wire_bytes_per_s: f64,
+}
+
+impl Default for Parallel {
+    /// One device, which exchanges nothing.
+    fn default() -> Self {
+        Self::of(0, 1)
+    }
+}
+
+impl Parallel {
+    /// Device `rank` of `ranks`, with buckets of 25 MiB, as PyTorch's, on a wire of 25 GB/s: 200 Gb/s InfiniBand.
+    pub const fn of(rank: u32, ranks: u32) -> Self {
+        Self { ranks, rank, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
+    }
+
+    /// The parts that this rank computes, of `parts` in all.
+    pub fn parts(&self, parts: u32) -> Vec<u32> {
+        (self.rank..parts).step_by(self.ranks.max(1) as usize).collect()
+    }
+
+    /// The number of parts of each rank.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the ranks do not divide `parts`, or there is no such rank.
+    pub(super) fn share(&self, parts: u32) -> Result<u32> {
+        let Self { ranks, rank, .. } = *self;
+        if ranks == 0 || rank >= ranks {
+            let message = format!("rank {rank} of {ranks}: ranks are numbered from 0 to their number less 1");
+            return Err(Error::setting("parallel.rank", message));
+        }
+        if parts.is_multiple_of(ranks) {
+            return Ok(parts / ranks);
+        }
+        let message = format!(
+            "{ranks} ranks, accumulate {parts}: each rank computes the same number of parts; set `accumulate` to a multiple \
+             of the ranks, such as {}",
+            parts.div_ceil(ranks).max(1) * ranks
+        );
+        Err(Error::setting("parallel.ranks", message))
+    }
+}
+
+impl Plan {
+    /// Returns the bytes that a step sends to other ranks, which are those that it receives.
+    pub fn wire_bytes(&self) -> u64 {
+        self.graph().exchanges.iter().map(|exchange| 4 * exchange.wired()).sum()
+    }
+
+    /// Returns the modelled times of a step on a card. A step copies to and from host memory at the card's rate between
+    /// its dispatches. Exchanges cross the wire one after another, beside them, at [`Parallel::wire_bytes_per_s`];
+    /// a step waits for one that it needs.
+    ///
+    /// # Errors
+    /// None for a plan that was made by this crate.
+    pub fn wire_times(&self, card: &Card) -> Result<WireTimes> {
+        let launches = self.launches(card)?;
+        let program = &self.program;
+        let wire_s = |exchange: &Exchange| 4.0 * exchange.wired() as f64 / self.parallel.wire_bytes_per_s;
+        let mut arrives = vec![0.0; self.graph().exchanges.len()];
+        let (mut times, mut now, mut wire_free, mut next) = (WireTimes::default(), 0.0f64, 0.0f64, 0);
+        for (i, transfer) in program.transfers.iter().enumerate() {
+            let end = transfer.position + usize::from(transfer.after);
+            while program.launches.get(next).is_some_and(|(_, position)| *position < end) {
+                now += launches[next].seconds;
+                next += 1;
+            }
+            if let Some(exchange) = transfer.exchange.filter(|_| transfer.up) {
+                times.exposed_s += (arrives[exchange as usize] - now).max(0.0);
+                now = now.max(arrives[exchange as usize]);
+            }
+            now += transfer.bytes as f64 / card.host_bytes_per_s;
+            if let Some(exchange) = transfer.exchange.filter(|_| program.sends_last(i)) {
+                let seconds = wire_s(&self.graph().exchanges[exchange as usize]);
+                wire_free = wire_free.max(now) + seconds;
+                arrives[exchange as usize] = wire_free;
+                times.wire_s += seconds;
+            }
+        }
+        times.step_s = now + launches[next..].iter().map(|launch| launch.seconds).sum::<f64>();
+        Ok(times)
+    }
+}
+
+/// Modelled times of a step on several devices, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WireTimes {
+    /// The whole step.
+    pub step_s: f64,
+    /// Exchanges, whether the device works or waits.
+    pub wire_s: f64,
+    /// The part of `wire_s` in which the device waits.
+    pub exposed_s: f64,
+}
+
+impl WireTimes {
+    /// The share of the exchanges for which the device waits.
+    pub fn exposed_fraction(&self) -> f64 {
+        if self.wire_s > 0.0 { (self.exposed_s / self.wire_s).min(1.0) } else { 0.0 }
+    }
+}

@@ -1,0 +1,140 @@
+//! Checks that all ranks run the same step, before the first one.
+
+use super::Transport;
+use crate::compile::Plan;
+use crate::error::{Error, Result};
+use crate::exec::Session;
+use crate::random;
+
+impl Session {
+    /// Connects a session whose plans are one rank's ([`Parallel`](crate::compile::Parallel)) with the other ranks. They
+    /// tell each other what they are about to run: all must have the same version of wgrad, adapter, plans, seed, number
+    /// of steps, parameters and optimizer state. Call it again after [`Session::set_state`] or after loading weights,
+    /// on all ranks.
+    ///
+    /// Then each rank feeds its own samples and steps. A step waits for the other ranks, and has the
+    /// loss over all parts.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), wgrad::Error> {
+    /// use std::time::Duration;
+    /// use wgrad::compile::{Parallel, PlanOptions};
+    /// use wgrad::device::{Device, DeviceOptions};
+    /// use wgrad::exec::{Session, local};
+    /// use wgrad::models::Model;
+    ///
+    /// let ranks = local(2, Duration::from_secs(60));
+    /// std::thread::scope(|threads| {
+    ///     for (rank, transport) in (0..).zip(ranks) {
+    ///         threads.spawn(move || -> Result<(), wgrad::Error> {
+    ///             let device = Device::open(&DeviceOptions { number: rank as usize, ..DeviceOptions::default() })?;
+    ///             let step = Model::named("mlp", 0)?.train_step(32)?;
+    ///             let parallel = Parallel::of(rank, 2);
+    ///             let options = PlanOptions { accumulate: 4, parallel, ..PlanOptions::default() };
+    ///             let mut session = Session::new(&device, &step.plan(&options, device.limits())?)?;
+    ///             session.set_transport(transport)?;
+    ///             // Feed the parts 0 and 2 on rank 0, 1 and 3 on rank 1.
+    ///             session.step()
+    ///         });
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::PlanMismatch`] if the plans are not for this
+    /// rank of that many; [`Error::DeviceLost`].
+    pub fn set_transport(&mut self, transport: impl Transport + 'static) -> Result<()> {
+        self.connect(Box::new(transport))
+    }
+
+    pub(crate) fn connect(&mut self, mut transport: Box<dyn Transport>) -> Result<()> {
+        let (rank, ranks) = (transport.rank(), transport.ranks());
+        for plan in self.programs.iter().map(|program| &program.plan).filter(|plan| plan.optimizer.is_some())
+        {
+            let planned = plan.parallel;
+            if (planned.rank, planned.ranks) != (rank, ranks) {
+                let message = format!(
+                    "the plan is for rank {} of {}, the transport is rank {rank} of {ranks}",
+                    planned.rank, planned.ranks
+                );
+                transport.fail(rank, &message);
+                return Err(Error::PlanMismatch(message));
+            }
+        }
+        let outcome = self.describe().and_then(|own| compare(&mut *transport, &own));
+        self.host.exchanges.connect(transport);
+        outcome.map_err(|error| self.host.exchanges.failed(error))
+    }
+
+    /// What must be equal on all ranks, by name.
+    fn describe(&mut self) -> Result<Vec<(&'static str, String)>> {
+        let plans = self.programs.iter().map(|program| fingerprint(&program.plan));
+        let plans = plans.fold(0, |hash, plan| random::mix(hash ^ plan));
+        let seed = self.state_plan.seed;
+        let adapter = format!("{} ({})", self.device().adapter().name, self.device().adapter().driver);
+        Ok(vec![
+            ("wgrad", env!("CARGO_PKG_VERSION").to_owned()),
+            ("adapter", adapter),
+            ("plan", format!("{plans:016x}")),
+            ("seed", seed.to_string()),
+            ("steps", self.steps().to_string()),
+            ("parameters", format!("{:016x}", self.state_hash()?)),
+        ])
+    }
+}
+
+/// Each rank compares all with rank 0, so that all find the same difference.
+fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)]) -> Result<()> {
+    let (rank, ranks) = (transport.rank(), transport.ranks());
+    let text = own.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join("\n");
+    let length = (text.len() as u64).to_le_bytes();
+    for to in (0..ranks).filter(|to| *to != rank) {
+        transport.send(to, &length)?;
+        transport.send(to, text.as_bytes())?;
+    }
+    let mut all = Vec::new();
+    for from in 0..ranks {
+        if from == rank {
+            all.push(text.clone());
+            continue;
+        }
+        let mut length = [0; 8];
+        transport.receive(from, &mut length)?;
+        let mut bytes = vec![0; u64::from_le_bytes(length) as usize];
+        transport.receive(from, &mut bytes)?;
+        all.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    let difference = |(rank, other): (u32, &String)| {
+        let mut lines = own.iter().zip(all[0].lines().zip(other.lines()));
+        let ((what, _), (a, b)) = lines.find(|(_, (a, b))| a != b)?;
+        Some((rank, format!("has {what} {b}, rank 0 has {a}")))
+    };
+    match (0..).zip(&all).find_map(difference) {
+        Some((rank, message)) => Err(transport.fail(rank, &message)),
+        None => Ok(()),
+    }
+}
+
+/// A hash of what a plan computes, the same for all its ranks: its kernels, exchanges and tensors.
+fn fingerprint(plan: &Plan) -> u64 {
+    let mut hash = 0u64;
+    let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
+    for (launch, _) in &plan.program.launches {
+        add(launch.kernel.digest());
+        launch.grid.iter().for_each(|&count| add(u64::from(count)));
+    }
+    for exchange in &plan.graph().exchanges {
+        add(exchange.share);
+        add(exchange.sent());
+    }
+    for value in plan.graph().values.iter().filter(|value| value.class.is_persistent()) {
+        value.name.bytes().for_each(|byte| add(u64::from(byte)));
+        add(value.bytes());
+    }
+    if let Some(optimizer) = plan.optimizer {
+        format!("{optimizer:?}").bytes().for_each(|byte| add(u64::from(byte)));
+    }
+    hash
+}

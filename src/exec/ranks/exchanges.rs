@@ -1,0 +1,101 @@
+//! The exchanges of a run, in the host's memory.
+
+use std::collections::VecDeque;
+
+use super::Transport;
+use crate::error::{Error, Result};
+use crate::graph::{Exchange, ExchangeKind};
+
+/// Sends and receives what the ranks exchange.
+#[derive(Default)]
+pub(in crate::exec) struct Exchanges {
+    transport: Option<Box<dyn Transport>>,
+    /// Exchanges whose words are on their way from the device, in order.
+    leaving: VecDeque<u32>,
+    /// The exchange that was received last.
+    received: Option<u32>,
+}
+
+impl Exchanges {
+    pub(in crate::exec) fn connect(&mut self, transport: Box<dyn Transport>) {
+        self.transport = Some(transport);
+    }
+
+    pub(in crate::exec) fn transport(&mut self) -> Result<&mut dyn Transport> {
+        match &mut self.transport {
+            Some(transport) => Ok(&mut **transport),
+            None => Err(Error::NotReady(
+                "the plan is one rank's of several: connect it with `Session::set_transport`".to_owned(),
+            )),
+        }
+    }
+
+    /// Forgets the exchanges of a run.
+    pub(in crate::exec) fn begin(&mut self) {
+        self.leaving.clear();
+        self.received = None;
+    }
+
+    /// Notes that the copies of all words of an exchange to the host are submitted.
+    pub(in crate::exec) fn leaves(&mut self, index: u32) {
+        self.leaving.push_back(index);
+    }
+
+    /// Returns the next exchange to send, up to `last`.
+    pub(in crate::exec) fn next_to_send(&mut self, last: u32) -> Option<u32> {
+        let next = self.leaving.front().copied().filter(|next| *next <= last)?;
+        self.leaving.pop_front();
+        Some(next)
+    }
+
+    /// Sends every other rank its words.
+    pub(in crate::exec) fn send(&mut self, exchange: &Exchange, words: &[u32]) -> Result<()> {
+        let transport = self.transport()?;
+        let (rank, ranks) = (transport.rank(), transport.ranks());
+        for to in (0..ranks).filter(|to| *to != rank) {
+            transport.send(to, bytemuck::cast_slice(share(exchange, words, to)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether an exchange is yet to be received. The first call for each says so.
+    pub(in crate::exec) fn is_new(&mut self, index: u32) -> bool {
+        self.received.replace(index) != Some(index)
+    }
+
+    /// Receives the words of every rank; `own` are those that this rank sent.
+    pub(in crate::exec) fn receive(
+        &mut self,
+        exchange: &Exchange,
+        own: &[u32],
+        words: &mut [u32],
+    ) -> Result<()> {
+        let transport = self.transport()?;
+        for (from, words) in (0..).zip(words.chunks_exact_mut(exchange.share as usize)) {
+            if from == transport.rank() {
+                words.copy_from_slice(share(exchange, own, from));
+            } else {
+                transport.receive(from, bytemuck::cast_slice_mut(words))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the run of all ranks after an error of this one, and returns the error that all have. An input that is
+    /// missing ends nothing: no rank has received anything of the step.
+    pub(in crate::exec) fn failed(&mut self, error: Error) -> Error {
+        match (&mut self.transport, error) {
+            (None, error) | (_, error @ (Error::Rank { .. } | Error::Input { .. })) => error,
+            (Some(transport), error) => transport.fail(transport.rank(), &error.to_string()),
+        }
+    }
+}
+
+/// Returns the words for a rank among those that are sent.
+fn share<'a>(exchange: &Exchange, words: &'a [u32], rank: u32) -> &'a [u32] {
+    let share = exchange.share as usize;
+    match exchange.kind {
+        ExchangeKind::Scatter => &words[rank as usize * share..][..share],
+        ExchangeKind::Gather => &words[..share],
+    }
+}

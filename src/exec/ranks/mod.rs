@@ -1,0 +1,45 @@
+//! Runs on several devices: one session a rank, and a [`Transport`] between them.
+
+mod agree;
+mod exchanges;
+mod local;
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+pub(super) use exchanges::Exchanges;
+pub use local::{LocalTransport, local};
+
+/// Moves bytes between the ranks of a run. [`local`] connects threads of one process.
+///
+/// Messages from one rank to another arrive in the order in which they were sent.
+pub trait Transport: Send {
+    /// Returns the number of this rank.
+    fn rank(&self) -> u32;
+
+    /// Returns the number of ranks.
+    fn ranks(&self) -> u32;
+
+    /// Sends a message to another rank. Does not wait until it is received.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if a rank has ended.
+    fn send(&mut self, to: u32, message: &[u8]) -> Result<()>;
+
+    /// Waits for the next message of another rank, which has the length of `message`.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if a rank has ended, does not answer, or sends a message of another length.
+    fn receive(&mut self, from: u32, message: &mut [u8]) -> Result<()>;
+
+    /// Ends the run: calls of all ranks return an [`Error::Rank`] from now on, the one of the rank that ended first.
+    /// Returns that error.
+    fn fail(&mut self, rank: u32, message: &str) -> Error;
+}
+
+impl fmt::Debug for dyn Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank(), self.ranks())
+    }
+}

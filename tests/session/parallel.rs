@@ -1,0 +1,255 @@
+//! Several devices in threads of this process: the bits of one.
+
+use std::time::Duration;
+
+use crate::support::close::assert_same_bits;
+use crate::support::networks::{BATCH, STEPS, network, optimizer, run_parts, train};
+use crate::support::{devices, on_each, own_devices};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::device::Device;
+use wgrad::dtype::Precision;
+use wgrad::exec::{Eager, LocalTransport, Session, local};
+use wgrad::graph::LossScale;
+use wgrad::memory::PoolOptions;
+use wgrad::optim::{Clip, Sgd};
+use wgrad::{Bytes, Error};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type State = Vec<(String, Vec<f32>)>;
+
+fn options() -> PlanOptions {
+    PlanOptions { optimizer: optimizer(), ..PlanOptions::default() }
+}
+
+/// Small buckets, so that there are several.
+fn parallel(rank: u32, ranks: u32) -> Parallel {
+    Parallel { bucket: Bytes(4 << 10), ..Parallel::of(rank, ranks) }
+}
+
+/// Runs `one` for each rank in a thread of its own.
+fn on_ranks<T: Send>(ranks: u32, one: impl Fn(u32, LocalTransport) -> T + Sync) -> Vec<T> {
+    let one = &one;
+    std::thread::scope(|scope| {
+        let ranks = (0..).zip(local(ranks, PATIENCE));
+        let ranks: Vec<_> =
+            ranks.map(|(rank, transport)| scope.spawn(move || one(rank, transport))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("it runs")).collect()
+    })
+}
+
+fn plan(device: &Device, step: &TrainStep, options: &PlanOptions, parallel: Parallel) -> Plan {
+    step.plan(&PlanOptions { parallel, ..*options }, device.limits()).expect("planned")
+}
+
+fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, ranks: &[u32]) {
+    let step = network(name, BATCH);
+    let whole = step.plan(options, device.limits()).expect("planned");
+    let wanted = run_parts(device, &whole, options.accumulate, None);
+    for &ranks in ranks {
+        let all: Vec<State> = on_ranks(ranks, |rank, transport| {
+            let plan = plan(device, &step, options, parallel(rank, ranks));
+            assert!(ranks == 1 || plan.graph().exchanges.len() > 4, "several buckets");
+            run_parts(device, &plan, options.accumulate, Some(transport))
+        });
+        for (rank, found) in all.iter().enumerate() {
+            assert_eq!(wanted.len(), found.len());
+            for ((a, wanted), (b, found)) in wanted.iter().zip(found) {
+                assert_eq!(a, b);
+                assert_same_bits(&format!("{name}, rank {rank} of {ranks}: {a}"), wanted, found);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_four_and_eight_ranks_have_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 8, ..options() };
+        assert_equals_one_device(device, "mlp", &options, &[1, 2, 4, 8]);
+    });
+}
+
+#[test]
+fn parts_that_are_no_power_of_two_have_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 6, ..options() };
+        assert_equals_one_device(device, "mlp", &options, &[2, 3, 6]);
+    });
+}
+
+#[test]
+fn running_statistics_are_those_of_one_device() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 4, ..options() };
+        assert_equals_one_device(device, "cnn", &options, &[2, 4]);
+    });
+}
+
+#[test]
+fn clipping_loss_scale_and_sixteen_bits_have_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions {
+            accumulate: 4,
+            clip: Clip::Norm(0.5),
+            loss_scale: Some(LossScale::default()),
+            precision: Precision::F16,
+            ..options()
+        };
+        assert_equals_one_device(device, "cnn", &options, &[2, 4]);
+    });
+}
+
+#[test]
+fn recomputation_has_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 2, recompute: Recompute::Every(1), ..options() };
+        assert_equals_one_device(device, "resnet", &options, &[2]);
+    });
+}
+
+#[test]
+fn transformers_with_dropout_have_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 4, clip: Clip::Norm(1.0), ..options() };
+        assert_equals_one_device(device, "gpt", &options, &[2, 4]);
+        let half = PlanOptions { precision: Precision::Bf16, recompute: Recompute::Sqrt, ..options };
+        assert_equals_one_device(device, "gpt", &half, &[2]);
+    });
+}
+
+/// What a run on four ranks made goes on on two, and on one device, with the same bits.
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    on_each(devices(), |device| {
+        let (step, options) = (network("cnn", BATCH), PlanOptions { accumulate: 4, ..options() });
+        let goes_on = |state: Option<&wgrad::exec::SessionState>, ranks: u32, steps: std::ops::Range<u64>| {
+            let mut all = on_ranks(ranks, |rank, transport| {
+                let plan = plan(device, &step, &options, parallel(rank, ranks));
+                let mut session = Session::new(device, &plan).expect("it opens");
+                if let Some(state) = state {
+                    session.set_state(state).expect("the same model");
+                }
+                session.set_transport(transport).expect("the ranks agree");
+                train(&mut session, &plan, options.accumulate, steps.clone());
+                session.state().expect("read")
+            });
+            assert!(all.iter().all(|state| *state == all[0]), "{ranks} ranks");
+            all.remove(0)
+        };
+        let whole = goes_on(None, 1, 0..STEPS as u64);
+        let four = goes_on(None, 4, 0..2);
+        for ranks in [1, 2] {
+            assert_eq!(goes_on(Some(&four), ranks, 2..STEPS as u64), whole, "on {ranks}");
+        }
+    });
+}
+
+/// Returns the errors of two ranks, which must be the same.
+fn same_error(outcomes: Vec<Result<(), Error>>) -> String {
+    let errors: Vec<Error> = outcomes.into_iter().map(|outcome| outcome.expect_err("it ends")).collect();
+    assert!(errors.iter().all(|error| matches!(error, Error::Rank { .. })), "{errors:?}");
+    assert!(errors.iter().all(|error| error.to_string() == errors[0].to_string()), "{errors:?}");
+    errors[0].to_string()
+}
+
+#[test]
+fn ranks_that_differ_do_not_start() {
+    let device = &devices()[0];
+    let options = PlanOptions { accumulate: 3, ..options() };
+    let ends = |what: &str, open: &(dyn Fn(u32) -> Session + Sync)| {
+        let outcomes = on_ranks(3, |rank, transport| open(rank).set_transport(transport));
+        let error = same_error(outcomes);
+        assert!(error.starts_with(&format!("rank 2: has {what} ")), "{error}");
+        assert!(error.contains("rank 0 has"), "{error}");
+    };
+    let open = |name: &str, options: &PlanOptions, rank: u32| {
+        let plan = plan(device, &network(name, BATCH), options, parallel(rank, 3));
+        Session::new(device, &plan).expect("it opens")
+    };
+    ends("steps", &|rank| {
+        let mut session = open("mlp", &options, rank);
+        session.set_steps(u64::from(rank == 2));
+        session
+    });
+    ends("parameters", &|rank| {
+        let mut session = open("mlp", &options, rank);
+        if rank == 2 {
+            let name = session.plan(wgrad::exec::ProgramId(0)).expect("there").graph().parameters[0]
+                .name()
+                .to_owned();
+            let mut data = session.parameter(&name).expect("there");
+            data[0] += 1.0;
+            session.set_parameter(&name, &data).expect("of that size");
+        }
+        session
+    });
+    ends("plan", &|rank| open(if rank == 2 { "cnn" } else { "mlp" }, &options, rank));
+    let other = PlanOptions { optimizer: Sgd { lr: 0.5, momentum: 0.9, ..Sgd::default() }.into(), ..options };
+    ends("plan", &|rank| open("mlp", if rank == 2 { &other } else { &options }, rank));
+}
+
+#[test]
+fn a_rank_that_ends_in_the_middle_ends_all() {
+    let device = &devices()[0];
+    let options = PlanOptions { accumulate: 3, ..options() };
+    let step = network("mlp", BATCH);
+    let outcomes = on_ranks(3, |rank, transport| {
+        let plan = plan(device, &step, &options, parallel(rank, 3));
+        let mut session = Session::new(device, &plan).expect("it opens");
+        session.set_transport(transport).expect("the ranks agree");
+        train(&mut session, &plan, 3, 0..2);
+        if rank == 1 {
+            return None;
+        }
+        // The inputs are those of the step before.
+        Some(session.step().and_then(|()| session.step()))
+    });
+    let error = same_error(outcomes.into_iter().flatten().collect());
+    assert!(error.starts_with("rank 1: ended before the others"), "{error}");
+}
+
+#[test]
+fn an_error_of_one_rank_is_that_of_all() {
+    let options = PlanOptions { accumulate: 2, ..options() };
+    let step = network("mlp", BATCH);
+    let opened: Vec<Device> = [own_devices(), own_devices()].map(|mut devices| devices.remove(0)).into();
+    let outcomes = on_ranks(2, |rank, transport| {
+        let device = &opened[rank as usize];
+        let plan = plan(device, &step, &options, parallel(rank, 2));
+        let mut session = Session::new(device, &plan).expect("it opens");
+        session.set_transport(transport).expect("the ranks agree");
+        train(&mut session, &plan, 2, 0..1);
+        if rank == 1 {
+            device.wgpu_device().destroy();
+        }
+        session.step()
+    });
+    let error = same_error(outcomes);
+    assert!(error.starts_with("rank 1: the device was lost"), "{error}");
+}
+
+#[test]
+fn plans_of_ranks_are_refused_where_they_cannot_run() {
+    let device = &devices()[0];
+    let options = PlanOptions { accumulate: 2, ..options() };
+    let plan = plan(device, &network("mlp", BATCH), &options, parallel(1, 2));
+    let error = Eager::new(device, &plan, PoolOptions::default()).err().expect("refused");
+    assert!(matches!(error, Error::PlanMismatch(_)), "{error}");
+    let mut session = Session::new(device, &plan).expect("it opens");
+    for (_, input) in plan.graph().inputs().filter(|(_, value)| value.name != wgrad::graph::STEP_SCALARS) {
+        let zeros = vec![0; input.shape.numel() as usize];
+        match input.indices {
+            Some(_) => session.feed(&input.name, &zeros).expect("valid"),
+            None => session.feed(&input.name, &vec![0.0; zeros.len()]).expect("valid"),
+        }
+    }
+    let error = session.step().expect_err("it has no transport");
+    assert!(matches!(&error, Error::NotReady(message) if message.contains("set_transport")), "{error}");
+    let mut others = local(2, PATIENCE);
+    let error = session.set_transport(others.remove(0)).expect_err("the plan of another rank");
+    assert!(
+        error.to_string().contains("the plan is for rank 1 of 2, the transport is rank 0 of 2"),
+        "{error}"
+    );
+}
