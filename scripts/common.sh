@@ -89,6 +89,16 @@ swiftshader_icd() {
     return 1
 }
 
+# Whether the feature mpi can be built and tested: MPI's compiler wrapper and launcher, and libclang.
+has_mpi() {
+    command -v mpicc >/dev/null 2>&1 && command -v mpirun >/dev/null 2>&1 &&
+        { [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib*/libclang*.so*' >/dev/null ||
+            compgen -G '/usr/lib/*/libclang*.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; }
+}
+
+# Every feature that can be built here.
+features() { if has_mpi; then echo full,mpi; else echo full; fi; }
+
 # A browser of Chromium's family, which the tests of pages run without a screen; as in tests/pure/page.rs.
 find_browser() {
     local name

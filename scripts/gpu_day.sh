@@ -22,7 +22,7 @@ esac
 archive=$(realpath -m "${1:-gpu-day.tar.gz}")
 find_cargo || fail "cargo is missing: scripts/setup.sh says how to get it"
 cd "$here/.."
-read -ra build <<<"${WGRAD_BUILD:---release --all-features}"
+read -ra build <<<"${WGRAD_BUILD:---release --features full}"
 
 # built KIND NAME ARGUMENTS...: the path of what cargo builds, from its messages.
 built() {

@@ -3,7 +3,7 @@
 # matrices of 8x8x8, so that the kernels which use them can be run and tested without a GPU.
 #
 #   scripts/recent_mesa.sh                                                        builds it and says where it is
-#   scripts/recent_mesa.sh cargo test --release --all-features --test kernels cooperative
+#   scripts/recent_mesa.sh cargo test --release --features full --test kernels cooperative
 #   scripts/recent_mesa.sh target/release/wgrad bench matmul --dtype f16
 #
 # What cargo starts and programs named by a path run with the libraries of that system, under its own dynamic loader; nothing

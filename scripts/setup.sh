@@ -5,6 +5,7 @@
 #   scripts/setup.sh --software       Mesa's software driver, lavapipe, beside whatever is there (for tests)
 #   scripts/setup.sh --swiftshader    tries to add SwiftShader as well (for tests; going without it is no error)
 #   scripts/setup.sh --browser        tries to add Chromium (for the tests of pages and of Tint; going without it is no error)
+#   scripts/setup.sh --mpi            tries to add Open MPI and libclang (for the feature mpi; going without them is no error)
 #   scripts/setup.sh --spirv          tries to add spirv-val (for the tests of SPIR-V; going without it is no error)
 #
 # Packages come from the system's package manager, as root or through sudo without a password. Where that is not
@@ -14,18 +15,19 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-software=no swiftshader=no browser=no spirv=no
+software=no swiftshader=no browser=no mpi=no spirv=no
 for arg in "$@"; do
     case "$arg" in
         --software) software=yes ;;
         --swiftshader) swiftshader=yes ;;
         --browser) browser=yes ;;
+        --mpi) mpi=yes ;;
         --spirv) spirv=yes ;;
         -h | --help)
             sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
             exit 0
             ;;
-        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --spirv, --help)" ;;
+        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --mpi, --spirv, --help)" ;;
     esac
 done
 
@@ -221,6 +223,25 @@ try_spirv() {
         "This command would help: $(command_for spirv-tools)"
 }
 
+# Open MPI with its compiler wrapper, and libclang, with which the bindings read its headers.
+try_mpi() {
+    local packages
+    has_mpi && return 0
+    case "$manager" in
+        apt-get) packages="openmpi-bin libopenmpi-dev libclang-dev" ;;
+        dnf) packages="openmpi-devel clang-devel" ;;
+        pacman) packages="openmpi clang" ;;
+        zypper) packages="openmpi4-devel clang-devel" ;;
+        *) packages="openmpi-dev clang-dev" ;;
+    esac
+    if [ "$manager" = apt-get ]; then update_apt; fi
+    # shellcheck disable=SC2086 # a list of names
+    if [ "$manager" != none ] && can_be_root; then install_packages $packages || true; fi
+    has_mpi && return 0
+    say "SKIPPED: mpicc, mpirun or libclang is not here and could not be installed; the feature mpi needs them." \
+        "This command would help: $(command_for "$packages")"
+}
+
 # Debian's chromium-common holds SwiftShader and is a third of the browser's download; should it move, chromium needs it.
 try_swiftshader() {
     local package
@@ -251,4 +272,5 @@ else
     say "ready: $(cd "$here/.." && cargo --version), adapters through the system's own graphics API"
 fi
 if [ "$browser" = yes ]; then try_browser; fi
+if [ "$mpi" = yes ]; then try_mpi; fi
 if [ "$spirv" = yes ]; then try_spirv; fi

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 WGRAD_TABLES=write cargo test --release --no-default-features --test pure -- tables:: --test-threads 1
 # What the documents show of `wgrad plan`.
-WGRAD_TABLES=write cargo test --release --all-features --test cli documents_show_the_printed_plans
+WGRAD_TABLES=write cargo test --release --features full --test cli documents_show_the_printed_plans
 # Pictures. The trace is one of the public problems (WGRAD_PROBLEMS).
 wgrad() { cargo run --quiet --release --features cli -- --quiet "$@" >/dev/null; }
 wgrad plan resnet18 --batch 128 --optimizer momentum --limits nvidia --svg docs/resnet18.svg

@@ -9,6 +9,8 @@
 # WGRAD_CHECKED=1 compiles every kernel with bounds checks and loop limits, in all tests. Without it those of kernels and
 # gradients run both ways.
 #
+# Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
+#
 # Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself: lints
 # and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
 # lints and not linked. The library without the feature `gpu` is read by the lints too.
@@ -29,7 +31,6 @@ log=$(mktemp) beside=$(mktemp)
 trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
-built=(--release --all-features --config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
 programs=(--lib --bins --tests)
 # These programs of tests, which take about half of the time, run beside the others: alone, each program ends on one core.
 longest=(kernels train)
@@ -89,10 +90,13 @@ make_documents() {
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 
 start=$SECONDS
-"$here/setup.sh" --software --swiftshader --browser --spirv
+"$here/setup.sh" --software --swiftshader --browser --mpi --spirv
 find_cargo
 cd "$here/.."
 quiet_mesa
+built=(--release --features "$(features)")
+built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
+if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 
 if ! has_components && command -v rustup >/dev/null 2>&1; then

@@ -12,7 +12,7 @@ Each entry of `faults.txt`:
     + lines in their place
 
 Ends with 1 where a fault goes unnoticed, or a test fails before anything is planted. CARGO_ARGS replaces the arguments that
-come first (`--release --all-features`). The file is put back whatever happens; it must be as git has it before.
+come first (`--release --features full`). The file is put back whatever happens; it must be as git has it before.
 """
 import os
 import pathlib
@@ -43,7 +43,7 @@ def faults():
 
 def test(fault):
     """Whether the test of a fault passes, and the end of what it said."""
-    arguments = shlex.split(os.environ.get("CARGO_ARGS", "--release --all-features")) + shlex.split(fault["test"])
+    arguments = shlex.split(os.environ.get("CARGO_ARGS", "--release --features full")) + shlex.split(fault["test"])
     run = subprocess.run(["cargo", "test", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     passed = sum(int(line.split(" passed")[0].rsplit(" ", 1)[1]) for line in run.stdout.splitlines() if " passed; " in line)
     if run.returncode == 0 and passed == 0:

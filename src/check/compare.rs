@@ -269,7 +269,7 @@ fn of_device(
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
     session.set_accept_non_finite(true);
     if let Some(transport) = transport {
-        session.set_transport(transport)?;
+        session.set_transport(Box::new(transport))?;
     }
     // The parts of the batch that this rank computes.
     let own = parts(plan, network);

@@ -44,6 +44,8 @@ pub use eager::Eager;
 pub use feed::Element;
 pub use on_device::DeviceTensor;
 pub use profile::{KernelSpan, KernelTotal, Profile};
+#[cfg(feature = "mpi")]
+pub use ranks::MpiTransport;
 pub use ranks::{LocalTransport, Transport, local};
 pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};

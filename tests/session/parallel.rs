@@ -130,7 +130,7 @@ fn a_run_goes_on_with_another_number_of_ranks() {
                 if let Some(state) = state {
                     session.set_state(state).expect("the same model");
                 }
-                session.set_transport(transport).expect("the ranks agree");
+                session.set_transport(Box::new(transport)).expect("the ranks agree");
                 train(&mut session, &plan, options.accumulate, steps.clone());
                 session.state().expect("read")
             });
@@ -158,7 +158,7 @@ fn ranks_that_differ_do_not_start() {
     let device = &devices()[0];
     let options = PlanOptions { accumulate: 3, ..options() };
     let ends = |what: &str, open: &(dyn Fn(u32) -> Session + Sync)| {
-        let outcomes = on_ranks(3, |rank, transport| open(rank).set_transport(transport));
+        let outcomes = on_ranks(3, |rank, transport| open(rank).set_transport(Box::new(transport)));
         let error = same_error(outcomes);
         assert!(error.starts_with(&format!("rank 2: has {what} ")), "{error}");
         assert!(error.contains("rank 0 has"), "{error}");
@@ -197,7 +197,7 @@ fn a_rank_that_ends_in_the_middle_ends_all() {
     let outcomes = on_ranks(3, |rank, transport| {
         let plan = plan(device, &step, &options, parallel(rank, 3));
         let mut session = Session::new(device, &plan).expect("it opens");
-        session.set_transport(transport).expect("the ranks agree");
+        session.set_transport(Box::new(transport)).expect("the ranks agree");
         train(&mut session, &plan, 3, 0..2);
         if rank == 1 {
             return None;
@@ -218,7 +218,7 @@ fn an_error_of_one_rank_is_that_of_all() {
         let device = &opened[rank as usize];
         let plan = plan(device, &step, &options, parallel(rank, 2));
         let mut session = Session::new(device, &plan).expect("it opens");
-        session.set_transport(transport).expect("the ranks agree");
+        session.set_transport(Box::new(transport)).expect("the ranks agree");
         train(&mut session, &plan, 2, 0..1);
         if rank == 1 {
             device.wgpu_device().destroy();
@@ -247,7 +247,7 @@ fn plans_of_ranks_are_refused_where_they_cannot_run() {
     let error = session.step().expect_err("it has no transport");
     assert!(matches!(&error, Error::NotReady(message) if message.contains("set_transport")), "{error}");
     let mut others = local(2, PATIENCE);
-    let error = session.set_transport(others.remove(0)).expect_err("the plan of another rank");
+    let error = session.set_transport(Box::new(others.remove(0))).expect_err("the plan of another rank");
     assert!(
         error.to_string().contains("the plan is for rank 1 of 2, the transport is rank 0 of 2"),
         "{error}"

@@ -146,7 +146,7 @@ pub fn run_parts(
 ) -> Vec<(String, Vec<f32>)> {
     let mut session = Session::new(device, plan).expect("it opens");
     if let Some(transport) = transport {
-        session.set_transport(transport).expect("the ranks agree");
+        session.set_transport(Box::new(transport)).expect("the ranks agree");
     }
     let results = train(&mut session, plan, parts, 0..STEPS as u64);
     assert_eq!(session.device_bytes(), plan.footprint().total(), "no step creates a buffer");

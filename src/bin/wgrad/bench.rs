@@ -1,16 +1,17 @@
 //! `wgrad bench`: measures a model trained on one synthetic batch, or one kernel.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
 use crate::cpu_time::cpu_seconds;
 use crate::model::Selected;
+use crate::ranks::{self, Rank};
 use crate::{data, kernel};
 use wgrad::compile::{self, Plan, PlanOptions, Planned};
 use wgrad::dtype::DType;
-use wgrad::exec::{Debug, LocalTransport, OnOom, Profile, ProgramId, Refit, Session, Transport, local};
+use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
 use wgrad::graph::{Indices, STEP_SCALARS, Value};
 use wgrad::limits::{Limits, ShapeClass};
 use wgrad::optim::Optimizer;
@@ -145,55 +146,39 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
         return Err(Error::setting("command line", "--steps 0: it must be at least 1".to_owned()));
     }
     let model = options.network.network()?;
-    let ranks = options.fitting.ranks;
-    if ranks <= 1 {
-        return run_rank(options, &model, None, start);
+    let mut ranks = ranks::connect(options.fitting.ranks())?;
+    let run = |rank| run_rank(options, &model, rank, start);
+    if ranks.len() <= 1 {
+        return run(ranks.pop());
     }
-    let outcomes = std::thread::scope(|scope| {
-        let run = |transport| scope.spawn(|| run_rank(options, &model, Some(transport), start));
-        let threads: Vec<_> = local(ranks, PATIENCE).into_iter().map(run).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Vec<_>>()
-    });
-    outcomes.into_iter().collect()
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(Some(rank)))).collect();
+        let ended = |panic| std::panic::resume_unwind(panic);
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(ended))
+    })
 }
-
-/// How long a rank waits for another: the first step compiles pipelines.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Trains on one rank, or on the only device; rank 0 prints.
-fn run_rank(
-    options: &Options,
-    model: &Selected,
-    mut transport: Option<LocalTransport>,
-    start: Instant,
-) -> Result<()> {
-    let rank = transport.as_ref().map_or(0, Transport::rank);
-    let opened = open(options, model, rank).and_then(|(mut session, refit)| {
-        if let Some(transport) = transport.take() {
-            session.set_transport(transport)?;
-        }
-        Ok((session, refit))
-    });
-    let (mut session, refit) = match (opened, &mut transport) {
-        (Ok(opened), _) => opened,
-        (Err(error @ Error::Rank { .. }), _) | (Err(error), None) => return Err(error),
-        (Err(error), Some(transport)) => return Err(transport.fail(rank, &error.to_string())),
+fn run_rank(options: &Options, model: &Selected, rank: Option<Rank>, start: Instant) -> Result<()> {
+    let Some(Rank { mut transport, local }) = rank else {
+        let (mut session, refit) = open(options, model, [0, 0])?;
+        let measured = measure(&mut session, options, start)?;
+        return print(options, model, &session, refit.as_ref(), &measured);
     };
-    let inputs = synthetic(session.plan(ProgramId(0))?, options.fitting.parts());
-    let measured = measure(&mut session, inputs, options, start);
-    let measured = options.failures.note(measured, |failure| failure.with_session(&session))?;
-    if rank == 0 { print(options, model, &session, refit.as_ref(), &measured) } else { Ok(()) }
+    let number = transport.rank();
+    let (mut session, refit) =
+        open(options, model, [number, local]).map_err(|error| transport.fail(number, &error.to_string()))?;
+    session.set_transport(transport)?;
+    let measured = measure(&mut session, options, start)?;
+    if number == 0 { print(options, model, &session, refit.as_ref(), &measured) } else { Ok(()) }
 }
 
-/// Opens a session for a rank.
-fn open(options: &Options, model: &Selected, rank: u32) -> Result<(Session, Option<Refit>)> {
+/// Opens a session for a rank; `local` is its number among those of its machine.
+fn open(options: &Options, model: &Selected, [rank, local]: [u32; 2]) -> Result<(Session, Option<Refit>)> {
     let batch = options.network.batch(model);
     let step = options.fitting.step(model, batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
-    let device = options.device.open_number(rank as usize)?;
+    let device = options.device.open_number(local as usize)?;
     let on_oom = match options.on_oom.as_str() {
         "fail" => OnOom::Fail,
         "refit" => OnOom::Refit,
@@ -235,12 +220,15 @@ struct Measured {
     profile: Option<Profile>,
 }
 
-fn measure(
-    session: &mut Session,
-    inputs: Vec<(String, Synthetic)>,
-    options: &Options,
-    start: Instant,
-) -> Result<Measured> {
+fn measure(session: &mut Session, options: &Options, start: Instant) -> Result<Measured> {
+    let measured = timed(session, options, start);
+    options.failures.note(measured, |failure| failure.with_session(session))
+}
+
+fn timed(session: &mut Session, options: &Options, start: Instant) -> Result<Measured> {
+    let plan = session.plan(ProgramId(0))?;
+    let rank = plan.parallel.rank;
+    let inputs = synthetic(plan, options.fitting.parts());
     let inputs = if options.feed { inputs } else { reside(session, inputs)? };
     // Losses are read some steps later, so that the device never waits for the host; how many may be on the way bounds
     // the steps in flight.
@@ -261,10 +249,12 @@ fn measure(
     }
     session.wait()?;
     let (timed, cpu) = (Instant::now(), cpu_seconds());
-    let task = progress::task("bench", u64::from(options.steps));
+    let task = (rank == 0).then(|| progress::task("bench", u64::from(options.steps)));
     for i in 0..options.steps {
         train(session)?;
-        task.done(u64::from(i) + 1);
+        if let Some(task) = &task {
+            task.done(u64::from(i) + 1);
+        }
     }
     session.wait()?;
     drop(task);
@@ -372,7 +362,7 @@ fn print(
             "fed": options.feed,
             "parameters_hash": hash,
         });
-        result["ranks"] = options.fitting.ranks.into();
+        result["ranks"] = plan.parallel.ranks.into();
         result["wire_bytes"] = plan.wire_bytes().into();
         if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;

@@ -7,6 +7,7 @@ use wgrad::optim::{Clip, Optimizer};
 use wgrad::{Bytes, Error, Result};
 
 use crate::model::Selected;
+use crate::ranks;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -31,14 +32,15 @@ pub struct Options {
     /// Number of micro-batches that the batch is split into; their gradients are summed. The default is --ranks.
     #[arg(long, alias = "parts")]
     accumulate: Option<u32>,
-    /// Number of devices that share the micro-batches of a batch; the plan is that of one of them.
-    #[arg(long, default_value_t = 1)]
-    pub ranks: u32,
+    /// Number of devices that share the micro-batches of a batch; the plan is that of one of them. The default is what
+    /// mpirun started, else 1.
+    #[arg(long)]
+    ranks: Option<u32>,
     /// Gradients are exchanged as soon as this many bytes of them are there.
-    #[arg(long, value_name = "SIZE", requires = "ranks", default_value_t = Parallel::default().bucket)]
+    #[arg(long, value_name = "SIZE", default_value_t = Parallel::default().bucket)]
     bucket: Bytes,
     /// Bytes per second from each rank to the others, for modelled times.
-    #[arg(long, value_name = "BYTES_PER_S", requires = "ranks", default_value_t = Parallel::default().wire_bytes_per_s)]
+    #[arg(long, value_name = "BYTES_PER_S", default_value_t = Parallel::default().wire_bytes_per_s)]
     wire: f64,
     /// Scale all gradients so that their norm is at most this.
     #[arg(long, value_name = "NORM")]
@@ -71,7 +73,12 @@ impl Options {
 
     /// Returns the number of micro-batches on all ranks together.
     pub fn parts(&self) -> u32 {
-        self.accumulate.unwrap_or(self.ranks)
+        self.accumulate.unwrap_or(self.ranks())
+    }
+
+    /// Returns the number of devices.
+    pub fn ranks(&self) -> u32 {
+        self.ranks.or_else(ranks::of_mpi).unwrap_or(1)
     }
 
     /// Returns the options of rank 0.
@@ -81,7 +88,7 @@ impl Options {
             return Err(Error::setting("command line", message));
         }
         let (bucket, wire_bytes_per_s) = (self.bucket, self.wire);
-        let parallel = Parallel { bucket, wire_bytes_per_s, ..Parallel::of(0, self.ranks) };
+        let parallel = Parallel { bucket, wire_bytes_per_s, ..Parallel::of(0, self.ranks()) };
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);

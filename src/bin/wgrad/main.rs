@@ -17,6 +17,7 @@ mod model;
 mod ops;
 mod pack;
 mod plan;
+mod ranks;
 mod replay;
 mod run;
 mod summary;

@@ -32,7 +32,7 @@ impl Session {
     ///             let parallel = Parallel::of(rank, 2);
     ///             let options = PlanOptions { accumulate: 4, parallel, ..PlanOptions::default() };
     ///             let mut session = Session::new(&device, &step.plan(&options, device.limits())?)?;
-    ///             session.set_transport(transport)?;
+    ///             session.set_transport(Box::new(transport))?;
     ///             // Feed the parts 0 and 2 on rank 0, 1 and 3 on rank 1.
     ///             session.step()
     ///         });
@@ -45,11 +45,7 @@ impl Session {
     /// # Errors
     /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::PlanMismatch`] if the plans are not for this
     /// rank of that many; [`Error::DeviceLost`].
-    pub fn set_transport(&mut self, transport: impl Transport + 'static) -> Result<()> {
-        self.connect(Box::new(transport))
-    }
-
-    pub(crate) fn connect(&mut self, mut transport: Box<dyn Transport>) -> Result<()> {
+    pub fn set_transport(&mut self, mut transport: Box<dyn Transport>) -> Result<()> {
         let (rank, ranks) = (transport.rank(), transport.ranks());
         for plan in self.programs.iter().map(|program| &program.plan).filter(|plan| plan.optimizer.is_some())
         {

@@ -10,28 +10,26 @@ use crate::error::{Error, Result};
 /// Connects the ranks of a run within this process: the first is for rank 0. A rank that is not heard of for `patience`
 /// ends the run, so that none waits forever.
 pub fn local(ranks: u32, patience: Duration) -> Vec<LocalTransport> {
-    let queues = vec![VecDeque::new(); (ranks * ranks) as usize];
-    let ended = vec![false; ranks as usize];
-    let hub =
-        Arc::new(Hub { state: Mutex::new(State { queues, ended, failure: None }), news: Condvar::new() });
+    let hub = Arc::new(Hub::new(ranks));
     (0..ranks).map(|rank| LocalTransport { hub: Arc::clone(&hub), rank, ranks, patience }).collect()
 }
 
 /// One rank's end of a connection that [`local`] made.
 pub struct LocalTransport {
-    hub: Arc<Hub>,
+    pub(super) hub: Arc<Hub>,
     rank: u32,
     ranks: u32,
     patience: Duration,
 }
 
-/// What the ranks share.
-struct Hub {
+/// Messages that are to be received, and who has ended.
+pub(super) struct Hub {
     state: Mutex<State>,
     news: Condvar,
 }
 
 struct State {
+    ranks: u32,
     /// Messages on their way: those from rank `a` to rank `b` are at `a * ranks + b`.
     queues: Vec<VecDeque<Vec<u8>>>,
     /// Ranks that have closed their end.
@@ -49,9 +47,94 @@ impl State {
     }
 }
 
-impl LocalTransport {
+impl Hub {
+    fn new(ranks: u32) -> Self {
+        let queues = vec![VecDeque::new(); (ranks * ranks) as usize];
+        let state = State { ranks, queues, ended: vec![false; ranks as usize], failure: None };
+        Self { state: Mutex::new(state), news: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.hub.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the run has not failed.
+    pub(super) fn running(&self) -> Result<()> {
+        self.state().failed()
+    }
+
+    /// Delivers a message from one rank to another.
+    pub(super) fn deliver(&self, from: u32, to: u32, message: Vec<u8>) {
+        let mut state = self.state();
+        let queue = from * state.ranks + to;
+        state.queues[queue as usize].push_back(message);
+        self.news.notify_all();
+    }
+
+    /// Notes that a rank sends nothing more.
+    pub(super) fn end(&self, rank: u32) {
+        self.state().ended[rank as usize] = true;
+        self.news.notify_all();
+    }
+
+    /// Notes that a rank failed. Returns the first failure, and whether it is this one.
+    pub(super) fn fail(&self, rank: u32, message: &str) -> (Error, bool) {
+        let mut state = self.state();
+        let first = state.failure.is_none();
+        let (rank, message) = state.failure.get_or_insert_with(|| (rank, message.to_owned())).clone();
+        self.news.notify_all();
+        (Error::Rank { rank, message }, first)
+    }
+
+    /// Waits for the next message from one rank to another.
+    ///
+    /// # Errors
+    /// The run's failure; else the rank to blame and why.
+    fn take(&self, from: u32, to: u32, message: &mut [u8], patience: Duration) -> Result<(), Lost> {
+        let until = Instant::now() + patience;
+        let mut state = self.state();
+        let queue = (from * state.ranks + to) as usize;
+        loop {
+            state.failed().map_err(Lost::Run)?;
+            if let Some(next) = state.queues[queue].pop_front() {
+                if next.len() == message.len() {
+                    message.copy_from_slice(&next);
+                    return Ok(());
+                }
+                let (got, wanted) = (next.len(), message.len());
+                return Err(Lost::Rank(format!(
+                    "sent a message of {got} bytes where rank {to} expects {wanted}"
+                )));
+            }
+            if state.ended[from as usize] {
+                return Err(Lost::Rank("ended before the others".to_owned()));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Lost::Rank(format!("was not heard of for {} s", patience.as_secs_f32())));
+            }
+            state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Why no message came.
+pub(super) enum Lost {
+    /// The run failed before.
+    Run(Error),
+    /// The sender is to blame, for this.
+    Rank(String),
+}
+
+impl LocalTransport {
+    /// Waits for the next message of a rank.
+    pub(super) fn wait(&self, from: u32, message: &mut [u8]) -> Result<(), Lost> {
+        self.hub.take(from, self.rank, message, self.patience)
+    }
+
+    /// The end of one rank, to whose hub messages of the others are delivered.
+    pub(super) fn alone(rank: u32, ranks: u32, patience: Duration) -> Self {
+        Self { hub: Arc::new(Hub::new(ranks)), rank, ranks, patience }
     }
 }
 
@@ -65,52 +148,26 @@ impl Transport for LocalTransport {
     }
 
     fn send(&mut self, to: u32, message: &[u8]) -> Result<()> {
-        let mut state = self.state();
-        state.failed()?;
-        state.queues[(self.rank * self.ranks + to) as usize].push_back(message.to_vec());
-        self.hub.news.notify_all();
+        self.hub.running()?;
+        self.hub.deliver(self.rank, to, message.to_vec());
         Ok(())
     }
 
     fn receive(&mut self, from: u32, message: &mut [u8]) -> Result<()> {
-        let until = Instant::now() + self.patience;
-        let mut state = self.state();
-        let why = loop {
-            state.failed()?;
-            if let Some(next) = state.queues[(from * self.ranks + self.rank) as usize].pop_front() {
-                if next.len() == message.len() {
-                    message.copy_from_slice(&next);
-                    return Ok(());
-                }
-                let (got, wanted) = (next.len(), message.len());
-                break format!("sent a message of {got} bytes where rank {} expects {wanted}", self.rank);
-            }
-            if state.ended[from as usize] {
-                break "ended before the others".to_owned();
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break format!("was not heard of for {} s", self.patience.as_secs_f32());
-            }
-            let waited = self.hub.news.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        };
-        drop(state);
-        Err(self.fail(from, &why))
+        self.wait(from, message).map_err(|lost| match lost {
+            Lost::Run(error) => error,
+            Lost::Rank(why) => self.fail(from, &why),
+        })
     }
 
     fn fail(&mut self, rank: u32, message: &str) -> Error {
-        let mut state = self.state();
-        let (rank, message) = state.failure.get_or_insert_with(|| (rank, message.to_owned())).clone();
-        self.hub.news.notify_all();
-        Error::Rank { rank, message }
+        self.hub.fail(rank, message).0
     }
 }
 
 impl Drop for LocalTransport {
     fn drop(&mut self) {
-        self.state().ended[self.rank as usize] = true;
-        self.hub.news.notify_all();
+        self.hub.end(self.rank);
     }
 }
 

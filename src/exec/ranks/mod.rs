@@ -3,6 +3,8 @@
 mod agree;
 mod exchanges;
 mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
 
 use std::fmt;
 
@@ -10,8 +12,11 @@ use crate::error::{Error, Result};
 
 pub(super) use exchanges::Exchanges;
 pub use local::{LocalTransport, local};
+#[cfg(feature = "mpi")]
+pub use mpi::MpiTransport;
 
-/// Moves bytes between the ranks of a run. [`local`] connects threads of one process.
+/// Moves bytes between the ranks of a run. [`local`] connects threads of one process, `MpiTransport`, with the feature
+/// `mpi`, processes.
 ///
 /// Messages from one rank to another arrive in the order in which they were sent.
 pub trait Transport: Send {

@@ -167,8 +167,8 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     if options.fitting.parts() > 1 {
         title.push_str(&format!(" · accumulate {}", options.fitting.parts()));
     }
-    if options.fitting.ranks > 1 {
-        title.push_str(&format!(" · on {} ranks", options.fitting.ranks));
+    if options.fitting.ranks() > 1 {
+        title.push_str(&format!(" · on {} ranks", options.fitting.ranks()));
     }
     Ok(title)
 }

@@ -1,0 +1,57 @@
+//! The ranks of a run: processes that `mpirun` started, or threads of this one.
+
+use std::time::Duration;
+
+#[cfg(feature = "mpi")]
+use wgrad::exec::MpiTransport;
+use wgrad::exec::{Transport, local};
+use wgrad::{Error, Result};
+
+/// How long a rank waits for another, whose first step compiles pipelines.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A rank that runs in this process.
+pub struct Rank {
+    /// Its connection with the others.
+    pub transport: Box<dyn Transport>,
+    /// Its number among those of its machine.
+    pub local: u32,
+}
+
+/// Returns the number of processes that `mpirun` started, if it started this one: Open MPI and what is made of MPICH say so
+/// in the environment.
+pub fn of_mpi() -> Option<u32> {
+    let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|ranks| *ranks > 1)
+}
+
+/// Connects the ranks of this process: all, or with MPI one; none if there is one rank.
+pub fn connect(ranks: u32) -> Result<Vec<Rank>> {
+    match of_mpi() {
+        None if ranks <= 1 => Ok(Vec::new()),
+        None => {
+            let ranks = (0..).zip(local(ranks, PATIENCE));
+            Ok(ranks.map(|(local, transport)| Rank { transport: Box::new(transport), local }).collect())
+        }
+        Some(started) if started != ranks => {
+            let message =
+                format!("--ranks {ranks}: mpirun started {started} processes; leave the option out");
+            Err(Error::setting("command line", message))
+        }
+        Some(_) => join_world(),
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn join_world() -> Result<Vec<Rank>> {
+    let transport = MpiTransport::world(PATIENCE)?;
+    let local = transport.local_rank();
+    Ok(vec![Rank { transport: Box::new(transport), local }])
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_world() -> Result<Vec<Rank>> {
+    let message = "mpirun started this program, which was built without MPI: build it with `--features cli,mpi`, after \
+                   `scripts/setup.sh --mpi`";
+    Err(Error::setting("command line", message))
+}

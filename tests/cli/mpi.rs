@@ -1,0 +1,143 @@
+//! Ranks in processes that `mpirun` starts, on the software adapters.
+
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::json;
+use super::support::devices;
+use super::support::skip::skip;
+
+const BENCH: [&str; 8] = ["--quiet", "bench", "mlp", "--batch", "24", "--steps", "2", "--json"];
+
+/// `mpirun`, more ranks than cores, by root too: what containers and two cores need. `None` where there is no MPI.
+fn mpirun() -> Option<Command> {
+    if !cfg!(feature = "mpi") {
+        assert!(std::env::var_os("WGRAD_REQUIRE_MPI").is_none(), "built without the feature mpi");
+        skip("runs of several processes: built without the feature mpi (scripts/setup.sh --mpi)");
+        return None;
+    }
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);
+    command.args(["--mca", "btl_vader_single_copy_mechanism", "none"]);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(command)
+}
+
+/// `wgrad bench` with these options on so many ranks each, one group of ranks after the other.
+fn bench(groups: &[(u32, &[&str])], adapter: &str) -> Option<Command> {
+    let mut command = mpirun()?;
+    for (i, (ranks, more)) in groups.iter().enumerate() {
+        command.args((i > 0).then_some(":")).args(["-n", &ranks.to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_wgrad")).args(BENCH).args(["--adapter", adapter]).args(*more);
+    }
+    Some(command)
+}
+
+fn printed(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object, of rank 0")
+}
+
+#[test]
+fn processes_have_the_bits_of_one_device() {
+    let cases: [&[&str]; 2] = [&[], &["--clip-norm", "0.5", "--loss-scale", "--precision", "f16"]];
+    for device in devices() {
+        let adapter = &device.adapter().name[..];
+        for more in cases {
+            let parts = [more, &["--parts", "4"]].concat();
+            let one = json(&[&BENCH[..], &parts, &["--adapter", adapter]].concat());
+            for ranks in [2, 4] {
+                let Some(mut command) = bench(&[(ranks, &parts)], adapter) else { return };
+                let found = printed(&command.output().expect("mpirun starts"));
+                assert_eq!(found["parameters_hash"], one["parameters_hash"], "{ranks} ranks, {more:?}");
+                assert_eq!(found["loss_last"], one["loss_last"]);
+                assert_eq!(found["ranks"], ranks);
+                assert_eq!(found["device_bytes"], found["planned_bytes"]);
+            }
+        }
+    }
+}
+
+/// Runs processes that fail; returns what they say, and checks that they end soon.
+fn failure(command: &mut Command) -> String {
+    let start = Instant::now();
+    let output = command.output().expect("mpirun starts");
+    assert!(!output.status.success());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn ranks_that_differ_or_fail_end_all_with_one_error() {
+    let adapter = devices()[0].adapter().name.clone();
+    let parts = &["--parts", "3"][..];
+    let cases: [(&[&str], &str); 3] = [
+        (&["--parts", "3", "--optimizer", "sgd"], "rank 2: has plan "),
+        (&["--parts", "3", "--device-budget", "1MB"], "rank 2: out of device memory"),
+        (&["--parts", "6"], "rank 2: has plan "),
+    ];
+    for (other, error) in cases {
+        let Some(mut command) = bench(&[(2, parts), (1, other)], &adapter) else { return };
+        let text = failure(&mut command);
+        // mpirun ends the others with the first that has said it.
+        let all: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert!(!all.is_empty() && all.iter().all(|line| line.contains(error)), "{error}: {text}");
+    }
+}
+
+/// Starts a long run on three ranks and returns it with the process number of a rank, once it trains.
+fn long_run(adapter: &str) -> Option<(Child, String)> {
+    let mut command = mpirun()?;
+    command.args(["-n", "3", env!("CARGO_BIN_EXE_wgrad"), "--quiet", "bench", "mlp", "--batch", "48"]);
+    let mut child =
+        command.args(["--steps", "1000000", "--adapter", adapter]).spawn().expect("mpirun starts");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(60) {
+        let listed = Command::new("pgrep").args(["-P", &child.id().to_string(), "wgrad"]).output();
+        let listed = String::from_utf8(listed.expect("pgrep is there").stdout).expect("numbers");
+        let all: Vec<&str> = listed.lines().collect();
+        if let [_, second, _] = all[..] {
+            // Until the first steps.
+            std::thread::sleep(Duration::from_secs(4));
+            return Some((child, second.to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let output = child.wait_with_output().expect("it ends");
+    panic!("no three ranks start: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A rank that is killed or stopped ends all others in ten seconds, with an error that names it.
+#[test]
+fn a_dead_or_stopped_process_ends_all() {
+    let adapter = devices()[0].adapter().name.clone();
+    for (signal, errors) in
+        [("-KILL", ["process rank ", "signal 9"]), ("-STOP", ["its process was silent", "rank "])]
+    {
+        let Some((mut child, process)) = long_run(&adapter) else { return };
+        let sent = Command::new("kill").args([signal, &process]).status().expect("kill is there");
+        assert!(sent.success());
+        let start = Instant::now();
+        let ended = loop {
+            if let Some(status) = child.try_wait().expect("it can be waited for") {
+                break Some(status);
+            }
+            if start.elapsed() > Duration::from_secs(20) {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        if ended.is_none() {
+            let _ = child.kill();
+        }
+        let mut text = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
+        assert!(ended.is_some_and(|status| !status.success()), "{signal}: {text}");
+        assert!(errors.iter().all(|error| text.contains(error)), "{signal}: {text}");
+    }
+}
