@@ -55,7 +55,7 @@ fn run() -> Result<()> {
     // A table has flat samples.
     let network = |x: &Tensor| resnet.forward(&x.reshape([x.dim(0), c, h, w]));
     let task = Task::classifier(&params, train.sample_len(), train.classes(), network);
-    let device = arguments.device()?;
+    let device = arguments.device(0)?;
     println!("{device}");
     println!(
         "{} parameters; {} images to train on, {} to test on\n",

@@ -50,7 +50,7 @@ fn run() -> Result<()> {
         Error::setting("command line", format!("--precision {name}: there are f32, f16 and bf16"))
     })?;
     let start = Instant::now();
-    let device = arguments.device()?;
+    let device = arguments.device(0)?;
     println!("{device}");
     let (train, test) = support::digits()?.split(0.8, 0);
     println!("{} images to train on, {} to test on\n", train.len(), test.len());

@@ -66,7 +66,7 @@ fn run() -> Result<()> {
     let resnet = ResNet::small(&params, c, &[(16, 1), (32, 1), (64, 1)], classes.len());
     let network = |x: &Tensor| resnet.forward(&x.reshape([x.dim(0), c, h, w]));
     let task = Task::classifier(&params, len, classes.len(), network);
-    let device = arguments.device()?;
+    let device = arguments.device(0)?;
     println!("{device}");
     println!("{} images of {} to train on, {} to test on\n", train.len(), classes.join(", "), test.len());
 

@@ -1,6 +1,7 @@
 //! Trains a character-level GPT on a text, and lets it write as it learns.
 //!
-//! `cargo run --release --example char_gpt` learns from this crate's own source files.
+//! `cargo run --release --example char_gpt` learns from this crate's own source files. Four processes, with the feature `mpi`:
+//! `mpirun -n 4 cargo run --release --features mpi --example char_gpt`.
 
 mod corpus;
 #[path = "../support/mod.rs"]
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
-use wgrad::compile::{Forward, PlanOptions};
+use wgrad::compile::{Forward, Parallel, PlanOptions};
 use wgrad::data::{Characters, Loader, Subset};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
@@ -30,6 +31,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --text FILE        the text to learn from; without it, this crate's own source files
   --steps N          training steps (1000), rounded up to a multiple of 8
   --batch N          windows of text in a step (4)
+  --parts N          micro-batches that they are cut into; as many as ranks by default
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
   --heads N          attention heads in a block (4)
@@ -80,7 +82,7 @@ fn sample(arguments: &Arguments, file: &str, writer: &Writer) -> Result<()> {
     let params = Params::new(0);
     let gpt = Gpt::new(&params, &description.config)?;
     let forward = Forward::trace(&params, "logits", |trace| logits(&gpt, &description.config, trace))?;
-    let device = arguments.device()?;
+    let device = arguments.device(0)?;
     let mut session = Session::new(&device, &forward.plan(device.limits())?)?;
     session.load(file)?;
     println!("{}", writer.write(&mut session, ProgramId(0), &description)?);
@@ -138,23 +140,33 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         .metric("nats per character", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
     let optimizer = AdamW { lr: arguments.number("--rate", 2e-3)?, weight_decay: 0.1, ..AdamW::default() };
     let total = per_epoch * EPOCHS;
+    let rank = support::rank()?;
+    let parallel = rank
+        .as_ref()
+        .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
+    let (optimizer, clip) = (optimizer.into(), Clip::Norm(1.0));
+    let accumulate = arguments.number("--parts", parallel.ranks)?;
     let options = TrainOptions {
-        plan: PlanOptions { optimizer: optimizer.into(), clip: Clip::Norm(1.0), ..PlanOptions::default() },
+        plan: PlanOptions { optimizer, clip, accumulate, parallel, ..PlanOptions::default() },
         schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.1 },
         ..TrainOptions::default()
     };
-    let device = arguments.device()?;
-    println!("{device}");
-    println!(
-        "{} characters, {} different ones; {} parameters\n",
-        all.len(),
-        characters.len(),
-        params.count()
-    );
+    let device = arguments.device(rank.as_ref().map_or(0, |rank| rank.local))?;
+    let prints = parallel.rank == 0;
+    if prints {
+        let (all, different, parameters) = (all.len(), characters.len(), params.count());
+        println!("{device}\n{all} characters, {different} different ones; {parameters} parameters\n");
+    }
     let (mut progress, mut monitor) = (support::progress(arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
     let plan = trainer.session().plan(ProgramId(0))?;
-    println!("a step of {batch} windows of {context}; {}", report::Estimate::of(plan));
+    if prints {
+        let ranks = if parallel.ranks > 1 { format!(" on {} ranks", parallel.ranks) } else { String::new() };
+        println!("a step of {batch} windows of {context}{ranks}; {}", report::Estimate::of(plan));
+    }
+    if let Some(rank) = rank {
+        trainer.set_transport(rank.transport)?;
+    }
     if let Some(file) = arguments.text("--resume") {
         trainer.load(file)?;
     }
@@ -165,16 +177,20 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
             format!("--steps {steps}: {done} steps are made already; ask for more"),
         ));
     }
-    let mut look = Look { start, writer, description: &description };
+    let mut look = prints.then_some(Look { start, writer, description: &description });
     let mut checkpoint = arguments.text("--save").map(|path| Checkpoint {
         path: path.into(),
         notes: description.notes(),
         ..Checkpoint::default()
     });
-    let mut callbacks: Vec<&mut dyn Callback> = vec![&mut progress, &mut monitor, &mut look];
+    let mut callbacks: Vec<&mut dyn Callback> = vec![&mut progress, &mut monitor];
+    callbacks.extend(look.as_mut().map(|look| look as &mut dyn Callback));
     callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
     support::stop_on_signals(&trainer);
     trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
+    if prints {
+        println!("parameters {:016x}", trainer.session().parameters_hash()?);
+    }
     Ok(())
 }
 

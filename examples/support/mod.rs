@@ -5,11 +5,15 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "mpi")]
+use std::time::Duration;
 use std::time::Instant;
 
 use wgrad::data::Table;
-use wgrad::device::Device;
-use wgrad::exec::ProgramId;
+use wgrad::device::{Device, DeviceOptions, Select};
+#[cfg(feature = "mpi")]
+use wgrad::exec::MpiTransport;
+use wgrad::exec::{ProgramId, Transport};
 use wgrad::progress::watch;
 use wgrad::train::{Epoch, Meter, Monitor, MonitorOptions, ProgressLine, Trainer};
 use wgrad::{Bytes, Error, Result, report};
@@ -87,10 +91,34 @@ impl Arguments {
         })
     }
 
-    /// Opens the adapter of `--adapter`, or the best one.
-    pub fn device(&self) -> Result<Device> {
-        self.text("--adapter").map_or_else(Device::new, Device::by_name)
+    /// Opens the adapter of `--adapter`, or the best one; of several like it, the one of this number.
+    pub fn device(&self, number: u32) -> Result<Device> {
+        let select = self.text("--adapter").map_or(Select::Best, Select::from);
+        Device::open(&DeviceOptions { select, number: number as usize, ..DeviceOptions::default() })
     }
+}
+
+/// A rank of a run on several devices.
+pub struct Rank {
+    pub transport: Box<dyn Transport>,
+    /// Its number among those of its machine.
+    pub local: u32,
+}
+
+/// Returns the rank of this process if `mpirun` started several, with the feature `mpi`.
+#[cfg(feature = "mpi")]
+pub fn rank() -> Result<Option<Rank>> {
+    let transport = MpiTransport::launched(Duration::from_secs(300))?;
+    let rank = |transport: MpiTransport| {
+        let local = transport.local_rank();
+        Rank { transport: Box::new(transport), local }
+    };
+    Ok(transport.map(rank))
+}
+
+#[cfg(not(feature = "mpi"))]
+pub fn rank() -> Result<Option<Rank>> {
+    Ok(None)
 }
 
 /// Returns the handwritten digits, with pixels in [0, 1].

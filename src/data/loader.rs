@@ -25,6 +25,8 @@ pub struct Loader {
     shuffle: Option<u64>,
     last: LastBatch,
     most: usize,
+    /// The parts of each batch that are read, of so many.
+    parts: Option<(Vec<usize>, usize)>,
 }
 
 impl Loader {
@@ -39,7 +41,7 @@ impl Loader {
         if batch == 0 {
             return Err(Error::setting("batch", "a batch of 0: it must be at least 1".to_owned()));
         }
-        Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep, most: usize::MAX })
+        Ok(Self { data, batch, shuffle: None, last: LastBatch::Keep, most: usize::MAX, parts: None })
     }
 
     /// Shuffles the samples into another order each epoch, the same for the same seed.
@@ -58,6 +60,20 @@ impl Loader {
     #[must_use]
     pub fn batches_per_epoch(self, batches: usize) -> Self {
         Self { most: batches, ..self }
+    }
+
+    /// Reads these parts of each batch alone, of `count` equal ones: the samples of one rank of several
+    /// ([`Parallel::parts`](crate::compile::Parallel::parts)). All other methods still speak of whole batches.
+    #[must_use]
+    pub fn parts_of_batch(self, parts: &[u32], count: u32) -> Self {
+        let parts = parts.iter().map(|&part| part as usize).collect();
+        Self { parts: Some((parts, count.max(1) as usize)), ..self }
+    }
+
+    /// Returns how many samples of a batch of `samples` are read.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn read_of(&self, samples: usize) -> usize {
+        self.parts.as_ref().map_or(samples, |(parts, count)| samples / count * parts.len())
     }
 
     /// Returns the seed of the order of the samples; `None` if they are not shuffled.
@@ -101,12 +117,16 @@ impl Loader {
     /// ends when the iterator is dropped, and after the first error.
     pub fn epoch(&self, epoch: u64, first: usize) -> Prefetch<Batch> {
         let (data, batch, batches) = (Arc::clone(&self.data), self.batch, self.batches());
-        let (shuffle, len) = (self.shuffle, self.data.len());
+        let (shuffle, len, parts) = (self.shuffle, self.data.len(), self.parts.clone());
         // Made by the thread: the list of a large data set takes time, too.
         let mut order = None;
         Prefetch::new((first..batches).map(move |i| {
             let order = order.get_or_insert_with(|| Order::of(shuffle, epoch, len));
-            let samples = order.range(i * batch..len.min((i + 1) * batch));
+            let mut samples = order.range(i * batch..len.min((i + 1) * batch));
+            if let Some((parts, count)) = &parts {
+                let part = samples.len() / count;
+                samples = parts.iter().flat_map(|i| samples[i * part..(i + 1) * part].to_vec()).collect();
+            }
             let read = data.training_batch(epoch, &samples)?;
             if read.samples() == samples.len() {
                 return Ok(read);

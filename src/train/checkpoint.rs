@@ -55,6 +55,10 @@ impl Checkpoint {
 
     /// Saves; afterwards the earlier files have moved on by one. An error leaves all files as they were.
     fn save(&self, trainer: &mut Trainer) -> Result<()> {
+        // Of several ranks, rank 0 has the files.
+        if trainer.rank() > 0 {
+            return Ok(());
+        }
         if self.last <= 1 || !self.path.exists() {
             return trainer.save_with(&self.path, &self.notes);
         }

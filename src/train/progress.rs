@@ -35,6 +35,12 @@ impl ProgressLine {
 }
 
 impl Callback for ProgressLine {
+    fn on_start(&mut self, trainer: &mut Trainer) -> Result<()> {
+        // Of several ranks, rank 0 prints.
+        self.quiet |= trainer.rank() > 0;
+        Ok(())
+    }
+
     fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
         if self.quiet {
             return Ok(());

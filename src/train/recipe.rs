@@ -9,11 +9,12 @@ use crate::units::Bytes;
 
 /// Traced steps, from which plans can be made at any time.
 pub(super) struct Recipe {
-    /// By number of samples: the batch, the batch halved for as long as it divides evenly, and the last
-    /// batch.
+    /// By number of samples: a part of the batch, that halved for as long as it divides evenly, and a part of the
+    /// last batch.
     steps: BTreeMap<usize, TrainStep>,
+    /// Samples of a part of the batch: of the whole batch without [`PlanOptions::accumulate`].
     batch: usize,
-    /// Samples of the last batch, if it is smaller.
+    /// Samples of a part of the last batch, if it is smaller.
     tail: Option<usize>,
     /// The forward passes of the session.
     programs: Vec<Plan>,
@@ -28,12 +29,15 @@ const TRIES: usize = 16;
 
 impl Recipe {
     /// Returns the options as requested.
-    #[cfg(feature = "safetensors")]
     pub(super) fn options(&self) -> &PlanOptions {
         &self.options
     }
 
-    /// Traces the steps needed now and, with `refits`, those that may be needed if memory runs out.
+    /// Traces the steps needed now and, with `refits`, those that may be needed if memory runs out. `batch` and `tail`
+    /// are the samples of a batch and of the smaller last batch, or 0.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the batches cannot be cut into parts; mistakes in the model.
     pub(super) fn new(
         trace: impl Fn(usize) -> Result<TrainStep>,
         [batch, tail]: [usize; 2],
@@ -41,6 +45,16 @@ impl Recipe {
         (options, limits): (PlanOptions, &Limits),
         refits: bool,
     ) -> Result<Self> {
+        let parts = options.accumulate.max(1) as usize;
+        if !batch.is_multiple_of(parts) || !tail.is_multiple_of(parts) {
+            let last = if tail > 0 { format!(" and the last one of {tail}") } else { String::new() };
+            let message = format!(
+                "accumulate {parts}: it must divide the batch of {batch}{last}; a smaller last batch can be left out \
+                 (`Loader::last_batch`)"
+            );
+            return Err(Error::setting("accumulate", message));
+        }
+        let (batch, tail) = (batch / parts, tail / parts);
         let mut steps = BTreeMap::from([(batch, trace(batch)?)]);
         let tail = (tail > 0).then_some(tail);
         if let Some(tail) = tail {

@@ -11,11 +11,11 @@ use super::recipe::Recipe;
 use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
-use crate::compile::{Forward, Plan, PlanOptions, TrainStep};
+use crate::compile::{Forward, Parallel, Plan, PlanOptions, TrainStep};
 use crate::data::{Batch, Dataset, Loader, ahead};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Tuning, tune};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Transport, Tuning, tune};
 #[cfg(feature = "safetensors")]
 use crate::exec::{SaveOptions, read_notes};
 use crate::optim::Schedule;
@@ -126,6 +126,16 @@ impl Trainer {
             Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
             None => limits,
         };
+        let Parallel { ranks, .. } = plan.parallel;
+        if ranks > 1 && on_oom == OnOom::Refit {
+            let message = format!(
+                "`OnOom::Refit` on {ranks} ranks: a rank that changes its plan would leave the others; plan for the smallest \
+                 device with `PlanOptions::budget`"
+            );
+            return Err(Error::setting("on_oom", message));
+        }
+        let own = plan.parallel.parts(plan.accumulate);
+        let loader = if ranks > 1 { loader.parts_of_batch(&own, plan.accumulate) } else { loader };
         let trace = |samples: usize| TrainStep::trace(params, |trace| loss(trace, samples));
         let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {
             Forward::trace(params, name, |trace| network(trace, loader.batch()))?
@@ -162,6 +172,22 @@ impl Trainer {
         })
     }
 
+    /// Connects one rank of a run on several devices ([`PlanOptions::parallel`]) with the others. The loader's batches are
+    /// those of all ranks together, cut into [`PlanOptions::accumulate`] parts; each rank reads the samples of its parts,
+    /// evaluates on its own, and has the losses and metrics of the whole run. Files are written by rank 0 alone and read
+    /// by all, on another number of ranks too.
+    ///
+    /// # Errors
+    /// As [`Session::set_transport`].
+    pub fn set_transport(&mut self, transport: Box<dyn Transport>) -> Result<()> {
+        self.session.set_transport(transport)
+    }
+
+    /// Returns the number of this rank; 0 on one device.
+    pub fn rank(&self) -> u32 {
+        self.recipe.options().parallel.rank
+    }
+
     /// Trains for `epochs` more epochs and, after each, evaluates on `test` if it is given. Returns the last
     /// epoch. Epochs are counted by the steps made: two calls, or a run that continues from a file
     /// ([`Trainer::load`]), train like one call. An epoch that was interrupted is finished first and counts.
@@ -177,7 +203,10 @@ impl Trainer {
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
         self.finished = false;
-        let started = callbacks.iter_mut().try_for_each(|callback| callback.on_start(self));
+        // What was loaded since the ranks were connected must be the same, too.
+        let agreed = self.session.agree();
+        let started =
+            agreed.and_then(|()| callbacks.iter_mut().try_for_each(|callback| callback.on_start(self)));
         let result = started.and_then(|()| self.run_epochs(epochs, test, callbacks));
         // A parameter that the last losses do not depend on can be NaN although they are finite.
         let result = result.and_then(|end| self.session.check_parameters().map(|()| end));
@@ -226,10 +255,11 @@ impl Trainer {
                     count += 1;
                     loss = Some(arrived);
                 }
-                let samples_per_s = rate.after(batch.samples());
+                // Of all ranks.
+                let samples = batch.samples() * self.recipe.options().parallel.ranks as usize;
+                let samples_per_s = rate.after(samples);
                 let left = (epochs - epoch) * self.loader.samples() as u64 - (i * self.loader.batch()) as u64;
-                let eta =
-                    left.saturating_sub(batch.samples() as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
+                let eta = left.saturating_sub(samples as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
                 let progress = StepProgress {
                     epoch,
                     epochs,
@@ -296,7 +326,8 @@ impl Trainer {
     fn step(&mut self, batch: &Batch) -> Result<()> {
         self.keep_to_budget()?;
         let tail = ProgramId(1 + self.programs.len());
-        let program = if batch.samples() == self.loader.batch() { TRAIN } else { tail };
+        let full = self.loader.read_of(self.loader.batch());
+        let program = if batch.samples() == full { TRAIN } else { tail };
         self.persist(|session| {
             session.feed_batch(program, batch)?;
             session.run(program)
@@ -434,7 +465,7 @@ impl Trainer {
     }
 
     /// Saves parameters, optimizer state, the number of steps made, and notes on data, batch, options and
-    /// version; [`Trainer::load`] continues from the file.
+    /// version; [`Trainer::load`] continues from the file. Of several ranks, rank 0 writes it and the others do nothing.
     ///
     /// # Errors
     /// As [`Session::save`].
@@ -446,6 +477,9 @@ impl Trainer {
     /// [`Trainer::save`] with notes of the user's.
     #[cfg(feature = "safetensors")]
     pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
+        if self.rank() > 0 {
+            return Ok(());
+        }
         let mut notes = own.clone();
         let found = Found { best: self.best, plateau: self.plateau, waited: self.waited };
         notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));

@@ -7,6 +7,7 @@ mod groups;
 mod loss_scale;
 mod monitor;
 mod numerics;
+mod parallel;
 mod precision;
 mod progress;
 mod pytorch_files;

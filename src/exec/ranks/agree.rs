@@ -9,8 +9,8 @@ use crate::random;
 impl Session {
     /// Connects a session whose plans are one rank's ([`Parallel`](crate::compile::Parallel)) with the other ranks. They
     /// tell each other what they are about to run: all must have the same version of wgrad, adapter, plans, seed, number
-    /// of steps, parameters and optimizer state. Call it again after [`Session::set_state`] or after loading weights,
-    /// on all ranks.
+    /// of steps, parameters and optimizer state. [`Session::agree`] asks again, after [`Session::set_state`] or after loading
+    /// weights.
     ///
     /// Then each rank feeds its own samples and steps. A step waits for the other ranks, and has the
     /// loss over all parts.
@@ -59,9 +59,23 @@ impl Session {
                 return Err(Error::PlanMismatch(message));
             }
         }
-        let outcome = self.describe().and_then(|own| compare(&mut *transport, &own));
         self.host.exchanges.connect(transport);
-        outcome.map_err(|error| self.host.exchanges.failed(error))
+        self.agree()
+    }
+
+    /// Checks again that all ranks have what [`Session::set_transport`] compares. All ranks must call it. Does nothing on a
+    /// session without a transport.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::DeviceLost`].
+    pub fn agree(&mut self) -> Result<()> {
+        if self.host.exchanges.transport().is_err() {
+            return Ok(());
+        }
+        let own = self.describe();
+        let exchanges = &mut self.host.exchanges;
+        let outcome = own.and_then(|own| compare(exchanges.transport()?, &own));
+        outcome.map_err(|error| exchanges.failed(error))
     }
 
     /// What must be equal on all ranks, by name.

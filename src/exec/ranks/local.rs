@@ -133,6 +133,7 @@ impl LocalTransport {
     }
 
     /// The end of one rank, to whose hub messages of the others are delivered.
+    #[cfg(feature = "mpi")]
     pub(super) fn alone(rank: u32, ranks: u32, patience: Duration) -> Self {
         Self { hub: Arc::new(Hub::new(ranks)), rank, ranks, patience }
     }

@@ -86,6 +86,17 @@ impl MpiTransport {
         }
     }
 
+    /// Joins the world if `mpirun` started more than one process, [`MpiTransport::world`].
+    ///
+    /// # Errors
+    /// As [`MpiTransport::world`].
+    pub fn launched(patience: Duration) -> Result<Option<Self>> {
+        // What Open MPI, MPICH and their descendants set.
+        let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+        let ranks = names.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
+        ranks.filter(|ranks| *ranks > 1).map(|_| Self::world(patience)).transpose()
+    }
+
     /// Returns the number of this rank among those of its machine, for
     /// [`DeviceOptions::number`](crate::device::DeviceOptions).
     pub fn local_rank(&self) -> u32 {

@@ -1,0 +1,101 @@
+//! Trainers on several ranks: order of samples, metrics and checkpoints of one device, bit for bit.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::devices;
+use crate::support::digits::digits;
+use crate::support::folder::{Folder, names};
+use wgrad::compile::{Parallel, PlanOptions};
+use wgrad::data::{Loader, Subset};
+use wgrad::device::Device;
+use wgrad::exec::{OnOom, local};
+use wgrad::graph::{Params, Tensor};
+use wgrad::nn::{Dropout, Linear, Module, Sequential};
+use wgrad::train::{Checkpoint, Epoch, Task, TrainOptions, Trainer};
+use wgrad::{Error, Result};
+
+const PARTS: u32 = 4;
+
+/// Four batches, the last one smaller: 100, 100, 100 and 40 samples.
+fn loader(samples: usize) -> Loader {
+    let (some, _) = digits().split(0.2, 0);
+    Loader::new(Arc::new(Subset::evenly(Arc::new(some), samples)), 100).expect("a batch").shuffled(4)
+}
+
+fn trainer(device: &Device, loader: Loader, parallel: Parallel, on_oom: OnOom) -> Result<Trainer> {
+    let params = Params::new(1);
+    let net = Sequential::new()
+        .add(Linear::new(&params.scope("fc1"), 64, 16))
+        .add(Tensor::relu)
+        .add(Dropout { p: 0.25 })
+        .add(Linear::new(&params.scope("fc2"), 16, 10));
+    let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
+    let plan = PlanOptions { accumulate: PARTS, parallel, ..PlanOptions::default() };
+    Trainer::new(device, task, loader, &TrainOptions { plan, on_oom, ..TrainOptions::default() })
+}
+
+/// Trains on each rank, after loading `from`, and returns what each has in the end: the last epoch, and a hash of its
+/// parameters.
+fn train(device: &Device, ranks: u32, epochs: u64, from: Option<&Path>, to: &Path) -> Vec<(Epoch, u64)> {
+    let (_, test) = digits().split(0.9, 0);
+    let one = |rank: u32, transport| {
+        let mut trainer =
+            trainer(device, loader(340), Parallel::of(rank, ranks), OnOom::Fail).expect("it opens");
+        if ranks > 1 {
+            trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+        }
+        if let Some(from) = from {
+            trainer.load(from).expect("a checkpoint");
+        }
+        let mut checkpoint = Checkpoint { path: to.to_owned(), last: 2, ..Checkpoint::default() };
+        let end = trainer.fit(epochs, Some(&test), &mut [&mut checkpoint]).expect("it trains");
+        (end, trainer.session().parameters_hash().expect("read"))
+    };
+    let one = &one;
+    std::thread::scope(|scope| {
+        let all = (0..).zip(local(ranks, Duration::from_secs(60)));
+        let all: Vec<_> = all.map(|(rank, transport)| scope.spawn(move || one(rank, transport))).collect();
+        all.into_iter().map(|rank| rank.join().expect("it trains")).collect()
+    })
+}
+
+#[test]
+fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
+    let device = &devices()[0];
+    let folder = Folder::new("ranks");
+    let whole = train(device, 1, 3, None, &folder.join("one.safetensors")).remove(0);
+    let path = folder.join("two.safetensors");
+    for end in train(device, 2, 2, None, &path) {
+        assert!(end.0.metric.is_some());
+    }
+    // Written once for each epoch, by one rank.
+    let written: Vec<String> = names(&folder).into_iter().filter(|name| name.starts_with("two")).collect();
+    assert_eq!(written, ["two.1.safetensors", "two.safetensors"]);
+    for ranks in [1, 2, 4] {
+        let next = folder.join(format!("next{ranks}.safetensors"));
+        for (end, hash) in train(device, ranks, 1, Some(&path), &next) {
+            assert_eq!(
+                (end.loss.to_bits(), end.metric, hash),
+                (whole.0.loss.to_bits(), whole.0.metric, whole.1),
+                "{ranks}"
+            );
+        }
+    }
+}
+
+#[test]
+fn batches_that_cannot_be_cut_and_refits_of_one_rank_are_refused() {
+    let device = &devices()[0];
+    let error = |samples, ranks, on_oom| {
+        trainer(device, loader(samples), Parallel::of(0, ranks), on_oom).err().expect("refused")
+    };
+    let uneven = error(350, 2, OnOom::Fail).to_string();
+    assert!(
+        uneven.contains("accumulate 4: it must divide the batch of 100 and the last one of 50"),
+        "{uneven}"
+    );
+    let refit = error(340, 2, OnOom::Refit);
+    assert!(matches!(&refit, Error::Setting { name, .. } if name == "on_oom"), "{refit}");
+}
