@@ -11,7 +11,8 @@
 #
 # Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
 #
-# Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself: lints
+# Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and with
+# few optimizations, which take longer than they save: lints
 # and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
 # lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
@@ -77,6 +78,7 @@ test_python() {
         return
     fi
     cargo fmt --check --manifest-path python/Cargo.toml || return
+    local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1
     WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
 }
 
@@ -95,7 +97,7 @@ find_cargo
 cd "$here/.."
 quiet_mesa
 built=(--release --features "$(features)")
-built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
+built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=1")
 if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 

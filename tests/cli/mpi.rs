@@ -89,6 +89,24 @@ fn ranks_that_differ_or_fail_end_all_with_one_error() {
     }
 }
 
+/// Returns the numbers of a process's children, in ascending order.
+fn children(parent: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("Linux").flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // `number (name) state parent ..`
+        let above = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if above == Some(&parent.to_string()) {
+            found.push(number);
+        }
+    }
+    found.sort_unstable();
+    found.iter().map(u32::to_string).collect()
+}
+
 /// Starts a long run on three ranks and returns it with the process number of a rank, once it trains.
 fn long_run(adapter: &str) -> Option<(Child, String)> {
     let mut command = mpirun()?;
@@ -97,13 +115,11 @@ fn long_run(adapter: &str) -> Option<(Child, String)> {
         command.args(["--steps", "1000000", "--adapter", adapter]).spawn().expect("mpirun starts");
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
-        let listed = Command::new("pgrep").args(["-P", &child.id().to_string(), "wgrad"]).output();
-        let listed = String::from_utf8(listed.expect("pgrep is there").stdout).expect("numbers");
-        let all: Vec<&str> = listed.lines().collect();
-        if let [_, second, _] = all[..] {
+        let all = children(child.id());
+        if let [_, second, _] = &all[..] {
             // Until the first steps.
-            std::thread::sleep(Duration::from_secs(4));
-            return Some((child, second.to_owned()));
+            std::thread::sleep(Duration::from_secs(6));
+            return Some((child, second.clone()));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -120,7 +136,8 @@ fn a_dead_or_stopped_process_ends_all() {
         [("-KILL", ["process rank ", "signal 9"]), ("-STOP", ["its process was silent", "rank "])]
     {
         let Some((mut child, process)) = long_run(&adapter) else { return };
-        let sent = Command::new("kill").args([signal, &process]).status().expect("kill is there");
+        // The shell's own: there may be no program of this name.
+        let sent = Command::new("sh").args(["-c", &format!("kill {signal} {process}")]).status().expect("sh");
         assert!(sent.success());
         let start = Instant::now();
         let ended = loop {

@@ -15,8 +15,9 @@ use super::Transport;
 use super::local::{Hub, LocalTransport, Lost};
 use crate::error::{Error, Result};
 
-/// Messages are sent in pieces of at most this many bytes: MPI counts them in 32 bits.
-const PIECE: usize = 1 << 30;
+/// Messages are sent in pieces of at most this many bytes: MPI counts them in 32 bits, and each piece is a sign of life on
+/// a slow network.
+const PIECE: usize = 1 << 20;
 
 /// What a message of MPI is, as its tag. Messages between two ranks arrive in order whatever their tags.
 const WHOLE: i32 = 0;
@@ -74,9 +75,9 @@ impl MpiTransport {
             if ready.send((inbox, local_rank)).is_ok() {
                 let now = Instant::now();
                 let heard = vec![Some(now); ranks as usize];
-                let postman =
-                    Postman { world: &world, hub, rank, beginnings, heard, beat: now, silent: None };
-                postman.run(&received);
+                let thread =
+                    MpiThread { world: &world, hub, rank, beginnings, heard, beat: now, silent: None };
+                thread.run(&received);
             }
             // Dropping the universe finalizes MPI.
         });
@@ -161,7 +162,7 @@ impl Drop for MpiTransport {
 }
 
 /// The thread that talks to MPI.
-struct Postman<'a> {
+struct MpiThread<'a> {
     world: &'a SimpleCommunicator,
     hub: Arc<Hub>,
     rank: u32,
@@ -175,7 +176,7 @@ struct Postman<'a> {
     silent: Option<Instant>,
 }
 
-impl Postman<'_> {
+impl MpiThread<'_> {
     fn run(mut self, orders: &Receiver<Order>) {
         self.heard[self.rank as usize] = None;
         let others: Vec<u32> = (0..self.world.size() as u32).filter(|to| *to != self.rank).collect();
@@ -183,11 +184,7 @@ impl Postman<'_> {
         let mut end = false;
         while !end {
             self.watch();
-            if self.beat.elapsed() > BEAT {
-                self.beat = Instant::now();
-                let alive = others.iter().filter(|to| self.heard[**to as usize].is_some());
-                outgoing.extend(alive.map(|to| (*to, HEARTBEAT, Vec::new())));
-            }
+            outgoing.extend(self.beats().into_iter().map(|to| (to, HEARTBEAT, Vec::new())));
             match orders.recv_timeout(if self.collect() { Duration::ZERO } else { PAUSE }) {
                 Ok(Order::Send { to, tag, bytes }) => outgoing.push((to, tag, bytes)),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => end = true,
@@ -217,15 +214,26 @@ impl Postman<'_> {
         }
     }
 
+    /// Returns the ranks that a sign of life is due to.
+    fn beats(&mut self) -> Vec<u32> {
+        if self.beat.elapsed() < BEAT {
+            return Vec::new();
+        }
+        self.beat = Instant::now();
+        (0..).zip(&self.heard).filter(|(_, heard)| heard.is_some()).map(|(rank, _)| rank).collect()
+    }
+
     /// Ends the run if a process has sent no sign of life, and after a while aborts it, since a process that is stopped
     /// cannot end.
     fn watch(&mut self) {
-        let silent = |heard: &Option<Instant>| heard.is_some_and(|heard| heard.elapsed() > SILENCE);
-        match (self.silent, self.heard.iter().position(silent)) {
+        // The rank that has been silent for longest: others may be silent because they wait for it.
+        let heard = (0..).zip(&self.heard).filter_map(|(rank, heard)| Some(((*heard)?, rank)));
+        let silent = heard.min().filter(|(heard, _)| heard.elapsed() > SILENCE);
+        match (self.silent, silent) {
             (Some(since), _) if since.elapsed() > SHORT_FAREWELL => self.abort(),
-            (None, Some(rank)) => {
+            (None, Some((_, rank))) => {
                 self.silent = Some(Instant::now());
-                self.hub.fail(rank as u32, &format!("its process was silent for {} s", SILENCE.as_secs()));
+                self.hub.fail(rank, &format!("its process was silent for {} s", SILENCE.as_secs()));
             }
             _ => {}
         }
@@ -256,6 +264,11 @@ impl Postman<'_> {
                     std::thread::sleep(PAUSE / 4);
                 }
                 // A process that is stopped takes nothing any more.
+                // Nothing follows the last message.
+                for to in if end { Vec::new() } else { self.beats() } {
+                    let to = world.process_at_rank(to as i32);
+                    requests.push(to.immediate_send_with_tag(scope, &[][..], HEARTBEAT));
+                }
                 self.watch();
                 if end && start.elapsed() > FAREWELL {
                     self.abort();

@@ -6,6 +6,7 @@ mod memory;
 mod networks;
 mod operations;
 mod options;
+mod scale;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -100,6 +101,7 @@ fn every_table_has_a_test() {
         ("docs/fit.md", &["cards", "offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
+        ("docs/scale.md", &["scale"]),
         ("benches/results/compare.md", &["speed"]),
     ]);
     let mut files: Vec<String> = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
