@@ -79,7 +79,7 @@ fn plan_of_ranks_says_what_is_sent() {
     assert!((0.0..=1.0).contains(&plan["exposed_fraction"].as_f64().expect("a number")));
     let text = wgrad(&["plan", "mlp", "--batch", "64", "--ranks", "4"]);
     let text = String::from_utf8(text.stdout).expect("UTF-8");
-    assert!(text.contains("by each of 4 ranks") && text.contains("the device waits for"), "{text}");
+    assert!(text.contains("by each of 4 ranks") && text.contains("exposed  "), "{text}");
     assert!(refusal(&["plan", "mlp", "--ranks", "2", "--wire", "0"]).contains("--wire 0"));
 }
 

@@ -218,7 +218,7 @@ fn label(line: &str) -> &str {
 fn documents_show_the_printed_plans() {
     let write = std::env::var("WGRAD_TABLES").as_deref() == Ok("write");
     let mut shown = 0;
-    for file in ["docs/out-of-memory.md", "docs/fit.md"] {
+    for file in ["docs/out-of-memory.md", "docs/fit.md", "docs/scale.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         let text = std::fs::read_to_string(&path).expect("a document");
         let (mut fresh, mut printed): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());

@@ -45,7 +45,7 @@ fn print_wire(plan: &Plan, card: &Card) {
         let share = 100.0 * times.exposed_fraction();
         let [wire, exposed, step] = [times.wire_s, times.exposed_s, times.step_s].map(ms);
         println!(
-            "                {wire} at {rate}/s; the device waits for {exposed} of it ({share:.0} %) in a step of {step}"
+            "exposed         {exposed} of {wire} on the wire at {rate}/s ({share:.0} %), in a step of {step}"
         );
     }
 }
