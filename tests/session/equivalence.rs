@@ -5,7 +5,7 @@
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::compare::kernels;
 use crate::support::random_graph::random_step;
-use crate::support::{devices, networks, noise, on_each, plan_classes, some_labels};
+use crate::support::{both_classes, devices, networks, noise, on_each, some_labels};
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
@@ -153,7 +153,7 @@ fn planned_and_eager_give_the_same_bits() {
     ];
     let step = Network::new().step(BATCH);
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for options in optimizers() {
                 let plan = plan(&step, &options, &limits);
                 let wanted = planned(device, &plan, Debug::default());
@@ -172,7 +172,7 @@ fn planned_and_eager_give_the_same_bits() {
 fn debug_options_change_no_bit() {
     let step = Network::new().step(BATCH);
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for options in optimizers() {
                 let plain = plan(&step, &options, &limits);
                 let wanted = planned(device, &plain, Debug::default());
@@ -312,7 +312,7 @@ fn plans_for_preset_limits_run_and_give_close_results() {
 #[test]
 fn random_graphs_agree_with_eager_runs_and_with_the_twin() {
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for seed in 0..4 {
                 let step = random_step(seed, 12 + 3 * seed as usize);
                 let options = &optimizers()[seed as usize % 3];

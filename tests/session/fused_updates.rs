@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::networks::{BATCH, network, run};
-use crate::support::{devices, noise, on_each, plan_classes};
+use crate::support::{both_classes, devices, noise, on_each};
 use wgrad::autodiff::Gradients;
 use wgrad::compile::{Forward, Offload, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
@@ -125,7 +125,7 @@ fn fused_updates_match_separate_updates_bit_for_bit() {
     let vectors = Vectors::new();
     let step = vectors.step();
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for (what, options) in variants() {
                 let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, &limits).expect("planned");
                 let (single, one) = (plan(false), plan(true));

@@ -3,7 +3,7 @@
 
 use crate::support::close::assert_same_bits;
 use crate::support::networks::{BATCH, network, optimizer, run};
-use crate::support::{devices, on_each, plan_classes};
+use crate::support::{both_classes, devices, on_each};
 use wgrad::compile::{Forward, Plan, PlanOptions, Recompute};
 use wgrad::dtype::Precision;
 use wgrad::graph::{Graph, Op};
@@ -31,7 +31,7 @@ fn fused_and_unfused_steps_give_the_same_bits() {
     };
     on_each(devices(), |device| {
         for (limits, name) in
-            plan_classes(device).iter().flat_map(|limits| NETWORKS.map(|name| (limits, name)))
+            both_classes(device).iter().flat_map(|limits| NETWORKS.map(|name| (limits, name)))
         {
             let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
             for (what, options) in variants(options) {

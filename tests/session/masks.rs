@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::close::assert_same_bits;
-use crate::support::{devices, noise, on_each, plan_classes, some_labels};
+use crate::support::{both_classes, devices, noise, on_each, some_labels};
 use wgrad::Bytes;
 use wgrad::compile::{self, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
@@ -89,7 +89,7 @@ fn masks(plan: &Plan) -> usize {
 #[test]
 fn gradients_with_bit_masks_are_bit_identical() {
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             // 33 · 9 · 4 elements, whose last word is partial, and 32 · 8 · 4, whose words are all full.
             for (batch, width) in [(33, 9), (32, 8)] {
                 let step = step(batch, width);

@@ -7,7 +7,7 @@ use crate::support;
 use crate::support::close::{Near, assert_close};
 use crate::support::compare::{device_gradients, kernels};
 use crate::support::golden::{File, read};
-use crate::support::{devices, on_each, plan_classes};
+use crate::support::{both_classes, devices, on_each};
 use wgrad::Error;
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
@@ -99,7 +99,7 @@ fn values_and_gradients_match_pytorch() {
     let cases: Vec<&str> = file.keys().filter_map(|key| key.strip_suffix("/y")).collect();
     assert!(cases.len() >= 16, "only {} cases in the file", cases.len());
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             cases.iter().for_each(|case| check(device, &limits, &file, case));
         }
     });

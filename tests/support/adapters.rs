@@ -91,14 +91,6 @@ pub fn on_each(devices: &[Device], body: impl Fn(&Device)) {
     }
 }
 
-/// Returns the limits of [`both_classes`] on one adapter, and the device's own on the others: for tests that compare plans with
-/// each other. Those of kernels run both classes everywhere; compiling them is what takes long, in lavapipe twice as long as in
-/// SwiftShader, which is the last of the list.
-pub fn plan_classes(device: &Device) -> Vec<Limits> {
-    let last = devices().last().is_some_and(|last| last.adapter().selector() == device.adapter().selector());
-    if last { both_classes(device) } else { vec![device.limits().clone()] }
-}
-
 /// Returns the device's own limits, and on CPUs also the same limits with the kernels for GPUs.
 pub fn both_classes(device: &Device) -> Vec<Limits> {
     let own = device.limits().clone();

@@ -32,8 +32,7 @@ pub mod skip;
 
 #[cfg(feature = "gpu")]
 pub use adapters::{
-    both_classes, checked_devices, cooperative, devices, on_each, own_devices, plan_classes,
-    rows_of_convolutions,
+    both_classes, checked_devices, cooperative, devices, on_each, own_devices, rows_of_convolutions,
 };
 use std::path::PathBuf;
 

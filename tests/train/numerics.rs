@@ -2,7 +2,7 @@
 //! propagate.
 
 use crate::support::close::{Near, assert_close};
-use crate::support::{devices, noise, on_each, plan_classes};
+use crate::support::{both_classes, devices, noise, on_each};
 use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
@@ -58,7 +58,7 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
 #[track_caller]
 fn near_in_half(what: &str, bounds: [f64; 2], model: fn(&Params, &Trace) -> Tensor) {
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             let run = |options: &PlanOptions| gradients(device, &limits, options, model, |_| {}).1;
             let exact = run(&options());
             for (precision, bound) in HALVES.into_iter().zip(bounds) {
@@ -113,7 +113,7 @@ fn attention_reads_equally_rounded_operands_in_both_passes() {
 #[test]
 fn rows_of_one_key_have_zero_gradients() {
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for (rows, causal) in [(1, false), (5, true)] {
                 let model = |params: &Params, trace: &Trace| {
                     let draw = |name: &str| weight(params, trace, name, &[2, rows, 2, 8], 3.0);
@@ -217,7 +217,7 @@ fn nan_propagates_through_every_function() {
         ("two functions", |x| x.relu().add(&x.tanh()).clamp(-0.5, 0.5)),
     ];
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for (name, function) in functions {
                 let params = Params::new(0);
                 let forward = Forward::trace(&params, "y", |trace| function(&trace.input("x", [2, 3, 4, 4])));

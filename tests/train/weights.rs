@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::close::assert_same_bits;
-use crate::support::{devices, noise, on_each, plan_classes, some_labels};
+use crate::support::{both_classes, devices, noise, on_each, some_labels};
 use half::{bf16, f16};
 use wgrad::compile::{Forward, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
@@ -89,7 +89,7 @@ fn rounded(weights: WeightStorage, x: f32) -> f32 {
 fn nearest_rounding_matches_the_crate_half() {
     let x = nasty();
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for weights in NEAREST {
                 let plan = minus_x(x.len(), weights, &limits);
                 let mut session = Session::new(device, &plan).expect("it opens");
@@ -132,7 +132,7 @@ fn stochastic_rounding_is_unbiased() {
     let numbers =
         [1.0 + 1.0 / 3072.0, 1.0003, 0.7072, -3.25, 2.0e-5, 3.3e-7, 1e-8, -2e-9, 1e-30, 65_510.0, 0.5];
     on_each(devices(), |device| {
-        for (limits, weights) in plan_classes(device).iter().flat_map(|l| STOCHASTIC.map(|w| (l, w))) {
+        for (limits, weights) in both_classes(device).iter().flat_map(|l| STOCHASTIC.map(|w| (l, w))) {
             let plan = minus_x(DRAWS, weights, limits);
             let mut session = Session::new(device, &plan).expect("it opens");
             let mut all = Vec::new();
@@ -270,7 +270,7 @@ fn every_optimizer_matches_the_twin() {
     on_each(devices(), |device| {
         for (which, name) in Optimizer::NAMES.into_iter().enumerate() {
             for weights in [NEAREST, STOCHASTIC].concat() {
-                let limits = plan_classes(device)[which % plan_classes(device).len()].clone();
+                let limits = both_classes(device)[which % both_classes(device).len()].clone();
                 let optimizer = Optimizer::named(name).expect("known").with_learning_rate(0.01);
                 let clip = if which % 2 == 0 { Clip::Norm(0.3) } else { Clip::Off };
                 let options = PlanOptions { optimizer, clip, weights, ..PlanOptions::default() };
@@ -321,7 +321,7 @@ fn every_optimizer_matches_the_twin() {
 fn planned_poisoned_eager_and_recomputed_runs_are_bit_identical() {
     let step = network();
     on_each(devices(), |device| {
-        for limits in plan_classes(device) {
+        for limits in both_classes(device) {
             for (weights, name, accumulate) in
                 [(STOCHASTIC[0], "adamw", 2), (STOCHASTIC[1], "adam8bit", 1), (NEAREST[0], "lion", 1)]
             {
