@@ -12,9 +12,8 @@
 # Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
 #
 # Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and with
-# few optimizations, which take longer than they save: lints
-# and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the
-# lints and not linked. The library without the feature `gpu` is read by the lints too.
+# few optimizations, which take longer than they save: lints and documentation share its macros and build scripts, and the
+# examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
 # WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.

@@ -52,7 +52,7 @@ impl Parallel {
     /// The number of parts of each rank.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the ranks do not divide `parts`, or there is no such rank.
+    /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or if `rank` is not below `ranks`.
     pub(super) fn share(&self, parts: u32) -> Result<u32> {
         let Self { ranks, rank, .. } = *self;
         if ranks == 0 || rank >= ranks {
@@ -65,7 +65,7 @@ impl Parallel {
         let message = format!(
             "{ranks} ranks, accumulate {parts}: each rank computes the same number of parts; set `accumulate` to a multiple \
              of the ranks, such as {}",
-            parts.div_ceil(ranks).max(1) * ranks
+            parts.div_ceil(ranks) * ranks
         );
         Err(Error::setting("parallel.ranks", message))
     }

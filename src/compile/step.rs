@@ -222,11 +222,11 @@ impl TrainStep {
         let graph = passes::run(before, self.graph.clone(), &choices);
         let loss = graph.outputs[0].1;
         options.check_scale()?;
-        let (total, parallel) = (options.accumulate.max(1), options.parallel);
-        let parts = Parts { total, own: parallel.share(total)?, parallel };
-        if options.accumulate == 0 {
+        let PlanOptions { accumulate: total, parallel, .. } = *options;
+        if total == 0 {
             return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
         }
+        let parts = Parts { total, own: parallel.share(total)?, parallel };
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
         let (trace, gradients) = accumulated(trace, gradients, parts)?;
         options.optimizer.append(&trace, gradients, options.clip)?;

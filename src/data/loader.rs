@@ -25,7 +25,7 @@ pub struct Loader {
     shuffle: Option<u64>,
     last: LastBatch,
     most: usize,
-    /// The parts of each batch that are read, of so many.
+    /// The parts of each batch that are read, and the number of all parts.
     parts: Option<(Vec<usize>, usize)>,
 }
 
@@ -62,7 +62,7 @@ impl Loader {
         Self { most: batches, ..self }
     }
 
-    /// Reads these parts of each batch alone, of `count` equal ones: the samples of one rank of several
+    /// Splits each batch into `count` equal parts and reads only `parts`: the samples of one of several ranks
     /// ([`Parallel::parts`](crate::compile::Parallel::parts)). All other methods still speak of whole batches.
     #[must_use]
     pub fn parts_of_batch(self, parts: &[u32], count: u32) -> Self {

@@ -46,7 +46,7 @@ pub use on_device::DeviceTensor;
 pub use profile::{KernelSpan, KernelTotal, Profile};
 #[cfg(feature = "mpi")]
 pub use ranks::MpiTransport;
-pub use ranks::{LocalTransport, Transport, local};
+pub use ranks::{LocalTransport, Transport, local, mpi_processes};
 pub use refit::{OnOom, Planner, Refit};
 pub use session::{Debug, ProgramId, Session};
 pub use state::SessionState;

@@ -223,7 +223,8 @@ impl Session {
         if exchanges {
             self.host.exchanges.transport()?;
         }
-        let outcome = self.ready(id).and_then(|()| self.record_and_submit(id, timers));
+        let alive = self.ledger.device.alive();
+        let outcome = alive.and_then(|()| self.record_and_submit(id, timers));
         outcome.map_err(|error| {
             self.host.abandon();
             if exchanges { self.host.exchanges.failed(error) } else { error }

@@ -27,7 +27,7 @@ fn mpirun() -> Option<Command> {
     Some(command)
 }
 
-/// `wgrad bench` with these options on so many ranks each, one group of ranks after the other.
+/// Returns the command that runs `wgrad bench` on groups of ranks: the size and the options of each group.
 fn bench(groups: &[(u32, &[&str])], adapter: &str) -> Option<Command> {
     let mut command = mpirun()?;
     for (i, (ranks, more)) in groups.iter().enumerate() {

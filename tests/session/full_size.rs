@@ -1,5 +1,5 @@
 //! Whole steps of resnet50 and gpt2 at their full size: planned and eager agree. Minutes on a software adapter, so
-//! they are run by hand: `cargo test --release --all-features --test session full_size -- --ignored --nocapture`.
+//! they are run by hand: `cargo test --release --features full --test session full_size -- --ignored --nocapture`.
 
 use std::time::Instant;
 

@@ -1,20 +1,17 @@
 //! Several devices in threads of this process: the bits of one.
 
-use std::time::Duration;
-
 use crate::support::close::assert_same_bits;
 use crate::support::networks::{BATCH, STEPS, network, optimizer, run_parts, train};
+use crate::support::ranks::{PATIENCE, on_ranks};
 use crate::support::{devices, on_each, own_devices};
 use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::Precision;
-use wgrad::exec::{Eager, LocalTransport, Session, local};
+use wgrad::exec::{Eager, Session, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
 use wgrad::optim::{Clip, Sgd};
 use wgrad::{Bytes, Error};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 type State = Vec<(String, Vec<f32>)>;
 
@@ -25,17 +22,6 @@ fn options() -> PlanOptions {
 /// Small buckets, so that there are several.
 fn parallel(rank: u32, ranks: u32) -> Parallel {
     Parallel { bucket: Bytes(4 << 10), ..Parallel::of(rank, ranks) }
-}
-
-/// Runs `one` for each rank in a thread of its own.
-fn on_ranks<T: Send>(ranks: u32, one: impl Fn(u32, LocalTransport) -> T + Sync) -> Vec<T> {
-    let one = &one;
-    std::thread::scope(|scope| {
-        let ranks = (0..).zip(local(ranks, PATIENCE));
-        let ranks: Vec<_> =
-            ranks.map(|(rank, transport)| scope.spawn(move || one(rank, transport))).collect();
-        ranks.into_iter().map(|rank| rank.join().expect("it runs")).collect()
-    })
 }
 
 fn plan(device: &Device, step: &TrainStep, options: &PlanOptions, parallel: Parallel) -> Plan {

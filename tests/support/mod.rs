@@ -27,6 +27,8 @@ pub mod problem_files;
 pub mod problems;
 pub mod pytorch;
 pub mod random_graph;
+#[cfg(feature = "gpu")]
+pub mod ranks;
 pub mod row_cases;
 pub mod skip;
 

@@ -137,7 +137,7 @@ pub fn run(device: &Device, plan: &Plan) -> Vec<(String, Vec<f32>)> {
     run_parts(device, plan, 1, None)
 }
 
-/// Like [`run`], on one rank of a run with so many parts: it feeds its parts of the samples of all.
+/// Like [`run`], for a batch of `parts` parts. A rank feeds the samples of its own parts.
 pub fn run_parts(
     device: &Device,
     plan: &Plan,

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::resume::open;
 use crate::support::devices;
 use crate::support::digits::digits;
 use crate::support::folder::{Folder, names};
+use crate::support::ranks::on_ranks;
 use wgrad::compile::{Parallel, PlanOptions};
 use wgrad::data::{Loader, Subset};
 use wgrad::device::Device;
-use wgrad::exec::{OnOom, local};
-use wgrad::graph::{Params, Tensor};
-use wgrad::nn::{Dropout, Linear, Module, Sequential};
-use wgrad::train::{Checkpoint, Epoch, Task, TrainOptions, Trainer};
+use wgrad::exec::{LocalTransport, OnOom};
+use wgrad::train::{Checkpoint, Epoch, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
 const PARTS: u32 = 4;
@@ -25,22 +24,15 @@ fn loader(samples: usize) -> Loader {
 }
 
 fn trainer(device: &Device, loader: Loader, parallel: Parallel, on_oom: OnOom) -> Result<Trainer> {
-    let params = Params::new(1);
-    let net = Sequential::new()
-        .add(Linear::new(&params.scope("fc1"), 64, 16))
-        .add(Tensor::relu)
-        .add(Dropout { p: 0.25 })
-        .add(Linear::new(&params.scope("fc2"), 16, 10));
-    let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
     let plan = PlanOptions { accumulate: PARTS, parallel, ..PlanOptions::default() };
-    Trainer::new(device, task, loader, &TrainOptions { plan, on_oom, ..TrainOptions::default() })
+    open(device, loader, &TrainOptions { plan, on_oom, ..TrainOptions::default() })
 }
 
 /// Trains on each rank, after loading `from`, and returns what each has in the end: the last epoch, and a hash of its
 /// parameters.
 fn train(device: &Device, ranks: u32, epochs: u64, from: Option<&Path>, to: &Path) -> Vec<(Epoch, u64)> {
     let (_, test) = digits().split(0.9, 0);
-    let one = |rank: u32, transport| {
+    let one = |rank: u32, transport: LocalTransport| {
         let mut trainer =
             trainer(device, loader(340), Parallel::of(rank, ranks), OnOom::Fail).expect("it opens");
         if ranks > 1 {
@@ -53,12 +45,7 @@ fn train(device: &Device, ranks: u32, epochs: u64, from: Option<&Path>, to: &Pat
         let end = trainer.fit(epochs, Some(&test), &mut [&mut checkpoint]).expect("it trains");
         (end, trainer.session().parameters_hash().expect("read"))
     };
-    let one = &one;
-    std::thread::scope(|scope| {
-        let all = (0..).zip(local(ranks, Duration::from_secs(60)));
-        let all: Vec<_> = all.map(|(rank, transport)| scope.spawn(move || one(rank, transport))).collect();
-        all.into_iter().map(|rank| rank.join().expect("it trains")).collect()
-    })
+    on_ranks(ranks, one)
 }
 
 #[test]

@@ -21,6 +21,11 @@ use wgrad::train::{
 use wgrad::{Error, Result};
 
 fn trainer(device: &Device, loader: Loader, options: &TrainOptions) -> Trainer {
+    open(device, loader, options).unwrap()
+}
+
+/// Opens a trainer for a network of digits with dropout.
+pub(super) fn open(device: &Device, loader: Loader, options: &TrainOptions) -> Result<Trainer> {
     let params = Params::new(1);
     let net = Sequential::new()
         .add(Linear::new(&params.scope("fc1"), 64, 16))
@@ -28,7 +33,7 @@ fn trainer(device: &Device, loader: Loader, options: &TrainOptions) -> Trainer {
         .add(Dropout { p: 0.25 })
         .add(Linear::new(&params.scope("fc2"), 16, 10));
     let task = Task::classifier(&params, 64, 10, |x| net.forward(x));
-    Trainer::new(device, task, loader, options).unwrap()
+    Trainer::new(device, task, loader, options)
 }
 
 fn loader() -> Loader {

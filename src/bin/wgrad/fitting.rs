@@ -1,13 +1,13 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
 use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, TrainStep};
+use wgrad::exec;
 use wgrad::graph::LossScale;
 use wgrad::limits::{Card, Limits};
 use wgrad::optim::{Clip, Optimizer};
 use wgrad::{Bytes, Error, Result};
 
 use crate::model::Selected;
-use crate::ranks;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -78,7 +78,7 @@ impl Options {
 
     /// Returns the number of devices.
     pub fn ranks(&self) -> u32 {
-        self.ranks.or_else(ranks::of_mpi).unwrap_or(1)
+        self.ranks.or_else(exec::mpi_processes).unwrap_or(1)
     }
 
     /// Returns the options of rank 0.

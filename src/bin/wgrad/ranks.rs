@@ -4,7 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "mpi")]
 use wgrad::exec::MpiTransport;
-use wgrad::exec::{Transport, local};
+use wgrad::exec::{Transport, local, mpi_processes};
 use wgrad::{Error, Result};
 
 /// How long a rank waits for another, whose first step compiles pipelines.
@@ -18,16 +18,9 @@ pub struct Rank {
     pub local: u32,
 }
 
-/// Returns the number of processes that `mpirun` started, if it started this one: Open MPI and what is made of MPICH say so
-/// in the environment.
-pub fn of_mpi() -> Option<u32> {
-    let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
-    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|ranks| *ranks > 1)
-}
-
 /// Connects the ranks of this process: all, or with MPI one; none if there is one rank.
 pub fn connect(ranks: u32) -> Result<Vec<Rank>> {
-    match of_mpi() {
+    match mpi_processes() {
         None if ranks <= 1 => Ok(Vec::new()),
         None => {
             let ranks = (0..).zip(local(ranks, PATIENCE));

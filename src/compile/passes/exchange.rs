@@ -111,8 +111,9 @@ struct Bucket {
     share: u64,
     /// Position of the node after which all are there.
     after: usize,
-    /// This rank's share of the sum, of so many parts of each rank.
+    /// This rank's share of the sum so far.
     sum: Option<ValueId>,
+    /// Number of parts of each rank in the sum.
     rounds: u32,
 }
 

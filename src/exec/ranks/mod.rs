@@ -43,6 +43,13 @@ pub trait Transport: Send {
     fn fail(&mut self, rank: u32, message: &str) -> Error;
 }
 
+/// Returns the number of processes that `mpirun` started, if this is one of several: Open MPI, MPICH and their descendants
+/// set it in the environment.
+pub fn mpi_processes() -> Option<u32> {
+    let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|count| *count > 1)
+}
+
 impl fmt::Debug for dyn Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {}", self.rank(), self.ranks())

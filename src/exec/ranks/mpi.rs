@@ -11,8 +11,8 @@ use ::mpi::request::{Request, scope};
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator, Destination, Equivalence, Source};
 
-use super::Transport;
 use super::local::{Hub, LocalTransport, Lost};
+use super::{Transport, mpi_processes};
 use crate::error::{Error, Result};
 
 /// Messages are sent in pieces of at most this many bytes: MPI counts them in 32 bits, and each piece is a sign of life on
@@ -92,10 +92,7 @@ impl MpiTransport {
     /// # Errors
     /// As [`MpiTransport::world`].
     pub fn launched(patience: Duration) -> Result<Option<Self>> {
-        // What Open MPI, MPICH and their descendants set.
-        let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
-        let ranks = names.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
-        ranks.filter(|ranks| *ranks > 1).map(|_| Self::world(patience)).transpose()
+        mpi_processes().map(|_| Self::world(patience)).transpose()
     }
 
     /// Returns the number of this rank among those of its machine, for
