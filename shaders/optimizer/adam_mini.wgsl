@@ -12,6 +12,7 @@ struct Params {
     columns: u32,
     rate: f32, // factor of the step's learning rate
     key: u32,
+    first: u32, // vec4s of the parameter before those updated
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(4) var<storage, read_write> m: array<InMemory>;

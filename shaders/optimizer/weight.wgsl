@@ -16,7 +16,7 @@ fn weight_at(i: u32) -> vec4<f32> { return bitcast<vec4<f32>>(widened(w[i])); }
 fn set_weight(i: u32, to: vec4<f32>) {
     var lanes = nearest_half(bitcast<vec4<u32>>(to));
     if (STOCHASTIC) {
-        let drawn = pcg4d(vec4(i, p.key | 0x80000000u, scalars[3] ^ scalars[5], scalars[4]));
+        let drawn = pcg4d(vec4(p.first + i, p.key | 0x80000000u, scalars[3] ^ scalars[5], scalars[4]));
         lanes = drawn_half(bitcast<vec4<u32>>(to), drawn);
     }
     w[i] = lanes.xz | (lanes.yw << vec2(16u));

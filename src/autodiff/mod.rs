@@ -7,8 +7,8 @@ use std::panic::Location;
 
 use crate::error::{Error, Result};
 use crate::graph::{
-    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, OwnGradient, Param, Phase, Tensor,
-    Trace, Value, ValueId,
+    Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, OwnGradient, Param, Phase, Share,
+    Tensor, Trace, Value, ValueId,
 };
 use crate::shape::Shape;
 
@@ -17,6 +17,9 @@ use crate::shape::Shape;
 pub struct Gradients {
     /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
+    /// Of parameters that the ranks of a run update together, the elements that this rank updates. Their gradients are of
+    /// these elements or of all.
+    pub shares: BTreeMap<ValueId, Share>,
     /// If the gradients are scaled: the settings, and the state that holds the scale.
     pub scaled: Option<(LossScale, Tensor)>,
     /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
@@ -154,7 +157,7 @@ pub(crate) fn differentiate_scaled(
             Some((id, gradient.named(&name)))
         })
         .collect();
-    Ok((trace, Gradients { pairs, scaled, read }))
+    Ok((trace, Gradients { pairs, scaled, read, ..Gradients::default() }))
 }
 
 /// Whether a batch norm's statistics come from its own batch. The rule then includes the gradient through the

@@ -64,7 +64,7 @@ impl Case<'_> {
         dice: &mut Dice,
     ) -> Result<Vec<Difference>> {
         let mut found = plans::gradients(network, settings)?;
-        let Settings { options, limits } = settings;
+        let Settings { options, limits, .. } = settings;
         let plan = network.step.plan(options, limits)?;
         let steps = if is_smooth(options) { 2 } else { 1 };
         let actual = of_device(self.device, &plan, network, steps, None, None)?;

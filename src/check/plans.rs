@@ -15,7 +15,7 @@ use crate::reference::Twin;
 /// Compares the traced graph's gradients with finite differences, and the plan's gradients with those of the
 /// traced graph.
 pub(super) fn gradients(network: &Network, settings: &Settings) -> Result<Vec<Difference>> {
-    let Settings { options, limits } = settings;
+    let Settings { options, limits, .. } = settings;
     // With this optimizer the state after a step is the gradient.
     let optimizer: Optimizer = Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into();
     let plan = network.step.plan(&PlanOptions { optimizer, ..*options }, limits)?;

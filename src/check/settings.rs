@@ -2,7 +2,7 @@
 
 use super::dice::Dice;
 use super::network::PARTS;
-use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute};
+use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute, Shard};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
 use crate::limits::{AdapterClass, Limits};
@@ -17,6 +17,8 @@ use crate::units::Bytes;
 pub(super) struct Settings {
     pub options: PlanOptions,
     pub limits: Limits,
+    /// What ranks keep a part of, where the optimizer allows it.
+    pub shard: Shard,
 }
 
 impl Settings {
@@ -55,12 +57,16 @@ impl Settings {
             loss_scale: dice.one_in(3).then(|| LossScale { start: dice.of(&[1.0, 256.0]), interval: 2 }),
             ..PlanOptions::default()
         };
-        Self { options, limits: limits(dice, own) }
+        let limits = limits(dice, own);
+        let shards = options.optimizer.check_shards().is_ok();
+        let shard = if dice.one_in(2) && shards { Shard::Optimizer } else { Shard::None };
+        Self { options, limits, shard }
     }
 
     /// Returns the options of one of as many ranks as the batch has parts, with buckets so small that there are several.
     pub(super) fn of_rank(&self, rank: u32) -> PlanOptions {
-        let parallel = Parallel { bucket: Bytes(256), ..Parallel::of(rank, self.options.accumulate) };
+        let parallel =
+            Parallel { shard: self.shard, bucket: Bytes(256), ..Parallel::of(rank, self.options.accumulate) };
         PlanOptions { parallel, ..self.options }
     }
 
@@ -83,6 +89,7 @@ impl Settings {
         add(own.weights != default.weights, format!("weights {:?}", own.weights));
         add(own.recompute != default.recompute, format!("recompute {:?}", own.recompute));
         add(own.accumulate > 1, format!("accumulate {}", own.accumulate));
+        add(own.accumulate > 1 && self.shard != Shard::None, "sharded".to_owned());
         add(own.offload != default.offload, format!("{:?}", own.offload));
         add(own.loss_scale.is_some(), format!("{:?}", own.loss_scale));
         add(true, format!("kernels of {:?}", self.limits.class));

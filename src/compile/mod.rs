@@ -25,7 +25,7 @@ pub use analysis::Views;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch};
 pub use launches::PlannedLaunch;
 pub use options::PlanOptions;
-pub use parallel::{Parallel, WireTimes};
+pub use parallel::{Parallel, Shard, WireTimes};
 #[cfg(not(feature = "internals"))]
 pub(crate) use pass_effect::PassEffect;
 #[cfg(feature = "internals")]

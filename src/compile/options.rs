@@ -1,6 +1,6 @@
 //! Options of a training plan.
 
-use super::{Offload, Parallel, Recompute};
+use super::{Offload, Parallel, Recompute, Shard};
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::LossScale;
@@ -87,6 +87,14 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
+    /// Returns the options with the optimizer's state sharded; `None` if it is, or if there is nothing to shard.
+    pub(super) fn sharded(&self) -> Option<Self> {
+        let Parallel { ranks, shard, .. } = self.parallel;
+        let parallel = Parallel { shard: Shard::Optimizer, ..self.parallel };
+        let able = ranks > 1 && shard == Shard::None && self.optimizer.check_shards().is_ok();
+        able.then_some(Self { parallel, ..*self })
+    }
+
     /// The scale must be a power of two: multiplying by it, and by its inverse, is exact.
     pub(super) fn check_scale(&self) -> Result<()> {
         match self.loss_scale {

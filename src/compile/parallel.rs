@@ -6,6 +6,47 @@ use crate::graph::Exchange;
 use crate::limits::Card;
 use crate::units::Bytes;
 
+/// What each rank keeps a part of, instead of all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shard {
+    /// Nothing: each rank has all parameters and all optimizer state.
+    #[default]
+    None,
+    /// The optimizer state of all parameters but norms and biases (ZeRO-1, Rajbhandari et al. 2020). Each rank updates its share
+    /// of their elements, for which alone it has gradients and state, and sends it to the others. For optimizers that
+    /// update each element by itself, which are all but Adafactor, Adam-mini and Muon. Clipping, and gradients that the
+    /// host reads, need whole gradients.
+    Optimizer,
+}
+
+impl Shard {
+    /// The names that [`Shard::named`] knows.
+    pub const NAMES: [&'static str; 2] = ["none", "optimizer"];
+
+    /// Returns a way to shard by name.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] with the known names.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "none" => Ok(Self::None),
+            "optimizer" => Ok(Self::Optimizer),
+            _ => {
+                let known = Self::NAMES.map(str::to_owned).to_vec();
+                Err(Error::Unknown { kind: "way to shard", name: name.to_owned(), known })
+            }
+        }
+    }
+
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Optimizer => "optimizer",
+        }
+    }
+}
+
 /// Data parallelism over several devices. Each rank has its own device and its own plan, and computes every
 /// `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part `rank` on. A rank's
 /// step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
@@ -25,6 +66,8 @@ pub struct Parallel {
     pub ranks: u32,
     /// Number of this device, from 0 on.
     pub rank: u32,
+    /// What each device keeps a part of.
+    pub shard: Shard,
     /// Gradients are exchanged as soon as this many bytes of them are there, or the last one.
     pub bucket: Bytes,
     /// Bytes per second from each rank to the others, and at the same time back; for modelled times.
@@ -41,7 +84,7 @@ impl Default for Parallel {
 impl Parallel {
     /// Device `rank` of `ranks`, with buckets of 25 MiB, as PyTorch's, on a wire of 25 GB/s: 200 Gb/s InfiniBand.
     pub const fn of(rank: u32, ranks: u32) -> Self {
-        Self { ranks, rank, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
+        Self { ranks, rank, shard: Shard::None, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
     }
 
     /// The parts that this rank computes, of `parts` in all.

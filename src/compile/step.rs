@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::passes::{self, Choices, Parts};
+use super::passes::{self, Accumulated, Choices, Parts, SharedBucket};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
-use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings};
+use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Mode, Params, Tensor, Trace, ValueId};
+use crate::graph::{GradientOf, Graph, Mode, Params, Tensor, Trace, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
+use crate::optim::Clip;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -226,11 +227,30 @@ impl TrainStep {
         if total == 0 {
             return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
         }
-        let parts = Parts { total, own: parallel.share(total)?, parallel };
+        let sharded = parallel.ranks > 1 && parallel.shard == Shard::Optimizer;
+        if sharded {
+            options.optimizer.check_shards()?;
+        }
+        let norm = graph.gradient_outputs.iter().any(|(_, of)| *of == GradientOf::Norm);
+        let parts = Parts {
+            total,
+            own: parallel.share(total)?,
+            parallel,
+            whole_gradients: norm || options.clip != Clip::Off,
+            half_weights: options.weights.storage().is_some(),
+        };
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
-        let (trace, gradients) = accumulated(trace, gradients, parts)?;
+        let (trace, gradients, shared) = accumulated(trace, gradients, parts)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
-        Ok(passes::run(after, trace.finish()?, &choices))
+        let mut graph = trace.finish()?;
+        passes::share_updates(
+            &mut graph,
+            &shared,
+            parallel,
+            parts.whole_gradients || options.loss_scale.is_some(),
+        );
+        passes::order_exchanges(&mut graph);
+        Ok(passes::run(after, graph, &choices))
     }
 
     pub(super) fn settings(&self, options: &PlanOptions) -> Settings {
@@ -253,10 +273,14 @@ impl TrainStep {
 const MOST_NODES: u64 = 1_000_000;
 
 /// Repeats the step for each part of a batch and sums the gradients.
-fn accumulated(trace: Trace, gradients: Gradients, parts: Parts) -> Result<(Trace, Gradients)> {
+fn accumulated(
+    trace: Trace,
+    gradients: Gradients,
+    parts: Parts,
+) -> Result<(Trace, Gradients, Vec<SharedBucket>)> {
     let Parts { total, own, .. } = parts;
     if total == 1 {
-        return Ok((trace, gradients));
+        return Ok((trace, gradients, Vec::new()));
     }
     let nodes = trace.len();
     if nodes as u64 * u64::from(own) > MOST_NODES {
@@ -284,9 +308,12 @@ fn accumulated(trace: Trace, gradients: Gradients, parts: Parts) -> Result<(Trac
         Read::Norm => None,
     });
     let whole: Vec<_> = whole.collect();
-    let (graph, pairs, wholes) = passes::accumulate(trace.finish()?, [&pairs, &whole], parts);
+    let Accumulated { graph, sums, read: wholes, shared } =
+        passes::accumulate(trace.finish()?, [&pairs, &whole], parts);
+    let rank = parts.parallel.rank;
+    let shares = shared.iter().flat_map(|bucket| bucket.shares(&graph, rank)).collect();
     let trace = Trace::over(graph, Mode::Train);
-    let pairs = pairs.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
+    let pairs = sums.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();
     let scaled = scaled.map(|(scale, state)| (scale, trace.tensor(state)));
     let mut wholes = wholes.into_iter();
     let read = read.into_iter().map(|(name, of)| match (&of, wholes.len()) {
@@ -297,7 +324,7 @@ fn accumulated(trace: Trace, gradients: Gradients, parts: Parts) -> Result<(Trac
         _ => (name, of),
     });
     let read = read.collect();
-    Ok((trace, Gradients { pairs, scaled, read }))
+    Ok((trace, Gradients { pairs, shares, scaled, read }, shared))
 }
 
 /// Lower bounds on the bytes of all arenas together, with each optimization added to those before it. The

@@ -6,6 +6,7 @@ use super::state_layout::StateLayout;
 use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::shape::Shape;
 
 /// Checks that plans may share a session on a device. Returns the position of the plan with the most
 /// optimizer state.
@@ -30,20 +31,24 @@ pub(super) fn state_plan(plans: &[&Plan], device: &Device) -> Result<usize> {
 /// optimizer state, wherever these are stored.
 pub(super) fn same_state(before: &Plan, after: &Plan) -> Result<()> {
     same_parameters(before, after)?;
-    let all = |plan: &Plan| -> BTreeMap<String, u64> {
-        lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
+    let all = |plan: &Plan| -> BTreeMap<String, (u64, Option<(u64, Shape)>)> {
+        let parts = plan.graph().values.iter().filter(|value| value.part_of.is_some());
+        let parts: BTreeMap<&str, _> = parts.map(|value| (&*value.name, value.part_of)).collect();
+        let part = |s: &Storage| parts.get(&*s.name).copied().flatten();
+        lasting(plan).map(|s| (s.name.clone(), (s.used_bytes, part(s)))).collect()
     };
     match difference(&all(before), &all(after)) {
         None => Ok(()),
         Some(name) => Err(Error::PlanMismatch(format!(
-            "the session and the new plans do not both keep `{name}` from step to step; they need the same optimizer"
+            "the session and the new plans do not both keep `{name}` from step to step; they need the same \
+             optimizer, and to shard its state alike"
         ))),
     }
 }
 
-/// Returns a name that only one of two lists has, or that has different sizes in them.
-fn difference(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Option<String> {
-    let of = |a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>| {
+/// Returns a name that only one of two lists has, or that has different places in them.
+fn difference<T: PartialEq>(a: &BTreeMap<String, T>, b: &BTreeMap<String, T>) -> Option<String> {
+    let of = |a: &BTreeMap<String, T>, b: &BTreeMap<String, T>| {
         a.iter().find(|(name, bytes)| b.get(*name) != Some(bytes)).map(|(name, _)| name.clone())
     };
     of(a, b).or_else(|| of(b, a))

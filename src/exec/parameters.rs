@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Session;
 use super::arenas::lasting_storage;
+use super::ranks::gather;
 use super::state_layout::StateLayout;
 use super::transfer::Place;
 use crate::compile::StorageId;
@@ -16,11 +17,23 @@ impl Session {
     /// for the steps submitted so far. Words that are not `f32`, such as the codes of
     /// [`Adam8bit`](crate::optim::Adam8bit), are returned as their bits: [`f32::to_bits`] gives the words.
     ///
+    /// Of optimizer state that is sharded ([`Shard`](crate::compile::Shard)), each rank has a part: all ranks must call this
+    /// for the same name, and each gets the whole.
+    ///
     /// # Errors
-    /// [`Error::Unknown`] with the names there are.
+    /// [`Error::Unknown`] with the names there are; [`Error::Rank`] and [`Error::NotReady`] for sharded state.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.state_plan, name)?;
-        Ok(StateLayout::of(&self.state_plan, storage).widened(&self.words_of(name)?))
+        let layout = StateLayout::of(&self.state_plan, storage);
+        let own = layout.widened(&self.words_of(name)?);
+        let Some((start, whole)) = layout.part_of else { return Ok(own) };
+        let mut all = vec![0.0; whole.numel() as usize];
+        let exchanges = &mut self.host.exchanges;
+        let gathered = exchanges.transport().and_then(|ranks| gather(ranks, start, &own));
+        for (start, part) in gathered.map_err(|error| exchanges.failed(error))? {
+            all[start as usize..][..part.len()].copy_from_slice(&part);
+        }
+        Ok(all)
     }
 
     /// Returns a parameter or optimizer state as the words in which it is stored.
@@ -38,17 +51,19 @@ impl Session {
     }
 
     /// Replaces a parameter or optimizer state. Words that are not `f32` are passed as their bits, as
-    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest.
+    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest. Of sharded optimizer state it
+    /// takes the whole and keeps this rank's part.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
         let storage = lasting_storage(&self.state_plan, name)?;
         let held = StateLayout::of(&self.state_plan, storage);
-        if held.elements != data.len() as u64 {
-            let message = format!("takes {} elements, got {}", held.elements, data.len());
+        if held.whole() != data.len() as u64 {
+            let message = format!("takes {} elements, got {}", held.whole(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
+        let data = held.own(data);
         self.ledger.device.alive()?;
         if let Some(words) = self.host.contents(name, &self.ledger.device)? {
             words.copy_from_slice(&held.dtype.pack(data));

@@ -1,6 +1,6 @@
 //! A session's state in host memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Session;
 use super::arenas::lasting_storage;
@@ -32,10 +32,10 @@ impl SessionState {
 
 impl Session {
     /// Copies parameters, optimizer state and the number of steps to host memory. Waits for the steps submitted
-    /// so far.
+    /// so far. If the state is sharded, all ranks must call it, and each gets all of it.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// [`Error::DeviceLost`]; as [`Session::parameter`] for sharded state.
     pub fn state(&mut self) -> Result<SessionState> {
         let mut tensors = BTreeMap::new();
         for name in self.state_names() {
@@ -55,9 +55,23 @@ impl Session {
         self.hash(names.collect())
     }
 
-    /// Returns a hash of the bits of parameters and optimizer state.
+    /// Whether each rank has a part of the optimizer state.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.state_plan
+            .graph()
+            .values
+            .iter()
+            .any(|value| value.class.is_persistent() && value.part_of.is_some())
+    }
+
+    /// Returns a hash of the bits of parameters and of optimizer state that every rank has.
     pub(super) fn state_hash(&mut self) -> Result<u64> {
-        self.hash(self.state_names())
+        let mut names = self.state_names();
+        let graph = self.state_plan.graph();
+        let parts = graph.values.iter().filter(|value| value.part_of.is_some());
+        let parts: BTreeSet<&str> = parts.map(|value| value.name.as_str()).collect();
+        names.retain(|name| !parts.contains(name.as_str()));
+        self.hash(names)
     }
 
     fn hash(&mut self, names: Vec<String>) -> Result<u64> {
@@ -86,7 +100,7 @@ impl Session {
         for storage in self.state_plan.program.storages.iter().filter(|storage| storage.is_state()) {
             let name = &storage.name;
             let elements =
-                StateLayout::of(&self.state_plan, lasting_storage(&self.state_plan, name)?).elements;
+                StateLayout::of(&self.state_plan, lasting_storage(&self.state_plan, name)?).whole();
             let given = state.tensors.get(name);
             match given.filter(|data| data.len() as u64 == elements) {
                 Some(data) => tensors.push((name.clone(), data)),

@@ -4,12 +4,16 @@ use std::ops::Range;
 
 use crate::compile::{Plan, StorageId};
 use crate::dtype::DType;
+use crate::shape::Shape;
 
-/// Element type and element count of a parameter or optimizer state.
+/// Element type and elements of a parameter or optimizer state.
 #[derive(Clone, Copy)]
 pub(super) struct StateLayout {
     pub(super) dtype: DType,
+    /// Number of the elements that this rank has.
     pub(super) elements: u64,
+    /// For state of which each rank has a part: the first of its elements, and the shape of the whole.
+    pub(super) part_of: Option<(u64, Shape)>,
 }
 
 impl StateLayout {
@@ -19,10 +23,23 @@ impl StateLayout {
         let mut values = graph.ids().filter(|(_, value)| value.class.is_persistent());
         let value = values.find(|(id, _)| plan.program.storage_of[id.index()] == Some(storage));
         match value {
-            Some((_, value)) => Self { dtype: value.dtype, elements: value.shape.numel() },
+            Some((_, value)) => {
+                Self { dtype: value.dtype, elements: value.shape.numel(), part_of: value.part_of }
+            }
             // A parameter that no operation reads.
-            None => Self { dtype: DType::F32, elements: known.unwrap_or(0) },
+            None => Self { dtype: DType::F32, elements: known.unwrap_or(0), part_of: None },
         }
+    }
+
+    /// Number of the elements of the whole.
+    pub(super) fn whole(self) -> u64 {
+        self.part_of.map_or(self.elements, |(_, whole)| whole.numel())
+    }
+
+    /// Returns this rank's elements of the whole.
+    pub(super) fn own(self, whole: &[f32]) -> &[f32] {
+        let start = self.part_of.map_or(0, |(start, _)| start as usize);
+        &whole[start..start + self.elements as usize]
     }
 
     /// Packs a range of 32-bit words. `part` returns the `f32` elements of a range.

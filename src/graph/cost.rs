@@ -60,7 +60,12 @@ impl Graph {
     /// Returns the shapes and types of a node's operands and results.
     pub(crate) fn types(&self, node: &Node) -> [Vec<(Shape, DType)>; 2] {
         let of = |id: &super::ValueId| (self.value(*id).shape, self.value(*id).dtype);
-        [&node.inputs, &node.outputs].map(|ids| ids.iter().map(of).collect())
+        let shared = |(i, id): (usize, &super::ValueId)| {
+            let (shape, dtype) = of(id);
+            let share = node.op.share(i, shape.numel());
+            (share.map_or(shape, |share| Shape::from([share.len as usize])), dtype)
+        };
+        [node.inputs.iter().enumerate().map(shared).collect(), node.outputs.iter().map(of).collect()]
     }
 
     /// Returns the total cost of all operations.

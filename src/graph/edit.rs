@@ -10,7 +10,16 @@ use crate::shape::Shape;
 impl Value {
     /// Creates a value that the step computes and keeps on the device.
     pub(crate) fn new(name: impl Into<String>, shape: Shape, dtype: DType, class: Class) -> Self {
-        Self { name: name.into(), shape, dtype, class, indices: None, again: false, offloaded: false }
+        Self {
+            name: name.into(),
+            shape,
+            dtype,
+            class,
+            indices: None,
+            again: false,
+            offloaded: false,
+            part_of: None,
+        }
     }
 }
 

@@ -155,10 +155,13 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy | Op::Detach => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update { rule, .. } => {
+        Op::Update { rule, share, .. } => {
             debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + rule.others());
             debug_assert_eq!(inputs[2].1, U32);
-            equal(op, shape(0), shape(1))?;
+            match share {
+                Some(share) if shape(1).numel() == share.len => {}
+                _ => equal(op, shape(0), shape(1))?,
+            }
             Ok(Vec::new())
         }
         Op::Embedding
@@ -170,7 +173,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::GatesGrad(_) => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
-        Op::Send { .. } => Ok(vec![(Shape::from([]), F32)]),
+        Op::Send { .. } | Op::Replace { .. } => Ok(vec![(Shape::from([]), F32)]),
         Op::Receive { shape, dtype, .. } => Ok(vec![(*shape, *dtype), (Shape::from([]), F32)]),
         Op::FromHost { .. } => Err(format!("{} is for plans to add", op.name())),
         Op::NotFinite => match inputs.iter().find(|(_, dtype)| *dtype == U32) {

@@ -124,6 +124,9 @@ pub struct Value {
     pub again: bool,
     /// Offloaded optimizer state: in host memory between steps, on the device only during its update.
     pub offloaded: bool,
+    /// For state and gradients of which this rank has a part: the first of its elements, row-major, and the shape of the
+    /// whole.
+    pub part_of: Option<(u64, Shape)>,
 }
 
 /// Range of indices that an input may hold.

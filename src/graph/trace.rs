@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, StepScalars,
-    Tensor, Value, ValueId,
+    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, Share,
+    StepScalars, Tensor, Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -294,6 +294,13 @@ impl Trace {
     /// Does what [`Trace::state`] does, for another element type.
     pub(crate) fn state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
         let id = self.persistent(name, shape, dtype, Class::Optimizer);
+        self.tensor(id)
+    }
+
+    /// Does what [`Trace::state_of`] does, for this rank's share of state of this shape.
+    pub(crate) fn part_of_state(&self, dtype: DType, name: &str, shape: Shape, share: Share) -> Tensor {
+        let id = self.persistent(name, Shape::from([share.len as usize]), dtype, Class::Optimizer);
+        self.state.borrow_mut().graph.values[id.index()].part_of = Some((share.start, shape));
         self.tensor(id)
     }
 

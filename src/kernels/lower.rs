@@ -70,7 +70,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
-        Op::Send { .. } => (inputs.len() > 1).then_some(1).into_iter().collect(),
+        Op::Send { .. } | Op::Replace { .. } => (inputs.len() > 1).then_some(1).into_iter().collect(),
         Op::Binary(_) => (0..2).filter(|&i| inputs[i].0 == output).collect(),
         Op::Fused(chain) => whole_operands(chain, inputs),
         Op::MatMul { ta, .. } if !matmul::in_one_go(inputs[0].0, *ta) => Vec::new(),
@@ -132,9 +132,12 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::CrossEntropy => softmax::cross_entropy(site)?.into(),
         Op::CrossEntropyGrad => cross_entropy::grad(site).into(),
         Op::LabelShare => cross_entropy::label_share(site),
-        Op::Reshape(_) | Op::ToHost { .. } | Op::FromHost { .. } | Op::Send { .. } | Op::Receive { .. } => {
-            Lowered::default()
-        }
+        Op::Reshape(_)
+        | Op::ToHost { .. }
+        | Op::FromHost { .. }
+        | Op::Send { .. }
+        | Op::Receive { .. }
+        | Op::Replace { .. } => Lowered::default(),
         Op::Permute(perm) => movement::permute(site, perm).into(),
         Op::Expand(_) => movement::expand(site).into(),
         Op::Slice { axis, start, .. } => movement::slice(site, *axis, *start).into(),
@@ -147,7 +150,9 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Concat { axis } => movement::concat(site, *axis),
         Op::Copy | Op::Detach => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
-        Op::Update { rule, rate, stored } => optimizer::update(site, rule, *rate, *stored).into(),
+        Op::Update { rule, rate, stored, share } => {
+            optimizer::update(site, rule, *rate, (*stored, share.map_or(0, |share| share.start))).into()
+        }
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite => loss_scale::not_finite(site),

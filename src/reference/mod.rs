@@ -196,7 +196,7 @@ impl<'a> Twin<'a> {
 
     fn compute(&mut self, node: &Node) -> Result<()> {
         match &node.op {
-            Op::Update { rule, rate, stored } => {
+            Op::Update { rule, rate, stored, share: None } => {
                 let held = self.graph.value(node.inputs[0]).dtype;
                 return self.update(node, |memory| {
                     update::update(rule, *rate, memory);
@@ -211,7 +211,7 @@ impl<'a> Twin<'a> {
                 self.memory[node.outputs[0].index()] = self.host.get(slot).cloned();
                 return Ok(());
             }
-            Op::Send { .. } | Op::Receive { .. } => {
+            Op::Send { .. } | Op::Receive { .. } | Op::Replace { .. } | Op::Update { .. } => {
                 let message = "the reference has one rank: it runs no plan with exchanges";
                 return Err(Error::PlanMismatch(message.to_owned()));
             }
@@ -278,7 +278,8 @@ impl<'a> Twin<'a> {
             | Op::ToHost { .. }
             | Op::FromHost { .. }
             | Op::Send { .. }
-            | Op::Receive { .. } => {
+            | Op::Receive { .. }
+            | Op::Replace { .. } => {
                 unreachable!("handled above")
             }
             Op::Custom(own) => vec![custom(own, &inputs)?],

@@ -163,6 +163,7 @@ impl Answer {
             ("bit_masks", options.bit_masks.into()),
             ("accumulate", u64::from(options.accumulate).into()),
             ("ranks", u64::from(options.parallel.ranks).into()),
+            ("shard", options.parallel.shard.name().into()),
             ("changes", Json::list(self.changes.iter().map(String::as_str))),
         ]
     }

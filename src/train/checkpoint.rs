@@ -57,7 +57,7 @@ impl Checkpoint {
     fn save(&self, trainer: &mut Trainer) -> Result<()> {
         // Of several ranks, rank 0 has the files.
         if trainer.rank() > 0 {
-            return Ok(());
+            return trainer.save_with(&self.path, &self.notes);
         }
         if self.last <= 1 || !self.path.exists() {
             return trainer.save_with(&self.path, &self.notes);

@@ -44,7 +44,11 @@ fn printed(output: &Output) -> Value {
 
 #[test]
 fn processes_have_the_bits_of_one_device() {
-    let cases: [&[&str]; 2] = [&[], &["--clip-norm", "0.5", "--loss-scale", "--precision", "f16"]];
+    let cases: [&[&str]; 3] = [
+        &[],
+        &["--clip-norm", "0.5", "--loss-scale", "--precision", "f16"],
+        &["--shard", "optimizer", "--optimizer", "adamw"],
+    ];
     for device in devices() {
         let adapter = &device.adapter().name[..];
         for more in cases {

@@ -1,8 +1,9 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
-use wgrad::compile::{Parallel, Plan, PlanOptions};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Shard, fit, levers};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
+use wgrad::optim::Optimizer;
 use wgrad::{Bytes, Error};
 
 const BUCKET: u64 = 1 << 20;
@@ -59,6 +60,78 @@ fn what_is_sent_is_known() {
         let largest = plan.graph().exchanges.iter().map(|exchange| 4 * exchange.received()).max();
         let (host, largest) = (plan.footprint().host, largest.expect("exchanges"));
         assert!(host <= 8 * largest, "{} in buckets of {}", Bytes(host), Bytes(largest));
+    }
+}
+
+fn sharded(rank: u32, ranks: u32) -> Parallel {
+    Parallel { shard: Shard::Optimizer, ..Parallel::of(rank, ranks) }
+}
+
+/// Each rank has 1/N of the optimizer state, and at most a hundredth more: padding, and the state of norms and biases. It sends what
+/// it would send of gradients.
+#[test]
+fn sharded_state_is_that_of_one_device_divided_by_the_ranks() {
+    let (ranks, networks) = ([2, 4, 8], [("gpt2", 1), ("resnet50", 2)]);
+    for (ranks, (model, samples)) in ranks.into_iter().flat_map(|ranks| networks.map(|model| (ranks, model)))
+    {
+        let plan = |parallel| plan(model, samples, ranks, parallel).expect("planned");
+        let state = |plan: &Plan| {
+            let optimizer = plan.program.storages.iter().skip(plan.graph().parameters.len());
+            optimizer.filter(|storage| storage.is_state()).map(|storage| storage.bytes).sum::<u64>()
+        };
+        let whole = plan(Parallel::of(0, ranks));
+        let all = state(&whole);
+        for rank in [0, ranks - 1] {
+            let one = plan(sharded(rank, ranks));
+            let own = state(&one);
+            assert!(
+                own <= all / u64::from(ranks) + all / 100,
+                "{model} on {ranks}: {} of {}",
+                Bytes(own),
+                Bytes(all)
+            );
+            assert!(
+                one.footprint().total() < whole.footprint().total() - (all - own) / 2,
+                "{model} on {ranks}"
+            );
+            assert!(one.wire_bytes() <= whole.wire_bytes() + whole.wire_bytes() / 100);
+            let ordered = |plan: &Plan| plan.graph().exchanges.clone();
+            assert_eq!(ordered(&one), ordered(&plan(sharded(1, ranks))), "{model}, rank {rank} of {ranks}");
+        }
+    }
+}
+
+#[test]
+fn sharding_is_the_first_way_to_fit_a_budget() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = |samples| Model::named("gpt-nano", 0)?.train_step(samples);
+    let options = PlanOptions { accumulate: 4, parallel: parallel(0, 4), ..PlanOptions::default() };
+    let whole = step(1).and_then(|step| step.plan(&options, &limits)).expect("planned").footprint().total();
+    let budget = Bytes(whole - whole / 50);
+    let fitted = fit(step, 1, &options, budget, &limits).expect("it fits");
+    assert_eq!(fitted.changes, ["shard optimizer"]);
+    assert!(fitted.exact && fitted.plan.footprint().total() <= budget.0);
+    let found = levers(step, 1, &options, budget, &limits).expect("planned");
+    let shard = found.iter().find(|lever| lever.name == "shard optimizer").expect("a lever");
+    assert_eq!(shard.saved_bytes, whole - fitted.plan.footprint().total());
+    let error = step(1).and_then(|step| step.plan(&PlanOptions { budget: Some(budget), ..options }, &limits));
+    assert!(error.expect_err("too much").to_string().contains("`parallel.shard: Shard::Optimizer`"));
+}
+
+#[test]
+fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
+    let step = Model::named("mlp", 0).expect("known").train_step(8).expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    for name in Optimizer::NAMES {
+        let optimizer = Optimizer::named(name).expect("known");
+        let options =
+            PlanOptions { optimizer, accumulate: 2, parallel: sharded(0, 2), ..PlanOptions::default() };
+        match step.plan(&options, &limits) {
+            Ok(_) => assert!(!["adafactor", "adam-mini", "muon"].contains(&name), "{name}"),
+            Err(error) => {
+                assert!(error.to_string().contains("as a whole, which ranks cannot share"), "{error}")
+            }
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use crate::support::close::assert_same_bits;
 use crate::support::networks::{BATCH, STEPS, network, optimizer, run_parts, train};
 use crate::support::ranks::{PATIENCE, on_ranks};
 use crate::support::{devices, on_each, own_devices};
-use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use wgrad::device::Device;
-use wgrad::dtype::Precision;
-use wgrad::exec::{Eager, Session, local};
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::exec::{Eager, Session, SessionState, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
-use wgrad::optim::{Clip, Sgd};
+use wgrad::optim::{Adam8bit, Clip, Sgd};
 use wgrad::{Bytes, Error};
 
 type State = Vec<(String, Vec<f32>)>;
@@ -32,9 +32,10 @@ fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, 
     let step = network(name, BATCH);
     let whole = step.plan(options, device.limits()).expect("planned");
     let wanted = run_parts(device, &whole, options.accumulate, None);
-    for &ranks in ranks {
+    let ways = [Shard::None, Shard::Optimizer];
+    for (ranks, shard) in ranks.iter().flat_map(|ranks| ways.map(|shard| (*ranks, shard))) {
         let all: Vec<State> = on_ranks(ranks, |rank, transport| {
-            let plan = plan(device, &step, options, parallel(rank, ranks));
+            let plan = plan(device, &step, options, Parallel { shard, ..parallel(rank, ranks) });
             assert!(ranks == 1 || plan.graph().exchanges.len() > 4, "several buckets");
             run_parts(device, &plan, options.accumulate, Some(transport))
         });
@@ -42,7 +43,7 @@ fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, 
             assert_eq!(wanted.len(), found.len());
             for ((a, wanted), (b, found)) in wanted.iter().zip(found) {
                 assert_eq!(a, b);
-                assert_same_bits(&format!("{name}, rank {rank} of {ranks}: {a}"), wanted, found);
+                assert_same_bits(&format!("{name}, rank {rank} of {ranks}, {shard:?}: {a}"), wanted, found);
             }
         }
     }
@@ -104,29 +105,49 @@ fn transformers_with_dropout_have_the_bits_of_one() {
     });
 }
 
+/// The state of blocks, of weights in 16 bits rounded by chance, in the host's memory; steps that are skipped because a
+/// gradient overflows, which not every rank sees.
+#[test]
+fn sharded_state_of_every_kind_has_the_bits_of_one() {
+    let half = WeightStorage::Bf16(Rounding::Stochastic);
+    let blocks =
+        PlanOptions { optimizer: Adam8bit::default().into(), weights: half, accumulate: 4, ..options() };
+    let away = PlanOptions { offload: Offload { optimizer: true, ..Offload::OFF }, ..blocks };
+    let overflow = LossScale { start: 2f32.powi(24), interval: 2 };
+    let skipped = PlanOptions { loss_scale: Some(overflow), precision: Precision::F16, ..blocks };
+    on_each(devices(), |device| {
+        for options in [blocks, away, skipped] {
+            assert_equals_one_device(device, "wide", &options, &[2, 4]);
+        }
+    });
+}
+
 /// What a run on four ranks made goes on on two, and on one device, with the same bits.
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     on_each(devices(), |device| {
         let (step, options) = (network("cnn", BATCH), PlanOptions { accumulate: 4, ..options() });
-        let goes_on = |state: Option<&wgrad::exec::SessionState>, ranks: u32, steps: std::ops::Range<u64>| {
-            let mut all = on_ranks(ranks, |rank, transport| {
-                let plan = plan(device, &step, &options, parallel(rank, ranks));
-                let mut session = Session::new(device, &plan).expect("it opens");
-                if let Some(state) = state {
-                    session.set_state(state).expect("the same model");
-                }
-                session.set_transport(Box::new(transport)).expect("the ranks agree");
-                train(&mut session, &plan, options.accumulate, steps.clone());
-                session.state().expect("read")
-            });
-            assert!(all.iter().all(|state| *state == all[0]), "{ranks} ranks");
-            all.remove(0)
-        };
-        let whole = goes_on(None, 1, 0..STEPS as u64);
-        let four = goes_on(None, 4, 0..2);
-        for ranks in [1, 2] {
-            assert_eq!(goes_on(Some(&four), ranks, 2..STEPS as u64), whole, "on {ranks}");
+        let goes_on =
+            |state: Option<&SessionState>, (ranks, shard): (u32, Shard), steps: std::ops::Range<u64>| {
+                let mut all = on_ranks(ranks, |rank, transport| {
+                    let plan = plan(device, &step, &options, Parallel { shard, ..parallel(rank, ranks) });
+                    let mut session = Session::new(device, &plan).expect("it opens");
+                    if let Some(state) = state {
+                        session.set_state(state).expect("the same model");
+                    }
+                    session.set_transport(Box::new(transport)).expect("the ranks agree");
+                    train(&mut session, &plan, options.accumulate, steps.clone());
+                    session.state().expect("read")
+                });
+                assert!(all.iter().all(|state| *state == all[0]), "{ranks} ranks");
+                all.remove(0)
+            };
+        let whole = goes_on(None, (1, Shard::None), 0..STEPS as u64);
+        for shard in [Shard::None, Shard::Optimizer] {
+            let four = goes_on(None, (4, shard), 0..2);
+            for ranks in [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer)] {
+                assert_eq!(goes_on(Some(&four), ranks, 2..STEPS as u64), whole, "{shard:?}, on {ranks:?}");
+            }
         }
     });
 }

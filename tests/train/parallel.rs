@@ -8,7 +8,7 @@ use crate::support::devices;
 use crate::support::digits::digits;
 use crate::support::folder::{Folder, names};
 use crate::support::ranks::on_ranks;
-use wgrad::compile::{Parallel, PlanOptions};
+use wgrad::compile::{Parallel, PlanOptions, Shard};
 use wgrad::data::{Loader, Subset};
 use wgrad::device::Device;
 use wgrad::exec::{LocalTransport, OnOom};
@@ -28,13 +28,20 @@ fn trainer(device: &Device, loader: Loader, parallel: Parallel, on_oom: OnOom) -
     open(device, loader, &TrainOptions { plan, on_oom, ..TrainOptions::default() })
 }
 
-/// Trains on each rank, after loading `from`, and returns what each has in the end: the last epoch, and a hash of its
-/// parameters.
-fn train(device: &Device, ranks: u32, epochs: u64, from: Option<&Path>, to: &Path) -> Vec<(Epoch, u64)> {
+/// Trains on each of some ranks, after loading `from`, and returns what each has in the end: the last epoch, and a hash of
+/// its parameters.
+fn train(
+    device: &Device,
+    (ranks, shard): (u32, Shard),
+    epochs: u64,
+    from: Option<&Path>,
+    to: &Path,
+) -> Vec<(Epoch, u64)> {
     let (_, test) = digits().split(0.9, 0);
     let one = |rank: u32, transport: LocalTransport| {
         let mut trainer =
-            trainer(device, loader(340), Parallel::of(rank, ranks), OnOom::Fail).expect("it opens");
+            trainer(device, loader(340), Parallel { shard, ..Parallel::of(rank, ranks) }, OnOom::Fail)
+                .expect("it opens");
         if ranks > 1 {
             trainer.set_transport(Box::new(transport)).expect("the ranks agree");
         }
@@ -52,23 +59,26 @@ fn train(device: &Device, ranks: u32, epochs: u64, from: Option<&Path>, to: &Pat
 fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
     let device = &devices()[0];
     let folder = Folder::new("ranks");
-    let whole = train(device, 1, 3, None, &folder.join("one.safetensors")).remove(0);
+    let one = folder.join("one.safetensors");
+    let whole = train(device, (1, Shard::None), 3, None, &one).remove(0);
     let path = folder.join("two.safetensors");
-    for end in train(device, 2, 2, None, &path) {
+    for end in train(device, (2, Shard::Optimizer), 2, None, &path) {
         assert!(end.0.metric.is_some());
     }
     // Written once for each epoch, by one rank.
     let written: Vec<String> = names(&folder).into_iter().filter(|name| name.starts_with("two")).collect();
     assert_eq!(written, ["two.1.safetensors", "two.safetensors"]);
-    for ranks in [1, 2, 4] {
-        let next = folder.join(format!("next{ranks}.safetensors"));
+    let all = [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer), (4, Shard::Optimizer)];
+    for (i, ranks) in all.into_iter().enumerate() {
+        let next = folder.join(format!("next{i}.safetensors"));
         for (end, hash) in train(device, ranks, 1, Some(&path), &next) {
             assert_eq!(
                 (end.loss.to_bits(), end.metric, hash),
                 (whole.0.loss.to_bits(), whole.0.metric, whole.1),
-                "{ranks}"
+                "{ranks:?}"
             );
         }
+        assert!(std::fs::read(&next).expect("written") == std::fs::read(&one).expect("written"), "{ranks:?}");
     }
 }
 

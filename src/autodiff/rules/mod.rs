@@ -132,6 +132,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::FromHost { .. }
         | Op::Send { .. }
         | Op::Receive { .. }
+        | Op::Replace { .. }
         | Op::LossScale { .. }
         | Op::Fused(_)
         | Op::MatMul { then: Some(_), .. }

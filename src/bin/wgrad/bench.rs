@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 33] = [
+const OF_NETWORKS: [&str; 34] = [
     "dim",
     "loss",
     "batch",
@@ -90,6 +90,7 @@ const OF_NETWORKS: [&str; 33] = [
     "bit_masks",
     "accumulate",
     "ranks",
+    "shard",
     "bucket",
     "wire",
     "clip_norm",

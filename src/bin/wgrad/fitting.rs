@@ -1,6 +1,6 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
-use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, TrainStep};
+use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, TrainStep};
 use wgrad::exec;
 use wgrad::graph::LossScale;
 use wgrad::limits::{Card, Limits};
@@ -36,6 +36,9 @@ pub struct Options {
     /// mpirun started, else 1.
     #[arg(long)]
     ranks: Option<u32>,
+    /// What each device keeps a part of: none, or optimizer, the state of the optimizer (ZeRO-1).
+    #[arg(long, default_value = Shard::None.name())]
+    shard: String,
     /// Gradients are exchanged as soon as this many bytes of them are there.
     #[arg(long, value_name = "SIZE", default_value_t = Parallel::default().bucket)]
     bucket: Bytes,
@@ -87,8 +90,8 @@ impl Options {
             let message = format!("--wire {}: expected bytes per second, such as 25e9", self.wire);
             return Err(Error::setting("command line", message));
         }
-        let (bucket, wire_bytes_per_s) = (self.bucket, self.wire);
-        let parallel = Parallel { bucket, wire_bytes_per_s, ..Parallel::of(0, self.ranks()) };
+        let (bucket, wire_bytes_per_s, shard) = (self.bucket, self.wire, Shard::named(&self.shard)?);
+        let parallel = Parallel { bucket, wire_bytes_per_s, shard, ..Parallel::of(0, self.ranks()) };
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);

@@ -87,8 +87,8 @@ impl Views {
         }
     }
 
-    /// Slices with contiguous elements. Unless the whole stays in memory anyway, the slices must use all of
-    /// it: otherwise a part would keep the whole alive.
+    /// Slices with contiguous elements. Unless the whole stays in memory anyway, the slices must use nearly
+    /// all of it: otherwise a part would keep the whole alive.
     fn add_slices(&mut self, graph: &Graph) {
         let mut sliced = vec![0u64; graph.values.len()];
         for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Slice { .. })) {
@@ -100,7 +100,7 @@ impl Views {
             let (whole, part) = (graph.value(from), graph.value(to));
             let stays = whole.class.is_persistent() || whole.class == Class::Input;
             if let Some(offset) = place(whole, part, axis, start)
-                && (stays || sliced[from.index()] >= whole.bytes())
+                && (stays || sliced[from.index()] >= whole.bytes() / 8 * 7)
             {
                 self.inside[to.index()] = Some((from, offset));
             }

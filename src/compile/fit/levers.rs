@@ -11,7 +11,7 @@ use crate::units::Bytes;
 /// One memory optimization, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// The change: `recompute auto`, `offload optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
+    /// The change: `recompute auto`, `offload optimizer`, `shard optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
     pub name: String,
     /// Bytes of all buffers that a session would create.
     pub total_bytes: u64,
@@ -89,6 +89,9 @@ pub fn levers(
         let plan = whole.plan(&PlanOptions { offload, ..open }, limits)?;
         levers.push(Lever::of(name, &plan, &asked, true));
         task.done(levers.len() as u64);
+    }
+    if let Some(options) = open.sharded() {
+        levers.push(Lever::of("shard optimizer", &whole.plan(&options, limits)?, &asked, true));
     }
     if open.precision == Precision::F32 {
         let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;

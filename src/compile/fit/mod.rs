@@ -98,6 +98,14 @@ impl TrainStep {
         if fits(&asked) {
             return Ok(Some(fitted(asked.clone(), open, &[])));
         }
+        // Sharding costs no arithmetic and sends what would be sent anyway.
+        if let Some(options) = options.sharded() {
+            let found = self.try_fit(&options, budget, limits)?;
+            return Ok(found.map(|mut found| {
+                found.changes.insert(0, "shard optimizer".to_owned());
+                found
+            }));
+        }
         let mut found = Vec::new();
         if let Some((plan, options)) = self.recomputed(options, budget, limits)? {
             found.push(fitted(plan, options, &["recompute auto"]));

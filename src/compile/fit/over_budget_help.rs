@@ -35,6 +35,9 @@ impl TrainStep {
         if options.offload != offload && fits(PlanOptions { offload, ..*options }) {
             ways.push("`offload: Offload::OPTIMIZER`".to_owned());
         }
+        if options.sharded().is_some_and(fits) {
+            ways.push("`parallel.shard: Shard::Optimizer`".to_owned());
+        }
         for (name, optimizer) in options.optimizer.lighter() {
             if fits(PlanOptions { optimizer, ..*options }) {
                 ways.push(format!("the optimizer `{name}`"));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::exchange::{Exchanges, Sums};
+use super::exchange::{Exchanges, SharedBucket, Sums};
 use crate::compile::Parallel;
 use crate::dtype::DType;
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
@@ -21,6 +21,21 @@ pub(crate) struct Parts {
     /// The number of those of this rank.
     pub own: u32,
     pub parallel: Parallel,
+    /// Whether the update of a parameter reads gradients of others, such as for their norm.
+    pub whole_gradients: bool,
+    /// Whether large weights are stored in 16 bits.
+    pub half_weights: bool,
+}
+
+/// A step over the parts of a batch.
+pub(crate) struct Accumulated {
+    pub graph: Graph,
+    /// Pairs of a parameter and the sum of its gradients, or of this rank's share of them.
+    pub sums: Vec<Pair>,
+    /// The gradients that are read, over the whole batch.
+    pub read: Vec<ValueId>,
+    /// Parameters whose updates the ranks share.
+    pub shared: Vec<SharedBucket>,
 }
 
 /// Rewrites a differentiated graph for `b` samples as one step over the parts of a batch, each of `b` samples. Each
@@ -36,20 +51,16 @@ pub(crate) struct Parts {
 ///
 /// Several ranks exchange labels, gradients, scalars and the statistics of batch norms, so that each has the sums
 /// and means over all parts. What is concatenated has the parts of its own rank.
-pub(crate) fn accumulate(
-    mut graph: Graph,
-    [gradients, read]: [&[Pair]; 2],
-    parts: Parts,
-) -> (Graph, Vec<Pair>, Vec<ValueId>) {
+pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], parts: Parts) -> Accumulated {
     let keys = graph.draw_keys();
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
-    let Parallel { ranks, bucket, .. } = parts.parallel;
-    let mut exchanges = Exchanges::new(ranks);
-    let mut exchanged = Sums::new(&graph, &nodes, gradients, (bucket.0, ranks, parts.own));
+    let ranks = parts.parallel.ranks;
+    let exchanges = Exchanges::new(ranks);
+    let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], parts);
     let mut copies = Copies { rows: BTreeMap::new(), graph, parts };
     copies.widen_inputs();
-    let shares = copies.label_shares(&nodes, &mut exchanges);
+    let shares = copies.label_shares(&nodes, exchanges);
     let mut sums: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); outputs.len()];
     let mut read_parts: Vec<Vec<ValueId>> = vec![Vec::new(); read.len()];
@@ -77,7 +88,7 @@ pub(crate) fn accumulate(
             }
             copies.graph.nodes.push(node);
             let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
-            exchanged.computed(n, &mut copies.graph, &mut exchanges, at);
+            exchanged.computed(n, &mut copies.graph, exchanges, at);
         }
         let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
         for (parameter, gradient) in gradients.iter().filter(|_| ranks == 1) {
@@ -90,7 +101,8 @@ pub(crate) fn accumulate(
         outputs.iter().zip(&mut results).for_each(|((_, id), list)| list.push(at(id)));
         read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
     }
-    sums.extend(exchanged.finish(&mut copies.graph, &mut exchanges, gradients));
+    let (summed, shared) = exchanged.finish(&mut copies.graph, exchanges, gradients);
+    sums.extend(summed);
     let scalar = |graph: &Graph, id: ValueId| graph.value(id).shape.rank() == 0;
     // Of the values that are read, those that are summed.
     let summed = |graph: &Graph, id: ValueId| {
@@ -119,7 +131,7 @@ pub(crate) fn accumulate(
         });
     }
     let sums = gradients.iter().map(|(parameter, _)| (*parameter, sums[parameter])).collect();
-    (copies.graph, sums, wholes)
+    Accumulated { graph: copies.graph, sums, read: wholes, shared }
 }
 
 /// A node of the forward pass that changes state, such as running statistics. With several ranks, each runs it for
@@ -206,7 +218,7 @@ impl Copies {
 
     /// For each label share, one over all parts, times their number: the mean of the parts' losses then
     /// divides by the count of all labels.
-    fn label_shares(&mut self, nodes: &[Node], exchanges: &mut Exchanges) -> BTreeMap<ValueId, ValueId> {
+    fn label_shares(&mut self, nodes: &[Node], exchanges: Exchanges) -> BTreeMap<ValueId, ValueId> {
         let mut shares = BTreeMap::new();
         for share in nodes.iter().filter(|node| node.op == Op::LabelShare) {
             // The few operations that produce the labels: views and slices of inputs.

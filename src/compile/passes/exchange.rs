@@ -1,68 +1,79 @@
-//! Exchanges between ranks, as operations of the graph. The same operations in the same order on all ranks.
+//! Exchanges between ranks, as operations of the graph. The same exchanges in the same order on all ranks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::fuse_updates::is_small;
+use super::store_weights_half::is_large;
+use crate::compile::Shard;
 use crate::dtype::DType;
-use crate::graph::{Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Phase, Value, ValueId};
+use crate::graph::{
+    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, Phase, Share, Value, ValueId,
+};
 use crate::shape::Shape;
+
+use super::Parts;
 
 /// Words of a share are a multiple of this, so that sums of shares read vec4.
 const SHARE_WORDS: u64 = 4;
 
-/// Adds sends and receives to a graph, all in one order.
+/// Adds sends and receives to a graph. [`order_exchanges`] then adds tokens.
+#[derive(Clone, Copy)]
 pub(super) struct Exchanges {
     ranks: u32,
-    token: Option<ValueId>,
 }
 
 impl Exchanges {
     pub(super) fn new(ranks: u32) -> Self {
-        Self { ranks, token: None }
+        Self { ranks }
     }
 
-    /// Sends values, one after another.
-    fn send(&mut self, graph: &mut Graph, kind: ExchangeKind, share: u64, values: &[ValueId]) -> u32 {
-        let same = graph.exchanges.iter().filter(|exchange| exchange.kind == kind).count();
-        let index = graph.exchanges.len() as u32;
-        graph.exchanges.push(Exchange { kind, ranks: self.ranks, share, buffer: same as u32 % IN_FLIGHT });
-        let mut start = 0;
-        for &value in values {
-            let token = self.new_token(graph);
-            let inputs = [value].into_iter().chain(self.token).collect();
-            self.push(graph, Op::Send { exchange: index, start }, inputs, vec![token]);
-            start += words(graph, value);
+    /// Sends values, each to its place among the words.
+    fn send(self, graph: &mut Graph, kind: ExchangeKind, share: u64, values: &[(ValueId, u64)]) -> u32 {
+        let exchange = add_exchange(graph, kind, self.ranks, share);
+        for &(value, start) in values {
+            let token = new_token(graph);
+            graph.nodes.push(node(Op::Send { exchange, start, share: None }, vec![value], vec![token]));
         }
-        index
+        exchange
     }
 
     /// Receives a value like `like`, of another shape.
-    fn receive(&mut self, graph: &mut Graph, at: (u32, u64), like: ValueId, shape: Shape) -> ValueId {
+    fn receive(
+        self,
+        graph: &mut Graph,
+        (exchange, start): (u32, u64),
+        like: ValueId,
+        shape: Shape,
+    ) -> ValueId {
         let value = Value { shape, ..graph.value(like).clone() };
-        let (dtype, token) = (value.dtype, self.new_token(graph));
+        let (dtype, token) = (value.dtype, new_token(graph));
         let received = graph.add_value(value);
         graph.values[received.index()].name += &format!(".received{}", received.index());
-        let op = Op::Receive { exchange: at.0, start: at.1, shape, dtype };
-        self.push(graph, op, self.token.into_iter().collect(), vec![received, token]);
+        let op = Op::Receive { exchange, start, shape, dtype };
+        graph.nodes.push(node(op, Vec::new(), vec![received, token]));
         received
     }
 
     /// Each list has the values of this rank's parts; afterwards, those of all parts in their order.
-    pub(super) fn gather_parts(&mut self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
+    pub(super) fn gather_parts(self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
         let own: Vec<ValueId> = lists.iter().flat_map(|list| list.iter().copied()).collect();
         if self.ranks == 1 || own.is_empty() {
             return;
         }
-        let share = own.iter().map(|id| words(graph, *id)).sum();
-        let exchange = self.send(graph, ExchangeKind::Gather, share, &own);
+        let mut share = 0;
+        let mut place = |id: &ValueId| {
+            share += words(graph, *id);
+            (*id, share - words(graph, *id))
+        };
+        let places: Vec<_> = own.iter().map(&mut place).collect();
+        let exchange = self.send(graph, ExchangeKind::Gather, share, &places);
         let mut all = vec![Vec::with_capacity(own.len()); self.ranks as usize];
-        let mut start = 0;
-        for received in &mut all {
-            for &id in &own {
+        for (rank, received) in (0..).zip(&mut all) {
+            for &(id, start) in &places {
                 let shape = graph.value(id).shape;
-                received.push(self.receive(graph, (exchange, start), id, shape));
-                start += words(graph, id);
+                received.push(self.receive(graph, (exchange, rank * share + start), id, shape));
             }
         }
         let mut first = 0;
@@ -72,19 +83,19 @@ impl Exchanges {
             *list = range.flat_map(|i| all.iter().map(move |received| received[i])).collect();
         }
     }
-
-    fn new_token(&self, graph: &mut Graph) -> ValueId {
-        let name = format!("token{}", graph.values.len());
-        graph.add_value(Value::new(name, Shape::from([]), DType::F32, Class::Workspace))
-    }
-
-    fn push(&mut self, graph: &mut Graph, op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) {
-        self.token = outputs.last().copied();
-        graph.nodes.push(node(op, inputs, outputs));
-    }
 }
 
-fn node(op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) -> Node {
+pub(super) fn add_exchange(graph: &mut Graph, kind: ExchangeKind, ranks: u32, share: u64) -> u32 {
+    graph.exchanges.push(Exchange { kind, ranks, share, buffer: 0 });
+    graph.exchanges.len() as u32 - 1
+}
+
+pub(super) fn new_token(graph: &mut Graph) -> ValueId {
+    let name = format!("token{}", graph.values.len());
+    graph.add_value(Value::new(name, Shape::from([]), DType::F32, Class::Workspace))
+}
+
+pub(super) fn node(op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) -> Node {
     let (layer, phase, at) = (Arc::from(""), Phase::Backward, Location::caller());
     Node { op, inputs, outputs, layer, phase, at }
 }
@@ -92,21 +103,75 @@ fn node(op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) -> Node {
 /// Exchanges of each kind between whose sends and receives others run.
 const IN_FLIGHT: u32 = 2;
 
+/// Numbers the exchanges in the order of their sends, passes a token from each of their operations to the next, which
+/// keeps that order, and shares host memory among exchanges that are over when another begins.
+pub(crate) fn order_exchanges(graph: &mut Graph) {
+    let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut ends = vec![0; graph.exchanges.len()];
+    let mut begins = ends.clone();
+    let mut token = None;
+    for (n, node) in graph.nodes.iter_mut().enumerate().filter(|(_, node)| node.op.exchanges()) {
+        if let Op::Send { exchange, .. } | Op::Receive { exchange, .. } | Op::Replace { exchange, .. } =
+            &mut node.op
+        {
+            let next = numbers.len() as u32;
+            let number = *numbers.entry(*exchange).or_insert(next);
+            if number == next {
+                begins[next as usize] = n;
+            }
+            ends[number as usize] = n;
+            *exchange = number;
+        }
+        node.inputs.extend(token);
+        token = node.outputs.last().copied();
+    }
+    let mut ordered = graph.exchanges.clone();
+    for (old, new) in numbers {
+        ordered[new as usize] = graph.exchanges[old as usize];
+    }
+    // For each kind, where the last exchange of each buffer ends.
+    let mut buffers: [Vec<usize>; 2] = Default::default();
+    for (i, exchange) in ordered.iter_mut().enumerate() {
+        let ends_of = &mut buffers[exchange.kind as usize];
+        let free = (0..ends_of.len()).filter(|&buffer| ends_of[buffer] < begins[i]);
+        let free = free.min_by_key(|&buffer| ends_of[buffer]).filter(|_| ends_of.len() >= IN_FLIGHT as usize);
+        let buffer = free.unwrap_or_else(|| {
+            ends_of.push(0);
+            ends_of.len() - 1
+        });
+        ends_of[buffer] = ends[i];
+        exchange.buffer = buffer as u32;
+    }
+    graph.exchanges = ordered;
+}
+
 /// Sums of gradients over the parts of all ranks. Each rank adds up its share of a bucket of gradients, in the order of
-/// the parts, and sends the sum to the others.
+/// the parts, and sends the sum to the others, or keeps it where it alone updates these elements.
 pub(super) struct Sums {
     buckets: Vec<Bucket>,
-    /// Parts of a batch on each rank.
-    rounds: u32,
-    scattered: VecDeque<(u32, usize)>,
-    gathered: VecDeque<(u32, usize)>,
-    /// The sum of each gradient.
+    parts: Parts,
+    /// Exchanges of buckets that are not received yet, in the order of their sends.
+    sent: VecDeque<(u32, usize)>,
+    /// The sum of each gradient, or of this rank's share of it.
     sums: BTreeMap<ValueId, ValueId>,
+}
+
+/// What decides which gradients are exchanged together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    /// Whether each rank updates its share of the parameters.
+    shared: bool,
+    /// Whether each rank needs whole gradients.
+    whole: bool,
+    /// Whether the parameters are stored in 16 bits.
+    half: bool,
 }
 
 /// Gradients that are exchanged together.
 struct Bucket {
-    gradients: Vec<ValueId>,
+    kind: Kind,
+    /// Pairs of a parameter and its gradient, each with the words before it.
+    gradients: Vec<(ValueId, ValueId, u64)>,
     /// Words of each rank's share.
     share: u64,
     /// Position of the node after which all are there.
@@ -117,42 +182,108 @@ struct Bucket {
     rounds: u32,
 }
 
+impl Bucket {
+    fn of(graph: &Graph, kind: Kind, gradients: &[(ValueId, ValueId)], after: usize, ranks: u32) -> Self {
+        let [block, of_a_share] = if kind.shared { [Share::BLOCK; 2] } else { [1, SHARE_WORDS] };
+        let (mut placed, mut all) = (Vec::new(), 0u64);
+        for &(parameter, gradient) in gradients {
+            placed.push((parameter, gradient, all));
+            all = (all + words(graph, gradient)).next_multiple_of(block);
+        }
+        let share = all.div_ceil(u64::from(ranks)).next_multiple_of(of_a_share);
+        Self { kind, gradients: placed, share, after, sum: None, rounds: 0 }
+    }
+
+    fn places(&self, at: impl Fn(&ValueId) -> ValueId) -> Vec<(ValueId, u64)> {
+        self.gradients.iter().map(|(_, gradient, start)| (at(gradient), *start)).collect()
+    }
+}
+
+/// The elements of rank `rank`'s share of a bucket that belong to a parameter: `elements` of which `before` lie before it.
+fn share_of(rank: u32, share: u64, before: u64, elements: u64) -> Share {
+    let [first, end] = [0, 1].map(|next| (u64::from(rank) + next) * share);
+    let [start, end] = [first, end].map(|at| at.saturating_sub(before).min(elements));
+    Share { start, len: end - start }
+}
+
+/// Parameters of which each rank updates a share and sends it to the others.
+pub(crate) struct SharedBucket {
+    /// Each with the elements before it.
+    pub(super) parameters: Vec<(ValueId, u64)>,
+    /// Elements of each rank.
+    pub(super) share: u64,
+    /// Whether a word holds two of them.
+    pub(super) half: bool,
+    /// A value that is computed when all gradients are.
+    pub(super) ready: ValueId,
+}
+
+impl SharedBucket {
+    /// This rank's share of each parameter.
+    pub(crate) fn shares<'a>(
+        &'a self,
+        graph: &'a Graph,
+        rank: u32,
+    ) -> impl Iterator<Item = (ValueId, Share)> + 'a {
+        let of = move |&(id, before): &(ValueId, u64)| {
+            (id, share_of(rank, self.share, before, graph.value(id).shape.numel()))
+        };
+        self.parameters.iter().map(of)
+    }
+}
+
 impl Sums {
-    /// Buckets of at least `bytes`, except for the last, in the order in which `nodes` compute the gradients; none with
-    /// one rank.
+    /// Buckets of at least [`Parallel::bucket`](crate::compile::Parallel::bucket), except for the last of each kind, in the
+    /// order in which `nodes` compute the gradients; none with one rank. `read` has the values of which the host reads gradients.
     pub(super) fn new(
         graph: &Graph,
         nodes: &[Node],
-        gradients: &[(ValueId, ValueId)],
-        (bytes, ranks, rounds): (u64, u32, u32),
+        [gradients, read]: [&[(ValueId, ValueId)]; 2],
+        parts: Parts,
     ) -> Self {
         let mut made = vec![0; graph.values.len()];
         for (n, node) in nodes.iter().enumerate() {
             node.outputs.iter().for_each(|id| made[id.index()] = n);
         }
-        let gradients = gradients.iter().map(|(_, gradient)| *gradient).filter(|_| ranks > 1);
-        let mut gradients: Vec<ValueId> = gradients.collect();
-        gradients.sort_by_key(|id| (made[id.index()], *id));
-        gradients.dedup();
-        let (mut buckets, mut open, mut filled) = (Vec::new(), Vec::new(), 0);
-        let mut close = |gradients: Vec<ValueId>| {
-            let Some(last) = gradients.last() else { return };
-            let (after, all) =
-                (made[last.index()], gradients.iter().map(|id| words(graph, *id)).sum::<u64>());
-            let share = all.div_ceil(u64::from(ranks)).next_multiple_of(SHARE_WORDS);
-            buckets.push(Bucket { gradients, share, after, sum: None, rounds: 0 });
+        let ranks = parts.parallel.ranks;
+        let mut gradients: Vec<_> = gradients.iter().copied().filter(|_| ranks > 1).collect();
+        gradients.sort_by_key(|(_, id)| (made[id.index()], *id));
+        let params: BTreeMap<&str, &Param> =
+            graph.parameters.iter().map(|param| (param.name(), param)).collect();
+        let kind = |i: usize, (parameter, gradient): (ValueId, ValueId)| {
+            let param = params.get(&*graph.value(parameter).name);
+            // Small ones are updated together: in one dispatch, on each rank.
+            let shared =
+                parts.parallel.shard == Shard::Optimizer && param.is_some_and(|param| !is_small(param));
+            let twice = [i.wrapping_sub(1), i + 1]
+                .iter()
+                .any(|&j| gradients.get(j).is_some_and(|other| other.1 == gradient));
+            let shared = shared && !twice;
+            let whole = !shared || parts.whole_gradients || read.iter().any(|(id, _)| *id == parameter);
+            let half = shared && parts.half_weights && param.is_some_and(|param| is_large(param));
+            Kind { shared, whole, half }
         };
-        for id in gradients {
-            open.push(id);
-            filled += graph.value(id).bytes();
-            if filled >= bytes {
-                close(std::mem::take(&mut open));
-                filled = 0;
+        let mut buckets = Vec::new();
+        let mut open: BTreeMap<Kind, (Vec<(ValueId, ValueId)>, u64)> = BTreeMap::new();
+        let mut close = |kind, gradients: Vec<(ValueId, ValueId)>| {
+            let Some((_, last)) = gradients.last() else { return };
+            buckets.push(Bucket::of(graph, kind, &gradients, made[last.index()], ranks));
+        };
+        for (i, &pair) in gradients.iter().enumerate() {
+            if i > 0 && gradients[i - 1].1 == pair.1 {
+                continue;
+            }
+            let kind = kind(i, pair);
+            let (list, filled) = open.entry(kind).or_default();
+            list.push(pair);
+            *filled += graph.value(pair.1).bytes();
+            if *filled >= parts.parallel.bucket.0 {
+                *filled = 0;
+                close(kind, std::mem::take(list));
             }
         }
-        close(open);
-        let (scattered, gathered, sums) = Default::default();
-        Self { buckets, rounds, scattered, gathered, sums }
+        open.into_iter().for_each(|(kind, (list, _))| close(kind, list));
+        Self { buckets, parts, sent: VecDeque::new(), sums: BTreeMap::new() }
     }
 
     /// Sends the buckets that are complete after node `n` of a part, in which `at` names the values.
@@ -160,67 +291,98 @@ impl Sums {
         &mut self,
         n: usize,
         graph: &mut Graph,
-        exchanges: &mut Exchanges,
+        exchanges: Exchanges,
         at: impl Fn(&ValueId) -> ValueId,
     ) {
         for i in 0..self.buckets.len() {
             let bucket = &self.buckets[i];
             if bucket.after == n {
-                let values: Vec<ValueId> = bucket.gradients.iter().map(&at).collect();
-                let exchange = exchanges.send(graph, ExchangeKind::Scatter, bucket.share, &values);
-                self.scattered.push_back((exchange, i));
+                let exchange =
+                    exchanges.send(graph, ExchangeKind::Scatter, bucket.share, &bucket.places(&at));
+                self.sent.push_back((exchange, i));
                 self.settle(graph, exchanges, IN_FLIGHT as usize - 1);
             }
         }
     }
 
-    /// Receives what is left; returns the sum of the gradient of each parameter.
+    /// Receives what is left; returns the sum of the gradient of each parameter, or of this rank's share of it, and the
+    /// parameters whose updates are shared.
     pub(super) fn finish(
         mut self,
         graph: &mut Graph,
-        exchanges: &mut Exchanges,
+        exchanges: Exchanges,
         gradients: &[(ValueId, ValueId)],
-    ) -> BTreeMap<ValueId, ValueId> {
+    ) -> (BTreeMap<ValueId, ValueId>, Vec<SharedBucket>) {
         self.settle(graph, exchanges, 0);
+        let shared = self.buckets.iter().filter(|bucket| bucket.kind.shared).filter_map(|bucket| {
+            let parameters =
+                bucket.gradients.iter().map(|(parameter, _, before)| (*parameter, *before)).collect();
+            let last = bucket.gradients.last().map(|(_, gradient, _)| self.sums[gradient]);
+            let ready = if bucket.kind.whole { last } else { bucket.sum };
+            Some(SharedBucket { parameters, share: bucket.share, half: bucket.kind.half, ready: ready? })
+        });
+        let shared = shared.collect();
         let sum = |(parameter, gradient): &(ValueId, ValueId)| Some((*parameter, *self.sums.get(gradient)?));
-        gradients.iter().filter_map(sum).collect()
+        (gradients.iter().filter_map(sum).collect(), shared)
     }
 
-    /// Receives until at most `most` exchanges of each kind are left.
-    fn settle(&mut self, graph: &mut Graph, exchanges: &mut Exchanges, most: usize) {
-        while self.scattered.len() > most {
-            let Some((exchange, i)) = self.scattered.pop_front() else { break };
-            let bucket = &mut self.buckets[i];
-            let (shape, like) = (Shape::from([bucket.share as usize]), bucket.gradients[0]);
-            for rank in 0..u64::from(exchanges.ranks) {
-                let part = exchanges.receive(graph, (exchange, rank * bucket.share), like, shape);
-                let Some(sum) = bucket.sum.replace(part) else { continue };
-                let name = format!("sum{}", graph.values.len());
-                let added = graph.derive(part, &name, |_| ());
-                graph.nodes.push(node(Op::Binary(Binary::Add), vec![sum, part], vec![added]));
-                bucket.sum = Some(added);
+    /// Receives until at most `most` exchanges of each kind are left. Messages arrive in the order in which they were sent.
+    fn settle(&mut self, graph: &mut Graph, exchanges: Exchanges, most: usize) {
+        let kind = |graph: &Graph, exchange: u32| graph.exchanges[exchange as usize].kind;
+        let left = |graph: &Graph, queue: &VecDeque<(u32, usize)>, of| {
+            queue.iter().filter(|(exchange, _)| kind(graph, *exchange) == of).count() > most
+        };
+        while [ExchangeKind::Scatter, ExchangeKind::Gather].iter().any(|of| left(graph, &self.sent, *of)) {
+            let Some((exchange, i)) = self.sent.pop_front() else { break };
+            match kind(graph, exchange) {
+                ExchangeKind::Scatter => self.receive_parts(graph, exchanges, exchange, i),
+                ExchangeKind::Gather => {
+                    for &(_, id, start) in &self.buckets[i].gradients {
+                        let shape = graph.value(id).shape;
+                        let sum = exchanges.receive(graph, (exchange, start), id, shape);
+                        self.sums.insert(id, sum);
+                    }
+                }
             }
-            bucket.rounds += 1;
-            if let Some(sum) = bucket.sum.filter(|_| bucket.rounds == self.rounds) {
-                let exchange = exchanges.send(graph, ExchangeKind::Gather, bucket.share, &[sum]);
-                self.gathered.push_back((exchange, i));
-            }
-            self.receive_sums(graph, exchanges, most);
-        }
-        if self.scattered.is_empty() {
-            self.receive_sums(graph, exchanges, most);
         }
     }
 
-    fn receive_sums(&mut self, graph: &mut Graph, exchanges: &mut Exchanges, most: usize) {
-        while self.gathered.len() > most {
-            let Some((exchange, i)) = self.gathered.pop_front() else { break };
-            let mut start = 0;
-            for &id in &self.buckets[i].gradients {
-                let sum = exchanges.receive(graph, (exchange, start), id, graph.value(id).shape);
-                self.sums.insert(id, sum);
-                start += words(graph, id);
-            }
+    /// Adds up this rank's share of a bucket. Sends or keeps the sum over all parts.
+    fn receive_parts(&mut self, graph: &mut Graph, exchanges: Exchanges, exchange: u32, i: usize) {
+        let bucket = &mut self.buckets[i];
+        let (shape, like) = (Shape::from([bucket.share as usize]), bucket.gradients[0].1);
+        for rank in 0..u64::from(exchanges.ranks) {
+            let part = exchanges.receive(graph, (exchange, rank * bucket.share), like, shape);
+            let Some(sum) = bucket.sum.replace(part) else { continue };
+            let name = format!("sum{}", graph.values.len());
+            let added = graph.derive(part, &name, |_| ());
+            graph.nodes.push(node(Op::Binary(Binary::Add), vec![sum, part], vec![added]));
+            bucket.sum = Some(added);
+        }
+        bucket.rounds += 1;
+        let Some(sum) = bucket.sum.filter(|_| bucket.rounds == self.parts.own) else { return };
+        if bucket.kind.whole {
+            let exchange = exchanges.send(graph, ExchangeKind::Gather, bucket.share, &[(sum, 0)]);
+            self.sent.push_back((exchange, i));
+        } else {
+            self.keep_shares(graph, i, sum);
+        }
+    }
+
+    /// Cuts this rank's share of a bucket into those of its parameters.
+    fn keep_shares(&mut self, graph: &mut Graph, i: usize, sum: ValueId) {
+        let (bucket, rank) = (&self.buckets[i], self.parts.parallel.rank);
+        for &(_, gradient, before) in &bucket.gradients {
+            let Share { start: first, len } = share_of(rank, bucket.share, before, words(graph, gradient));
+            let start = if len == 0 { 0 } else { before + first - u64::from(rank) * bucket.share };
+            let [start, len] = [start, len].map(|words| words as usize);
+            let suffix = format!("share{}", graph.values.len());
+            let share = graph.derive(gradient, &suffix, |value| {
+                value.part_of = Some((first, value.shape));
+                value.shape = Shape::from([len]);
+            });
+            graph.nodes.push(node(Op::Slice { axis: 0, start, len }, vec![sum], vec![share]));
+            self.sums.insert(gradient, share);
         }
     }
 }

@@ -100,13 +100,15 @@ impl Packs {
             if node.phase == Phase::Backward {
                 for (position, id) in node.outputs.iter().enumerate() {
                     let value = graph.value(*id);
+                    // A rank's share is rounded where the whole would be.
+                    let whole = value.part_of.map_or(value.shape, |(_, whole)| whole);
                     made[id.index()] = Phase::Backward;
                     fits[id.index()] = gradients
                         && value.dtype == DType::F32
                         && value.class == Class::Gradient
                         // Those of small parameters stay in 32 bits, in which their updates are fused.
-                        && !is_small_vector(value.shape)
-                        && value.shape.numel() >= SMALLEST_HALF
+                        && !is_small_vector(whole)
+                        && whole.numel() >= SMALLEST_HALF
                         && position == 0;
                     place[id.index()] = i + 1;
                 }

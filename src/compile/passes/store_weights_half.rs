@@ -11,7 +11,7 @@ use crate::graph::{Class, Graph, Node, Op, Param, Phase, Stored, Value, ValueId}
 
 /// Whether a parameter is stored in 16 bits if that is enabled: it must be large and more than a vector.
 /// Biases and norm scales each affect many numbers and are small in comparison; statistics are not trained.
-fn is_large(param: &Param) -> bool {
+pub(super) fn is_large(param: &Param) -> bool {
     !param.is_buffer() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
 }
 
@@ -46,6 +46,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
                 }
             }
             Op::Embedding if keys.contains_key(&node.inputs[0]) => {}
+            Op::Send { share: Some(_), .. } | Op::Replace { .. } => {}
             _ => rewrite.widen(&mut node, &mut rewritten),
         }
         rewritten.push(node);

@@ -8,7 +8,7 @@ use crate::compile::analysis::Views;
 use crate::compile::passes::BACK;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, ValueId};
+use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Share, Update, ValueId};
 use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
 use crate::limits::{ALIGNMENT, Job, Limits};
 
@@ -349,9 +349,14 @@ impl Program {
         match node.op {
             Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
             Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
-            Op::Send { exchange, start } => self.exchange(node.inputs[0], position, false, (exchange, start)),
+            Op::Send { exchange, start, share } => {
+                self.exchange((node.inputs[0], share), position, false, (exchange, start));
+            }
             Op::Receive { exchange, start, .. } => {
-                self.exchange(node.outputs[0], position, true, (exchange, start));
+                self.exchange((node.outputs[0], None), position, true, (exchange, start));
+            }
+            Op::Replace { exchange, start } => {
+                self.exchange((node.inputs[0], None), position, true, (exchange, start));
             }
             _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
         }
@@ -431,7 +436,9 @@ impl Program {
     /// Types and spans of a node's operands, or of the operands of the fused update that it ends. A fused
     /// update also updates the padding between its operands.
     fn operands(&self, node: &Node, fused: Option<usize>) -> Vec<Placed> {
-        let Some(i) = fused else { return node.inputs.iter().map(|id| self.operand(*id)).collect() };
+        let Some(i) = fused else {
+            return node.inputs.iter().enumerate().map(|(i, id)| self.operand_of(&node.op, i, *id)).collect();
+        };
         let updates = &self.graph.fused_updates[i].updates;
         let [first, last] = [updates[0], updates[updates.len() - 1]].map(|n| &self.graph.nodes[n].inputs);
         let whole = |(i, (&first, &last)): (usize, (&ValueId, &ValueId))| {
@@ -445,6 +452,19 @@ impl Program {
             ((Shape::from([(bytes / 4) as usize]), DType::F32), Span::new(span.storage, span.offset, bytes))
         };
         first.iter().zip(last).enumerate().map(whole).collect()
+    }
+
+    /// Type and span of what an operation reads and changes of its operand `i`.
+    fn operand_of(&self, op: &Op, i: usize, id: ValueId) -> Placed {
+        let ((shape, dtype), span) = self.operand(id);
+        match op.share(i, shape.numel()) {
+            None => ((shape, dtype), span),
+            Some(share) => {
+                let offset = span.offset + dtype.bytes(share.start);
+                let shape = Shape::from([share.len as usize]);
+                ((shape, dtype), Span::new(span.storage, offset, dtype.bytes(share.len)))
+            }
+        }
     }
 
     /// Type and span of an operand.
@@ -468,10 +488,20 @@ impl Program {
         self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
     }
 
-    /// Records a copy of a value to or from the words of an exchange, from word `start` on.
-    fn exchange(&mut self, id: ValueId, position: usize, up: bool, (exchange, start): (u32, u64)) {
-        let (storage, offset, bytes) = self.place_of(id);
+    /// Records a copy of a value, or of a share of it, to or from the words of an exchange, from word `start` on.
+    fn exchange(
+        &mut self,
+        (id, share): (ValueId, Option<Share>),
+        position: usize,
+        up: bool,
+        (exchange, start): (u32, u64),
+    ) {
+        let (storage, mut offset, mut bytes) = self.place_of(id);
         let Some(storage) = storage else { return };
+        if let Some(share) = share {
+            let dtype = self.graph.value(id).dtype;
+            (offset, bytes) = (offset + dtype.bytes(share.start), dtype.bytes(share.len));
+        }
         let [sent, received] = self.graph.exchanges[exchange as usize].names();
         let (after, start, exchange) = (false, 4 * start, Some(exchange));
         let name = if up { received } else { sent };

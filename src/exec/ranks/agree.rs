@@ -4,6 +4,7 @@ use super::Transport;
 use crate::compile::Plan;
 use crate::error::{Error, Result};
 use crate::exec::Session;
+use crate::graph::{Node, Phase, ValueId};
 use crate::random;
 
 impl Session {
@@ -127,24 +128,29 @@ fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)]) -> Res
     }
 }
 
-/// A hash of what a plan computes, the same for all its ranks: its kernels, exchanges and tensors.
+/// A hash of what a plan computes, the same for all its ranks: its limits, its forward pass, exchanges and tensors. With
+/// sharded updates, ranks update different elements, and may order and recompute operations differently.
 fn fingerprint(plan: &Plan) -> u64 {
-    let mut hash = 0u64;
+    let graph = plan.graph();
+    let text = |text: String| text.bytes().fold(0, |hash, byte| random::mix(hash ^ u64::from(byte)));
+    let mut hash = text(format!("{:?} {:?}", plan.limits, plan.optimizer));
     let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
-    for (launch, _) in &plan.program.launches {
-        add(launch.kernel.digest());
-        launch.grid.iter().for_each(|&count| add(u64::from(count)));
-    }
-    for exchange in &plan.graph().exchanges {
+    let again = |id: &ValueId| graph.value(*id).again;
+    let first = |node: &&Node| node.phase == Phase::Forward && !node.outputs.iter().any(again);
+    let forward = graph.nodes.iter().filter(first).map(|node| {
+        let [inputs, outputs] = graph.types(node);
+        text(format!("{} {inputs:?} {outputs:?}", node.op.name()))
+    });
+    add(forward.fold(0, u64::wrapping_add));
+    for exchange in &graph.exchanges {
         add(exchange.share);
         add(exchange.sent());
     }
-    for value in plan.graph().values.iter().filter(|value| value.class.is_persistent()) {
-        value.name.bytes().for_each(|byte| add(u64::from(byte)));
-        add(value.bytes());
-    }
-    if let Some(optimizer) = plan.optimizer {
-        format!("{optimizer:?}").bytes().for_each(|byte| add(u64::from(byte)));
+    let mut lasting: Vec<_> = graph.values.iter().filter(|value| value.class.is_persistent()).collect();
+    lasting.sort_by_key(|value| &value.name);
+    for value in lasting {
+        add(text(value.name.clone()));
+        add(value.part_of.map_or(value.bytes(), |(_, whole)| whole.numel()));
     }
     hash
 }

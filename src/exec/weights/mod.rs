@@ -82,10 +82,11 @@ impl Session {
         self.save_with(path, &SaveOptions::default())
     }
 
-    /// [`Session::save`] with optimizer state, or with notes of your own.
+    /// [`Session::save`] with optimizer state, or with notes of your own. If the state is sharded
+    /// ([`Shard`](crate::compile::Shard)), all ranks must call it; rank 0 writes the file, which any number of ranks can load.
     ///
     /// # Errors
-    /// As [`Session::save`].
+    /// As [`Session::save`]; [`Error::Rank`].
     pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
         let SaveOptions { optimizer_state, ref notes, accept_non_finite } = *options;
         let path = path.as_ref();
@@ -95,24 +96,40 @@ impl Session {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
         let shapes: Vec<_> = self.stored(optimizer_state).into_iter().collect();
-        let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
-        file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
+        // Every rank takes part in reading sharded state; rank 0 writes.
+        let sharded = optimizer_state && self.is_sharded();
+        let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
+            let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
+            file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
+            Ok(file)
+        });
         let task = progress::task("saving", shapes.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in &shapes {
             let data = self.parameter(name)?;
-            if stored.finite && !accept_non_finite {
-                finite(
-                    &data,
-                    || format!("{} was not written: parameter `{name}`", path.display()),
-                    DIVERGED,
-                )?;
+            let checked = || match stored.finite && !accept_non_finite {
+                true => {
+                    let what = || format!("{} was not written: parameter `{name}`", path.display());
+                    finite(&data, what, DIVERGED)
+                }
+                false => Ok(()),
+            };
+            if let Some(Ok(open)) = &mut file {
+                let written = checked().and_then(|()| {
+                    write::elements(open, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))
+                });
+                match written {
+                    Err(error) if sharded => file = Some(Err(error)),
+                    written => written?,
+                }
             }
-            write::elements(&mut file, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))?;
             saved += stored.elements();
             task.done(saved);
         }
-        file.commit().map_err(|e| failed(path, &e))
+        match file {
+            Some(file) => file?.commit().map_err(|e| failed(path, &e)),
+            None => Ok(()),
+        }
     }
 
     /// Reads parameters, and optimizer state and the number of steps if the file has them. This is
@@ -230,7 +247,10 @@ impl Session {
             let parameter = graph.parameters.get(i);
             let shape = match parameter {
                 Some(parameter) => parameter.shape(),
-                None => graph.values.iter().find(|value| value.name == storage.name)?.shape,
+                None => {
+                    let value = graph.values.iter().find(|value| value.name == storage.name)?;
+                    value.part_of.map_or(value.shape, |(_, whole)| whole)
+                }
             };
             let state = parameter.is_none();
             let finite = parameter.is_some_and(|param| !param.is_buffer());

@@ -67,6 +67,7 @@ impl Op {
             | Self::FromHost { .. }
             | Self::Send { .. }
             | Self::Receive { .. }
+            | Self::Replace { .. }
             | Self::Attention(_)
             | Self::AttentionGrad(_)
             | Self::LossScaleSeed { .. }

@@ -27,7 +27,7 @@ pub use rows::{Gates, RowNorm};
 pub(crate) use unary::Domain;
 pub(crate) use unary::sigmoid;
 pub use unary::{Saves, Unary};
-pub use update::{Stored, Update};
+pub use update::{Share, Stored, Update};
 
 use std::sync::Arc;
 
@@ -188,6 +188,9 @@ pub enum Op {
         rate: f32,
         /// How the new weight is rounded.
         stored: Stored,
+        /// The elements of the parameter that it updates, of which the state is; `None` for all. Gradients are of
+        /// these elements or of all.
+        share: Option<Share>,
     },
     /// `x →`: offloads `x` to host memory, to a numbered slot. Only plans add it.
     ToHost {
@@ -203,6 +206,15 @@ pub enum Op {
     /// [`Graph::exchanges`](super::Graph::exchanges) sends. Tokens hold nothing: they put sends and receives
     /// in one order, the same on all ranks. Only plans add it.
     Send {
+        /// Index of the exchange.
+        exchange: u32,
+        /// First word.
+        start: u64,
+        /// The elements of `x` that are sent, a parameter's, after their update; `None` for all of `x`.
+        share: Option<Share>,
+    },
+    /// `w, token → token []`: overwrites a parameter with words that an exchange received. Only plans add it.
+    Replace {
         /// Index of the exchange.
         exchange: u32,
         /// First word.
@@ -455,7 +467,9 @@ impl Op {
             Self::Update { rule, .. } if rule.states() == 1 => &[0, 3],
             Self::Update { rule, .. } if rule.states() == 2 => &[0, 3, 4],
             Self::Update { .. } => &[0, 3, 4, 5],
-            Self::LossScale { .. } => &[0],
+            Self::LossScale { .. } | Self::Replace { .. } => &[0],
+            // It changes nothing, and waits for the update.
+            Self::Send { share: Some(_), .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
             _ => &[],
         }
@@ -475,7 +489,22 @@ impl Op {
 
     /// Whether the operation copies between the device and host memory and computes nothing.
     pub(crate) fn moves(&self) -> bool {
-        matches!(self, Self::ToHost { .. } | Self::FromHost { .. } | Self::Send { .. } | Self::Receive { .. })
+        self.exchanges() || matches!(self, Self::ToHost { .. } | Self::FromHost { .. })
+    }
+
+    /// Whether the operation is part of an exchange between ranks.
+    pub(crate) fn exchanges(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Receive { .. } | Self::Replace { .. })
+    }
+
+    /// Returns the elements of operand `i`, of `elements`, that the operation reads and changes, if these are not all.
+    pub(crate) fn share(&self, i: usize, elements: u64) -> Option<Share> {
+        match self {
+            Self::Update { share, .. } if i <= Update::GRADIENT => *share,
+            Self::Send { share, .. } if i == 0 => *share,
+            _ => None,
+        }
+        .filter(|share| share.len < elements)
     }
 
     /// Returns the number of results.

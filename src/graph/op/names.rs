@@ -68,6 +68,7 @@ named! {
         Op::FromHost { .. } => "from_host",
         Op::Send { .. } => "send",
         Op::Receive { .. } => "receive",
+        Op::Replace { .. } => "replace",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
         Op::Update { rule: Update::Lion { .. }, .. } => "lion",
@@ -169,6 +170,7 @@ impl Op {
             | Self::FromHost { .. }
             | Self::Send { .. }
             | Self::Receive { .. }
+            | Self::Replace { .. }
             | Self::LossScaleSeed { .. }
             | Self::NotFinite
             | Self::LossScale { .. }

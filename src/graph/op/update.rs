@@ -1,5 +1,29 @@
 //! Optimizer updates of one parameter.
 
+/// Some elements of a parameter, row-major: those that one of several ranks updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The first.
+    pub start: u64,
+    /// Their number.
+    pub len: u64,
+}
+
+impl Share {
+    /// A share begins at a multiple of this: at a block of `Adam8bit`, and at a region of memory also in 16 bits.
+    pub(crate) const BLOCK: u64 = 256;
+
+    /// Returns the elements of a parameter's state that belong to these, if `all` of the state belong to `elements` of the
+    /// parameter: the same number to each [`Share::BLOCK`].
+    pub(crate) fn of_state(self, all: u64, elements: u64) -> Self {
+        // The last block of the parameter may have fewer elements, so this is at most the next number above.
+        let of_a_block = Self::BLOCK * all / elements.max(1);
+        let at = |element: u64| if element >= elements { all } else { element / Self::BLOCK * of_a_block };
+        let (start, end) = (at(self.start), at(self.start + self.len));
+        Self { start, len: end - start }
+    }
+}
+
 /// An optimizer's update of one parameter, in place. `g` is the gradient, `w` the parameter, `η` the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Update {

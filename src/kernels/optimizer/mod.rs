@@ -108,7 +108,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
 }
 
-pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: Stored) -> Launch<Operand> {
+/// Returns the launch of an update of elements from a multiple of 256 on, the second of `stored`.
+pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: (Stored, u64)) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
     let (kernel, constants, mut settings) = match *update {
@@ -155,7 +156,7 @@ fn launch(
     memory: Vec<Operand>,
     settings: &[f32],
     mut constants: Vec<(&'static str, f64)>,
-    stored: Stored,
+    (stored, first): (Stored, u64),
 ) -> Launch<Operand> {
     let weights = site.inputs[0].1;
     let key = match stored {
@@ -167,7 +168,7 @@ fn launch(
     }
     let mut params = vec![quads];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
-    params.push(key);
+    params.extend([key, (first / 4) as u32]);
     let mut launch = per_thread(site, &kernel.of(weights, site.inputs[1].1), threads, memory, &params);
     launch.constants = constants;
     launch
@@ -176,7 +177,7 @@ fn launch(
 /// Number of vec4s in a block of 256 elements.
 const BLOCK_QUADS: u32 = 64;
 
-fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: Stored) -> Launch<Operand> {
+fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: (Stored, u64)) -> Launch<Operand> {
     let n = site.inputs[0].0.numel();
     let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
     let (kernel, threads) = match site.limits.class {

@@ -185,4 +185,5 @@ pub(super) const COMPILER: &[Row] = &[
     row("from_host", "", "restore from host memory", NO, &[]),
     row("send", "", "copy to what is sent to other ranks", NO, &[]),
     row("receive", "", "copy from what other ranks sent", NO, &[]),
+    row("replace", "", "copy to a parameter of what other ranks updated", NO, &[]),
 ];

@@ -1,6 +1,6 @@
 //! Modelled steps on several devices.
 
-use wgrad::compile::{Parallel, Plan, PlanOptions};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Shard};
 use wgrad::limits::Card;
 
 use super::networks::{options, plan};
@@ -17,16 +17,27 @@ const NETWORKS: [(&str, usize, Option<usize>); 2] = [("gpt2", 8, Some(1024)), ("
 
 fn rows((name, samples, seq): (&str, usize, Option<usize>)) -> Vec<Vec<String>> {
     let card = Card::named("h200").expect("listed");
-    let of = |ranks: u32| {
+    let of = |ranks: u32, shard: Shard| {
         let base = PlanOptions { card, ..options("adamw") };
-        plan(name, samples, seq, &PlanOptions { accumulate: ranks, parallel: Parallel::of(0, ranks), ..base })
+        plan(
+            name,
+            samples,
+            seq,
+            &PlanOptions {
+                accumulate: ranks,
+                parallel: Parallel { shard, ..Parallel::of(0, ranks) },
+                ..base
+            },
+        )
     };
-    let plans = RANKS.map(of);
+    let plans = RANKS.map(|ranks| of(ranks, Shard::None));
     let seconds = |plan: &Plan| plan.wire_times(&card).expect("lowered before").step_s;
     let alone = seconds(&plans[0]);
     let title = format!("{name}, {samples}{} a rank", seq.map_or(String::new(), |seq| format!(" × {seq}")));
     let mut rows = vec![vec![title, "bytes of a rank".to_owned()]];
     rows[0].extend(plans.iter().map(|plan| bytes(plan.footprint().total())));
+    let sharded = RANKS.map(|ranks| bytes(of(ranks, Shard::Optimizer).footprint().total()));
+    rows.push([vec![String::new(), "with its share of the state".to_owned()], sharded.to_vec()].concat());
     for (link, wire_bytes_per_s) in LINKS {
         let mut row = vec![String::new(), link.to_owned()];
         for plan in &plans {
