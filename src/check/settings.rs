@@ -59,7 +59,8 @@ impl Settings {
         };
         let limits = limits(dice, own);
         let shards = options.optimizer.check_shards().is_ok();
-        let shard = if dice.one_in(2) && shards { Shard::Optimizer } else { Shard::None };
+        let shard = dice.of(&[Shard::None, Shard::Optimizer, Shard::Parameters]);
+        let shard = if shards { shard } else { Shard::None };
         Self { options, limits, shard }
     }
 

@@ -17,11 +17,14 @@ pub enum Shard {
     /// update each element by itself, which are all but Adafactor, Adam-mini and Muon. Clipping, and gradients that the
     /// host reads, need whole gradients.
     Optimizer,
+    /// In addition, these parameters (ZeRO-3): they are gathered before the operations that read them, in the forward and in the
+    /// backward pass of each part, and dropped afterwards.
+    Parameters,
 }
 
 impl Shard {
     /// The names that [`Shard::named`] knows.
-    pub const NAMES: [&'static str; 2] = ["none", "optimizer"];
+    pub const NAMES: [&'static str; 3] = ["none", "optimizer", "parameters"];
 
     /// Returns a way to shard by name.
     ///
@@ -31,6 +34,7 @@ impl Shard {
         match name {
             "none" => Ok(Self::None),
             "optimizer" => Ok(Self::Optimizer),
+            "parameters" => Ok(Self::Parameters),
             _ => {
                 let known = Self::NAMES.map(str::to_owned).to_vec();
                 Err(Error::Unknown { kind: "way to shard", name: name.to_owned(), known })
@@ -43,6 +47,7 @@ impl Shard {
         match self {
             Self::None => "none",
             Self::Optimizer => "optimizer",
+            Self::Parameters => "parameters",
         }
     }
 }

@@ -243,14 +243,16 @@ impl TrainStep {
         let (trace, gradients, shared) = accumulated(trace, gradients, parts)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
-        passes::share_updates(
-            &mut graph,
-            &shared,
-            parallel,
-            parts.whole_gradients || options.loss_scale.is_some(),
-        );
+        let late = parts.whole_gradients || options.loss_scale.is_some();
+        passes::share_updates(&mut graph, &shared, parallel, late);
         passes::order_exchanges(&mut graph);
-        Ok(passes::run(after, graph, &choices))
+        let mut graph = passes::run(after, graph, &choices);
+        if parallel.shard == Shard::Parameters {
+            // What widens and fuses weights has been decided: they are gathered as they are stored.
+            passes::gather_parameters(&mut graph, &shared, parallel);
+            passes::order_exchanges(&mut graph);
+        }
+        Ok(graph)
     }
 
     pub(super) fn settings(&self, options: &PlanOptions) -> Settings {

@@ -6,6 +6,7 @@ use super::state_layout::StateLayout;
 use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::graph::{Class, Value};
 use crate::shape::Shape;
 
 /// Checks that plans may share a session on a device. Returns the position of the plan with the most
@@ -17,6 +18,7 @@ pub(super) fn state_plan(plans: &[&Plan], device: &Device) -> Result<usize> {
     for plan in plans {
         fits(plan, device)?;
         same_parameters(first, plan)?;
+        same_shards(first, plan)?;
     }
     let count = |plan: &Plan| lasting(plan).count();
     let most = plans.iter().map(|plan| count(plan)).max().unwrap_or(0);
@@ -129,6 +131,22 @@ fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
         Some(name) => Err(Error::PlanMismatch(format!(
             "the plans of a session must keep the same optimizer state in the same places, and `{name}` is not where another \
              plan has it; they must train the same parameters with the same optimizer, for the same limits"
+        ))),
+    }
+}
+
+/// Checks that two plans have the same parts of parameters.
+fn same_shards(first: &Plan, other: &Plan) -> Result<()> {
+    let parts = |plan: &Plan| -> BTreeMap<String, (u64, u64)> {
+        let values = plan.graph().values.iter().filter(|value| value.class == Class::Parameter);
+        let part = |value: &Value| Some((value.name.clone(), (value.part_of?.0, value.shape.numel())));
+        values.filter_map(part).collect()
+    };
+    match difference(&parts(first), &parts(other)) {
+        None => Ok(()),
+        Some(name) => Err(Error::PlanMismatch(format!(
+            "one plan of the session has another part of `{name}` than another one: a plan that shards parameters \
+             (`Shard::Parameters`) has a session of its own; evaluate on one device, from a checkpoint"
         ))),
     }
 }

@@ -218,12 +218,9 @@ impl Host {
         Ok(())
     }
 
-    /// Receives an exchange of a plan, unless it is already here. Sends first what has arrived from the device, and
+    /// Receives the exchanges of a plan up to one, unless they are already here. Sends first what has arrived from the device, and
     /// waits for what is to be sent up to this exchange.
     pub(super) fn receive(&mut self, index: u32, all: &[Exchange], device: &Device) -> Result<()> {
-        if !self.exchanges.is_new(index) {
-            return Ok(());
-        }
         while let Some(next) = self.exchanges.next_to_send(index) {
             let exchange = &all[next as usize];
             let [sent, _] = exchange.names();
@@ -234,13 +231,16 @@ impl Host {
             }
             self.exchanges.send(exchange, &self.contents[&sent])?;
         }
-        let exchange = &all[index as usize];
-        let [sent, received] = exchange.names();
-        let mut words = self.contents.remove(&received).unwrap_or_default();
-        let end = exchange.received() as usize;
-        let outcome = self.exchanges.receive(exchange, &self.contents[&sent], &mut words[..end]);
-        self.contents.insert(received, words);
-        outcome
+        while let Some(next) = self.exchanges.next_to_receive(index) {
+            let exchange = &all[next as usize];
+            let [sent, received] = exchange.names();
+            let mut words = self.contents.remove(&received).unwrap_or_default();
+            let end = exchange.received() as usize;
+            let outcome = self.exchanges.receive(exchange, &self.contents[&sent], &mut words[..end]);
+            self.contents.insert(received, words);
+            outcome?;
+        }
+        Ok(())
     }
 
     /// Discards transfers that were recorded and never submitted.

@@ -112,7 +112,9 @@ impl Session {
             // Parameters are the first storages, in the order of registration.
             let storage = StorageId(i as u32);
             let (place, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
-            transfer.upload(&self.ledger, place, |words| held.words(words, |part| param.initial(part)))?;
+            let first = held.part_of.map_or(0, |(start, _)| start);
+            let initial = |part: Range<u64>| param.initial(first + part.start..first + part.end);
+            transfer.upload(&self.ledger, place, |words| held.words(words, initial))?;
             filled += param.shape().numel();
             task.done(filled);
         }

@@ -6,6 +6,7 @@ use super::Session;
 use super::arenas::lasting_storage;
 use super::state_layout::StateLayout;
 use crate::error::{Error, Result};
+use crate::graph::Class;
 use crate::random;
 use crate::units::Bytes;
 
@@ -55,13 +56,10 @@ impl Session {
         self.hash(names.collect())
     }
 
-    /// Whether each rank has a part of the optimizer state.
-    pub(crate) fn is_sharded(&self) -> bool {
-        self.state_plan
-            .graph()
-            .values
-            .iter()
-            .any(|value| value.class.is_persistent() && value.part_of.is_some())
+    /// Whether each rank has a part of the parameters or, if that is asked, of the optimizer state.
+    pub(crate) fn is_sharded(&self, optimizer_state: bool) -> bool {
+        let asked = |class| class == Class::Parameter || (optimizer_state && class == Class::Optimizer);
+        self.state_plan.graph().values.iter().any(|value| asked(value.class) && value.part_of.is_some())
     }
 
     /// Returns a hash of the bits of parameters and of optimizer state that every rank has.

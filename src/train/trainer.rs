@@ -477,7 +477,7 @@ impl Trainer {
     /// [`Trainer::save`] with notes of the user's.
     #[cfg(feature = "safetensors")]
     pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
-        if self.rank() > 0 && !self.session.is_sharded() {
+        if self.rank() > 0 && !self.session.is_sharded(true) {
             return Ok(());
         }
         let mut notes = own.clone();

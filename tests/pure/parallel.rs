@@ -1,6 +1,7 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
 use wgrad::compile::{Parallel, Plan, PlanOptions, Shard, fit, levers};
+use wgrad::graph::{Class, Value};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
@@ -63,8 +64,8 @@ fn what_is_sent_is_known() {
     }
 }
 
-fn sharded(rank: u32, ranks: u32) -> Parallel {
-    Parallel { shard: Shard::Optimizer, ..Parallel::of(rank, ranks) }
+fn sharded(rank: u32, ranks: u32, shard: Shard) -> Parallel {
+    Parallel { shard, ..Parallel::of(rank, ranks) }
 }
 
 /// Each rank has 1/N of the optimizer state, and at most a hundredth more: padding, and the state of norms and biases. It sends what
@@ -82,7 +83,7 @@ fn sharded_state_is_that_of_one_device_divided_by_the_ranks() {
         let whole = plan(Parallel::of(0, ranks));
         let all = state(&whole);
         for rank in [0, ranks - 1] {
-            let one = plan(sharded(rank, ranks));
+            let one = plan(sharded(rank, ranks, Shard::Optimizer));
             let own = state(&one);
             assert!(
                 own <= all / u64::from(ranks) + all / 100,
@@ -96,8 +97,52 @@ fn sharded_state_is_that_of_one_device_divided_by_the_ranks() {
             );
             assert!(one.wire_bytes() <= whole.wire_bytes() + whole.wire_bytes() / 100);
             let ordered = |plan: &Plan| plan.graph().exchanges.clone();
-            assert_eq!(ordered(&one), ordered(&plan(sharded(1, ranks))), "{model}, rank {rank} of {ranks}");
+            assert_eq!(
+                ordered(&one),
+                ordered(&plan(sharded(1, ranks, Shard::Optimizer))),
+                "{model}, rank {rank} of {ranks}"
+            );
         }
+    }
+}
+
+/// Each rank keeps 1/N of the parameters, and has at most two buckets and a half of them as a whole while it computes: the
+/// largest layer of gpt2 is its embedding, a bucket by itself. They are sent three times where gradients and sums are sent twice.
+#[test]
+fn sharded_parameters_are_whole_only_while_they_are_read() {
+    let bucket = Bytes(8 << 20);
+    for ranks in [2, 4, 8] {
+        let plan = |shard| {
+            let parallel = Parallel { bucket, ..sharded(0, ranks, shard) };
+            plan("gpt2", 1, ranks, parallel).expect("planned")
+        };
+        let [optimizer, parameters] = [Shard::Optimizer, Shard::Parameters].map(plan);
+        let lasting = |plan: &Plan| plan.program.persistent_bytes();
+        let all: u64 = optimizer.graph().parameters.iter().map(|param| 4 * param.shape().numel()).sum();
+        let (kept, most) = (lasting(&optimizer) - lasting(&parameters), all - all / u64::from(ranks));
+        assert!(kept <= most && kept >= most - all / 100, "{} of {}", Bytes(kept), Bytes(all));
+        let whole =
+            |(_, value): &(_, &Value)| value.class == Class::Workspace && value.name.contains(".whole");
+        let program = &parameters.program;
+        let spans = program.graph.ids().filter(whole).map(|(id, value)| {
+            let (_, storage) = program.storage(id).expect("stored");
+            (storage.first, storage.last, value.bytes())
+        });
+        let spans: Vec<(usize, usize, u64)> = spans.collect();
+        let held =
+            |at: usize| spans.iter().filter(move |span| span.0 <= at && at <= span.1).map(|span| span.2);
+        let peak = (0..program.order.len()).map(|at| held(at).sum::<u64>()).max().expect("operations");
+        let largest = spans.iter().map(|span| span.2).max().expect("copies");
+        assert!(
+            peak <= largest + 5 * bucket.0 / 2,
+            "{} at once, the largest {}",
+            Bytes(peak),
+            Bytes(largest)
+        );
+        let sent = parameters.wire_bytes() as f64 / optimizer.wire_bytes() as f64;
+        assert!((1.4..1.75).contains(&sent), "{sent}");
+        let total = |plan: &Plan| plan.footprint().total();
+        assert!(total(&parameters) < total(&optimizer), "{ranks}");
     }
 }
 
@@ -124,8 +169,12 @@ fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
     let limits = Limits::named("nvidia").expect("a preset");
     for name in Optimizer::NAMES {
         let optimizer = Optimizer::named(name).expect("known");
-        let options =
-            PlanOptions { optimizer, accumulate: 2, parallel: sharded(0, 2), ..PlanOptions::default() };
+        let options = PlanOptions {
+            optimizer,
+            accumulate: 2,
+            parallel: sharded(0, 2, Shard::Optimizer),
+            ..PlanOptions::default()
+        };
         match step.plan(&options, &limits) {
             Ok(_) => assert!(!["adafactor", "adam-mini", "muon"].contains(&name), "{name}"),
             Err(error) => {

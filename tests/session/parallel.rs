@@ -7,9 +7,10 @@ use crate::support::{devices, on_each, own_devices};
 use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::exec::{Eager, Session, SessionState, local};
+use wgrad::exec::{Debug, Eager, Session, SessionState, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
+use wgrad::models::Model;
 use wgrad::optim::{Adam8bit, Clip, Sgd};
 use wgrad::{Bytes, Error};
 
@@ -32,8 +33,9 @@ fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, 
     let step = network(name, BATCH);
     let whole = step.plan(options, device.limits()).expect("planned");
     let wanted = run_parts(device, &whole, options.accumulate, None);
-    let ways = [Shard::None, Shard::Optimizer];
-    for (ranks, shard) in ranks.iter().flat_map(|ranks| ways.map(|shard| (*ranks, shard))) {
+    let ways = [Shard::None, Shard::Optimizer, Shard::Parameters];
+    let all = ranks.iter().flat_map(|ranks| ways.map(|shard| (*ranks, shard)));
+    for (ranks, shard) in all.filter(|&(ranks, shard)| ranks > 1 || shard == Shard::None) {
         let all: Vec<State> = on_ranks(ranks, |rank, transport| {
             let plan = plan(device, &step, options, Parallel { shard, ..parallel(rank, ranks) });
             assert!(ranks == 1 || plan.graph().exchanges.len() > 4, "several buckets");
@@ -143,9 +145,9 @@ fn a_run_goes_on_with_another_number_of_ranks() {
                 all.remove(0)
             };
         let whole = goes_on(None, (1, Shard::None), 0..STEPS as u64);
-        for shard in [Shard::None, Shard::Optimizer] {
+        for shard in [Shard::None, Shard::Optimizer, Shard::Parameters] {
             let four = goes_on(None, (4, shard), 0..2);
-            for ranks in [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer)] {
+            for ranks in [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer), (2, Shard::Parameters)] {
                 assert_eq!(goes_on(Some(&four), ranks, 2..STEPS as u64), whole, "{shard:?}, on {ranks:?}");
             }
         }
@@ -234,6 +236,18 @@ fn an_error_of_one_rank_is_that_of_all() {
     });
     let error = same_error(outcomes);
     assert!(error.starts_with("rank 1: the device was lost"), "{error}");
+}
+
+#[test]
+fn an_evaluation_beside_sharded_parameters_is_refused() {
+    let device = &devices()[0];
+    let model = Model::named("mlp", 0).expect("known");
+    let forward = model.forward(8).and_then(|forward| forward.plan(device.limits())).expect("planned");
+    let shard = Shard::Parameters;
+    let options = PlanOptions { accumulate: 2, parallel: Parallel { shard, ..parallel(1, 2) }, ..options() };
+    let train = model.train_step(8).and_then(|step| step.plan(&options, device.limits())).expect("planned");
+    let error = Session::with_plans(device, &[&train, &forward], Debug::default()).err().expect("refused");
+    assert!(matches!(&error, Error::PlanMismatch(why) if why.contains("a session of its own")), "{error}");
 }
 
 #[test]

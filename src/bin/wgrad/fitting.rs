@@ -36,7 +36,8 @@ pub struct Options {
     /// mpirun started, else 1.
     #[arg(long)]
     ranks: Option<u32>,
-    /// What each device keeps a part of: none, or optimizer, the state of the optimizer (ZeRO-1).
+    /// What each device keeps a part of: none; optimizer, the state of the optimizer (ZeRO-1); or parameters, these as well
+    /// (ZeRO-3).
     #[arg(long, default_value = Shard::None.name())]
     shard: String,
     /// Gradients are exchanged as soon as this many bytes of them are there.

@@ -104,13 +104,16 @@ pub(super) fn node(op: Op, inputs: Vec<ValueId>, outputs: Vec<ValueId>) -> Node 
 const IN_FLIGHT: u32 = 2;
 
 /// Numbers the exchanges in the order of their sends, passes a token from each of their operations to the next, which
-/// keeps that order, and shares host memory among exchanges that are over when another begins.
+/// keeps that order, and shares host memory among exchanges that are over when another begins. May run again after more
+/// were added.
 pub(crate) fn order_exchanges(graph: &mut Graph) {
     let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
     let mut ends = vec![0; graph.exchanges.len()];
     let mut begins = ends.clone();
     let mut token = None;
     for (n, node) in graph.nodes.iter_mut().enumerate().filter(|(_, node)| node.op.exchanges()) {
+        // Without the token of an earlier order.
+        node.inputs.truncate(usize::from(!matches!(node.op, Op::Receive { .. })));
         if let Op::Send { exchange, .. } | Op::Receive { exchange, .. } | Op::Replace { exchange, .. } =
             &mut node.op
         {
@@ -219,6 +222,11 @@ pub(crate) struct SharedBucket {
 }
 
 impl SharedBucket {
+    /// The words of some elements, a multiple of [`Share::BLOCK`].
+    pub(super) fn words(&self, elements: u64) -> u64 {
+        if self.half { elements / 2 } else { elements }
+    }
+
     /// This rank's share of each parameter.
     pub(crate) fn shares<'a>(
         &'a self,
@@ -253,8 +261,7 @@ impl Sums {
         let kind = |i: usize, (parameter, gradient): (ValueId, ValueId)| {
             let param = params.get(&*graph.value(parameter).name);
             // Small ones are updated together: in one dispatch, on each rank.
-            let shared =
-                parts.parallel.shard == Shard::Optimizer && param.is_some_and(|param| !is_small(param));
+            let shared = parts.parallel.shard != Shard::None && param.is_some_and(|param| !is_small(param));
             let twice = [i.wrapping_sub(1), i + 1]
                 .iter()
                 .any(|&j| gradients.get(j).is_some_and(|other| other.1 == gradient));

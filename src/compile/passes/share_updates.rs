@@ -1,25 +1,28 @@
 //! Sharded updates: each rank updates its share of large parameters and sends it to the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::exchange::{SharedBucket, add_exchange, new_token, node};
-use crate::compile::Parallel;
 use crate::compile::analysis::Uses;
+use crate::compile::{Parallel, Shard};
 use crate::graph::{Binary, ExchangeKind, Graph, Node, Op, Share, ValueId};
 use crate::shape::Shape;
 
-/// Adds the exchanges that follow the updates of `buckets`: the parameters of each, as soon as no operation of the step reads
-/// them any more, and if the ranks check gradients for overflow, what each has found. With `late`, updates wait for
+/// Adds the exchanges that follow the updates of `buckets`: the parameters of each, unless they are sharded, as soon as no
+/// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With `late`, updates wait for
 /// all gradients, and so do the exchanges.
 pub(crate) fn share_updates(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel, late: bool) {
     if buckets.is_empty() {
         return;
     }
     combine_flags(graph, parallel.ranks);
+    if parallel.shard == Shard::Parameters {
+        return;
+    }
     let mut updates = take_updates(graph);
     let positions = positions(graph, buckets, late);
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut pending = Pending::default();
+    let mut replaced: Vec<Node> = Vec::new();
     for n in 0..=nodes.len() {
         for (bucket, _) in buckets.iter().zip(&positions).filter(|(_, at)| **at == n) {
             for (id, _) in &bucket.parameters {
@@ -27,38 +30,11 @@ pub(crate) fn share_updates(graph: &mut Graph, buckets: &[SharedBucket], paralle
             }
             let next = exchange_parameters(graph, bucket, parallel);
             // While these are on their way, those of the bucket before arrive.
-            graph
-                .nodes
-                .extend(std::mem::replace(&mut pending, Pending { nodes: next, ..Pending::default() }).nodes);
+            graph.nodes.extend(std::mem::replace(&mut replaced, next));
         }
-        let Some(node) = nodes.get(n) else { break };
-        graph.nodes.extend(pending.due(&node.op));
-        graph.nodes.push(node.clone());
+        graph.nodes.extend(nodes.get(n).cloned());
     }
-    graph.nodes.extend(pending.nodes);
-}
-
-/// Parameters that are on their way.
-#[derive(Default)]
-struct Pending {
-    nodes: Vec<Node>,
-    /// Exchanges that were sent since.
-    newer: BTreeSet<u32>,
-}
-
-impl Pending {
-    /// Returns the nodes that receive the parameters if they must run before an operation: one that receives what was sent
-    /// after them.
-    fn due(&mut self, op: &Op) -> Vec<Node> {
-        match op {
-            Op::Send { exchange, .. } => drop(self.newer.insert(*exchange)),
-            Op::Receive { exchange, .. } if self.newer.contains(exchange) => {
-                return std::mem::take(&mut self.nodes);
-            }
-            _ => {}
-        }
-        Vec::new()
-    }
+    graph.nodes.extend(replaced);
 }
 
 /// For each bucket, the index of the node before which its updates run: the next exchange after the last reader of its
@@ -93,29 +69,38 @@ fn take_updates(graph: &mut Graph) -> BTreeMap<ValueId, Node> {
 
 /// Sends this rank's shares of a bucket; returns the nodes that take those of all ranks.
 fn exchange_parameters(graph: &mut Graph, bucket: &SharedBucket, parallel: Parallel) -> Vec<Node> {
-    let first = bucket.parameters[0].0;
-    let word = |elements: u64| if bucket.half { elements / 2 } else { elements };
-    let share = word(bucket.share);
-    let starts: Vec<u64> = bucket.parameters.iter().map(|(_, before)| word(*before)).collect();
-    let own = u64::from(parallel.rank) * bucket.share;
-    let shares = bucket.shares(graph, parallel.rank).zip(&bucket.parameters);
-    let sent = shares.filter(|((_, share), _)| share.len > 0);
-    let sent = sent.map(|((id, share), (_, before))| (id, share, word(before + share.start - own)));
-    let mut sent: Vec<(ValueId, Share, u64)> = sent.collect();
-    if sent.is_empty() {
-        // A bucket of few elements: the others wait for this rank's none.
-        sent.push((first, Share { start: 0, len: 0 }, 0));
-    }
-    let exchange = add_exchange(graph, ExchangeKind::Gather, parallel.ranks, share);
-    for (id, share, start) in sent {
+    let shares: Vec<_> = bucket.shares(graph, parallel.rank).collect();
+    let exchange = send_shares(graph, bucket, &shares, parallel, Some);
+    let replace = |&(id, before): &(ValueId, u64)| {
         let token = new_token(graph);
-        graph.nodes.push(node(Op::Send { exchange, start, share: Some(share) }, vec![id], vec![token]));
-    }
-    let replace = |((id, _), start): (&(ValueId, u64), u64)| {
-        let token = new_token(graph);
-        node(Op::Replace { exchange, start }, vec![*id], vec![token])
+        node(Op::Replace { exchange, start: bucket.words(before) }, vec![id], vec![token])
     };
-    bucket.parameters.iter().zip(starts).map(replace).collect()
+    bucket.parameters.iter().map(replace).collect()
+}
+
+/// Sends this rank's shares of the parameters of a bucket. `of` says which of their elements a share is, if they are not
+/// shares themselves.
+pub(super) fn send_shares(
+    graph: &mut Graph,
+    bucket: &SharedBucket,
+    shares: &[(ValueId, Share)],
+    parallel: Parallel,
+    of: impl Fn(Share) -> Option<Share>,
+) -> u32 {
+    let exchange = add_exchange(graph, ExchangeKind::Gather, parallel.ranks, bucket.words(bucket.share));
+    let own = u64::from(parallel.rank) * bucket.share;
+    // In a bucket of few elements a rank may have none. The others wait for a message all the same.
+    let none = shares.iter().all(|(_, share)| share.len == 0);
+    let sent = shares.iter().zip(&bucket.parameters).enumerate();
+    for (i, ((id, share), (_, before))) in sent {
+        if share.len == 0 && !(none && i == 0) {
+            continue;
+        }
+        let start = if none { 0 } else { bucket.words(before + share.start - own) };
+        let token = new_token(graph);
+        graph.nodes.push(node(Op::Send { exchange, start, share: of(*share) }, vec![*id], vec![token]));
+    }
+    exchange
 }
 
 /// Each rank checks its own shares: the flag is that of any.

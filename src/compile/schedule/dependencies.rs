@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::compile::analysis::Views;
-use crate::graph::{Graph, Op};
+use crate::compile::passes::WHOLE;
+use crate::graph::{Class, Graph, Op, ValueId};
 
 /// For each node, its direct predecessors and successors.
 pub(super) struct Dependencies {
@@ -52,7 +53,30 @@ impl Dependencies {
                 }
             }
         }
+        edges.gathers(graph, &readers);
         edges
+    }
+
+    /// A bucket of sharded parameters is received when those before the last were read: otherwise all might be whole at
+    /// once. `readers` are the nodes that read each value's memory.
+    fn gathers(&mut self, graph: &Graph, readers: &[Vec<usize>]) {
+        // By exchange: its first node, and what it received.
+        let mut all: Vec<(u32, usize, Vec<ValueId>)> = Vec::new();
+        for (n, node) in graph.nodes.iter().enumerate() {
+            let Op::Receive { exchange, .. } = node.op else { continue };
+            let copy = node.outputs[0];
+            if graph.value(copy).class != Class::Workspace {
+                continue;
+            }
+            match all.last_mut().filter(|(last, ..)| *last == exchange) {
+                Some((.., copies)) => copies.push(copy),
+                None => all.push((exchange, n, vec![copy])),
+            }
+        }
+        for (k, (_, first, _)) in all.iter().enumerate().skip(WHOLE) {
+            let before = all[k - WHOLE].2.iter().flat_map(|copy| &readers[copy.index()]);
+            before.filter(|reader| *reader < first).for_each(|&reader| self.add(reader, *first));
+        }
     }
 
     fn add(&mut self, before: usize, after: usize) {

@@ -12,8 +12,8 @@ pub(in crate::exec) struct Exchanges {
     transport: Option<Box<dyn Transport>>,
     /// Exchanges whose words are on their way from the device, in order.
     leaving: VecDeque<u32>,
-    /// The exchange that was received last.
-    received: Option<u32>,
+    /// Number of exchanges received.
+    received: u32,
 }
 
 impl Exchanges {
@@ -33,7 +33,7 @@ impl Exchanges {
     /// Forgets the exchanges of a run.
     pub(in crate::exec) fn begin(&mut self) {
         self.leaving.clear();
-        self.received = None;
+        self.received = 0;
     }
 
     /// Notes that the copies of all words of an exchange to the host are submitted.
@@ -58,9 +58,12 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Whether an exchange is yet to be received. The first call for each says so.
-    pub(in crate::exec) fn is_new(&mut self, index: u32) -> bool {
-        self.received.replace(index) != Some(index)
+    /// Returns the next exchange to receive, up to `last`. Messages arrive in the order in which they were sent, whichever
+    /// the device needs first.
+    pub(in crate::exec) fn next_to_receive(&mut self, last: u32) -> Option<u32> {
+        let next = (self.received <= last).then_some(self.received)?;
+        self.received += 1;
+        Some(next)
     }
 
     /// Receives the words of every rank; `own` are those that this rank sent.

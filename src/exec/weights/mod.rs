@@ -97,7 +97,7 @@ impl Session {
         }
         let shapes: Vec<_> = self.stored(optimizer_state).into_iter().collect();
         // Every rank takes part in reading sharded state; rank 0 writes.
-        let sharded = optimizer_state && self.is_sharded();
+        let sharded = self.is_sharded(optimizer_state);
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
             let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
             file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;

@@ -36,8 +36,13 @@ fn rows((name, samples, seq): (&str, usize, Option<usize>)) -> Vec<Vec<String>> 
     let title = format!("{name}, {samples}{} a rank", seq.map_or(String::new(), |seq| format!(" × {seq}")));
     let mut rows = vec![vec![title, "bytes of a rank".to_owned()]];
     rows[0].extend(plans.iter().map(|plan| bytes(plan.footprint().total())));
-    let sharded = RANKS.map(|ranks| bytes(of(ranks, Shard::Optimizer).footprint().total()));
-    rows.push([vec![String::new(), "with its share of the state".to_owned()], sharded.to_vec()].concat());
+    for (shard, title) in [(Shard::Optimizer, "optimizer sharded"), (Shard::Parameters, "parameters sharded")]
+    {
+        let sharded = RANKS.map(|ranks| of(ranks, shard));
+        let of =
+            |plan: &Plan| format!("{}, {} ms", bytes(plan.footprint().total()), rounded(1e3 * seconds(plan)));
+        rows.push([vec![String::new(), title.to_owned()], sharded.iter().map(of).collect()].concat());
+    }
     for (link, wire_bytes_per_s) in LINKS {
         let mut row = vec![String::new(), link.to_owned()];
         for plan in &plans {

@@ -1,0 +1,130 @@
+//! Sharded parameters: each rank has a share of them, and gathers the others' for the operations that read them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::exchange::{SharedBucket, new_token, node};
+use super::share_updates::send_shares;
+use crate::compile::Parallel;
+use crate::graph::{Class, Graph, Node, Op, Value, ValueId};
+use crate::shape::Shape;
+
+/// Buckets of parameters that a device has as a whole at once: the one that operations read, and the one before.
+pub(crate) const WHOLE: usize = 2;
+
+/// Replaces the parameters of `buckets` with this rank's shares, which are updated. Other operations read copies of the
+/// whole. A bucket is sent an exchange ahead, received before the first operation that reads it, and received again if two
+/// others were read since.
+pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
+    if buckets.is_empty() {
+        return;
+    }
+    let nodes = std::mem::take(&mut graph.nodes);
+    let readers = Readers::of(&nodes, buckets);
+    let gathers = readers.gathers(&nodes);
+    let shares: Vec<Vec<_>> =
+        buckets.iter().map(|bucket| bucket.shares(graph, parallel.rank).collect()).collect();
+    let mut wholes: BTreeMap<ValueId, Value> = BTreeMap::new();
+    for &(id, share) in shares.iter().flatten() {
+        let value = &mut graph.values[id.index()];
+        wholes.insert(id, value.clone());
+        value.part_of = Some((share.start, value.shape));
+        value.shape = Shape::from([share.len as usize]);
+    }
+    let send = |graph: &mut Graph, gather: Option<&(usize, usize)>| {
+        gather.map(|&(_, i)| send_shares(graph, &buckets[i], &shares[i], parallel, |_| None))
+    };
+    let mut sent = send(graph, gathers.first());
+    let mut next = 0;
+    let mut copies: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for (n, node) in nodes.into_iter().enumerate() {
+        while let (Some(&(at, i)), Some(exchange)) = (gathers.get(next), sent)
+            && at == n
+        {
+            next += 1;
+            sent = send(graph, gathers.get(next));
+            for &(id, before) in &buckets[i].parameters {
+                let copy = receive(graph, &wholes[&id], (exchange, buckets[i].words(before)));
+                copies.insert(id, copy);
+            }
+        }
+        if !readers.is_view(&node) {
+            readers.read_copies(graph, node, &copies);
+        }
+    }
+}
+
+fn receive(graph: &mut Graph, whole: &Value, (exchange, start): (u32, u64)) -> ValueId {
+    let name = format!("{}.whole{}", whole.name, graph.values.len());
+    let copy = graph.add_value(Value { name, class: Class::Workspace, ..whole.clone() });
+    let token = new_token(graph);
+    let op = Op::Receive { exchange, start, shape: whole.shape, dtype: whole.dtype };
+    graph.nodes.push(node(op, Vec::new(), vec![copy, token]));
+    copy
+}
+
+/// Which values are parameters of buckets, or reshapes of these.
+struct Readers {
+    parameter: BTreeMap<ValueId, ValueId>,
+    bucket: BTreeMap<ValueId, usize>,
+}
+
+impl Readers {
+    fn of(nodes: &[Node], buckets: &[SharedBucket]) -> Self {
+        let numbered = buckets.iter().enumerate();
+        let bucket: BTreeMap<ValueId, usize> =
+            numbered.flat_map(|(i, bucket)| bucket.parameters.iter().map(move |(id, _)| (*id, i))).collect();
+        let mut readers = Self { parameter: bucket.keys().map(|id| (*id, *id)).collect(), bucket };
+        for node in nodes.iter().filter(|node| matches!(node.op, Op::Reshape(_))) {
+            if let Some(&parameter) = readers.parameter.get(&node.inputs[0]) {
+                readers.parameter.insert(node.outputs[0], parameter);
+            }
+        }
+        readers
+    }
+
+    fn is_view(&self, node: &Node) -> bool {
+        matches!(node.op, Op::Reshape(_)) && self.parameter.contains_key(&node.inputs[0])
+    }
+
+    /// Each bucket that is to be received, and the index of the node that reads it next, in the order of nodes.
+    fn gathers(&self, nodes: &[Node]) -> Vec<(usize, usize)> {
+        let mut held: VecDeque<usize> = VecDeque::new();
+        let mut gathers = Vec::new();
+        for (n, node) in nodes.iter().enumerate() {
+            if self.is_view(node) || matches!(node.op, Op::Update { .. }) {
+                continue;
+            }
+            let parameters = node.inputs.iter().filter_map(|id| self.parameter.get(id));
+            for i in parameters.map(|id| self.bucket[id]).collect::<BTreeSet<_>>() {
+                match held.iter().position(|&other| other == i) {
+                    Some(at) => drop(held.remove(at)),
+                    None => gathers.push((n, i)),
+                }
+                held.push_back(i);
+                if held.len() > WHOLE {
+                    held.pop_front();
+                }
+            }
+        }
+        gathers
+    }
+
+    /// Adds a node that reads copies in place of parameters. An update changes the shares.
+    fn read_copies(&self, graph: &mut Graph, mut node: Node, copies: &BTreeMap<ValueId, ValueId>) {
+        for i in 0..node.inputs.len() {
+            let id = node.inputs[i];
+            let copy = self.parameter.get(&id).and_then(|parameter| copies.get(parameter));
+            let Some(&copy) = copy.filter(|_| !matches!(node.op, Op::Update { .. })) else { continue };
+            node.inputs[i] = if !self.bucket.contains_key(&id) {
+                let shape = graph.value(id).shape;
+                let view =
+                    graph.derive(copy, &format!("view{}", graph.values.len()), |value| value.shape = shape);
+                graph.nodes.push(node.sibling(Op::Reshape(shape), vec![copy], vec![view]));
+                view
+            } else {
+                copy
+            };
+        }
+        graph.nodes.push(node);
+    }
+}
