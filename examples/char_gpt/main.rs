@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
-use wgrad::compile::{Forward, Parallel, PlanOptions};
+use wgrad::compile::{Forward, Parallel, PlanOptions, Shard};
 use wgrad::data::{Characters, Loader, Subset};
 use wgrad::exec::{ProgramId, Session};
 use wgrad::graph::{Params, Tensor, Trace};
@@ -32,6 +32,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --steps N          training steps (1000), rounded up to a multiple of 8
   --batch N          windows of text in a step (4)
   --parts N          micro-batches that they are cut into; as many as ranks by default
+  --shard WAY        what each rank keeps a part of: none, optimizer or parameters (none)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
   --heads N          attention heads in a block (4)
@@ -144,6 +145,8 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let parallel = rank
         .as_ref()
         .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
+    let shard = Shard::named(arguments.text("--shard").unwrap_or("none"))?;
+    let parallel = Parallel { shard, ..parallel };
     let (optimizer, clip) = (optimizer.into(), Clip::Norm(1.0));
     let accumulate = arguments.number("--parts", parallel.ranks)?;
     let options = TrainOptions {
@@ -152,7 +155,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         ..TrainOptions::default()
     };
     let device = arguments.device(rank.as_ref().map_or(0, |rank| rank.local))?;
-    let prints = parallel.rank == 0;
+    let (prints, sharded) = (parallel.rank == 0, shard == Shard::Parameters);
     if prints {
         let (all, different, parameters) = (all.len(), characters.len(), params.count());
         println!("{device}\n{all} characters, {different} different ones; {parameters} parameters\n");
@@ -177,7 +180,8 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
             format!("--steps {steps}: {done} steps are made already; ask for more"),
         ));
     }
-    let mut look = prints.then_some(Look { start, writer, description: &description });
+    // With a share of the parameters each, the ranks run the network together.
+    let mut look = (prints || sharded).then_some(Look { start, writer, description: &description, prints });
     let mut checkpoint = arguments.text("--save").map(|path| Checkpoint {
         path: path.into(),
         notes: description.notes(),
@@ -188,8 +192,11 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
     support::stop_on_signals(&trainer);
     trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
-    if prints {
-        println!("parameters {:016x}", trainer.session().parameters_hash()?);
+    if prints || sharded {
+        let hash = trainer.session().parameters_hash()?;
+        if prints {
+            println!("parameters {hash:016x}");
+        }
     }
     Ok(())
 }
@@ -199,14 +206,18 @@ struct Look<'a> {
     start: Instant,
     writer: &'a Writer,
     description: &'a Description,
+    prints: bool,
 }
 
 impl Callback for Look<'_> {
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
         let (id, seconds) = (trainer.program("logits")?, self.start.elapsed().as_secs_f64());
         let (loss, step) = (epoch.metric.map_or(f64::NAN, |metric| metric.value), trainer.session().steps());
-        println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
-        println!("{}\n", self.writer.write(trainer.session(), id, self.description)?.trim_matches('\n'));
+        let text = self.writer.write(trainer.session(), id, self.description)?;
+        if self.prints {
+            println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
+            println!("{}\n", text.trim_matches('\n'));
+        }
         Ok(())
     }
 }

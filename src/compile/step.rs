@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::passes::{self, Accumulated, Choices, Parts, SharedBucket};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
-use super::{Activations, Offload, Plan, PlanOptions, Recompute, Settings, Shard};
+use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
@@ -389,6 +389,16 @@ impl Forward {
         self.plan_in(Precision::F32, weights, limits)
     }
 
+    /// [`Forward::plan_with`] for a session with a training plan. If that shards parameters
+    /// ([`Shard::Parameters`](super::Shard::Parameters)), this plan has the same shares and gathers the others: all ranks then run
+    /// it together, on the same inputs.
+    ///
+    /// # Errors
+    /// As [`Forward::plan`].
+    pub fn plan_beside(&self, train: &Plan, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
+        self.compile(&limits.within(Precision::F32), weights, true, Some(train))
+    }
+
     /// [`Forward::plan_with`] in a precision. No activations are kept for a backward pass: in
     /// [`Precision::F16`], products and convolutions may round their factors to use cooperative matrices, if
     /// `limits` has any.
@@ -397,7 +407,7 @@ impl Forward {
     /// As [`Forward::plan`].
     pub fn plan_in(&self, precision: Precision, weights: WeightStorage, limits: &Limits) -> Result<Plan> {
         let limits = &limits.within(precision);
-        self.compile(limits, weights, true)
+        self.compile(limits, weights, true, None)
     }
 
     /// [`Forward::plan`] without fusion: the baseline for fused plans.
@@ -406,12 +416,20 @@ impl Forward {
     /// As [`Forward::plan`].
     #[cfg_attr(not(feature = "internals"), doc(hidden))]
     pub fn plan_unfused(&self, limits: &Limits) -> Result<Plan> {
-        self.compile(&limits.within(Precision::F32), WeightStorage::F32, false)
+        self.compile(&limits.within(Precision::F32), WeightStorage::F32, false, None)
     }
 
-    fn compile(&self, limits: &Limits, weights: WeightStorage, fuse: bool) -> Result<Plan> {
+    fn compile(
+        &self,
+        limits: &Limits,
+        weights: WeightStorage,
+        fuse: bool,
+        beside: Option<&Plan>,
+    ) -> Result<Plan> {
+        let parallel = beside.map_or(Parallel::default(), |train| train.parallel);
         let settings = Settings {
             seed: self.seed,
+            parallel,
             reorder: true,
             in_place: true,
             parts: true,
@@ -431,6 +449,12 @@ impl Forward {
         };
         let [before, after] = passes::first(passes::COUNT);
         let graph = passes::run(before, self.graph.clone(), &choices);
-        Plan::compile(passes::run(after, graph, &choices), limits, &settings)
+        let mut graph = passes::run(after, graph, &choices);
+        if let Some(train) = beside {
+            let shared = SharedBucket::of_step(&mut graph, &train.graph().sharded);
+            passes::gather_parameters(&mut graph, &shared, parallel);
+            passes::order_exchanges(&mut graph);
+        }
+        Plan::compile(graph, limits, &settings)
     }
 }

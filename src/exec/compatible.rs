@@ -145,8 +145,8 @@ fn same_shards(first: &Plan, other: &Plan) -> Result<()> {
     match difference(&parts(first), &parts(other)) {
         None => Ok(()),
         Some(name) => Err(Error::PlanMismatch(format!(
-            "one plan of the session has another part of `{name}` than another one: a plan that shards parameters \
-             (`Shard::Parameters`) has a session of its own; evaluate on one device, from a checkpoint"
+            "one plan of the session has another part of `{name}` than another one: plan a forward pass \
+             beside a training plan that shards parameters with `Forward::plan_beside`"
         ))),
     }
 }

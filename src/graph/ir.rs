@@ -5,6 +5,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::op::Op;
+#[cfg(doc)]
+use super::op::Share;
 use super::own_gradient::OwnGradient;
 use super::params::Param;
 use crate::dtype::DType;
@@ -181,6 +183,18 @@ pub struct Graph {
     pub fused_updates: Vec<FusedUpdate>,
     /// What the ranks of a run exchange within a step, in this order. Empty on one device.
     pub exchanges: Vec<Exchange>,
+    /// Parameters of which each rank has a share.
+    pub sharded: Vec<Sharded>,
+}
+
+/// Parameters of which each rank has a share, and which are gathered together. One after another, each from a multiple of
+/// [`Share::BLOCK`] on, they are cut into as many shares as there are ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharded {
+    /// Names, each with the number of elements before it.
+    pub parameters: Vec<(String, u64)>,
+    /// Elements of a share.
+    pub share: u64,
 }
 
 /// Words that the ranks of a run send each other within a step.

@@ -50,12 +50,12 @@ pub use ir::Graph;
 #[cfg(feature = "internals")]
 pub use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
-    StepScalars, Value, ValueId,
+    Sharded, StepScalars, Value, ValueId,
 };
 #[cfg(not(feature = "internals"))]
 pub(crate) use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
-    StepScalars, Value, ValueId,
+    Sharded, StepScalars, Value, ValueId,
 };
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;

@@ -11,7 +11,7 @@ use super::recipe::Recipe;
 use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
-use crate::compile::{Forward, Parallel, Plan, PlanOptions, TrainStep};
+use crate::compile::{Forward, Parallel, Plan, PlanOptions, Shard, TrainStep};
 use crate::data::{Batch, Dataset, Loader, ahead};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -137,9 +137,16 @@ impl Trainer {
         let own = plan.parallel.parts(plan.accumulate);
         let loader = if ranks > 1 { loader.parts_of_batch(&own, plan.accumulate) } else { loader };
         let trace = |samples: usize| TrainStep::trace(params, |trace| loss(trace, samples));
+        // Forward passes have the shares of the training step.
+        let sharded = (ranks > 1 && plan.parallel.shard == Shard::Parameters && !programs.is_empty())
+            .then(|| trace(loader.batch() / plan.accumulate.max(1) as usize)?.plan_over_budget(&plan, limits))
+            .transpose()?;
         let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {
-            Forward::trace(params, name, |trace| network(trace, loader.batch()))?
-                .plan_with(plan.weights, limits)
+            let forward = Forward::trace(params, name, |trace| network(trace, loader.batch()))?;
+            match &sharded {
+                Some(train) => forward.plan_beside(train, plan.weights, limits),
+                None => forward.plan_with(plan.weights, limits),
+            }
         };
         let programs = programs.iter().map(forward).collect::<Result<Vec<_>>>()?;
         let sizes = [loader.batch(), loader.tail()];

@@ -239,7 +239,7 @@ fn an_error_of_one_rank_is_that_of_all() {
 }
 
 #[test]
-fn an_evaluation_beside_sharded_parameters_is_refused() {
+fn an_evaluation_beside_sharded_parameters_has_their_shares() {
     let device = &devices()[0];
     let model = Model::named("mlp", 0).expect("known");
     let forward = model.forward(8).and_then(|forward| forward.plan(device.limits())).expect("planned");
@@ -247,7 +247,11 @@ fn an_evaluation_beside_sharded_parameters_is_refused() {
     let options = PlanOptions { accumulate: 2, parallel: Parallel { shard, ..parallel(1, 2) }, ..options() };
     let train = model.train_step(8).and_then(|step| step.plan(&options, device.limits())).expect("planned");
     let error = Session::with_plans(device, &[&train, &forward], Debug::default()).err().expect("refused");
-    assert!(matches!(&error, Error::PlanMismatch(why) if why.contains("a session of its own")), "{error}");
+    assert!(matches!(&error, Error::PlanMismatch(why) if why.contains("Forward::plan_beside")), "{error}");
+    let forward =
+        model.forward(8).and_then(|forward| forward.plan_beside(&train, WeightStorage::F32, device.limits()));
+    Session::with_plans(device, &[&train, &forward.expect("planned")], Debug::default())
+        .expect("the same shares");
 }
 
 #[test]

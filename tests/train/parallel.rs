@@ -62,13 +62,13 @@ fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
     let one = folder.join("one.safetensors");
     let whole = train(device, (1, Shard::None), 3, None, &one).remove(0);
     let path = folder.join("two.safetensors");
-    for end in train(device, (2, Shard::Optimizer), 2, None, &path) {
+    for end in train(device, (2, Shard::Parameters), 2, None, &path) {
         assert!(end.0.metric.is_some());
     }
     // Written once for each epoch, by one rank.
     let written: Vec<String> = names(&folder).into_iter().filter(|name| name.starts_with("two")).collect();
     assert_eq!(written, ["two.1.safetensors", "two.safetensors"]);
-    let all = [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer), (4, Shard::Optimizer)];
+    let all = [(1, Shard::None), (2, Shard::None), (2, Shard::Optimizer), (4, Shard::Parameters)];
     for (i, ranks) in all.into_iter().enumerate() {
         let next = folder.join(format!("next{i}.safetensors"));
         for (end, hash) in train(device, ranks, 1, Some(&path), &next) {

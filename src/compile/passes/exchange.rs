@@ -9,7 +9,7 @@ use super::store_weights_half::is_large;
 use crate::compile::Shard;
 use crate::dtype::DType;
 use crate::graph::{
-    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, Phase, Share, Value, ValueId,
+    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, Phase, Sharded, Share, Value, ValueId,
 };
 use crate::shape::Shape;
 
@@ -222,6 +222,31 @@ pub(crate) struct SharedBucket {
 }
 
 impl SharedBucket {
+    /// The buckets of a training step, for a forward pass over the same parameters: those that it does not read are added.
+    pub(crate) fn of_step(graph: &mut Graph, sharded: &[Sharded]) -> Vec<Self> {
+        let params = graph.parameters.clone();
+        let mut value = |name: &str| {
+            let known = graph.ids().find(|(_, value)| value.class == Class::Parameter && value.name == name);
+            let param = || params.iter().find(|param| param.name() == name);
+            known.map(|(id, _)| id).or_else(|| {
+                let value = Value::new(name, param()?.shape(), DType::F32, Class::Parameter);
+                Some(graph.add_value(value))
+            })
+        };
+        let mut bucket = |sharded: &Sharded| {
+            let parameters =
+                sharded.parameters.iter().filter_map(|(name, before)| Some((value(name)?, *before)));
+            (parameters.collect::<Vec<_>>(), sharded.share)
+        };
+        let buckets: Vec<_> = sharded.iter().map(&mut bucket).collect();
+        let whole = |(parameters, share): (Vec<(ValueId, u64)>, u64)| {
+            let ready = parameters.first()?.0;
+            let half = graph.value(ready).dtype.is_half();
+            Some(Self { parameters, share, half, ready })
+        };
+        buckets.into_iter().filter_map(whole).collect()
+    }
+
     /// The words of some elements, a multiple of [`Share::BLOCK`].
     pub(super) fn words(&self, elements: u64) -> u64 {
         if self.half { elements / 2 } else { elements }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::exchange::{SharedBucket, new_token, node};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
-use crate::graph::{Class, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, Sharded, Value, ValueId};
 use crate::shape::Shape;
 
 /// Buckets of parameters that a device has as a whole at once: the one that operations read, and the one before.
@@ -23,6 +23,12 @@ pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], par
     let gathers = readers.gathers(&nodes);
     let shares: Vec<Vec<_>> =
         buckets.iter().map(|bucket| bucket.shares(graph, parallel.rank).collect()).collect();
+    let name = |&(id, before): &(ValueId, u64)| (graph.value(id).name.clone(), before);
+    let sharded = buckets.iter().map(|bucket| Sharded {
+        parameters: bucket.parameters.iter().map(name).collect(),
+        share: bucket.share,
+    });
+    graph.sharded = sharded.collect();
     let mut wholes: BTreeMap<ValueId, Value> = BTreeMap::new();
     for &(id, share) in shares.iter().flatten() {
         let value = &mut graph.values[id.index()];
