@@ -5,8 +5,6 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::op::Op;
-#[cfg(doc)]
-use super::op::Share;
 use super::own_gradient::OwnGradient;
 use super::params::Param;
 use crate::dtype::DType;
@@ -188,7 +186,7 @@ pub struct Graph {
 }
 
 /// Parameters of which each rank has a share, and which are gathered together. One after another, each from a multiple of
-/// [`Share::BLOCK`] on, they are cut into as many shares as there are ranks.
+/// 256 elements on, they are cut into as many shares as there are ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharded {
     /// Names, each with the number of elements before it.
