@@ -350,6 +350,12 @@ impl Session {
         self.ledger.created()
     }
 
+    /// Returns the bytes of the fullest rank's buffers, and for how long this rank has waited for others; `None` on one device.
+    pub(crate) fn among_ranks(&self) -> Option<(u64, Duration)> {
+        let exchanges = &self.host.exchanges;
+        (exchanges.fullest > 0).then_some((exchanges.fullest, exchanges.waited))
+    }
+
     /// Returns the number of buffers created; it does not grow once the session is open.
     pub fn buffers(&self) -> usize {
         self.ledger.buffers()

@@ -26,8 +26,10 @@ pub struct StepProgress {
     pub samples_per_s: f64,
     /// Estimated time for the rest of the run at this rate.
     pub eta: Duration,
-    /// Bytes created on the device, which are all that a step uses.
+    /// Bytes created on the device, or on the fullest of several, which are all that a step uses.
     pub device_bytes: u64,
+    /// The share of the time since the first step in which this rank waited for others; `None` on one device.
+    pub waiting: Option<f64>,
 }
 
 /// The end of an epoch.

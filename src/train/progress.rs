@@ -86,8 +86,9 @@ fn counter(progress: &StepProgress) -> String {
 fn figures(progress: &StepProgress) -> String {
     let loss = progress.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
     let metric = progress.metric.map_or(String::new(), |m| format!("  {} {:.4}", m.name, m.value));
+    let waiting = progress.waiting.map_or(String::new(), |share| format!("  waiting {:.0} %", 100.0 * share));
     format!(
-        "loss {loss}{metric}  {:.0} samples/s  peak {}  eta {}",
+        "loss {loss}{metric}  {:.0} samples/s{waiting}  peak {}  eta {}",
         progress.samples_per_s,
         Bytes(progress.device_bytes),
         minutes(progress.eta)

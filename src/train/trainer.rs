@@ -264,7 +264,8 @@ impl Trainer {
                 }
                 // Of all ranks.
                 let samples = batch.samples() * self.recipe.options().parallel.ranks as usize;
-                let samples_per_s = rate.after(samples);
+                let ranks = self.session.among_ranks();
+                let (samples_per_s, waiting) = rate.after(samples, ranks.map(|(_, waited)| waited));
                 let left = (epochs - epoch) * self.loader.samples() as u64 - (i * self.loader.batch()) as u64;
                 let eta = left.saturating_sub(samples as u64) as f64 / samples_per_s.max(f64::MIN_POSITIVE);
                 let progress = StepProgress {
@@ -276,7 +277,8 @@ impl Trainer {
                     metric: self.measured,
                     samples_per_s,
                     eta: Duration::try_from_secs_f64(eta).unwrap_or(Duration::MAX),
-                    device_bytes: self.session.device_bytes(),
+                    device_bytes: ranks.map_or_else(|| self.session.device_bytes(), |(bytes, _)| bytes),
+                    waiting,
                 };
                 callbacks.iter_mut().try_for_each(|callback| callback.on_step(&progress))?;
             }
@@ -522,25 +524,24 @@ impl Trainer {
     }
 }
 
-/// Samples per second since the first step, whose warm-up makes it unrepresentative.
+/// Samples per second, and waiting for other ranks, since the first step, whose warm-up makes it unrepresentative.
 #[derive(Default)]
 struct Rate {
-    since: Option<Instant>,
+    since: Option<(Instant, Duration)>,
     samples: usize,
 }
 
 impl Rate {
-    fn after(&mut self, samples: usize) -> f64 {
-        match self.since {
-            Some(since) => {
-                self.samples += samples;
-                self.samples as f64 / since.elapsed().as_secs_f64()
-            }
-            None => {
-                self.since = Some(Instant::now());
-                0.0
-            }
-        }
+    /// Returns the rate after some more samples and, with the time `waited` for other ranks so far, its share.
+    fn after(&mut self, samples: usize, waited: Option<Duration>) -> (f64, Option<f64>) {
+        let now = waited.unwrap_or_default();
+        let Some((since, before)) = self.since else {
+            self.since = Some((Instant::now(), now));
+            return (0.0, waited.map(|_| 0.0));
+        };
+        self.samples += samples;
+        let seconds = since.elapsed().as_secs_f64();
+        (self.samples as f64 / seconds, waited.map(|_| (now - before).as_secs_f64() / seconds))
     }
 }
 

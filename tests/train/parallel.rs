@@ -12,7 +12,7 @@ use wgrad::compile::{Parallel, PlanOptions, Shard};
 use wgrad::data::{Loader, Subset};
 use wgrad::device::Device;
 use wgrad::exec::{LocalTransport, OnOom};
-use wgrad::train::{Checkpoint, Epoch, TrainOptions, Trainer};
+use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
 const PARTS: u32 = 4;
@@ -79,6 +79,43 @@ fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
             );
         }
         assert!(std::fs::read(&next).expect("written") == std::fs::read(&one).expect("written"), "{ranks:?}");
+    }
+}
+
+/// Keeps the progress of the last step.
+#[derive(Default)]
+struct Last(Option<StepProgress>);
+
+impl Callback for Last {
+    fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
+        self.0 = Some(*progress);
+        Ok(())
+    }
+}
+
+/// Bytes of the fullest rank, and the share of time that each waits for the others.
+#[test]
+fn progress_is_that_of_all_ranks() {
+    let device = &devices()[0];
+    let of = |ranks: u32| {
+        on_ranks(ranks, |rank, transport| {
+            let parallel = Parallel { shard: Shard::Parameters, ..Parallel::of(rank, ranks) };
+            let mut trainer = trainer(device, loader(200), parallel, OnOom::Fail).expect("it opens");
+            if ranks > 1 {
+                trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+            }
+            let mut last = Last::default();
+            trainer.fit(2, None, &mut [&mut last]).expect("it trains");
+            (trainer.session().device_bytes(), last.0.expect("steps"))
+        })
+    };
+    let (bytes, alone) = of(1).remove(0);
+    assert_eq!((alone.device_bytes, alone.waiting), (bytes, None));
+    let all = of(2);
+    let fullest = all.iter().map(|(bytes, _)| *bytes).max().expect("ranks");
+    for (_, progress) in all {
+        assert_eq!(progress.device_bytes, fullest);
+        assert!(progress.waiting.is_some_and(|share| (0.0..=1.0).contains(&share)), "{progress:?}");
     }
 }
 

@@ -73,10 +73,11 @@ impl Session {
         if self.host.exchanges.transport().is_err() {
             return Ok(());
         }
-        let own = self.describe();
+        let (own, bytes) = (self.describe(), self.device_bytes());
         let exchanges = &mut self.host.exchanges;
-        let outcome = own.and_then(|own| compare(exchanges.transport()?, &own));
-        outcome.map_err(|error| exchanges.failed(error))
+        let outcome = own.and_then(|own| compare(exchanges.transport()?, &own, bytes));
+        exchanges.fullest = outcome.map_err(|error| exchanges.failed(error))?;
+        Ok(())
     }
 
     /// What must be equal on all ranks, by name.
@@ -97,23 +98,25 @@ impl Session {
 }
 
 /// Each rank compares all with rank 0, so that all find the same difference.
-fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)]) -> Result<()> {
+/// Returns the most bytes that any rank has created, of which this one has `bytes`.
+fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)], bytes: u64) -> Result<u64> {
     let (rank, ranks) = (transport.rank(), transport.ranks());
     let text = own.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join("\n");
-    let length = (text.len() as u64).to_le_bytes();
+    let head = [text.len() as u64, bytes];
     for to in (0..ranks).filter(|to| *to != rank) {
-        transport.send(to, &length)?;
+        transport.send(to, bytemuck::bytes_of(&head))?;
         transport.send(to, text.as_bytes())?;
     }
-    let mut all = Vec::new();
+    let (mut all, mut fullest) = (Vec::new(), bytes);
     for from in 0..ranks {
         if from == rank {
             all.push(text.clone());
             continue;
         }
-        let mut length = [0; 8];
-        transport.receive(from, &mut length)?;
-        let mut bytes = vec![0; u64::from_le_bytes(length) as usize];
+        let mut head = [0u64; 2];
+        transport.receive(from, bytemuck::bytes_of_mut(&mut head))?;
+        fullest = fullest.max(head[1]);
+        let mut bytes = vec![0; head[0] as usize];
         transport.receive(from, &mut bytes)?;
         all.push(String::from_utf8_lossy(&bytes).into_owned());
     }
@@ -124,7 +127,7 @@ fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)]) -> Res
     };
     match (0..).zip(&all).find_map(difference) {
         Some((rank, message)) => Err(transport.fail(rank, &message)),
-        None => Ok(()),
+        None => Ok(fullest),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The exchanges of a run, in the host's memory.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use super::Transport;
 use crate::error::{Error, Result};
@@ -14,6 +15,10 @@ pub(in crate::exec) struct Exchanges {
     leaving: VecDeque<u32>,
     /// Number of exchanges received.
     received: u32,
+    /// For how long this rank has waited for the others.
+    pub(in crate::exec) waited: Duration,
+    /// The most bytes that a rank has created on its device.
+    pub(in crate::exec) fullest: u64,
 }
 
 impl Exchanges {
@@ -73,6 +78,7 @@ impl Exchanges {
         own: &[u32],
         words: &mut [u32],
     ) -> Result<()> {
+        let start = Instant::now();
         let transport = self.transport()?;
         for (from, words) in (0..).zip(words.chunks_exact_mut(exchange.share as usize)) {
             if from == transport.rank() {
@@ -81,6 +87,7 @@ impl Exchanges {
                 transport.receive(from, bytemuck::cast_slice_mut(words))?;
             }
         }
+        self.waited += start.elapsed();
         Ok(())
     }
 
