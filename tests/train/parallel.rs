@@ -82,6 +82,43 @@ fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
     }
 }
 
+/// Ends a rank in the middle of the second epoch.
+struct Ends(bool);
+
+impl Callback for Ends {
+    fn on_step(&mut self, progress: &StepProgress) -> Result<()> {
+        match self.0 && progress.epoch == 1 && progress.step == 2 {
+            true => Err(Error::NotReady("this rank ends here".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The last checkpoint goes on on fewer ranks, with the bits of a run that nothing has ended.
+#[test]
+fn a_run_that_lost_a_rank_goes_on_from_its_checkpoint() {
+    let device = &devices()[0];
+    let folder = Folder::new("ranks-lost");
+    let whole = train(device, (1, Shard::None), 3, None, &folder.join("whole.safetensors")).remove(0);
+    let path = folder.join("lost.safetensors");
+    let errors = on_ranks(4, |rank, transport| {
+        let parallel = Parallel { shard: Shard::Parameters, ..Parallel::of(rank, 4) };
+        let mut trainer = trainer(device, loader(340), parallel, OnOom::Fail).expect("it opens");
+        trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+        let mut checkpoint = Checkpoint { path: path.clone(), ..Checkpoint::default() };
+        trainer.fit(3, None, &mut [&mut checkpoint, &mut Ends(rank == 2)]).expect_err("rank 2 ends")
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        let named = matches!(error, Error::Rank { rank: 2, .. });
+        assert!(named != (rank == 2), "rank {rank}: {error}");
+    }
+    for ranks in [(1, Shard::None), (2, Shard::Optimizer)] {
+        for (end, hash) in train(device, ranks, 2, Some(&path), &folder.join("next.safetensors")) {
+            assert_eq!((end.loss.to_bits(), hash), (whole.0.loss.to_bits(), whole.1), "{ranks:?}");
+        }
+    }
+}
+
 /// Keeps the progress of the last step.
 #[derive(Default)]
 struct Last(Option<StepProgress>);
