@@ -87,12 +87,11 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
-    /// Returns the options with the optimizer's state sharded; `None` if it is, or if there is nothing to shard.
-    pub(super) fn sharded(&self) -> Option<Self> {
-        let Parallel { ranks, shard, .. } = self.parallel;
-        let parallel = Parallel { shard: Shard::Optimizer, ..self.parallel };
-        let able = ranks > 1 && shard == Shard::None && self.optimizer.check_shards().is_ok();
-        able.then_some(Self { parallel, ..*self })
+    /// Returns the options with as much sharded; `None` if it is, or if there is nothing to shard.
+    pub(super) fn sharded(&self, shard: Shard) -> Option<Self> {
+        let more = self.parallel.ranks > 1 && shard > self.parallel.shard;
+        let able = more && self.optimizer.check_shards().is_ok();
+        able.then_some(Self { parallel: Parallel { shard, ..self.parallel }, ..*self })
     }
 
     /// The scale must be a power of two: multiplying by it, and by its inverse, is exact.

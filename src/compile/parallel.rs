@@ -6,8 +6,8 @@ use crate::graph::Exchange;
 use crate::limits::Card;
 use crate::units::Bytes;
 
-/// What each rank keeps a part of, instead of all of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What each rank keeps a part of, instead of all of it: from less to more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shard {
     /// Nothing: each rank has all parameters and all optimizer state.
     #[default]

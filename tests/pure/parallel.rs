@@ -159,6 +159,9 @@ fn sharding_is_the_first_way_to_fit_a_budget() {
     let found = levers(step, 1, &options, budget, &limits).expect("planned");
     let shard = found.iter().find(|lever| lever.name == "shard optimizer").expect("a lever");
     assert_eq!(shard.saved_bytes, whole - fitted.plan.footprint().total());
+    let more = found.iter().find(|lever| lever.name == "shard parameters").expect("a lever");
+    // They cross the wire twice more.
+    assert!(more.saved_bytes > shard.saved_bytes && more.time_fraction > shard.time_fraction);
     let error = step(1).and_then(|step| step.plan(&PlanOptions { budget: Some(budget), ..options }, &limits));
     assert!(error.expect_err("too much").to_string().contains("`parallel.shard: Shard::Optimizer`"));
 }

@@ -39,7 +39,7 @@ pub struct Options {
     /// What each device keeps a part of: none; optimizer, the state of the optimizer (ZeRO-1); or parameters, these as well
     /// (ZeRO-3).
     #[arg(long, default_value = Shard::None.name())]
-    shard: String,
+    pub shard: String,
     /// Gradients are exchanged as soon as this many bytes of them are there.
     #[arg(long, value_name = "SIZE", default_value_t = Parallel::default().bucket)]
     bucket: Bytes,

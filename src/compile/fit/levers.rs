@@ -1,10 +1,10 @@
 //! The effect of each memory optimization on its own.
 
-use super::{Activations, Offload, PlanOptions, Recompute, TrainStep, as_it_is, parts_of, slowdown};
+use super::{Activations, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of, slowdown};
 use crate::compile::Plan;
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::error::Result;
-use crate::limits::Limits;
+use crate::limits::{Card, Limits};
 use crate::progress;
 use crate::units::Bytes;
 
@@ -26,14 +26,14 @@ pub struct Lever {
 }
 
 impl Lever {
-    fn of(name: &str, plan: &Plan, asked: &Plan, exact: bool) -> Self {
+    fn of(name: &str, plan: &Plan, (asked, card): (&Plan, &Card), exact: bool) -> Self {
         let total_bytes = plan.footprint().total();
         Self {
             name: name.to_owned(),
             total_bytes,
             peak_bytes: plan.peak_bytes(),
             saved_bytes: asked.footprint().total().saturating_sub(total_bytes),
-            time_fraction: slowdown(plan, asked),
+            time_fraction: slowdown(plan, asked, card),
             exact,
         }
     }
@@ -82,26 +82,29 @@ pub fn levers(
     ] {
         let plan =
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
-        levers.push(Lever::of(name, &plan, &asked, true));
+        levers.push(Lever::of(name, &plan, (&asked, &options.card), true));
         task.done(levers.len() as u64);
     }
     for (name, offload) in offloads(open.offload) {
         let plan = whole.plan(&PlanOptions { offload, ..open }, limits)?;
-        levers.push(Lever::of(name, &plan, &asked, true));
+        levers.push(Lever::of(name, &plan, (&asked, &options.card), true));
         task.done(levers.len() as u64);
     }
-    if let Some(options) = open.sharded() {
-        levers.push(Lever::of("shard optimizer", &whole.plan(&options, limits)?, &asked, true));
+    for shard in [Shard::Optimizer, Shard::Parameters] {
+        let Some(sharded) = open.sharded(shard) else { continue };
+        let plan = whole.plan(&sharded, limits)?;
+        let name = format!("shard {}", shard.name());
+        levers.push(Lever::of(&name, &plan, (&asked, &options.card), true));
     }
     if open.precision == Precision::F32 {
         let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
-        levers.push(Lever::of("precision f16", &plan, &asked, false));
+        levers.push(Lever::of("precision f16", &plan, (&asked, &options.card), false));
     }
     let mut least = u64::MAX;
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
-        levers.push(Lever::of(&format!("accumulate {parts}"), &plan, &asked, false));
+        levers.push(Lever::of(&format!("accumulate {parts}"), &plan, (&asked, &options.card), false));
         task.done(levers.len() as u64);
         let total = plan.footprint().total();
         // More parts save less and less, and their plans take longer.
@@ -112,18 +115,18 @@ pub fn levers(
     }
     for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
-        levers.push(Lever::of(&format!("optimizer {name}"), &plan, &asked, false));
+        levers.push(Lever::of(&format!("optimizer {name}"), &plan, (&asked, &options.card), false));
     }
     if !options.bit_masks {
         let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
         // A positive number that rounds to 0 in 16 bits still passes gradients with a mask.
         let exact = options.precision == Precision::F32;
-        levers.push(Lever::of("masks as bits", &plan, &asked, exact));
+        levers.push(Lever::of("masks as bits", &plan, (&asked, &options.card), exact));
     }
     if options.weights == WeightStorage::F32 {
         let weights = WeightStorage::Bf16(Rounding::Stochastic);
         let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
-        levers.push(Lever::of(&format!("weights {weights}"), &plan, &asked, false));
+        levers.push(Lever::of(&format!("weights {weights}"), &plan, (&asked, &options.card), false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

@@ -7,12 +7,12 @@ mod over_budget_help;
 pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
-use super::{Activations, Offload, Plan, PlanOptions, Recompute, TrainStep};
+use super::{Activations, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
 use crate::dtype::{Precision, WeightStorage};
 use crate::error::Result;
 use crate::graph::Value;
-use crate::limits::Limits;
+use crate::limits::{Card, Limits};
 use crate::progress;
 use crate::units::Bytes;
 
@@ -90,7 +90,7 @@ impl TrainStep {
         let open = PlanOptions { budget: Some(budget), ..as_it_is(options) };
         let asked = self.plan_over_budget(&open, limits)?;
         let fitted = |plan: Plan, options: PlanOptions, changes: &[&str]| {
-            let time_fraction = slowdown(&plan, &asked);
+            let time_fraction = slowdown(&plan, &asked, &options.card);
             let changes = changes.iter().map(|&change| change.to_owned()).collect();
             Fitted { plan, options, changes, time_fraction, exact: true }
         };
@@ -99,7 +99,7 @@ impl TrainStep {
             return Ok(Some(fitted(asked.clone(), open, &[])));
         }
         // Sharding costs no arithmetic and sends what would be sent anyway.
-        if let Some(options) = options.sharded() {
+        if let Some(options) = options.sharded(Shard::Optimizer) {
             let found = self.try_fit(&options, budget, limits)?;
             return Ok(found.map(|mut found| {
                 found.changes.insert(0, "shard optimizer".to_owned());
@@ -190,7 +190,8 @@ pub fn fit(
                     changes.push(format!("accumulate {parts}"));
                 }
                 changes.extend(fitted.changes);
-                let time_fraction = slowdown(&fitted.plan, &whole.plan(&as_it_is(options), limits)?);
+                let time_fraction =
+                    slowdown(&fitted.plan, &whole.plan(&as_it_is(options), limits)?, &options.card);
                 return Ok(Fitted { changes, time_fraction, exact: false, ..fitted });
             }
             tried += 1;
@@ -214,8 +215,12 @@ fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
     (1..=6).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
 }
 
-/// Modelled slowdown of `plan` relative to `asked`, as a fraction of its time.
-fn slowdown(plan: &Plan, asked: &Plan) -> f64 {
-    let seconds = |plan: &Plan| plan.work.seconds();
+/// Modelled slowdown of `plan` relative to `asked`, as a fraction of its time: with several ranks, what waits for the wire
+/// counts.
+fn slowdown(plan: &Plan, asked: &Plan, card: &Card) -> f64 {
+    let seconds = |plan: &Plan| match plan.parallel.ranks {
+        1 => plan.work.seconds(),
+        _ => plan.wire_times(card).map_or_else(|_| plan.work.seconds(), |times| times.step_s),
+    };
     if seconds(asked) > 0.0 { seconds(plan) / seconds(asked) - 1.0 } else { 0.0 }
 }

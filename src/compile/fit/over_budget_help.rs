@@ -1,6 +1,6 @@
 //! The help in the error for a plan over its budget: options that would fit.
 
-use super::{Offload, Plan, PlanOptions, Recompute, TrainStep};
+use super::{Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
 use crate::dtype::Precision;
 use crate::error::Error;
@@ -35,8 +35,11 @@ impl TrainStep {
         if options.offload != offload && fits(PlanOptions { offload, ..*options }) {
             ways.push("`offload: Offload::OPTIMIZER`".to_owned());
         }
-        if options.sharded().is_some_and(fits) {
-            ways.push("`parallel.shard: Shard::Optimizer`".to_owned());
+        for shard in [Shard::Optimizer, Shard::Parameters] {
+            if options.sharded(shard).is_some_and(fits) {
+                ways.push(format!("`parallel.shard: Shard::{shard:?}`"));
+                break;
+            }
         }
         for (name, optimizer) in options.optimizer.lighter() {
             if fits(PlanOptions { optimizer, ..*options }) {

@@ -9,8 +9,8 @@ use crate::graph::{Binary, ExchangeKind, Graph, Node, Op, Share, ValueId};
 use crate::shape::Shape;
 
 /// Adds the exchanges that follow the updates of `buckets`: the parameters of each, unless they are sharded, as soon as no
-/// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With `late`, updates wait for
-/// all gradients, and so do the exchanges.
+/// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With
+/// `late`, updates wait for all gradients, and so do the exchanges.
 pub(crate) fn share_updates(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel, late: bool) {
     if buckets.is_empty() {
         return;

@@ -169,6 +169,9 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     }
     if options.fitting.ranks() > 1 {
         title.push_str(&format!(" · on {} ranks", options.fitting.ranks()));
+        if options.fitting.shard != "none" {
+            title.push_str(&format!(", {} sharded", options.fitting.shard));
+        }
     }
     Ok(title)
 }
