@@ -227,8 +227,7 @@ impl TrainStep {
         if total == 0 {
             return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
         }
-        let sharded = parallel.ranks > 1 && parallel.shard == Shard::Optimizer;
-        if sharded {
+        if parallel.ranks > 1 && parallel.shard != Shard::None {
             options.optimizer.check_shards()?;
         }
         let norm = graph.gradient_outputs.iter().any(|(_, of)| *of == GradientOf::Norm);

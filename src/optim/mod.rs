@@ -313,8 +313,7 @@ impl Optimizer {
         early: bool,
     ) -> (Vec<(ValueId, Tensor)>, Tensor, Tensor) {
         let here = Location::caller();
-        let some = |gradient: &&Tensor| gradient.shape().numel() > 0;
-        let mut checked: Vec<&Tensor> = pairs.iter().map(|(_, gradient)| gradient).filter(some).collect();
+        let mut checked: Vec<&Tensor> = pairs.iter().map(|(_, gradient)| gradient).collect();
         checked.sort_by_key(|gradient| gradient.id());
         checked.dedup_by_key(|gradient| gradient.id());
         if checked.is_empty() {

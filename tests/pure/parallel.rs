@@ -170,12 +170,13 @@ fn sharding_is_the_first_way_to_fit_a_budget() {
 fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
     let step = Model::named("mlp", 0).expect("known").train_step(8).expect("valid");
     let limits = Limits::named("nvidia").expect("a preset");
-    for name in Optimizer::NAMES {
+    let shards = [Shard::Optimizer, Shard::Parameters];
+    for (name, shard) in Optimizer::NAMES.into_iter().flat_map(|name| shards.map(|shard| (name, shard))) {
         let optimizer = Optimizer::named(name).expect("known");
         let options = PlanOptions {
             optimizer,
             accumulate: 2,
-            parallel: sharded(0, 2, Shard::Optimizer),
+            parallel: sharded(0, 2, shard),
             ..PlanOptions::default()
         };
         match step.plan(&options, &limits) {

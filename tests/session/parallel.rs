@@ -124,6 +124,22 @@ fn sharded_state_of_every_kind_has_the_bits_of_one() {
     });
 }
 
+/// Three of four ranks have no element of the one weight to update.
+#[test]
+fn a_rank_without_gradients_checks_for_overflow_with_the_others() {
+    let options = PlanOptions { accumulate: 4, loss_scale: Some(LossScale::default()), ..options() };
+    let (device, step) = (&devices()[0], network("one weight", BATCH));
+    let whole = step.plan(&options, device.limits()).expect("planned");
+    let wanted = run_parts(device, &whole, options.accumulate, None);
+    for shard in [Shard::Optimizer, Shard::Parameters] {
+        let all = on_ranks(4, |rank, transport| {
+            let plan = plan(device, &step, &options, Parallel { shard, ..parallel(rank, 4) });
+            run_parts(device, &plan, options.accumulate, Some(transport))
+        });
+        assert!(all.iter().all(|found| *found == wanted), "{shard:?}");
+    }
+}
+
 /// What a run on four ranks made goes on on two, and on one device, with the same bits.
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {

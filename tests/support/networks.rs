@@ -18,7 +18,7 @@ pub const CLASSES: usize = 5;
 const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
-/// Returns a training step of `mlp`, `wide`, `cnn`, `plain`, `resnet` or `gpt`.
+/// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet` or `gpt`.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
     if name == "gpt" {
@@ -32,6 +32,7 @@ pub fn network(name: &str, batch: usize) -> TrainStep {
     }
     let (sample, net): (Vec<usize>, Box<dyn Module>) = match name {
         "mlp" => (vec![24], Box::new(Dropping(Mlp::new(&params, &[24, 40, 33, 40, 24, 5])))),
+        "one weight" => (vec![24], Box::new(Linear::without_bias(&params, 24, CLASSES))),
         "wide" => (vec![24], Box::new(Mlp::new(&params, &[24, 100, 90, 5]))),
         "cnn" => (vec![2, 9, 9], Box::new(Cnn::new(&params))),
         "plain" => (vec![2, 9, 11], Box::new(Plain::new(&params))),
