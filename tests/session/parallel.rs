@@ -219,11 +219,14 @@ fn a_rank_that_ends_in_the_middle_ends_all() {
     let device = &devices()[0];
     let options = PlanOptions { accumulate: 3, ..options() };
     let step = network("mlp", BATCH);
+    let trained = std::sync::Barrier::new(3);
     let outcomes = on_ranks(3, |rank, transport| {
         let plan = plan(device, &step, &options, parallel(rank, 3));
         let mut session = Session::new(device, &plan).expect("it opens");
         session.set_transport(Box::new(transport)).expect("the ranks agree");
         train(&mut session, &plan, 3, 0..2);
+        // A rank that fails ends the others at once, even with what they have yet to receive.
+        trained.wait();
         if rank == 1 {
             return None;
         }
