@@ -23,23 +23,16 @@ pub enum Shard {
 }
 
 impl Shard {
-    /// The names that [`Shard::named`] knows.
-    pub const NAMES: [&'static str; 3] = ["none", "optimizer", "parameters"];
-
-    /// Returns a way to shard by name.
+    /// Returns a way to shard by its [name](Shard::name).
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
     pub fn named(name: &str) -> Result<Self> {
-        match name {
-            "none" => Ok(Self::None),
-            "optimizer" => Ok(Self::Optimizer),
-            "parameters" => Ok(Self::Parameters),
-            _ => {
-                let known = Self::NAMES.map(str::to_owned).to_vec();
-                Err(Error::Unknown { kind: "way to shard", name: name.to_owned(), known })
-            }
-        }
+        let all = [Self::None, Self::Optimizer, Self::Parameters];
+        all.into_iter().find(|shard| shard.name() == name).ok_or_else(|| {
+            let known = all.map(|shard| shard.name().to_owned()).to_vec();
+            Error::Unknown { kind: "way to shard", name: name.to_owned(), known }
+        })
     }
 
     /// Returns its name.

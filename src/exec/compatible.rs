@@ -7,7 +7,6 @@ use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Value};
-use crate::shape::Shape;
 
 /// Checks that plans may share a session on a device. Returns the position of the plan with the most
 /// optimizer state.
@@ -33,13 +32,13 @@ pub(super) fn state_plan(plans: &[&Plan], device: &Device) -> Result<usize> {
 /// optimizer state, wherever these are stored.
 pub(super) fn same_state(before: &Plan, after: &Plan) -> Result<()> {
     same_parameters(before, after)?;
-    let all = |plan: &Plan| -> BTreeMap<String, (u64, Option<(u64, Shape)>)> {
-        let parts = plan.graph().values.iter().filter(|value| value.part_of.is_some());
-        let parts: BTreeMap<&str, _> = parts.map(|value| (&*value.name, value.part_of)).collect();
-        let part = |s: &Storage| parts.get(&*s.name).copied().flatten();
-        lasting(plan).map(|s| (s.name.clone(), (s.used_bytes, part(s)))).collect()
+    let all = |plan: &Plan| -> BTreeMap<String, u64> {
+        lasting(plan).map(|s| (s.name.clone(), s.used_bytes)).collect()
     };
-    match difference(&all(before), &all(after)) {
+    let other = difference(&all(before), &all(after));
+    match other
+        .or_else(|| difference(&parts(before, Class::is_persistent), &parts(after, Class::is_persistent)))
+    {
         None => Ok(()),
         Some(name) => Err(Error::PlanMismatch(format!(
             "the session and the new plans do not both keep `{name}` from step to step; they need the same \
@@ -135,13 +134,16 @@ fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
     }
 }
 
+/// Returns the parts of tensors of some classes that a plan's rank has, by name: the first element and their number.
+fn parts(plan: &Plan, of: impl Fn(Class) -> bool) -> BTreeMap<String, (u64, u64)> {
+    let values = plan.graph().values.iter().filter(|value| of(value.class));
+    let part = |value: &Value| Some((value.name.clone(), (value.part_of?.0, value.shape.numel())));
+    values.filter_map(part).collect()
+}
+
 /// Checks that two plans have the same parts of parameters.
 fn same_shards(first: &Plan, other: &Plan) -> Result<()> {
-    let parts = |plan: &Plan| -> BTreeMap<String, (u64, u64)> {
-        let values = plan.graph().values.iter().filter(|value| value.class == Class::Parameter);
-        let part = |value: &Value| Some((value.name.clone(), (value.part_of?.0, value.shape.numel())));
-        values.filter_map(part).collect()
-    };
+    let parts = |plan| parts(plan, |class| class == Class::Parameter);
     match difference(&parts(first), &parts(other)) {
         None => Ok(()),
         Some(name) => Err(Error::PlanMismatch(format!(

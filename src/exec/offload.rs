@@ -218,8 +218,8 @@ impl Host {
         Ok(())
     }
 
-    /// Receives the exchanges of a plan up to one, unless they are already here. Sends first what has arrived from the device, and
-    /// waits for what is to be sent up to this exchange.
+    /// Receives the exchanges of a plan up to one, unless they are already here. Sends first what has arrived from the
+    /// device, and waits for what is to be sent up to this exchange.
     pub(super) fn receive(&mut self, index: u32, all: &[Exchange], device: &Device) -> Result<()> {
         while let Some(next) = self.exchanges.next_to_send(index) {
             let exchange = &all[next as usize];

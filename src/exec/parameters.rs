@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Session;
 use super::arenas::lasting_storage;
-use super::ranks::gather;
+use super::ranks::all_gather;
 use super::state_layout::StateLayout;
 use super::transfer::Place;
 use crate::compile::StorageId;
@@ -17,11 +17,11 @@ impl Session {
     /// for the steps submitted so far. Words that are not `f32`, such as the codes of
     /// [`Adam8bit`](crate::optim::Adam8bit), are returned as their bits: [`f32::to_bits`] gives the words.
     ///
-    /// Of optimizer state that is sharded ([`Shard`](crate::compile::Shard)), each rank has a part: all ranks must call this
-    /// for the same name, and each gets the whole.
+    /// Of parameters and optimizer state that are sharded ([`Shard`](crate::compile::Shard)), each rank has a part: all ranks
+    /// must call this for the same name, and each gets the whole.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the names there are; [`Error::Rank`] and [`Error::NotReady`] for sharded state.
+    /// [`Error::Unknown`] with the names there are; [`Error::Rank`] and [`Error::NotReady`] for what is sharded.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.state_plan, name)?;
         let layout = StateLayout::of(&self.state_plan, storage);
@@ -29,9 +29,11 @@ impl Session {
         let Some((start, whole)) = layout.part_of else { return Ok(own) };
         let mut all = vec![0.0; whole.numel() as usize];
         let exchanges = &mut self.host.exchanges;
-        let gathered = exchanges.transport().and_then(|ranks| gather(ranks, start, &own));
+        let own = bytemuck::cast_slice(&own);
+        let gathered = exchanges.transport().and_then(|ranks| all_gather(ranks, start, own));
         for (start, part) in gathered.map_err(|error| exchanges.failed(error))? {
-            all[start as usize..][..part.len()].copy_from_slice(&part);
+            let to = bytemuck::cast_slice_mut::<f32, u8>(&mut all[start as usize..]);
+            to[..part.len()].copy_from_slice(&part);
         }
         Ok(all)
     }
@@ -51,8 +53,8 @@ impl Session {
     }
 
     /// Replaces a parameter or optimizer state. Words that are not `f32` are passed as their bits, as
-    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest. Of sharded optimizer state it
-    /// takes the whole and keeps this rank's part.
+    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest. Of what is sharded it takes
+    /// the whole and keeps this rank's part.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.

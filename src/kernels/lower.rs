@@ -151,7 +151,8 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Copy | Op::Detach => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update { rule, rate, stored, share } => {
-            optimizer::update(site, rule, *rate, (*stored, share.map_or(0, |share| share.start))).into()
+            let first = share.map_or(0, |share| share.start);
+            optimizer::update(site, rule, *rate, optimizer::Storing { stored: *stored, first }).into()
         }
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),

@@ -11,7 +11,7 @@ use super::recipe::Recipe;
 use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
-use crate::compile::{Forward, Parallel, Plan, PlanOptions, Shard, TrainStep};
+use crate::compile::{Forward, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::data::{Batch, Dataset, Loader, ahead};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -137,9 +137,10 @@ impl Trainer {
         let own = plan.parallel.parts(plan.accumulate);
         let loader = if ranks > 1 { loader.parts_of_batch(&own, plan.accumulate) } else { loader };
         let trace = |samples: usize| TrainStep::trace(params, |trace| loss(trace, samples));
-        // Forward passes have the shares of the training step.
+        // Forward passes have the shares of the training step, whatever that recomputes.
+        let quick = PlanOptions { recompute: Recompute::Off, budget: None, ..plan };
         let sharded = (ranks > 1 && plan.parallel.shard == Shard::Parameters && !programs.is_empty())
-            .then(|| trace(loader.batch() / plan.accumulate.max(1) as usize)?.plan_over_budget(&plan, limits))
+            .then(|| trace(loader.batch() / plan.accumulate.max(1) as usize)?.plan(&quick, limits))
             .transpose()?;
         let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {
             let forward = Forward::trace(params, name, |trace| network(trace, loader.batch()))?;

@@ -72,6 +72,7 @@ pub fn levers(
     let whole = step(batch)?;
     let open = as_it_is(options);
     let asked = whole.plan(&open, limits)?;
+    let lever = |name: &str, plan: &Plan, exact| Lever::of(name, plan, (&asked, &options.card), exact);
     let mut levers = Vec::new();
     let lighter = options.optimizer.lighter();
     let task = progress::task("ways to save memory", (5 + parts_of(batch).count() + lighter.len()) as u64);
@@ -82,29 +83,29 @@ pub fn levers(
     ] {
         let plan =
             whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
-        levers.push(Lever::of(name, &plan, (&asked, &options.card), true));
+        levers.push(lever(name, &plan, true));
         task.done(levers.len() as u64);
     }
     for (name, offload) in offloads(open.offload) {
         let plan = whole.plan(&PlanOptions { offload, ..open }, limits)?;
-        levers.push(Lever::of(name, &plan, (&asked, &options.card), true));
+        levers.push(lever(name, &plan, true));
         task.done(levers.len() as u64);
     }
     for shard in [Shard::Optimizer, Shard::Parameters] {
         let Some(sharded) = open.sharded(shard) else { continue };
         let plan = whole.plan(&sharded, limits)?;
         let name = format!("shard {}", shard.name());
-        levers.push(Lever::of(&name, &plan, (&asked, &options.card), true));
+        levers.push(lever(&name, &plan, true));
     }
     if open.precision == Precision::F32 {
         let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
-        levers.push(Lever::of("precision f16", &plan, (&asked, &options.card), false));
+        levers.push(lever("precision f16", &plan, false));
     }
     let mut least = u64::MAX;
     for parts in parts_of(batch) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
-        levers.push(Lever::of(&format!("accumulate {parts}"), &plan, (&asked, &options.card), false));
+        levers.push(lever(&format!("accumulate {parts}"), &plan, false));
         task.done(levers.len() as u64);
         let total = plan.footprint().total();
         // More parts save less and less, and their plans take longer.
@@ -115,18 +116,18 @@ pub fn levers(
     }
     for (name, optimizer) in lighter {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
-        levers.push(Lever::of(&format!("optimizer {name}"), &plan, (&asked, &options.card), false));
+        levers.push(lever(&format!("optimizer {name}"), &plan, false));
     }
     if !options.bit_masks {
         let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
         // A positive number that rounds to 0 in 16 bits still passes gradients with a mask.
         let exact = options.precision == Precision::F32;
-        levers.push(Lever::of("masks as bits", &plan, (&asked, &options.card), exact));
+        levers.push(lever("masks as bits", &plan, exact));
     }
     if options.weights == WeightStorage::F32 {
         let weights = WeightStorage::Bf16(Rounding::Stochastic);
         let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
-        levers.push(Lever::of(&format!("weights {weights}"), &plan, (&asked, &options.card), false));
+        levers.push(lever(&format!("weights {weights}"), &plan, false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

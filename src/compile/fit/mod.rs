@@ -103,6 +103,7 @@ impl TrainStep {
             let found = self.try_fit(&options, budget, limits)?;
             return Ok(found.map(|mut found| {
                 found.changes.insert(0, "shard optimizer".to_owned());
+                found.time_fraction = slowdown(&found.plan, &asked, &options.card);
                 found
             }));
         }
@@ -215,8 +216,8 @@ fn parts_of(batch: usize) -> impl Iterator<Item = usize> {
     (1..=6).map(|power| 1usize << power).take_while(move |&parts| batch > 0 && batch.is_multiple_of(parts))
 }
 
-/// Modelled slowdown of `plan` relative to `asked`, as a fraction of its time: with several ranks, what waits for the wire
-/// counts.
+/// Returns how much slower `plan` runs than `asked` by the model, as a fraction of the time of `asked`. On several ranks,
+/// the times include exposed communication.
 fn slowdown(plan: &Plan, asked: &Plan, card: &Card) -> f64 {
     let seconds = |plan: &Plan| match plan.parallel.ranks {
         1 => plan.work.seconds(),

@@ -32,28 +32,8 @@ impl Exchanges {
     /// Sends values, each to its place among the words.
     fn send(self, graph: &mut Graph, kind: ExchangeKind, share: u64, values: &[(ValueId, u64)]) -> u32 {
         let exchange = add_exchange(graph, kind, self.ranks, share);
-        for &(value, start) in values {
-            let token = new_token(graph);
-            graph.nodes.push(node(Op::Send { exchange, start, share: None }, vec![value], vec![token]));
-        }
+        values.iter().for_each(|&(value, start)| send(graph, (exchange, start), value, None));
         exchange
-    }
-
-    /// Receives a value like `like`, of another shape.
-    fn receive(
-        self,
-        graph: &mut Graph,
-        (exchange, start): (u32, u64),
-        like: ValueId,
-        shape: Shape,
-    ) -> ValueId {
-        let value = Value { shape, ..graph.value(like).clone() };
-        let (dtype, token) = (value.dtype, new_token(graph));
-        let received = graph.add_value(value);
-        graph.values[received.index()].name += &format!(".received{}", received.index());
-        let op = Op::Receive { exchange, start, shape, dtype };
-        graph.nodes.push(node(op, Vec::new(), vec![received, token]));
-        received
     }
 
     /// Each list has the values of this rank's parts; afterwards, those of all parts in their order.
@@ -72,8 +52,8 @@ impl Exchanges {
         let mut all = vec![Vec::with_capacity(own.len()); self.ranks as usize];
         for (rank, received) in (0..).zip(&mut all) {
             for &(id, start) in &places {
-                let shape = graph.value(id).shape;
-                received.push(self.receive(graph, (exchange, rank * share + start), id, shape));
+                let like = graph.value(id).clone();
+                received.push(receive(graph, (exchange, rank * share + start), like));
             }
         }
         let mut first = 0;
@@ -88,6 +68,22 @@ impl Exchanges {
 pub(super) fn add_exchange(graph: &mut Graph, kind: ExchangeKind, ranks: u32, share: u64) -> u32 {
     graph.exchanges.push(Exchange { kind, ranks, share, buffer: 0 });
     graph.exchanges.len() as u32 - 1
+}
+
+/// Sends a value, or after its update a share of it, from a word of an exchange on.
+pub(super) fn send(graph: &mut Graph, (exchange, start): (u32, u64), value: ValueId, share: Option<Share>) {
+    let token = new_token(graph);
+    graph.nodes.push(node(Op::Send { exchange, start, share }, vec![value], vec![token]));
+}
+
+/// Receives a value like `like`, from a word of an exchange on.
+pub(super) fn receive(graph: &mut Graph, (exchange, start): (u32, u64), mut like: Value) -> ValueId {
+    let Value { shape, dtype, .. } = like;
+    let token = new_token(graph);
+    like.name += &format!(".received{}", graph.values.len());
+    let received = graph.add_value(like);
+    graph.nodes.push(node(Op::Receive { exchange, start, shape, dtype }, Vec::new(), vec![received, token]));
+    received
 }
 
 pub(super) fn new_token(graph: &mut Graph) -> ValueId {
@@ -358,7 +354,7 @@ impl Sums {
         (gradients.iter().filter_map(sum).collect(), shared)
     }
 
-    /// Receives until at most `most` exchanges of each kind are left. Messages arrive in the order in which they were sent.
+    /// Receives until at most `most` exchanges of each kind are left, in the order of their sends.
     fn settle(&mut self, graph: &mut Graph, exchanges: Exchanges, most: usize) {
         let kind = |graph: &Graph, exchange: u32| graph.exchanges[exchange as usize].kind;
         let left = |graph: &Graph, queue: &VecDeque<(u32, usize)>, of| {
@@ -370,8 +366,8 @@ impl Sums {
                 ExchangeKind::Scatter => self.receive_parts(graph, exchanges, exchange, i),
                 ExchangeKind::Gather => {
                     for &(_, id, start) in &self.buckets[i].gradients {
-                        let shape = graph.value(id).shape;
-                        let sum = exchanges.receive(graph, (exchange, start), id, shape);
+                        let like = graph.value(id).clone();
+                        let sum = receive(graph, (exchange, start), like);
                         self.sums.insert(id, sum);
                     }
                 }
@@ -382,9 +378,10 @@ impl Sums {
     /// Adds up this rank's share of a bucket. Sends or keeps the sum over all parts.
     fn receive_parts(&mut self, graph: &mut Graph, exchanges: Exchanges, exchange: u32, i: usize) {
         let bucket = &mut self.buckets[i];
-        let (shape, like) = (Shape::from([bucket.share as usize]), bucket.gradients[0].1);
+        let shape = Shape::from([bucket.share as usize]);
+        let like = Value { shape, ..graph.value(bucket.gradients[0].1).clone() };
         for rank in 0..u64::from(exchanges.ranks) {
-            let part = exchanges.receive(graph, (exchange, rank * bucket.share), like, shape);
+            let part = receive(graph, (exchange, rank * bucket.share), like.clone());
             let Some(sum) = bucket.sum.replace(part) else { continue };
             let name = format!("sum{}", graph.values.len());
             let added = graph.derive(part, &name, |_| ());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::exchange::{SharedBucket, new_token, node};
+use super::exchange::{SharedBucket, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
 use crate::graph::{Class, Graph, Node, Op, Sharded, Value, ValueId};
@@ -32,7 +32,8 @@ pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], par
     let mut wholes: BTreeMap<ValueId, Value> = BTreeMap::new();
     for &(id, share) in shares.iter().flatten() {
         let value = &mut graph.values[id.index()];
-        wholes.insert(id, value.clone());
+        let name = format!("{}.whole", value.name);
+        wholes.insert(id, Value { name, class: Class::Workspace, ..value.clone() });
         value.part_of = Some((share.start, value.shape));
         value.shape = Shape::from([share.len as usize]);
     }
@@ -49,7 +50,7 @@ pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], par
             next += 1;
             sent = send(graph, gathers.get(next));
             for &(id, before) in &buckets[i].parameters {
-                let copy = receive(graph, &wholes[&id], (exchange, buckets[i].words(before)));
+                let copy = receive(graph, (exchange, buckets[i].words(before)), wholes[&id].clone());
                 copies.insert(id, copy);
             }
         }
@@ -57,15 +58,6 @@ pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], par
             readers.read_copies(graph, node, &copies);
         }
     }
-}
-
-fn receive(graph: &mut Graph, whole: &Value, (exchange, start): (u32, u64)) -> ValueId {
-    let name = format!("{}.whole{}", whole.name, graph.values.len());
-    let copy = graph.add_value(Value { name, class: Class::Workspace, ..whole.clone() });
-    let token = new_token(graph);
-    let op = Op::Receive { exchange, start, shape: whole.shape, dtype: whole.dtype };
-    graph.nodes.push(node(op, Vec::new(), vec![copy, token]));
-    copy
 }
 
 /// Which values are parameters of buckets, or reshapes of these.

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::exchange::{SharedBucket, add_exchange, new_token, node};
+use super::exchange::{Exchanges, SharedBucket, add_exchange, new_token, node, send};
 use crate::compile::analysis::Uses;
 use crate::compile::{Parallel, Shard};
 use crate::graph::{Binary, ExchangeKind, Graph, Node, Op, Share, ValueId};
-use crate::shape::Shape;
 
 /// Adds the exchanges that follow the updates of `buckets`: the parameters of each, unless they are sharded, as soon as no
 /// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With
@@ -97,8 +96,7 @@ pub(super) fn send_shares(
             continue;
         }
         let start = if none { 0 } else { bucket.words(before + share.start - own) };
-        let token = new_token(graph);
-        graph.nodes.push(node(Op::Send { exchange, start, share: of(*share) }, vec![*id], vec![token]));
+        send(graph, (exchange, start), *id, of(*share));
     }
     exchange
 }
@@ -108,24 +106,17 @@ fn combine_flags(graph: &mut Graph, ranks: u32) {
     let Some(check) = graph.nodes.iter().position(|node| node.op == Op::NotFinite) else { return };
     let after = graph.nodes.split_off(check + 1);
     let flag = graph.nodes[check].outputs[0];
-    let exchange = add_exchange(graph, ExchangeKind::Gather, ranks, 1);
-    let token = new_token(graph);
-    graph.nodes.push(node(Op::Send { exchange, start: 0, share: None }, vec![flag], vec![token]));
-    let mut any = None;
-    for start in 0..u64::from(ranks) {
-        let [received, combined] =
-            ["received", "any"].map(|name| graph.derive(flag, &format!("{name}{start}"), |_| ()));
-        let (token, value) = (new_token(graph), graph.value(flag));
-        let op = Op::Receive { exchange, start, shape: Shape::from([]), dtype: value.dtype };
-        graph.nodes.push(node(op, Vec::new(), vec![received, token]));
-        let Some(before) = any.replace(received) else { continue };
-        graph.nodes.push(node(Op::Binary(Binary::Add), vec![before, received], vec![combined]));
-        any = Some(combined);
-    }
-    graph.nodes.extend(after);
-    let Some(any) = any else { return };
-    for node in &mut graph.nodes[check + 1..] {
-        let reads = node.op != (Op::Send { exchange, start: 0, share: None });
-        node.inputs.iter_mut().filter(|id| reads && **id == flag).for_each(|id| *id = any);
+    let mut flags = vec![flag];
+    Exchanges::new(ranks).gather_parts(graph, vec![&mut flags]);
+    let mut add = |before: ValueId, other: ValueId| {
+        let name = format!("any{}", graph.values.len());
+        let any = graph.derive(flag, &name, |_| ());
+        graph.nodes.push(node(Op::Binary(Binary::Add), vec![before, other], vec![any]));
+        any
+    };
+    let any = flags[1..].iter().fold(flags[0], |before, &other| add(before, other));
+    for mut node in after {
+        node.inputs.iter_mut().filter(|id| **id == flag).for_each(|id| *id = any);
+        graph.nodes.push(node);
     }
 }

@@ -1,6 +1,8 @@
 //! Checks that all ranks run the same step, before the first one.
 
-use super::Transport;
+use std::borrow::Cow;
+
+use super::{Transport, all_gather};
 use crate::compile::Plan;
 use crate::error::{Error, Result};
 use crate::exec::Session;
@@ -97,30 +99,14 @@ impl Session {
     }
 }
 
-/// Each rank compares all with rank 0, so that all find the same difference.
-/// Returns the most bytes that any rank has created, of which this one has `bytes`.
+/// Each rank compares all with rank 0, so that all find the same difference. Returns the most bytes that any rank has
+/// created, of which this one has `bytes`.
 fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)], bytes: u64) -> Result<u64> {
-    let (rank, ranks) = (transport.rank(), transport.ranks());
     let text = own.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join("\n");
-    let head = [text.len() as u64, bytes];
-    for to in (0..ranks).filter(|to| *to != rank) {
-        transport.send(to, bytemuck::bytes_of(&head))?;
-        transport.send(to, text.as_bytes())?;
-    }
-    let (mut all, mut fullest) = (Vec::new(), bytes);
-    for from in 0..ranks {
-        if from == rank {
-            all.push(text.clone());
-            continue;
-        }
-        let mut head = [0u64; 2];
-        transport.receive(from, bytemuck::bytes_of_mut(&mut head))?;
-        fullest = fullest.max(head[1]);
-        let mut bytes = vec![0; head[0] as usize];
-        transport.receive(from, &mut bytes)?;
-        all.push(String::from_utf8_lossy(&bytes).into_owned());
-    }
-    let difference = |(rank, other): (u32, &String)| {
+    let all = all_gather(transport, bytes, text.as_bytes())?;
+    let fullest = all.iter().map(|(bytes, _)| *bytes).fold(0, u64::max);
+    let all: Vec<_> = all.iter().map(|(_, text)| String::from_utf8_lossy(text)).collect();
+    let difference = |(rank, other): (u32, &Cow<'_, str>)| {
         let mut lines = own.iter().zip(all[0].lines().zip(other.lines()));
         let ((what, _), (a, b)) = lines.find(|(_, (a, b))| a != b)?;
         Some((rank, format!("has {what} {b}, rank 0 has {a}")))

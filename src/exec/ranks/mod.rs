@@ -50,24 +50,28 @@ pub fn mpi_processes() -> Option<u32> {
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|count| *count > 1)
 }
 
-/// Returns what each rank has of a tensor: its first element and the elements from there on.
-pub(super) fn gather(transport: &mut dyn Transport, start: u64, own: &[f32]) -> Result<Vec<(u64, Vec<f32>)>> {
+/// Sends a number and bytes of any length to all ranks; returns those of each rank, this one's included.
+pub(super) fn all_gather(
+    transport: &mut dyn Transport,
+    number: u64,
+    bytes: &[u8],
+) -> Result<Vec<(u64, Vec<u8>)>> {
     let (rank, ranks) = (transport.rank(), transport.ranks());
     for to in (0..ranks).filter(|to| *to != rank) {
-        transport.send(to, bytemuck::bytes_of(&[start, own.len() as u64]))?;
-        transport.send(to, bytemuck::cast_slice(own))?;
+        transport.send(to, bytemuck::bytes_of(&[number, bytes.len() as u64]))?;
+        transport.send(to, bytes)?;
     }
     let mut all = Vec::with_capacity(ranks as usize);
     for from in 0..ranks {
         if from == rank {
-            all.push((start, own.to_vec()));
+            all.push((number, bytes.to_vec()));
             continue;
         }
-        let mut place = [0u64; 2];
-        transport.receive(from, bytemuck::bytes_of_mut(&mut place))?;
-        let mut part = vec![0.0; place[1] as usize];
-        transport.receive(from, bytemuck::cast_slice_mut(&mut part))?;
-        all.push((place[0], part));
+        let mut head = [0u64; 2];
+        transport.receive(from, bytemuck::bytes_of_mut(&mut head))?;
+        let mut other = vec![0; head[1] as usize];
+        transport.receive(from, &mut other)?;
+        all.push((head[0], other));
     }
     Ok(all)
 }

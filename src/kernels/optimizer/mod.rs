@@ -108,8 +108,15 @@ pub(super) fn kernels() -> Vec<Kernel> {
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
 }
 
-/// Returns the launch of an update of elements from a multiple of 256 on, the second of `stored`.
-pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: (Stored, u64)) -> Launch<Operand> {
+/// How updated weights are rounded.
+#[derive(Clone, Copy)]
+pub(super) struct Storing {
+    pub stored: Stored,
+    /// Number of the first updated element in its parameter, a multiple of 4: random bits are drawn by number.
+    pub first: u64,
+}
+
+pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
     let (kernel, constants, mut settings) = match *update {
@@ -136,7 +143,7 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: (Stored, u
             (&ADAM_MINI, vec![], vec![beta1, eps, weight_decay, f32::from_bits(columns as u32)])
         }
         Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
-            return adam8(site, memory, &[beta1, beta2, eps, weight_decay, rate], stored);
+            return adam8(site, memory, &[beta1, beta2, eps, weight_decay, rate], storing);
         }
     };
     settings.push(rate);
@@ -145,7 +152,7 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, stored: (Stored, u
         Update::Adam { .. } => count.div_ceil(4 * kernel.kernel.workgroup) * kernel.kernel.workgroup,
         _ => count,
     };
-    launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, stored)
+    launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, storing)
 }
 
 /// Returns the launch over `quads` vec4s by `threads` threads, of the kernel for the weight's element type.
@@ -156,7 +163,7 @@ fn launch(
     memory: Vec<Operand>,
     settings: &[f32],
     mut constants: Vec<(&'static str, f64)>,
-    (stored, first): (Stored, u64),
+    Storing { stored, first }: Storing,
 ) -> Launch<Operand> {
     let weights = site.inputs[0].1;
     let key = match stored {
@@ -177,7 +184,7 @@ fn launch(
 /// Number of vec4s in a block of 256 elements.
 const BLOCK_QUADS: u32 = 64;
 
-fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: (Stored, u64)) -> Launch<Operand> {
+fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], storing: Storing) -> Launch<Operand> {
     let n = site.inputs[0].0.numel();
     let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
     let (kernel, threads) = match site.limits.class {
@@ -185,7 +192,7 @@ fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], stored: (Stored, u
         AdapterClass::Integrated | AdapterClass::Discrete => (&ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
     };
     let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
-    launch(site, kernel, (quads(n), threads), memory, settings, constants, stored)
+    launch(site, kernel, (quads(n), threads), memory, settings, constants, storing)
 }
 
 pub(super) fn moving_average(site: &Site, scale: f32, share: Option<f32>) -> Launch<Operand> {
