@@ -15,6 +15,7 @@ struct Params {
     turn: f32, // 1, or -1 to turn back
     unused: u32,
     powers: array<vec4<u32>, 8>, // low and high word of base^(-2 2^k / d) 2^64, for two k each
+    ramp: vec4<u32>, // of the factors of frequencies f: low and high word of far 2^64, slope, offset
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> table: array<f32>;
@@ -52,6 +53,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             let two = p.powers[k / 2u];
             turns = times(turns, select(two.xy, two.zw, (k & 1u) == 1u));
         }
+    }
+    // The factor: far + (1 - far) t with t = f slope + offset within 0 and 1.
+    let t = f32(turns.y) * 2.3283064365386963e-10 * bitcast<f32>(p.ramp.z) + bitcast<f32>(p.ramp.w); // 2^-32
+    if (t <= 0.0) {
+        turns = times(turns, p.ramp.xy);
+    } else if (t < 1.0) {
+        let far = f32(p.ramp.y) * 2.3283064365386963e-10;
+        let factor = (far + (1.0 - far) * t) * 4294967296.0;
+        let whole = floor(factor);
+        turns = times(turns, vec2(u32((factor - whole) * 4294967296.0), u32(whole)));
     }
     for (var at = part * p.chunk; at < min(part * p.chunk + p.chunk, p.positions); at++) {
         let angle = at * turns.y + wide(at, turns.x).y;

@@ -3,11 +3,12 @@
 
 use std::panic::Location;
 
+use super::attention;
 use super::composed;
 use super::custom::custom_kernel;
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
-use crate::graph::{Attention, Binary, Domain, Op, Reduction, Results, Tensor, Unary, Window};
+use crate::graph::{Binary, Domain, Op, Reduction, Results, Tensor, Unary, Window};
 
 /// Adds one or a few operations to a network.
 pub(super) type Draw = fn(&mut Maker);
@@ -45,9 +46,9 @@ pub(super) const DRAWS: &[(&str, Draw)] = &[
     ("dropout", dropout),
     ("embedding", embedding),
     ("row norm", row_norm),
-    ("rotary", rotary),
-    ("attention", attention),
-    ("self attention", self_attention),
+    ("rotary", attention::rotary),
+    ("attention", attention::attention),
+    ("self attention", attention::self_attention),
     ("cross-entropy", cross_entropy),
     ("tied head", tied_head),
     ("convolution", convolution),
@@ -419,39 +420,6 @@ fn row_norm(maker: &mut Maker) {
     let (gamma, beta) = (maker.weight([d], 1).offset(1.0), maker.weight([d], 1));
     let y = if maker.dice.one_in(2) { x.layer_norm(&gamma, &beta, 1e-5) } else { x.rms_norm(&gamma, 1e-5) };
     maker.keep(y);
-}
-
-fn rotary(maker: &mut Maker) {
-    let x = maker.sequence();
-    let heads = maker.dice.below(x.dim(2)) + 1;
-    maker.keep(x.rotary(heads, 10_000.0));
-}
-
-fn attend(maker: &mut Maker) -> Attention {
-    let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
-    let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
-    let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
-    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3) }
-}
-
-fn attention(maker: &mut Maker) {
-    let (q, k, v) = (maker.sequence(), maker.sequence(), maker.sequence());
-    let options = attend(maker);
-    let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
-    let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
-    let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
-    maker.keep(attend(&q, &k, &v, &options));
-}
-
-fn self_attention(maker: &mut Maker) {
-    let (x, Sizes { batch, length, heads, head, .. }) = (maker.sequence(), maker.sizes);
-    let width = heads * head;
-    let w = maker.weight([width, 3 * width], width);
-    let qkv = x.reshape([batch, length, width]).matmul(&w).reshape([batch, length, 3 * heads, head]);
-    let qkv = if head % 4 == 0 && maker.dice.one_in(2) { qkv.rotary(2 * heads, 100.0) } else { qkv };
-    let options = attend(maker);
-    maker.keep(qkv.self_attention(heads, heads, &options));
 }
 
 fn cross_entropy(maker: &mut Maker) {

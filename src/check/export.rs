@@ -142,7 +142,16 @@ fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec
         }
         Op::BatchStats { eps } => vec![("eps", number(*eps))],
         Op::RowNorm { kind, eps } => vec![("rms", Json::Bool(*kind == RowNorm::Rms)), ("eps", number(*eps))],
-        Op::Rotary { heads, base, .. } => vec![("heads", Json::from(*heads)), ("base", number(*base))],
+        Op::Rotary { heads, rope, .. } => {
+            let [far, slope, offset] = rope.ramp().map(Json::Float);
+            vec![
+                ("heads", Json::from(*heads)),
+                ("base", number(rope.base)),
+                ("far", far),
+                ("slope", slope),
+                ("offset", offset),
+            ]
+        }
         _ => Vec::new(),
     }
 }

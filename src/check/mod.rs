@@ -27,6 +27,7 @@
 #![cfg_attr(not(feature = "gpu"), allow(dead_code))]
 
 #[cfg(feature = "gpu")]
+mod attention;
 mod compare;
 mod composed;
 mod custom;

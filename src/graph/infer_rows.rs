@@ -79,16 +79,16 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             let state = gated(name, Gates::Gru, inputs)?;
             Ok(vec![inputs[0], inputs[1], (state, F32)])
         }
-        Op::Rotary { heads, base, .. } => match *shape(0).dims() {
+        Op::Rotary { heads, rope, .. } => match *shape(0).dims() {
             [_, _, h, d] if *heads > h || d % 2 != 0 => Err(format!(
                 "{name} of {heads} heads of {}: {}",
                 shape(0),
                 if d % 2 != 0 { format!("{d} elements are not pairs") } else { format!("there are {h}") }
             )),
-            [_, _, _, _] if base.is_nan() || *base < 1.0 => {
-                Err(format!("{name} with base {base}: it must be 1 or more"))
-            }
-            [_, _, _, _] => Ok(vec![inputs[0]]),
+            [_, _, _, _] => match rope.check() {
+                Ok(()) => Ok(vec![inputs[0]]),
+                Err(why) => Err(format!("{name} with {why}")),
+            },
             _ => Err(format!("{name} takes [batch, positions, heads, elements], got {}", shape(0))),
         },
         _ => Err(format!("{name} is not known")),

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Indices, Op, RowNorm, Tensor};
+use super::{Indices, Op, Rope, RowNorm, Tensor};
 
 impl Tensor {
     /// Looks up rows of this table `[v, d]`: `ids` `u32 [..]` → `[.., d]`. Declare the ids with
@@ -48,11 +48,13 @@ impl Tensor {
 
     /// Rotary position embedding (Su et al. 2021) of the first `heads` heads of `self [b, s, h, d]`; the
     /// other heads are unchanged. At position `p` along `s`, elements `i` and `i + d/2` are rotated by
-    /// `p base^(-2i/d)` radians (Hugging Face's `rotate_half`): `xᵢ cos - xᵢ₊ sin`, `xᵢ₊ cos + xᵢ sin`.
-    /// Angles are exact to 2⁻³¹ of a turn at every position, sine and cosine to 1e-6 on every adapter.
+    /// `p base^(-2i/d)` radians (Hugging Face's `rotate_half`): `xᵢ cos - xᵢ₊ sin`, `xᵢ₊ cos + xᵢ sin`. `rope` is a base, or
+    /// a [`Rope`] with scaled frequencies.
+    /// Angles are exact to 2⁻³¹ of a turn at every position, except that frequencies within the ramp of
+    /// [`RopeScaling::Llama3`](super::RopeScaling) are rounded to 2e-7 of themselves; sine and cosine to 1e-6 on every adapter.
     #[track_caller]
     #[must_use]
-    pub fn rotary(&self, heads: usize, base: f32) -> Tensor {
-        self.one(Op::Rotary { heads, base, back: false }, &[self], Location::caller())
+    pub fn rotary(&self, heads: usize, rope: impl Into<Rope>) -> Tensor {
+        self.one(Op::Rotary { heads, rope: rope.into(), back: false }, &[self], Location::caller())
     }
 }

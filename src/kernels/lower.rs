@@ -180,7 +180,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::EmbeddingGrad { rows } => embedding::grad(site, *rows),
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps)?.into(),
         Op::RowNormGrad { kind } => norm::grad(site, *kind)?,
-        Op::Rotary { heads, base, back } => rotary::rotary(site, *heads, *base, *back),
+        Op::Rotary { heads, rope, back } => rotary::rotary(site, *heads, rope, *back),
         Op::Gates(gates) => recurrent::gates(site, *gates).into(),
         Op::GatesGrad(gates) => recurrent::gates_grad(site, *gates).into(),
         Op::Fused(chain) => fused::fused(site, chain).into(),

@@ -291,7 +291,7 @@ impl<'a> Twin<'a> {
             }
             Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
             Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
-            Op::Rotary { heads, base, back } => vec![rotary::rotary(x(0), *heads, *base, *back)],
+            Op::Rotary { heads, rope, back } => vec![rotary::rotary(x(0), *heads, rope, *back)],
             Op::Gates(gates) => recurrent::forward(&inputs, *gates),
             Op::GatesGrad(gates) => recurrent::gradient(&inputs, *gates),
             Op::Attention(attend) => attention::attention(&inputs, attend),

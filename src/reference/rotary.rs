@@ -1,8 +1,9 @@
 //! Rotary position embedding, with angles computed directly from the formula.
 
 use super::Array;
+use crate::graph::Rope;
 
-pub(super) fn rotary(x: Array, heads: usize, base: f32, back: bool) -> Vec<f64> {
+pub(super) fn rotary(x: Array, heads: usize, rope: &Rope, back: bool) -> Vec<f64> {
     let [_, positions, all_heads, columns] = *x.shape.dims() else { unreachable!("inferred") };
     let half = columns / 2;
     let mut y = x.data.to_vec();
@@ -12,7 +13,7 @@ pub(super) fn rotary(x: Array, heads: usize, base: f32, back: bool) -> Vec<f64> 
         }
         let position = (i / all_heads % positions) as f64;
         for c in 0..half {
-            let angle = position * f64::from(base).powf(-2.0 * c as f64 / columns as f64);
+            let angle = position * rope.frequency(c, columns);
             let (sin, cos) = if back { (-angle).sin_cos() } else { angle.sin_cos() };
             (head[c], head[c + half]) =
                 (head[c] * cos - head[c + half] * sin, head[c + half] * cos + head[c] * sin);

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wgrad::graph::Tensor;
+use wgrad::graph::{Rope, Tensor};
 
 use super::{SIZES, everywhere, gradients_near, placed_both_ways, unchecked};
 use crate::support::close::{EXACT, Near};
 use crate::support::compare::compare;
+use crate::support::row_cases::SCALINGS;
 use crate::support::{noise, some_labels};
 
 const NEAR: Near = Near { rel: 4e-6, abs: 4e-6 };
@@ -159,6 +160,16 @@ fn rotary_is_accurate_at_large_positions() {
             let x = batch.input(trace, shape, noise(6, count, -2.0, 2.0));
             let near = Near { rel: 1e-6, abs: 1e-6 };
             batch.expect(&format!("rotary {shape:?}"), &x.rotary(heads, base), near);
+            if keep {
+                batch.keep(&x);
+            }
+        }
+        for scaling in SCALINGS {
+            let shape = [1, 4100, 1, 16];
+            let x = batch.input(trace, shape, noise(7, 4100 * 16, -2.0, 2.0));
+            let y = x.rotary(1, Rope { base: 10_000.0, scaling });
+            // Within the ramp a pair makes 256 turns in these positions: 3e-4 radians from 2e-7 of the frequency.
+            batch.expect(&format!("rotary, {scaling:?}"), &y, Near { rel: 1e-6, abs: 4e-4 });
             if keep {
                 batch.keep(&x);
             }

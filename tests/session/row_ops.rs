@@ -12,7 +12,7 @@ use wgrad::Error;
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::{IGNORE, Init, Params, Tensor, Trace};
+use wgrad::graph::{IGNORE, Init, Params, Rope, RopeScaling, Tensor, Trace};
 use wgrad::limits::Limits;
 use wgrad::nn::{Embedding, LayerNorm, RmsNorm};
 use wgrad::optim::{Clip, Optimizer};
@@ -275,6 +275,8 @@ fn invalid_row_operations_are_errors() {
     says(&traced(&|t| x(t, [5, 3]).rms_norm(&t.input("g", [3]), -1.0)), &["eps = -1"]);
     says(&traced(&|t| t.input("x", [1, 2, 3, 5]).rotary(1, 1e4)), &["5 elements are not pairs"]);
     says(&traced(&|t| t.input("x", [1, 2, 3, 4]).rotary(4, 1e4)), &["there are 3"]);
+    let half = Rope { base: 1e4, scaling: RopeScaling::Linear { factor: 0.5 } };
+    says(&traced(&|t| t.input("x", [1, 2, 3, 4]).rotary(1, half)), &["a scaling by 0.5"]);
     says(&traced(&|t| x(t, [5, 4]).rotary(1, 1e4)), &["[batch, positions, heads, elements]"]);
     says(
         &traced(&|t| x(t, [5, 3]).linear_cross_entropy(&t.input("w", [7, 3]), &t.labels("y", [5], 7), 6)),

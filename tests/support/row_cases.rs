@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wgrad::graph::{IGNORE, Tensor};
+use wgrad::graph::{IGNORE, Rope, RopeScaling, Tensor};
 
 use super::cases::{Case, Stage, case, labelled};
 use super::some_labels;
@@ -88,6 +88,12 @@ fn embeddings() -> Vec<Case> {
     list
 }
 
+/// The second has pairs below, within and above its ramp, for heads of 16 elements and a base of 10,000.
+pub const SCALINGS: [RopeScaling; 2] = [
+    RopeScaling::Linear { factor: 3.0 },
+    RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: 64.0 },
+];
+
 fn rotaries() -> Vec<Case> {
     let mut list = Vec::new();
     for (shape, heads) in
@@ -95,6 +101,11 @@ fn rotaries() -> Vec<Case> {
     {
         list.push(case(format!("rotary {shape:?} {heads}"), move |s| {
             s.x(shape, -2.0, 2.0).rotary(heads, 10_000.0)
+        }));
+    }
+    for scaling in SCALINGS {
+        list.push(case(format!("rotary, {scaling:?}"), move |s| {
+            s.x([2, 9, 3, 16], -2.0, 2.0).rotary(2, Rope { base: 10_000.0, scaling })
         }));
     }
     list.push(case("rotary of no head", |s| s.x([1, 3, 2, 4], -2.0, 2.0).rotary(0, 10_000.0)));

@@ -23,6 +23,6 @@ pub(super) fn norm(site: &Site, kind: RowNorm) -> Vec<Option<Tensor>> {
 
 /// Rotates in the opposite direction.
 pub(super) fn rotary(site: &Site, op: &Op) -> Tensor {
-    let Op::Rotary { heads, base, back } = *op else { unreachable!("the rule of rotary embedding") };
-    site.dy().one(Op::Rotary { heads, base, back: !back }, &[site.dy()], Location::caller())
+    let Op::Rotary { heads, rope, back } = *op else { unreachable!("the rule of rotary embedding") };
+    site.dy().one(Op::Rotary { heads, rope, back: !back }, &[site.dy()], Location::caller())
 }

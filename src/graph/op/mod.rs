@@ -32,6 +32,7 @@ pub use update::{Share, Stored, Update};
 use std::sync::Arc;
 
 use super::custom::CustomKernel;
+use super::rope::Rope;
 use super::window::Window;
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -375,13 +376,13 @@ pub enum Op {
         kind: RowNorm,
     },
     /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along
-    /// `s`) are rotated by `p base^(-2i/d)` radians: rotary position embedding (Su et al. 2021) with Hugging
+    /// `s`) are rotated by `p` times the frequency of pair `i`: rotary position embedding (Su et al. 2021) with Hugging
     /// Face's `rotate_half`.
     Rotary {
         /// Number of rotated heads; the others are unchanged.
         heads: usize,
-        /// Base of the frequencies.
-        base: f32,
+        /// Frequencies of the pairs.
+        rope: Rope,
         /// Rotates in the opposite direction, for the gradient.
         back: bool,
     },

@@ -1,6 +1,7 @@
 //! Rotary position embedding: one dispatch computes cosines and sines for each position, one rotates all
 //! batches and heads.
 
+use crate::graph::Rope;
 use crate::kernels::grid::per_thread;
 use crate::kernels::{Kernel, Lowered, Operand, Site, and_in_place};
 
@@ -17,7 +18,7 @@ const CHUNK: u64 = 64;
 /// Bits of a pair's index for which the kernel of angles has powers in its parameters.
 const POWERS: u64 = 16;
 
-pub(in crate::kernels) fn rotary(site: &Site, heads: usize, base: f32, back: bool) -> Lowered {
+pub(in crate::kernels) fn rotary(site: &Site, heads: usize, rope: &Rope, back: bool) -> Lowered {
     let [batch, positions, all_heads, columns] = *site.output().dims() else {
         unreachable!("rotary embedding is inferred for four dimensions");
     };
@@ -27,12 +28,16 @@ pub(in crate::kernels) fn rotary(site: &Site, heads: usize, base: f32, back: boo
     let bits = u64::from(half.ilog2() + 1).min(POWERS);
     let mut params = [jobs, half, positions as u64, CHUNK, bits].map(|n| n as u32).to_vec();
     params.extend([turn.to_bits(), 0]);
+    // 2⁶⁴ times a number of at most 1; 2⁶⁴ itself saturates.
+    let fraction = |number: f64| (number * 2f64.powi(64)) as u64;
+    let words = |fraction: u64| [fraction as u32, (fraction >> 32) as u32];
     for k in 0..POWERS {
-        // 2⁶⁴ times a number of at most 1; 2⁶⁴ itself saturates.
-        let power = f64::from(base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
-        let fraction = (power * 2f64.powi(64)) as u64;
-        params.extend([fraction as u32, (fraction >> 32) as u32]);
+        let power = f64::from(rope.base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
+        params.extend(words(fraction(power)));
     }
+    let [far, slope, offset] = rope.ramp();
+    params.extend(words(fraction(far)));
+    params.extend([slope as f32, offset as f32].map(f32::to_bits));
     let table = Operand::Workspace(0);
     let angles = per_thread(site, &ANGLES, jobs, vec![table], &params);
     let done_heads = if site.in_place.is_some() { heads } else { all_heads };

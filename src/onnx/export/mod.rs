@@ -277,7 +277,7 @@ impl<'a> Export<'a> {
             }
             Op::RowNorm { kind, eps } if first_only(self) => one(self.row_norm(*kind, *eps, node)),
             Op::Gates(gates) => Some(self.gates(*gates, node)),
-            Op::Rotary { heads, base, back } => one(self.rotary(*heads, *base, *back, node)),
+            Op::Rotary { heads, rope, back } => one(self.rotary(*heads, rope, *back, node)),
             Op::Embedding => {
                 let (table, rows) = (self.float(node, 0), self.value(node, 0).shape.dims()[0]);
                 let ids = self.ids(node, 1, rows);

@@ -1,7 +1,7 @@
 //! Norms of rows, attention and rotary positions, from simpler operations where opset 18 has none.
 
 use super::{Export, float, int};
-use crate::graph::{Attend, AttendSizes, Band, Gates, Node, RowNorm};
+use crate::graph::{Attend, AttendSizes, Band, Gates, Node, Rope, RowNorm};
 use crate::shape::Shape;
 
 impl Export<'_> {
@@ -114,14 +114,14 @@ impl Export<'_> {
     }
 
     /// `x cos + rotate_half(x) sin`, where `rotate_half` of `a, b` is `-b, a`.
-    pub(super) fn rotary(&mut self, heads: usize, base: f32, back: bool, node: &Node) -> String {
+    pub(super) fn rotary(&mut self, heads: usize, rope: &Rope, back: bool, node: &Node) -> String {
         let whole = self.float(node, 0);
         let shape = self.value(node, 0).shape;
         let (positions, all_heads, size) = (shape.dims()[1], shape.dims()[2], shape.dims()[3]);
         let half = size / 2;
         let angle = |i: usize| {
             let (position, column) = (i / size, i % size % half.max(1));
-            position as f64 * f64::from(base).powf(-2.0 * column as f64 / size as f64)
+            position as f64 * rope.frequency(column, size)
         };
         let sign = if back { -1.0 } else { 1.0 };
         let cos: Vec<f32> = (0..positions * size).map(|i| angle(i).cos() as f32).collect();

@@ -1,0 +1,41 @@
+//! Attention and rotary position embedding, for random networks.
+
+use super::network::{Maker, Sizes};
+use crate::graph::{Attention, Rope, RopeScaling, Tensor};
+
+pub(super) fn rotary(maker: &mut Maker) {
+    let x = maker.sequence();
+    let heads = maker.dice.below(x.dim(2)) + 1;
+    // Head sizes are small: all of the ramp is within a few pairs, and it begins and ends among them.
+    let llama3 =
+        RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: maker.dice.of(&[16.0, 300.0]) };
+    let scaling = maker.dice.of(&[RopeScaling::None, RopeScaling::Linear { factor: 3.0 }, llama3]);
+    maker.keep(x.rotary(heads, Rope { base: 10_000.0, scaling }));
+}
+
+fn attend(maker: &mut Maker) -> Attention {
+    let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
+    let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
+    let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
+    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3) }
+}
+
+pub(super) fn attention(maker: &mut Maker) {
+    let (q, k, v) = (maker.sequence(), maker.sequence(), maker.sequence());
+    let options = attend(maker);
+    let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
+    let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
+    let (k, v) = (fewer(&k, heads), fewer(&v, heads));
+    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
+    maker.keep(attend(&q, &k, &v, &options));
+}
+
+pub(super) fn self_attention(maker: &mut Maker) {
+    let (x, Sizes { batch, length, heads, head, .. }) = (maker.sequence(), maker.sizes);
+    let width = heads * head;
+    let w = maker.weight([width, 3 * width], width);
+    let qkv = x.reshape([batch, length, width]).matmul(&w).reshape([batch, length, 3 * heads, head]);
+    let qkv = if head % 4 == 0 && maker.dice.one_in(2) { qkv.rotary(2 * heads, 100.0) } else { qkv };
+    let options = attend(maker);
+    maker.keep(qkv.self_attention(heads, heads, &options));
+}
