@@ -1,16 +1,22 @@
-// Rotary position embedding; with ANGLES its table.
+// Rotary position embedding.
+#import common/elem
 #import common/grid
-#if ANGLES
-// rotary_angles: cosines and sines of p base^(-2c / d) for every position p and pair c. Angles are fractions of a turn in 64
-// bits, so that multiplying them by a position wraps exactly; base^(-2c / d) is a product of powers, by the bits of c.
-// -> table [positions, 2, half]
-// grid: one thread per pair and chunk of positions, folded      overrides: none
+#import common/operand
+// rotary: in the first heads of each position, elements c and c + half become a cos - b sin and b cos + a sin. The angle is
+// the position times base^(-2c / d) times the factor of the ramp. Angles are fractions of a turn in 64 bits, so that
+// multiplying them by a position wraps exactly; base^(-2c / d) is a product of powers, by the bits of c.
+// x [batch positions all_heads, 2, half] -> y like x, or in place
+// grid: one thread per pair of a position, for a group of heads, folded      overrides: none
 struct Params {
     threads_x: u32,
     jobs: u32,
     half: u32, // pairs
+    groups: u32, // of heads that are written: all, or in place those that are turned
+    group: u32, // heads of a group
+    heads: u32, // that are turned
+    done_heads: u32, // that are written
+    all_heads: u32,
     positions: u32,
-    chunk: u32, // positions of a thread
     bits: u32, // of the largest pair's number
     turn: f32, // 1, or -1 to turn back
     unused: u32,
@@ -18,7 +24,6 @@ struct Params {
     ramp: vec4<u32>, // of the factors of frequencies f: low and high word of far 2^64, slope, offset
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> table: array<f32>;
 
 // Low and high half of a product.
 fn wide(a: u32, b: u32) -> vec2<u32> {
@@ -38,14 +43,8 @@ fn times(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return vec2(both, product.y + select(0u, 1u, one < first) + select(0u, 1u, both < second));
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let job = thread_number(id, p.threads_x);
-    if (job >= p.jobs) {
-        return;
-    }
-    let part = job / p.half;
-    let c = job - part * p.half;
+// The turns of pair c for each position, a fraction in 64 bits.
+fn turns_of(c: u32) -> vec2<u32> {
     // 1 / 2π: a radian as a fraction of a turn.
     var turns = vec2(0x9391054au, 0x28be60dbu);
     for (var k = 0u; k < p.bits; k++) {
@@ -64,40 +63,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let whole = floor(factor);
         turns = times(turns, vec2(u32((factor - whole) * 4294967296.0), u32(whole)));
     }
-    for (var at = part * p.chunk; at < min(part * p.chunk + p.chunk, p.positions); at++) {
-        let angle = at * turns.y + wide(at, turns.x).y;
-        // The nearest quarter of a turn, and what is left: at most an eighth.
-        let quarter = (angle + 0x20000000u) >> 30u;
-        let left = f32(bitcast<i32>(angle - (quarter << 30u))) * 1.4629180792671596e-9; // 2π / 2^32
-        let square = left * left;
-        // Polynomials of Cephes' sinf and cosf, within 1e-7.
-        let s = left + left * square * (-1.6666654611e-1 + square * (8.3321608736e-3 - square * 1.9515295891e-4));
-        let k = 1.0 - 0.5 * square
-            + square * square * (4.166664568298827e-2 + square * (-1.388731625493765e-3 + square * 2.443315711809948e-5));
-        let swap = (quarter & 1u) == 1u;
-        let sine = select(s, k, swap) * select(1.0, -1.0, (quarter & 2u) == 2u);
-        let cosine = select(k, s, swap) * select(1.0, -1.0, ((quarter + 1u) & 2u) == 2u);
-        table[at * 2u * p.half + c] = cosine;
-        table[(at * 2u + 1u) * p.half + c] = p.turn * sine;
-    }
+    return turns;
 }
-#else
-#import common/elem
-#import common/operand
-// rotary: in the first heads of each position, elements c and c + half become a cos - b sin and b cos + a sin
-// x [batch positions all_heads, 2, half], table [positions, 2, half] of cosines and sines -> y like x, or in place
-// grid: one thread per pair of Elems of the heads that change, folded      overrides: none
-struct Params {
-    threads_x: u32,
-    jobs: u32,
-    half: u32, // in Elems
-    heads: u32, // that are turned
-    done_heads: u32, // that are written: all, or in place those that are turned
-    all_heads: u32,
-    positions: u32,
-}
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(3) var<storage, read_write> table: array<InMemory>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -107,15 +74,27 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let row = job / p.half;
     let c = job - row * p.half;
-    let place = row / p.done_heads;
-    let head = row - place * p.done_heads;
-    let at = (place * p.all_heads + head) * 2u * p.half + c;
-    let a = x_at(at);
-    let b = x_at(at + p.half);
-    let angle = place % p.positions * 2u * p.half + c;
-    let cosine = from_memory(table[angle]);
-    let sine = from_memory(table[angle + p.half]);
-    set_y(at, select(a, a * cosine - b * sine, head < p.heads));
-    set_y(at + p.half, select(b, b * cosine + a * sine, head < p.heads));
+    let place = row / p.groups;
+    let first = (row - place * p.groups) * p.group;
+    let turns = turns_of(c);
+    let position = place % p.positions;
+    let angle = position * turns.y + wide(position, turns.x).y;
+    // The nearest quarter of a turn, and what is left: at most an eighth.
+    let quarter = (angle + 0x20000000u) >> 30u;
+    let left = f32(bitcast<i32>(angle - (quarter << 30u))) * 1.4629180792671596e-9; // 2π / 2^32
+    let square = left * left;
+    // Polynomials of Cephes' sinf and cosf, within 1e-7.
+    let s = left + left * square * (-1.6666654611e-1 + square * (8.3321608736e-3 - square * 1.9515295891e-4));
+    let k = 1.0 - 0.5 * square
+        + square * square * (4.166664568298827e-2 + square * (-1.388731625493765e-3 + square * 2.443315711809948e-5));
+    let swap = (quarter & 1u) == 1u;
+    let sine = p.turn * select(s, k, swap) * select(1.0, -1.0, (quarter & 2u) == 2u);
+    let cosine = select(k, s, swap) * select(1.0, -1.0, ((quarter + 1u) & 2u) == 2u);
+    for (var head = first; head < min(first + p.group, p.done_heads); head++) {
+        let at = (place * p.all_heads + head) * 2u * p.half + c;
+        let a = x_at(at);
+        let b = x_at(at + p.half);
+        set_y(at, select(a, a * cosine - b * sine, head < p.heads));
+        set_y(at + p.half, select(b, b * cosine + a * sine, head < p.heads));
+    }
 }
-#endif

@@ -126,14 +126,12 @@ impl Block {
     fn new(params: &Params, config: &BertConfig) -> Result<Self> {
         let BertConfig { heads, width, dropout, .. } = *config;
         let attention = Attention { dropout, ..Attention::default() };
-        let heads = Heads { queries: heads, pairs: heads, rotary: None, attention };
+        let heads = Heads { heads, attention };
         heads.check(width)?;
         let layer = |name, inputs, outputs| Linear::normal(&params.scope(name), inputs, outputs, STD);
         let norm = |name| norm(&params.scope(name), width);
-        let attention = [
-            layer("attention.self.qkv", width, heads.packed(width)),
-            layer("attention.output.dense", width, width),
-        ];
+        let attention =
+            [layer("attention.self.qkv", width, 3 * width), layer("attention.output.dense", width, width)];
         let first = norm("attention.output.LayerNorm");
         let perceptron =
             [layer("intermediate.dense", width, 4 * width), layer("output.dense", 4 * width, width)];

@@ -34,6 +34,10 @@ impl GptConfig {
         Self { vocabulary: 50_257, context: 1024, layers: 12, heads: 12, width: 768, dropout: 0.1 };
     /// GPT-2 medium: 354,823,168 parameters.
     pub const GPT2_MEDIUM: Self = Self { layers: 24, heads: 16, width: 1024, ..Self::GPT2 };
+    /// GPT-2 large: 774,030,080 parameters.
+    pub const GPT2_LARGE: Self = Self { layers: 36, heads: 20, width: 1280, ..Self::GPT2 };
+    /// GPT-2 XL: 1,557,611,200 parameters.
+    pub const GPT2_XL: Self = Self { layers: 48, heads: 25, width: 1600, ..Self::GPT2 };
 }
 
 /// A GPT model: token and position embeddings, pre-norm blocks, a final norm, and output weights tied to the
@@ -136,7 +140,7 @@ impl GptBlock {
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
         let GptConfig { heads, width, dropout, layers, .. } = *config;
         let attention = Attention { dropout, ..Attention::causal() };
-        let heads = Heads { queries: heads, pairs: heads, rotary: None, attention };
+        let heads = Heads { heads, attention };
         heads.check(width)?;
         let norm = |name| LayerNorm::new(&params.scope(name), width);
         let layer = |name, inputs, outputs, std| Conv1D::new(&params.scope(name), inputs, outputs, std);
@@ -144,7 +148,7 @@ impl GptBlock {
         let adds = residual_std(2 * layers);
         let first = norm("ln_1");
         let attention =
-            [layer("attn.c_attn", width, heads.packed(width), STD), layer("attn.c_proj", width, width, adds)];
+            [layer("attn.c_attn", width, 3 * width, STD), layer("attn.c_proj", width, width, adds)];
         let norms = [first, norm("ln_2")];
         let perceptron =
             [layer("mlp.c_fc", width, 4 * width, STD), layer("mlp.c_proj", 4 * width, width, adds)];

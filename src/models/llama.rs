@@ -1,84 +1,232 @@
-//! Llama (Touvron et al. 2023): RMS norms, rotary position embedding, SwiGLU, grouped-query attention, no
-//! biases.
+//! Llama (Touvron et al. 2023) and its relatives: RMS norms, rotary position embedding, SwiGLU, grouped-query attention.
+//! Names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`, `MistralForCausalLM`,
+//! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
 use super::sequence::Sequence;
-use super::transformer::{Heads, STD, residual_std, token_loss};
-use crate::error::Result;
-use crate::graph::{Attention, Params, Tensor};
+use super::transformer::{STD, residual_std, token_loss};
+use crate::error::{Error, Result};
+use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
 use crate::nn::{Embedding, Linear, Module, RmsNorm};
 
-/// Sizes of a Llama model.
+/// Sizes of a Llama model, and what its relatives have besides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LlamaConfig {
     /// Number of distinct tokens.
     pub vocabulary: usize,
     /// Number of blocks.
     pub layers: usize,
-    /// Attention heads in a block; a divisor of `width`.
+    /// Heads of queries in a block.
     pub heads: usize,
     /// Heads of keys and values; a divisor of `heads`.
     pub kv_heads: usize,
+    /// Elements of a head, an even number; `width / heads` in most models.
+    pub head_size: usize,
     /// Elements of a token's vector.
     pub width: usize,
     /// Hidden width of a block's perceptron.
     pub hidden: usize,
-    /// Base of the rotary position embedding.
-    pub base: f32,
+    /// Frequencies of the rotary position embedding.
+    pub rope: Rope,
     /// ε of the norms.
     pub eps: f32,
-    /// Positions that a token sees, its own included; `None`: all before it. Mistral 7B has 4096.
+    /// Positions that a token sees, its own included; `None`: all before it. Mistral 7B v0.1 has 4096.
     pub window: Option<usize>,
+    /// The output weights are the token embeddings.
+    pub tied: bool,
+    /// The projections to queries, keys and values have biases, as in Qwen 2.
+    pub qkv_bias: bool,
+    /// Queries and keys of each head pass an RMS norm before they are rotated, as in Qwen 3.
+    pub qk_norm: bool,
 }
+
+const LLAMA_32: Rope = Rope {
+    base: 500_000.0,
+    scaling: RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, context: 8192.0 },
+};
 
 impl LlamaConfig {
     /// The sizes of `stories15M` (Karpathy's llama2.c), except that three query heads share each key and
-    /// value head: 14,528,160 parameters, with output weights tied to the token embeddings.
+    /// value head: 14,528,160 parameters.
     pub const TINY: Self = Self {
         vocabulary: 32_000,
         layers: 6,
         heads: 6,
         kv_heads: 2,
+        head_size: 48,
         width: 288,
         hidden: 768,
-        base: 10_000.0,
+        rope: Rope { base: 10_000.0, scaling: RopeScaling::None },
         eps: 1e-5,
         window: None,
+        tied: true,
+        qkv_bias: false,
+        qk_norm: false,
     };
-    /// Tokens in a sequence of `stories15M`. There is no position table, so any length works.
-    pub(crate) const TINY_CONTEXT: usize = 256;
+    /// SmolLM2 135M: 134,515,008 parameters.
+    pub const SMOLLM2_135M: Self = Self {
+        vocabulary: 49_152,
+        layers: 30,
+        heads: 9,
+        kv_heads: 3,
+        head_size: 64,
+        width: 576,
+        hidden: 1536,
+        rope: Rope { base: 100_000.0, scaling: RopeScaling::None },
+        ..Self::TINY
+    };
+    /// Llama 3.2 1B: 1,235,814,400 parameters.
+    pub const LLAMA_32_1B: Self = Self {
+        vocabulary: 128_256,
+        layers: 16,
+        heads: 32,
+        kv_heads: 8,
+        head_size: 64,
+        width: 2048,
+        hidden: 8192,
+        rope: LLAMA_32,
+        ..Self::TINY
+    };
+    /// Llama 3.2 3B: 3,212,749,824 parameters.
+    pub const LLAMA_32_3B: Self =
+        Self { layers: 28, heads: 24, head_size: 128, width: 3072, ..Self::LLAMA_32_1B };
+    /// Llama 3.1 8B: 8,030,261,248 parameters.
+    pub const LLAMA_31_8B: Self = Self {
+        layers: 32,
+        heads: 32,
+        head_size: 128,
+        width: 4096,
+        hidden: 14_336,
+        rope: Rope {
+            base: 500_000.0,
+            scaling: RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: 8192.0 },
+        },
+        tied: false,
+        ..Self::LLAMA_32_1B
+    };
+    /// Mistral 7B v0.1: 7,241,732,096 parameters.
+    pub const MISTRAL_7B: Self = Self {
+        vocabulary: 32_000,
+        rope: Rope { base: 10_000.0, scaling: RopeScaling::None },
+        window: Some(4096),
+        ..Self::LLAMA_31_8B
+    };
+    /// Qwen2.5 0.5B: 494,032,768 parameters.
+    pub const QWEN25_0_5B: Self = Self {
+        vocabulary: 151_936,
+        layers: 24,
+        heads: 14,
+        kv_heads: 2,
+        head_size: 64,
+        width: 896,
+        hidden: 4864,
+        rope: QWEN,
+        eps: 1e-6,
+        qkv_bias: true,
+        ..Self::TINY
+    };
+    /// Qwen2.5 1.5B: 1,543,714,304 parameters.
+    pub const QWEN25_1_5B: Self =
+        Self { layers: 28, heads: 12, head_size: 128, width: 1536, hidden: 8960, ..Self::QWEN25_0_5B };
+    /// Qwen2.5 7B: 7,615,616,512 parameters.
+    pub const QWEN25_7B: Self = Self {
+        vocabulary: 152_064,
+        layers: 28,
+        heads: 28,
+        kv_heads: 4,
+        head_size: 128,
+        width: 3584,
+        hidden: 18_944,
+        tied: false,
+        ..Self::QWEN25_0_5B
+    };
+    /// Qwen3 0.6B: 596,049,920 parameters.
+    pub const QWEN3_0_6B: Self = Self {
+        vocabulary: 151_936,
+        layers: 28,
+        heads: 16,
+        kv_heads: 8,
+        head_size: 128,
+        width: 1024,
+        hidden: 3072,
+        rope: QWEN,
+        eps: 1e-6,
+        qk_norm: true,
+        ..Self::TINY
+    };
+    /// Qwen3 1.7B: 1,720,574,976 parameters.
+    pub const QWEN3_1_7B: Self = Self { width: 2048, hidden: 6144, ..Self::QWEN3_0_6B };
+    /// Qwen3 4B: 4,022,468,096 parameters.
+    pub const QWEN3_4B: Self = Self { layers: 36, heads: 32, width: 2560, hidden: 9728, ..Self::QWEN3_0_6B };
+    /// Qwen3 8B: 8,190,735,360 parameters.
+    pub const QWEN3_8B: Self = Self { width: 4096, hidden: 12_288, tied: false, ..Self::QWEN3_4B };
+
+    /// # Errors
+    /// [`Error::Setting`] if `kv_heads` does not divide `heads`, or if the head size is odd.
+    fn check_heads(&self) -> Result<()> {
+        let Self { heads, kv_heads, head_size, .. } = *self;
+        if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let message = format!(
+                "{heads} heads and {kv_heads} heads of keys and values: the second must divide the first"
+            );
+            return Err(Error::setting("heads", message));
+        }
+        if head_size == 0 || !head_size.is_multiple_of(2) {
+            let message =
+                format!("a rotary position embedding rotates pairs, and heads have {head_size} elements");
+            return Err(Error::setting("head_size", message));
+        }
+        Ok(())
+    }
 }
 
-/// A Llama model with output weights tied to the token embeddings.
+const QWEN: Rope = Rope { base: 1_000_000.0, scaling: RopeScaling::None };
+
+/// A Llama model: token embeddings, pre-norm blocks, a final norm and output weights.
 #[derive(Clone, Debug)]
 pub struct Llama {
     tokens: Embedding,
     blocks: Vec<Block>,
     norm: RmsNorm,
+    /// `lm_head.weight`, or the token embeddings.
+    output: Param,
 }
 
 #[derive(Clone, Debug)]
 struct Block {
     norms: [RmsNorm; 2],
-    attention: [Linear; 2],
+    attention: SelfAttention,
     gate: Linear,
     up: Linear,
     down: Linear,
-    heads: Heads,
+}
+
+#[derive(Clone, Debug)]
+struct SelfAttention {
+    /// Queries, keys, values.
+    projections: [Linear; 3],
+    /// Of queries and keys.
+    norms: Option<[RmsNorm; 2]>,
+    output: Linear,
+    config: LlamaConfig,
 }
 
 impl Llama {
-    /// Registers `tok_embeddings.weight` and so on at the path of `params`; queries, keys and values are one
-    /// layer, `attention.wqkv`.
+    /// Registers `model.embed_tokens.weight` and so on at the path of `params`.
     ///
     /// # Errors
-    /// [`Error::Setting`](crate::Error::Setting) if `heads` does not divide `width`, if `kv_heads` does not
-    /// divide `heads`, or if the head size is odd.
+    /// [`Error::Setting`](crate::Error::Setting) if `kv_heads` does not divide `heads`, or if the head size is odd.
     pub fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
-        let tokens =
-            Embedding::with_std(&params.scope("tok_embeddings"), config.vocabulary, config.width, STD);
-        let block = |i: usize| Block::new(&params.scope(format!("layers.{i}")), config);
+        let model = params.scope("model");
+        let LlamaConfig { vocabulary, width, .. } = *config;
+        let tokens = Embedding::with_std(&model.scope("embed_tokens"), vocabulary, width, STD);
+        let block = |i: usize| Block::new(&model.scope(format!("layers.{i}")), config);
         let blocks = (0..config.layers).map(block).collect::<Result<_>>()?;
-        Ok(Self { tokens, blocks, norm: norm(&params.scope("norm"), config) })
+        let norm = norm(&model.scope("norm"), width, config);
+        let output = match config.tied {
+            true => tokens.weight.clone(),
+            false => params.scope("lm_head").add("weight", [vocabulary, width], Init::Normal(STD)),
+        };
+        Ok(Self { tokens, blocks, norm, output })
     }
 
     #[track_caller]
@@ -92,38 +240,31 @@ impl Sequence for Llama {
     #[track_caller]
     fn logits(&self, ids: &Tensor) -> Tensor {
         let hidden = self.hidden(ids);
-        let weight = hidden.trace().param(&self.tokens.weight);
-        hidden.matmul_transposed(&weight, false, true)
+        hidden.matmul_transposed(&hidden.trace().param(&self.output), false, true)
     }
 
     #[track_caller]
     fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
         let hidden = self.hidden(ids);
-        let weight = hidden.trace().param(&self.tokens.weight);
-        token_loss(&hidden, &weight, labels)
+        token_loss(&hidden, &hidden.trace().param(&self.output), labels)
     }
 }
 
 impl Block {
     fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
-        let LlamaConfig { heads, kv_heads, width, hidden, base, layers, window, .. } = *config;
-        let attention = Attention { window, ..Attention::causal() };
-        let heads = Heads { queries: heads, pairs: kv_heads, rotary: Some(base), attention };
-        heads.check(width)?;
-        let layer = |name, inputs, outputs, std| {
-            Linear::normal_without_bias(&params.scope(name), inputs, outputs, std)
-        };
-        let adds = residual_std(2 * layers);
+        let LlamaConfig { width, hidden, layers, .. } = *config;
+        let norms = ["input_layernorm", "post_attention_layernorm"]
+            .map(|name| norm(&params.scope(name), width, config));
+        let attention = SelfAttention::new(&params.scope("self_attn"), config)?;
+        let mlp = params.scope("mlp");
+        let layer =
+            |name, inputs, outputs, std| Linear::normal_without_bias(&mlp.scope(name), inputs, outputs, std);
         Ok(Self {
-            norms: ["attention_norm", "ffn_norm"].map(|name| norm(&params.scope(name), config)),
-            attention: [
-                layer("attention.wqkv", width, heads.packed(width), STD),
-                layer("attention.wo", width, width, adds),
-            ],
-            gate: layer("feed_forward.w1", width, hidden, STD),
-            up: layer("feed_forward.w3", width, hidden, STD),
-            down: layer("feed_forward.w2", hidden, width, adds),
-            heads,
+            norms,
+            attention,
+            gate: layer("gate_proj", width, hidden, STD),
+            up: layer("up_proj", width, hidden, STD),
+            down: layer("down_proj", hidden, width, residual_std(2 * layers)),
         })
     }
 }
@@ -131,8 +272,7 @@ impl Block {
 impl Module for Block {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let [first, last] = &self.attention;
-        let x = x.add(&self.heads.attend(&x.apply(&self.norms[0]), [first, last]));
+        let x = x.add(&x.apply(&self.norms[0]).apply(&self.attention));
         let normal = x.apply(&self.norms[1]);
         // SwiGLU (Shazeer 2020).
         let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
@@ -140,8 +280,51 @@ impl Module for Block {
     }
 }
 
-fn norm(params: &Params, config: &LlamaConfig) -> RmsNorm {
-    let mut norm = RmsNorm::new(params, config.width);
+impl SelfAttention {
+    fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
+        let LlamaConfig { heads, kv_heads, head_size, width, layers, .. } = *config;
+        config.check_heads()?;
+        let project = |(name, heads): (&str, usize)| {
+            let (params, size) = (params.scope(name), heads * head_size);
+            match config.qkv_bias {
+                true => Linear::normal(&params, width, size, STD),
+                false => Linear::normal_without_bias(&params, width, size, STD),
+            }
+        };
+        let projections = [("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)].map(project);
+        let norms = config
+            .qk_norm
+            .then(|| ["q_norm", "k_norm"].map(|name| norm(&params.scope(name), head_size, config)));
+        let std = residual_std(2 * layers);
+        let output = Linear::normal_without_bias(&params.scope("o_proj"), heads * head_size, width, std);
+        Ok(Self { projections, norms, output, config: *config })
+    }
+}
+
+impl Module for SelfAttention {
+    /// `x [b, s, width]`, shape unchanged.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let LlamaConfig { heads, kv_heads, head_size, rope, window, .. } = self.config;
+        let (b, s) = (x.dim(0), x.dim(1));
+        let project =
+            |i: usize, heads: usize| x.apply(&self.projections[i]).reshape([b, s, heads, head_size]);
+        let rotated = |i: usize, heads: usize| {
+            let projected = project(i, heads);
+            let normal = match &self.norms {
+                Some(norms) => projected.apply(&norms[i]),
+                None => projected,
+            };
+            normal.rotary(heads, rope)
+        };
+        let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
+        let result = q.attention(&k, &v, &Attention { window, ..Attention::causal() });
+        result.reshape([b, s, heads * head_size]).apply(&self.output)
+    }
+}
+
+fn norm(params: &Params, columns: usize, config: &LlamaConfig) -> RmsNorm {
+    let mut norm = RmsNorm::new(params, columns);
     norm.eps = config.eps;
     norm
 }

@@ -72,7 +72,7 @@ const IMAGES: [(&str, [usize; 3], usize); 8] = [
 
 impl Model {
     /// The names that [`Model::named`] knows.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 29] = [
         "mlp",
         "digits",
         "cnn",
@@ -86,8 +86,22 @@ impl Model {
         "gpt-nano",
         "gpt2",
         "gpt2-medium",
+        "gpt2-large",
+        "gpt2-xl",
         "llama-tiny",
         "bert-base",
+        "smollm2-135m",
+        "llama-3.2-1b",
+        "llama-3.2-3b",
+        "llama-3.1-8b",
+        "mistral-7b",
+        "qwen2.5-0.5b",
+        "qwen2.5-1.5b",
+        "qwen2.5-7b",
+        "qwen3-0.6b",
+        "qwen3-1.7b",
+        "qwen3-4b",
+        "qwen3-8b",
     ];
 
     /// Builds a network by name, with parameters initialized from `seed`.
@@ -97,8 +111,8 @@ impl Model {
     /// - `cnn`: two convolutions and a linear layer on 1×28×28; `lenet`: LeNet-5.
     /// - `resnet18`, `resnet50`, `vgg16`, `mobilenet-v2`, `densenet121` on 3×224×224: torchvision's.
     /// - `unet`: two classes for each pixel of 3×416×608.
-    /// - `gpt-nano`, `gpt2`, `gpt2-medium`, `llama-tiny`: predict the next token for each token; see
-    ///   [`GptConfig`] and [`LlamaConfig`].
+    /// - `gpt-nano`, `gpt2` and its sizes, `llama-tiny`, `llama-3.2-1b` and other language models: predict the next
+    ///   token for each token; see [`GptConfig`] and [`LlamaConfig`].
     /// - `bert-base`: predicts a token for each sequence; see [`Bert`].
     ///
     /// # Errors

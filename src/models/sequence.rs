@@ -16,8 +16,31 @@ pub trait Sequence {
     fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor;
 }
 
-/// The names that [`named`] knows.
-pub(super) const NAMES: [&str; 5] = ["gpt-nano", "gpt2", "gpt2-medium", "llama-tiny", "bert-base"];
+/// Llama and its relatives: name, sizes, tokens in a sequence. There is no position table, so any length works.
+const LLAMAS: [(&str, LlamaConfig, usize); 13] = [
+    ("llama-tiny", LlamaConfig::TINY, 256),
+    ("smollm2-135m", LlamaConfig::SMOLLM2_135M, 2048),
+    ("llama-3.2-1b", LlamaConfig::LLAMA_32_1B, 2048),
+    ("llama-3.2-3b", LlamaConfig::LLAMA_32_3B, 2048),
+    ("llama-3.1-8b", LlamaConfig::LLAMA_31_8B, 2048),
+    ("mistral-7b", LlamaConfig::MISTRAL_7B, 2048),
+    ("qwen2.5-0.5b", LlamaConfig::QWEN25_0_5B, 2048),
+    ("qwen2.5-1.5b", LlamaConfig::QWEN25_1_5B, 2048),
+    ("qwen2.5-7b", LlamaConfig::QWEN25_7B, 2048),
+    ("qwen3-0.6b", LlamaConfig::QWEN3_0_6B, 2048),
+    ("qwen3-1.7b", LlamaConfig::QWEN3_1_7B, 2048),
+    ("qwen3-4b", LlamaConfig::QWEN3_4B, 2048),
+    ("qwen3-8b", LlamaConfig::QWEN3_8B, 2048),
+];
+
+/// GPT-2 in its sizes, and a small one.
+const GPTS: [(&str, GptConfig); 5] = [
+    ("gpt-nano", GptConfig::NANO),
+    ("gpt2", GptConfig::GPT2),
+    ("gpt2-medium", GptConfig::GPT2_MEDIUM),
+    ("gpt2-large", GptConfig::GPT2_LARGE),
+    ("gpt2-xl", GptConfig::GPT2_XL),
+];
 
 /// A network and the layout of its batches.
 pub(super) struct Named {
@@ -33,27 +56,24 @@ pub(super) struct Named {
 /// Builds a network by name, for sequences of `seq` tokens, or of as many as in its paper; `None` for an
 /// unknown name.
 pub(super) fn named(name: &str, params: &Params, seq: Option<usize>) -> Result<Option<Named>> {
-    let Some(&name) = NAMES.iter().find(|known| **known == name) else { return Ok(None) };
-    let gpt = |config: GptConfig| -> Result<Named> {
+    if let Some(&(name, config)) = GPTS.iter().find(|(known, _)| *known == name) {
         let config = GptConfig { context: seq.unwrap_or(config.context), ..config };
         let (seq, vocabulary) = (config.context, config.vocabulary);
-        Ok(Named { name, seq, vocabulary, labels: seq, network: Box::new(Gpt::new(params, &config)?) })
-    };
-    Ok(Some(match name {
-        "gpt-nano" => gpt(GptConfig::NANO)?,
-        "gpt2" => gpt(GptConfig::GPT2)?,
-        "gpt2-medium" => gpt(GptConfig::GPT2_MEDIUM)?,
-        "llama-tiny" => {
-            let config = LlamaConfig::TINY;
-            let (seq, vocabulary) = (seq.unwrap_or(LlamaConfig::TINY_CONTEXT), config.vocabulary);
-            Named { name, seq, vocabulary, labels: seq, network: Box::new(Llama::new(params, &config)?) }
-        }
-        _ => {
-            let config = BertConfig { context: seq.unwrap_or(BertConfig::BASE.context), ..BertConfig::BASE };
-            let (seq, vocabulary) = (config.context, config.vocabulary);
-            Named { name, seq, vocabulary, labels: 1, network: Box::new(Bert::new(params, &config)?) }
-        }
-    }))
+        let network = Box::new(Gpt::new(params, &config)?);
+        return Ok(Some(Named { name, seq, vocabulary, labels: seq, network }));
+    }
+    if let Some(&(name, config, usual)) = LLAMAS.iter().find(|(known, ..)| *known == name) {
+        let (seq, vocabulary) = (seq.unwrap_or(usual), config.vocabulary);
+        let network = Box::new(Llama::new(params, &config)?);
+        return Ok(Some(Named { name, seq, vocabulary, labels: seq, network }));
+    }
+    if name == "bert-base" {
+        let config = BertConfig { context: seq.unwrap_or(BertConfig::BASE.context), ..BertConfig::BASE };
+        let (name, seq, vocabulary) = ("bert-base", config.context, config.vocabulary);
+        let network = Box::new(Bert::new(params, &config)?);
+        return Ok(Some(Named { name, seq, vocabulary, labels: 1, network }));
+    }
+    Ok(None)
 }
 
 /// Reports sequences longer than the position table, and returns a placeholder for their hidden vectors.
@@ -63,4 +83,36 @@ pub(super) fn too_long(ids: &Tensor, context: usize, width: usize) -> Tensor {
     let message =
         format!("a sequence of {s} tokens is longer than the position table, which has {context} rows");
     ids.mistake(message, [b, s, width])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `sum(p.numel() for p in model.parameters())` of transformers has them.
+    #[test]
+    fn language_models_have_as_many_parameters_as_published() {
+        for (name, count) in [
+            ("gpt2", 124_439_808),
+            ("gpt2-medium", 354_823_168),
+            ("gpt2-large", 774_030_080),
+            ("gpt2-xl", 1_557_611_200),
+            ("smollm2-135m", 134_515_008),
+            ("llama-3.2-1b", 1_235_814_400),
+            ("llama-3.2-3b", 3_212_749_824),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("mistral-7b", 7_241_732_096),
+            ("qwen2.5-0.5b", 494_032_768),
+            ("qwen2.5-1.5b", 1_543_714_304),
+            ("qwen2.5-7b", 7_615_616_512),
+            ("qwen3-0.6b", 596_049_920),
+            ("qwen3-1.7b", 1_720_574_976),
+            ("qwen3-4b", 4_022_468_096),
+            ("qwen3-8b", 8_190_735_360),
+        ] {
+            let params = Params::new(0);
+            named(name, &params, None).expect("valid").expect("known");
+            assert_eq!(params.count(), count, "{name}");
+        }
+    }
 }

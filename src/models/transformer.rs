@@ -7,46 +7,21 @@ use crate::nn::Module;
 /// Attention heads of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
-    /// Number of query heads.
-    pub queries: usize,
-    /// Number of key and value heads; a divisor of the number of query heads.
-    pub pairs: usize,
-    /// Base of the rotary position embedding, if there is one.
-    pub rotary: Option<f32>,
+    /// Number of heads of queries, keys and values each.
+    pub heads: usize,
     pub attention: Attention,
 }
 
 impl Heads {
     /// # Errors
-    /// [`Error::Setting`] if `queries` does not divide the width or `pairs` does not divide `queries`, or if
-    /// rotary position embedding is used with heads of odd size.
+    /// [`Error::Setting`] if the number of heads does not divide the width.
     pub(super) fn check(&self, width: usize) -> Result<()> {
-        let Self { queries, pairs, .. } = *self;
-        if queries == 0 || pairs == 0 || !width.is_multiple_of(queries) || !queries.is_multiple_of(pairs) {
-            return Err(Error::setting(
-                "heads",
-                format!(
-                    "{queries} heads and {pairs} heads of keys and values for a width of {width}: the first must divide the \
-                 width, the second the first"
-                ),
-            ));
-        }
-        if self.rotary.is_some() && !(width / queries).is_multiple_of(2) {
-            return Err(Error::setting(
-                "heads",
-                format!(
-                    "a rotary position embedding turns pairs, and {queries} heads of a width of {width} have {} elements each",
-                    width / queries
-                ),
-            ));
+        let Self { heads, .. } = *self;
+        if heads == 0 || !width.is_multiple_of(heads) {
+            let message = format!("{heads} heads for a width of {width}: the first must divide the second");
+            return Err(Error::setting("heads", message));
         }
         Ok(())
-    }
-
-    /// Returns the output width of the linear layer that computes queries, keys and values of all heads, for
-    /// a model of this width.
-    pub(super) fn packed(&self, width: usize) -> usize {
-        (self.queries + 2 * self.pairs) * (width / self.queries)
     }
 
     /// `x [b, s, d] → [b, s, d]`: the first layer computes queries, keys and values, the second combines the
@@ -55,14 +30,10 @@ impl Heads {
     pub(super) fn attend(&self, x: &Tensor, layers: [&impl Module; 2]) -> Tensor {
         let (b, s) = (x.dim(0), x.dim(1));
         let packed = x.apply(layers[0]);
-        let (heads, width) = (self.queries + 2 * self.pairs, packed.shape().last());
+        let (heads, width) = (3 * self.heads, packed.shape().last());
         let packed = packed.reshape([b, s, heads, width / heads]);
-        let packed = match self.rotary {
-            Some(base) => packed.rotary(self.queries + self.pairs, base),
-            None => packed,
-        };
-        let result = packed.self_attention(self.queries, self.pairs, &self.attention);
-        result.reshape([b, s, self.queries * (width / heads)]).apply(layers[1])
+        let result = packed.self_attention(self.heads, self.heads, &self.attention);
+        result.reshape([b, s, width / 3]).apply(layers[1])
     }
 }
 

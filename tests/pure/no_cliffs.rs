@@ -16,7 +16,7 @@ type Row = (&'static str, usize, Option<usize>, [usize; 2], f64);
 const NETWORKS: [Row; 8] = [
     ("gpt2", 8, Some(1024), [960, 1420], 3.0),
     ("gpt2-medium", 4, Some(1024), [1560, 2600], 3.0),
-    ("llama-tiny", 32, Some(256), [600, 860], 8.0),
+    ("llama-tiny", 32, Some(256), [630, 860], 8.0),
     ("bert-base", 32, Some(128), [720, 1150], 4.0),
     ("resnet50", 64, None, [720, 1090], 4.5),
     ("vgg16", 64, None, [175, 255], 3.0),

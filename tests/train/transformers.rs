@@ -136,9 +136,9 @@ fn heads_that_do_not_divide_are_errors() {
     let llama = |config: LlamaConfig| Llama::new(&params, &config).map(drop);
     failed(llama(LlamaConfig { kv_heads: 4, ..LlamaConfig::TINY }), "6 heads and 4 heads of keys and values");
     failed(llama(LlamaConfig { heads: 0, ..LlamaConfig::TINY }), "0 heads");
-    failed(llama(LlamaConfig { heads: 4, width: 12, kv_heads: 2, ..LlamaConfig::TINY }), "pairs");
+    failed(llama(LlamaConfig { head_size: 3, ..LlamaConfig::TINY }), "pairs");
     let bert = BertConfig { heads: 5, ..BertConfig::BASE };
-    failed(Bert::new(&params, &bert).map(drop), "5 heads and 5 heads of keys and values for a width of 768");
+    failed(Bert::new(&params, &bert).map(drop), "5 heads for a width of 768");
 }
 
 #[test]

@@ -502,7 +502,7 @@ pub(super) const ATTENTION: &[Row] = &[
         &[],
     ),
     row("x.padding_mask()", "", "`[b, 1, 1, t]` from `[b, t]`: keys where `x` is 0 are hidden", NO, &[]),
-    row("x.rotary(heads, base)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
+    row("x.rotary(heads, rope)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
 ];
 
 pub(super) const LOSSES: &[Row] = &[
