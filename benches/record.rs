@@ -17,7 +17,7 @@ use wgrad::report::kept_bytes;
 
 /// Returns the batch size for which a model is planned.
 fn batch_of(model: &Model) -> usize {
-    match (model.name, model.seq()) {
+    match (model.name.as_str(), model.seq()) {
         ("unet", _) => 2,
         (_, Some(_)) => 4,
         _ => 32,

@@ -193,6 +193,7 @@ pub struct Llama {
 
 #[derive(Clone, Debug)]
 struct Block {
+    path: String,
     norms: [RmsNorm; 2],
     attention: SelfAttention,
     gate: Linear,
@@ -202,6 +203,7 @@ struct Block {
 
 #[derive(Clone, Debug)]
 struct SelfAttention {
+    path: String,
     /// Queries, keys, values.
     projections: [Linear; 3],
     /// Of queries and keys.
@@ -227,6 +229,20 @@ impl Llama {
             false => params.scope("lm_head").add("weight", [vocabulary, width], Init::Normal(STD)),
         };
         Ok(Self { tokens, blocks, norm, output })
+    }
+
+    /// Maps the name of a parameter in Hugging Face's files to the name in a model without output weights of its own:
+    /// `lm_head.weight` is the token embedding. Tables of frequencies in older files are not needed (`None`).
+    pub fn tied_name(name: &str) -> Option<String> {
+        match name {
+            "lm_head.weight" => Some("model.embed_tokens.weight".to_owned()),
+            _ => Self::untied_name(name),
+        }
+    }
+
+    /// [`Llama::tied_name`] for a model with output weights of its own.
+    pub fn untied_name(name: &str) -> Option<String> {
+        (!name.ends_with(".rotary_emb.inv_freq")).then(|| name.to_owned())
     }
 
     #[track_caller]
@@ -260,6 +276,7 @@ impl Block {
         let layer =
             |name, inputs, outputs, std| Linear::normal_without_bias(&mlp.scope(name), inputs, outputs, std);
         Ok(Self {
+            path: params.path().to_owned(),
             norms,
             attention,
             gate: layer("gate_proj", width, hidden, STD),
@@ -272,11 +289,13 @@ impl Block {
 impl Module for Block {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let x = x.add(&x.apply(&self.norms[0]).apply(&self.attention));
-        let normal = x.apply(&self.norms[1]);
-        // SwiGLU (Shazeer 2020).
-        let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
-        x.add(&gated.apply(&self.down))
+        x.trace().clone().layer(&self.path, || {
+            let x = x.add(&x.apply(&self.norms[0]).apply(&self.attention));
+            let normal = x.apply(&self.norms[1]);
+            // SwiGLU (Shazeer 2020).
+            let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
+            x.add(&gated.apply(&self.down))
+        })
     }
 }
 
@@ -297,7 +316,7 @@ impl SelfAttention {
             .then(|| ["q_norm", "k_norm"].map(|name| norm(&params.scope(name), head_size, config)));
         let std = residual_std(2 * layers);
         let output = Linear::normal_without_bias(&params.scope("o_proj"), heads * head_size, width, std);
-        Ok(Self { projections, norms, output, config: *config })
+        Ok(Self { path: params.path().to_owned(), projections, norms, output, config: *config })
     }
 }
 
@@ -317,9 +336,11 @@ impl Module for SelfAttention {
             };
             normal.rotary(heads, rope)
         };
-        let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
-        let result = q.attention(&k, &v, &Attention { window, ..Attention::causal() });
-        result.reshape([b, s, heads * head_size]).apply(&self.output)
+        x.trace().clone().layer(&self.path, || {
+            let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
+            let result = q.attention(&k, &v, &Attention { window, ..Attention::causal() });
+            result.reshape([b, s, heads * head_size]).apply(&self.output)
+        })
     }
 }
 

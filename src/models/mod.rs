@@ -1,6 +1,8 @@
 //! Networks by name, to plan and to train.
 
 mod bert;
+#[cfg(feature = "safetensors")]
+mod config;
 mod densenet;
 mod gpt;
 mod llama;
@@ -28,8 +30,8 @@ use crate::shape::Shape;
 
 /// A network and the layout of its batches: numbers or token ids as inputs, class indices as targets.
 pub struct Model {
-    /// Name on the command line.
-    pub name: &'static str,
+    /// Name on the command line, or that of the folder that it was read from.
+    pub name: String,
     /// Number of elements or tokens in one input.
     pub inputs: usize,
     /// Number of classes; the vocabulary of a model over tokens.
@@ -43,8 +45,8 @@ pub struct Model {
 enum Network {
     /// Takes `f32` of this shape: `[length]`, or `[channels, rows, columns]`.
     Numbers(Vec<usize>, Box<dyn Module + Send + Sync>),
-    /// Takes sequences of token ids.
-    Tokens(Box<dyn Sequence + Send + Sync>),
+    /// Takes sequences of token ids; with [`Model::rename`].
+    Tokens(Box<dyn Sequence + Send + Sync>, fn(&str) -> Option<String>),
 }
 
 /// Options of a model.
@@ -136,15 +138,14 @@ impl Model {
         let sequence = sequence::named(name, &params, seq)?;
         let takes =
             |what: &str, not: &str| Err(Error::setting(name, format!("`{name}` takes {what}, {not}")));
-        if let Some(sequence::Named { name, seq, vocabulary, labels, network }) = sequence {
+        if let Some(sequence) = sequence {
             if image.is_some() || classes.is_some() {
                 return takes(
                     "tokens",
                     "so it has no image size and no number of classes but its vocabulary",
                 );
             }
-            let network = Network::Tokens(network);
-            return Ok(Self { name, inputs: seq, classes: vocabulary, labels, params, network });
+            return Ok(Self::of_sequences(name.to_owned(), params, sequence));
         }
         if let Some(&(name, [c, h, w], paper)) = IMAGES.iter().find(|(other, ..)| *other == name) {
             if seq.is_some() {
@@ -163,11 +164,11 @@ impl Model {
             };
             let labels = if name == "unet" { h * w } else { 1 };
             let network = Network::Numbers(vec![c, h, w], network);
-            return Ok(Self { name, inputs: c * h * w, classes, labels, params, network });
+            return Ok(Self { name: name.to_owned(), inputs: c * h * w, classes, labels, params, network });
         }
-        let (name, mut sizes) = match name {
-            "mlp" => ("mlp", vec![784, 512, 512, 10]),
-            "digits" => ("digits", vec![64, 128, 64, 10]),
+        let mut sizes = match name {
+            "mlp" => vec![784, 512, 512, 10],
+            "digits" => vec![64, 128, 64, 10],
             _ => {
                 let known = Self::NAMES.map(str::to_owned).to_vec();
                 return Err(Error::Unknown { kind: "model", name: name.to_owned(), known });
@@ -181,7 +182,52 @@ impl Model {
         }
         let network = Network::Numbers(vec![sizes[0]], Box::new(Mlp::new(&params, &sizes)));
         let classes = sizes.last().copied().unwrap_or_default();
-        Ok(Self { name, inputs: sizes[0], classes, labels: 1, params, network })
+        Ok(Self { name: name.to_owned(), inputs: sizes[0], classes, labels: 1, params, network })
+    }
+
+    /// Builds the network of a folder that Hugging Face's `save_pretrained` wrote or that was downloaded from there, by its
+    /// `config.json`: GPT-2, Llama, Mistral, Qwen 2 and 2.5, Qwen 3. Parameters are initialized from `seed`, without the
+    /// files of weights: [`Session::load_with`](crate::exec::Session::load_with) reads them, with [`Model::rename`].
+    /// Sequences have 2,048 tokens, or as many as the model was trained on if those are fewer, unless
+    /// [`ModelOptions::seq`] says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a file that is missing or damaged, and for what no model of this crate has, with the entry of
+    /// `config.json`; for options as in [`Model::with_options`].
+    #[cfg(feature = "safetensors")]
+    pub fn open(folder: impl AsRef<std::path::Path>, seed: u64, options: &ModelOptions) -> Result<Self> {
+        let folder = folder.as_ref();
+        let ModelOptions { image, classes, seq } = *options;
+        if seq == Some(0) {
+            return Err(Error::setting("seq", "no tokens: a sequence has at least 1"));
+        }
+        let name = folder.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned());
+        if image.is_some() || classes.is_some() {
+            return Err(Error::setting(
+                &name,
+                format!(
+                    "`{name}` takes tokens, so it has no image size and no number of classes but its vocabulary"
+                ),
+            ));
+        }
+        let params = Params::new(seed);
+        let sequence = sequence::of_config(config::read(&folder.join("config.json"))?, &params, seq)?;
+        Ok(Self::of_sequences(name, params, sequence))
+    }
+
+    fn of_sequences(name: String, params: Params, sequence: sequence::Built) -> Self {
+        let sequence::Built { seq, vocabulary, labels, rename, network } = sequence;
+        let network = Network::Tokens(network, rename);
+        Self { name, inputs: seq, classes: vocabulary, labels, params, network }
+    }
+
+    /// Returns how the names of tensors in Hugging Face's files map to those of this model; `None` leaves a tensor out. For
+    /// [`Rename::By`](crate::exec::Rename::By).
+    pub fn rename(&self) -> fn(&str) -> Option<String> {
+        match &self.network {
+            Network::Tokens(_, rename) => *rename,
+            Network::Numbers(..) => |name| Some(name.to_owned()),
+        }
     }
 
     /// Returns the parameters, on the host.
@@ -193,7 +239,7 @@ impl Model {
     pub fn input_shape(&self, batch: usize) -> Shape {
         let dims = match &self.network {
             Network::Numbers(sample, _) => [&[batch], &sample[..]].concat(),
-            Network::Tokens(_) => vec![batch, self.inputs],
+            Network::Tokens(..) => vec![batch, self.inputs],
         };
         Shape::try_new(&dims).expect("at most four dimensions")
     }
@@ -203,7 +249,7 @@ impl Model {
     pub fn logits(&self, x: &Tensor) -> Tensor {
         match &self.network {
             Network::Numbers(_, network) => network.forward(&x.reshape(self.input_shape(x.dim(0)))),
-            Network::Tokens(network) => network.logits(x),
+            Network::Tokens(network, _) => network.logits(x),
         }
     }
 
@@ -214,19 +260,19 @@ impl Model {
         let y = trace.labels("y", [batch.saturating_mul(self.labels)], self.classes as u32);
         match &self.network {
             Network::Numbers(..) => self.logits(&x).cross_entropy(&y),
-            Network::Tokens(network) => network.loss(&x, &y),
+            Network::Tokens(network, _) => network.loss(&x, &y),
         }
     }
 
     /// Returns the number of tokens in a sequence; `None` for a model over numbers.
     pub fn seq(&self) -> Option<usize> {
-        matches!(self.network, Network::Tokens(_)).then_some(self.inputs)
+        matches!(self.network, Network::Tokens(..)).then_some(self.inputs)
     }
 
     pub(crate) fn input(&self, trace: &Trace, batch: usize) -> Tensor {
         match &self.network {
             Network::Numbers(..) => trace.input("x", self.input_shape(batch)),
-            Network::Tokens(_) => trace.ids("x", self.input_shape(batch), self.classes as u32),
+            Network::Tokens(..) => trace.ids("x", self.input_shape(batch), self.classes as u32),
         }
     }
 

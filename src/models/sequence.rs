@@ -1,6 +1,8 @@
 //! Networks over token ids.
 
 use super::bert::{Bert, BertConfig};
+#[cfg(feature = "safetensors")]
+use super::config::Pretrained;
 use super::gpt::{Gpt, GptConfig};
 use super::llama::{Llama, LlamaConfig};
 use crate::error::Result;
@@ -19,18 +21,18 @@ pub trait Sequence {
 /// Llama and its relatives: name, sizes, tokens in a sequence. There is no position table, so any length works.
 const LLAMAS: [(&str, LlamaConfig, usize); 13] = [
     ("llama-tiny", LlamaConfig::TINY, 256),
-    ("smollm2-135m", LlamaConfig::SMOLLM2_135M, 2048),
-    ("llama-3.2-1b", LlamaConfig::LLAMA_32_1B, 2048),
-    ("llama-3.2-3b", LlamaConfig::LLAMA_32_3B, 2048),
-    ("llama-3.1-8b", LlamaConfig::LLAMA_31_8B, 2048),
-    ("mistral-7b", LlamaConfig::MISTRAL_7B, 2048),
-    ("qwen2.5-0.5b", LlamaConfig::QWEN25_0_5B, 2048),
-    ("qwen2.5-1.5b", LlamaConfig::QWEN25_1_5B, 2048),
-    ("qwen2.5-7b", LlamaConfig::QWEN25_7B, 2048),
-    ("qwen3-0.6b", LlamaConfig::QWEN3_0_6B, 2048),
-    ("qwen3-1.7b", LlamaConfig::QWEN3_1_7B, 2048),
-    ("qwen3-4b", LlamaConfig::QWEN3_4B, 2048),
-    ("qwen3-8b", LlamaConfig::QWEN3_8B, 2048),
+    ("smollm2-135m", LlamaConfig::SMOLLM2_135M, USUAL),
+    ("llama-3.2-1b", LlamaConfig::LLAMA_32_1B, USUAL),
+    ("llama-3.2-3b", LlamaConfig::LLAMA_32_3B, USUAL),
+    ("llama-3.1-8b", LlamaConfig::LLAMA_31_8B, USUAL),
+    ("mistral-7b", LlamaConfig::MISTRAL_7B, USUAL),
+    ("qwen2.5-0.5b", LlamaConfig::QWEN25_0_5B, USUAL),
+    ("qwen2.5-1.5b", LlamaConfig::QWEN25_1_5B, USUAL),
+    ("qwen2.5-7b", LlamaConfig::QWEN25_7B, USUAL),
+    ("qwen3-0.6b", LlamaConfig::QWEN3_0_6B, USUAL),
+    ("qwen3-1.7b", LlamaConfig::QWEN3_1_7B, USUAL),
+    ("qwen3-4b", LlamaConfig::QWEN3_4B, USUAL),
+    ("qwen3-8b", LlamaConfig::QWEN3_8B, USUAL),
 ];
 
 /// GPT-2 in its sizes, and a small one.
@@ -42,38 +44,60 @@ const GPTS: [(&str, GptConfig); 5] = [
     ("gpt2-xl", GptConfig::GPT2_XL),
 ];
 
+/// Tokens in a sequence of a Llama, unless it was trained on fewer.
+const USUAL: usize = 2048;
+
 /// A network and the layout of its batches.
-pub(super) struct Named {
-    pub name: &'static str,
+pub(super) struct Built {
     /// Tokens in a sequence.
     pub seq: usize,
     pub vocabulary: usize,
     /// Labels of a sequence.
     pub labels: usize,
+    /// Maps names of Hugging Face's files to the model's.
+    pub rename: fn(&str) -> Option<String>,
     pub network: Box<dyn Sequence + Send + Sync>,
 }
 
 /// Builds a network by name, for sequences of `seq` tokens, or of as many as in its paper; `None` for an
 /// unknown name.
-pub(super) fn named(name: &str, params: &Params, seq: Option<usize>) -> Result<Option<Named>> {
-    if let Some(&(name, config)) = GPTS.iter().find(|(known, _)| *known == name) {
-        let config = GptConfig { context: seq.unwrap_or(config.context), ..config };
-        let (seq, vocabulary) = (config.context, config.vocabulary);
-        let network = Box::new(Gpt::new(params, &config)?);
-        return Ok(Some(Named { name, seq, vocabulary, labels: seq, network }));
+pub(super) fn named(name: &str, params: &Params, seq: Option<usize>) -> Result<Option<Built>> {
+    if let Some((_, config)) = GPTS.iter().find(|(known, _)| *known == name) {
+        let config = GptConfig { context: seq.unwrap_or(config.context), ..*config };
+        return gpt(&config, params, config.context).map(Some);
     }
-    if let Some(&(name, config, usual)) = LLAMAS.iter().find(|(known, ..)| *known == name) {
-        let (seq, vocabulary) = (seq.unwrap_or(usual), config.vocabulary);
-        let network = Box::new(Llama::new(params, &config)?);
-        return Ok(Some(Named { name, seq, vocabulary, labels: seq, network }));
+    if let Some((_, config, usual)) = LLAMAS.iter().find(|(known, ..)| *known == name) {
+        return llama(config, params, seq.unwrap_or(*usual)).map(Some);
     }
     if name == "bert-base" {
         let config = BertConfig { context: seq.unwrap_or(BertConfig::BASE.context), ..BertConfig::BASE };
-        let (name, seq, vocabulary) = ("bert-base", config.context, config.vocabulary);
+        let (seq, vocabulary) = (config.context, config.vocabulary);
         let network = Box::new(Bert::new(params, &config)?);
-        return Ok(Some(Named { name, seq, vocabulary, labels: 1, network }));
+        let rename = |name: &str| Some(name.to_owned());
+        return Ok(Some(Built { seq, vocabulary, labels: 1, rename, network }));
     }
     Ok(None)
+}
+
+/// Builds the network of a `config.json`. A table of positions has the rows of its file, whatever the sequence.
+#[cfg(feature = "safetensors")]
+pub(super) fn of_config(config: Pretrained, params: &Params, seq: Option<usize>) -> Result<Built> {
+    match config {
+        Pretrained::Gpt(config) => gpt(&config, params, seq.unwrap_or(config.context)),
+        Pretrained::Llama(config, trained) => llama(&config, params, seq.unwrap_or(trained.min(USUAL))),
+    }
+}
+
+fn gpt(config: &GptConfig, params: &Params, seq: usize) -> Result<Built> {
+    let network = Box::new(Gpt::new(params, config)?);
+    let rename = Gpt::hugging_face_name;
+    Ok(Built { seq, vocabulary: config.vocabulary, labels: seq, rename, network })
+}
+
+fn llama(config: &LlamaConfig, params: &Params, seq: usize) -> Result<Built> {
+    let network = Box::new(Llama::new(params, config)?);
+    let rename = if config.tied { Llama::tied_name } else { Llama::untied_name };
+    Ok(Built { seq, vocabulary: config.vocabulary, labels: seq, rename, network })
 }
 
 /// Reports sequences longer than the position table, and returns a placeholder for their hidden vectors.

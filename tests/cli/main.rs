@@ -131,6 +131,17 @@ fn ops_lists_the_table_of_operations() {
 }
 
 #[test]
+fn folders_of_hugging_face_are_planned_by_their_config() {
+    let folder = support::golden::path("llama/qwen2");
+    let folder = folder.to_str().expect("UTF-8");
+    let plan = json(&["plan", folder, "--batch", "2", "--seq", "17", "--json"]);
+    assert_eq!((plan["seq"].as_u64(), plan["parameters"].as_u64()), (Some(17), Some(15_808)), "{plan}");
+    let above = support::golden::path("llama");
+    let said = refusal(&["plan", above.to_str().expect("UTF-8")]);
+    assert!(said.contains("config.json"), "{said}");
+}
+
+#[test]
 fn closed_output_pipe_is_not_an_error() {
     // The output is larger than a pipe's buffer.
     for arguments in [&["plan", "resnet18", "--json"][..], &["plan", "resnet50", "--summary"]] {

@@ -4,6 +4,7 @@ mod chaos;
 mod finite;
 mod gpt2;
 mod groups;
+mod llama;
 mod loss_scale;
 mod monitor;
 mod numerics;

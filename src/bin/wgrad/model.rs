@@ -1,6 +1,7 @@
 //! Options that select the network, its inputs and its classes; shared by `plan`, `bench`, `run` and `export`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use wgrad::compile::{Forward, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
@@ -16,7 +17,7 @@ const BATCH: usize = 128;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Choice {
-    #[arg(help = format!("Path of an ONNX file, NAME.onnx, or name of a model: {}", Model::NAMES.join(", ")))]
+    #[arg(help = format!("Path of an ONNX file, NAME.onnx, folder of Hugging Face with a config.json, or name of a model: {}", Model::NAMES.join(", ")))]
     pub model: String,
     /// Rows and columns of an image, such as 224 or 416x608; the model's own by default.
     #[arg(long)]
@@ -64,7 +65,7 @@ pub struct Options {
 
 /// The network that the options select.
 pub enum Selected {
-    /// One of wgrad's models.
+    /// One of wgrad's models, by name or by its `config.json`.
     Named(Model),
     /// An ONNX file.
     File { network: Box<Network>, params: Params, sizes: Sizes, loss: Loss },
@@ -74,7 +75,7 @@ impl Selected {
     /// Returns the name of the model or of the file.
     pub fn name(&self) -> &str {
         match self {
-            Self::Named(model) => model.name,
+            Self::Named(model) => &model.name,
             Self::File { network, .. } => network.name().rsplit(['/', '\\']).next().unwrap_or_default(),
         }
     }
@@ -129,7 +130,12 @@ impl Choice {
             }
             let image = self.image.as_deref().map(size).transpose()?;
             let options = ModelOptions { image, classes: self.classes, seq: self.seq };
-            return Ok(Selected::Named(Model::with_options(&self.model, 0, &options)?));
+            // A name is a model's, even where there is a folder of that name: `./gpt2` is the folder.
+            let named = Model::NAMES.contains(&self.model.as_str());
+            return Ok(Selected::Named(match !named && Path::new(&self.model).is_dir() {
+                true => Model::open(&self.model, 0, &options)?,
+                false => Model::with_options(&self.model, 0, &options)?,
+            }));
         }
         if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
             return wrong(

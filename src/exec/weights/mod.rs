@@ -3,6 +3,7 @@
 mod matching;
 mod options;
 mod read;
+mod shards;
 mod write;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::failed;
+use super::{failed, shards};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::pt::{self, Element, StoredTensor};
@@ -23,8 +23,8 @@ const LONGEST_HEADER: u64 = 100_000_000;
 pub(super) struct Entry {
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
-    /// Where its first element lies in the file.
-    pub(super) start: u64,
+    /// Which of the files it lies in, and where its first element lies there.
+    pub(super) start: (usize, u64),
     /// How its elements are arranged, if they do not lie one after the other.
     view: Option<StoredTensor>,
 }
@@ -40,10 +40,10 @@ impl Entry {
     }
 }
 
-/// An open file of tensors that are within its length.
+/// An open file of tensors that are within its length, or several that hold one model.
 pub(super) struct File {
     path: PathBuf,
-    file: std::fs::File,
+    parts: Vec<(PathBuf, std::fs::File)>,
     tensors: BTreeMap<String, Entry>,
     notes: BTreeMap<String, String>,
 }
@@ -54,8 +54,40 @@ const ZIP: [u8; 4] = *b"PK\x03\x04";
 const PICKLE: [u8; 8] = *b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
 
 impl File {
-    /// Reads only the header, of a safetensors file or of a state dict in PyTorch's format.
+    /// Reads only the header, of a safetensors file or of a state dict in PyTorch's format; or those of all files of an
+    /// index, or of the folder of a model ([`shards::files`]).
     pub(super) fn open(path: &Path) -> Result<Self> {
+        let files = shards::files(path)?;
+        let mut all = Self {
+            path: path.to_owned(),
+            parts: Vec::new(),
+            tensors: BTreeMap::new(),
+            notes: BTreeMap::new(),
+        };
+        for (part, (path, listed)) in files.into_iter().enumerate() {
+            let Self { parts, tensors, notes, .. } = Self::open_one(&path)?;
+            if let Some(name) = listed.iter().find(|name| !tensors.contains_key(*name)) {
+                return Err(failed(
+                    &path,
+                    &format!("the index has `{name}` in this file, and it is not there"),
+                ));
+            }
+            all.parts.extend(parts);
+            all.notes.extend(notes);
+            for name in tensors.keys() {
+                if let Some(Entry { start: (other, _), .. }) = all.tensors.get(name) {
+                    let other = all.parts[*other].0.display();
+                    return Err(failed(&path, &format!("`{name}` is in this file and in {other}")));
+                }
+            }
+            let placed =
+                |(name, entry): (String, Entry)| (name, Entry { start: (part, entry.start.1), ..entry });
+            all.tensors.extend(tensors.into_iter().map(placed));
+        }
+        Ok(all)
+    }
+
+    fn open_one(path: &Path) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
         let bytes = file.metadata().map_err(|e| failed(path, &e))?.len();
         let damaged = |why: String| failed(path, &format!("damaged: {why}"));
@@ -69,7 +101,8 @@ impl File {
         if length.starts_with(&ZIP) && length[4..] != [0; 4] {
             let tensors = pt::read(&mut file).map_err(|why| failed(path, &why))?;
             let tensors = tensors.into_iter().map(|(name, tensor)| (name, of_pytorch(tensor))).collect();
-            return Ok(Self { path: path.to_owned(), file, tensors, notes: BTreeMap::new() });
+            let parts = vec![(path.to_owned(), file)];
+            return Ok(Self { path: path.to_owned(), parts, tensors, notes: BTreeMap::new() });
         }
         if length == PICKLE {
             let why = "a pickle in PyTorch's format from before 1.6; load it in PyTorch and save it again";
@@ -89,14 +122,14 @@ impl File {
         }
         let entry = |(name, info): (String, &TensorInfo)| {
             let start = start + info.data_offsets.0 as u64;
-            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), start, view: None })
+            (name, Entry { dtype: info.dtype, shape: info.shape.clone(), start: (0, start), view: None })
         };
         let tensors = header.tensors().into_iter().map(entry).collect();
         let notes = header.metadata().clone().unwrap_or_default().into_iter().collect();
-        Ok(Self { path: path.to_owned(), file, tensors, notes })
+        Ok(Self { path: path.to_owned(), parts: vec![(path.to_owned(), file)], tensors, notes })
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of the file, or of the index or folder of several.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -160,8 +193,8 @@ impl File {
         let (mut one, mut other) = (vec![0; PIECE.min(a.bytes())], vec![0; PIECE.min(a.bytes())]);
         for at in (0..a.bytes()).step_by(PIECE) {
             let n = PIECE.min(a.bytes() - at);
-            self.read(a.start + at as u64, &mut one[..n])?;
-            self.read(b.start + at as u64, &mut other[..n])?;
+            self.read(a.start, at, &mut one[..n])?;
+            self.read(b.start, at, &mut other[..n])?;
             if one[..n] != other[..n] {
                 return Ok(false);
             }
@@ -178,7 +211,7 @@ impl File {
         let mut piece = vec![0; PIECE.min(entry.bytes())];
         for at in (0..entry.bytes()).step_by(PIECE) {
             let n = PIECE.min(entry.bytes() - at);
-            self.read(entry.start + at as u64, &mut piece[..n])?;
+            self.read(entry.start, at, &mut piece[..n])?;
             take(&piece[..n]);
         }
         Ok(())
@@ -188,20 +221,22 @@ impl File {
     fn gathered(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let Some(view) = &entry.view else {
             let mut bytes = vec![0; entry.bytes()];
-            self.read(entry.start, &mut bytes)?;
+            self.read(entry.start, 0, &mut bytes)?;
             return Ok(bytes);
         };
         let width = entry.width();
         let mut span = vec![0; view.span() as usize * width];
-        self.read(entry.start, &mut span)?;
+        self.read(entry.start, 0, &mut span)?;
         let mut bytes = Vec::with_capacity(entry.bytes());
         view.positions(|at| bytes.extend_from_slice(&span[at * width..(at + 1) * width]));
         Ok(bytes)
     }
 
-    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<()> {
-        let read = self.file.seek(SeekFrom::Start(at));
-        read.and_then(|_| self.file.read_exact(bytes)).map_err(|e| failed(&self.path, &e))
+    /// Reads from `at` bytes past `start`.
+    fn read(&mut self, (part, start): (usize, u64), at: usize, bytes: &mut [u8]) -> Result<()> {
+        let (path, file) = &mut self.parts[part];
+        let read = file.seek(SeekFrom::Start(start + at as u64));
+        read.and_then(|_| file.read_exact(bytes)).map_err(|e| failed(path, &e))
     }
 }
 
@@ -218,7 +253,7 @@ fn of_pytorch(tensor: StoredTensor) -> Entry {
         Element::U8 => Dtype::U8,
         Element::Bool => Dtype::BOOL,
     };
-    let (shape, start) = (tensor.shape.clone(), tensor.start);
+    let (shape, start) = (tensor.shape.clone(), (0, tensor.start));
     Entry { dtype, shape, start, view: (!tensor.is_contiguous()).then_some(tensor) }
 }
 
