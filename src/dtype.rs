@@ -126,6 +126,41 @@ pub enum WeightStorage {
     Bf16(Rounding),
 }
 
+/// Storage of large weights that are not trained: as [`WeightStorage`], without an update that rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrozenStorage {
+    /// 32 bits.
+    F32,
+    /// 16 bits, as [`DType::F16`]. Numbers beyond ±65,504 become infinite.
+    F16,
+    /// 16 bits, as [`DType::BF16`].
+    Bf16,
+}
+
+impl FrozenStorage {
+    /// Every storage, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// Returns the type of the elements.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    pub const fn name(self) -> &'static str {
+        self.dtype().name()
+    }
+
+    /// Returns the storage of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|storage| storage.name() == name)
+    }
+}
+
 /// Rounding of updated weights to 16 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {

@@ -118,18 +118,21 @@ impl Settings {
         let options = self.options()?;
         let limits = Limits::named(&self.limits)
             .ok_or_else(|| unknown("set of limits", &self.limits, &Limits::NAMES))?;
-        let Described { name, batch, seq, parameters } = *network;
+        let Described { name, batch, seq, params } = *network;
         let answer = Answer::of(&step, self.part(batch)?, trace, &options, &limits, self.fit)?;
         let asked = Asked {
             model: name,
             batch,
             seq,
-            parameters,
+            parameters: params.count(),
+            trained: params.trained(),
             optimizer: &self.optimizer,
             precision: &self.precision,
             weights: &self.weights,
             stochastic_rounding: self.stochastic_rounding,
             freeze: &[],
+            lora: None,
+            frozen_weights: None,
             limits: &self.limits,
             recompute: &self.recompute,
             offload: &self.offload,
@@ -154,7 +157,7 @@ struct Described<'a> {
     name: &'a str,
     batch: usize,
     seq: Option<usize>,
-    parameters: u64,
+    params: &'a Params,
 }
 
 /// A plan, with what its pictures need.
@@ -208,8 +211,7 @@ fn plan(
     let planned = || {
         let model = Model::with_options(name, 0, &ModelOptions { image, classes, seq })?;
         let step = model.train_step(settings.part(batch)?)?;
-        let network =
-            Described { name: model.name, batch, seq: model.seq(), parameters: model.params().count() };
+        let network = Described { name: &model.name, batch, seq: model.seq(), params: model.params() };
         settings.plan(&network, Some(&|part| model.train_step(part)), step)
     };
     py.detach(planned).map_err(raised)
@@ -245,7 +247,7 @@ fn plan_onnx(
             name: network.name(),
             batch: batch.or(fixed).unwrap_or(1),
             seq: None,
-            parameters: params.count(),
+            params: &params,
         };
         // Only the rows of a batch that was asked for can be others.
         let retrace = (fixed.is_none() && batch.is_some()).then_some(&retrace as &Trace<'_>);

@@ -200,7 +200,7 @@ impl TrainStep {
         self.after_passes(passes::COUNT, options, limits)
     }
 
-    pub(super) fn choices<'a>(options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
+    pub(super) fn choices<'a>(&self, options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
         let storage = options.precision.storage();
         Choices {
             limits,
@@ -212,13 +212,14 @@ impl TrainStep {
             // Without a loss scale, small gradients would underflow in `f16`.
             half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
+            half_weights: stores_half(&self.graph, options.weights),
             offload: options.offload.optimizer.then_some(Offload::SMALLEST),
         }
     }
 
     /// [`TrainStep::training_graph`] after the first `count` passes.
     pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let choices = Self::choices(options, limits);
+        let choices = self.choices(options, limits);
         let [before, after] = passes::first(count);
         let graph = passes::run(before, self.graph.clone(), &choices);
         let loss = graph.outputs[0].1;
@@ -236,7 +237,7 @@ impl TrainStep {
             own: parallel.share(total)?,
             parallel,
             whole_gradients: norm || options.clip != Clip::Off,
-            half_weights: options.weights.storage().is_some(),
+            weights: options.weights,
         };
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
         let (trace, gradients, shared) = accumulated(trace, gradients, parts)?;
@@ -268,6 +269,11 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// Whether a parameter is stored in 16 bits.
+fn stores_half(graph: &Graph, weights: WeightStorage) -> bool {
+    graph.parameters.iter().any(|param| param.stored_as(weights) != DType::F32)
 }
 
 /// The most operations of an accumulated step: a plan of a million takes gigabytes of host memory.
@@ -444,6 +450,7 @@ impl Forward {
             storage: None,
             half_gradients: false,
             weights,
+            half_weights: stores_half(&self.graph, weights),
             offload: None,
         };
         let [before, after] = passes::first(passes::COUNT);

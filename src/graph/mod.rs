@@ -18,6 +18,7 @@ mod infer_images;
 mod infer_indices;
 mod infer_rows;
 mod ir;
+mod lora;
 mod losses;
 mod movement;
 mod op;
@@ -58,6 +59,7 @@ pub(crate) use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
     Sharded, StepScalars, Value, ValueId,
 };
+pub use lora::LoraConfig;
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;
 #[cfg(not(feature = "internals"))]

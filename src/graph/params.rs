@@ -1,9 +1,12 @@
 //! The parameters of a model: names, shapes and initial values. No device memory is involved.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::lora::{LoraConfig, is_target};
+use crate::dtype::{DType, FrozenStorage, WeightStorage};
 use crate::error::{Error, Result, TraceError};
 use crate::random;
 use crate::shape::Shape;
@@ -70,12 +73,16 @@ pub struct ParamGroup {
     /// Whether [`Muon`](crate::optim::Muon) updates the group's matrices by its orthogonal steps; off, by AdamW. Other
     /// optimizers do not read it.
     pub orthogonal: bool,
+    /// How matrices of the group are stored while they are frozen, for those of
+    /// [`WeightStorage::SMALLEST`] elements or more; `None`: as those that are trained
+    /// ([`PlanOptions::weights`](crate::compile::PlanOptions::weights)).
+    pub storage: Option<FrozenStorage>,
 }
 
 impl Default for ParamGroup {
     /// The optimizer's settings.
     fn default() -> Self {
-        Self { rate: 1.0, weight_decay: None, frozen: false, orthogonal: true }
+        Self { rate: 1.0, weight_decay: None, frozen: false, orthogonal: true, storage: None }
     }
 }
 
@@ -89,6 +96,7 @@ struct Registered {
     key: u64,
     buffer: bool,
     group: ParamGroup,
+    adapter: Option<Arc<LoraConfig>>,
 }
 
 impl Param {
@@ -121,6 +129,22 @@ impl Param {
     /// Whether it was registered by [`Params::add_buffer`], such as running statistics.
     pub fn is_buffer(&self) -> bool {
         self.0.buffer
+    }
+
+    /// Returns the type in which plans with these weights store it. In 16 bits it must be large and more than a vector: biases
+    /// and norm scales each affect many numbers and are small in comparison; statistics are not trained.
+    pub(crate) fn stored_as(&self, weights: WeightStorage) -> DType {
+        let large = self.shape().rank() >= 2 && self.shape().numel() >= WeightStorage::SMALLEST;
+        match self.0.group {
+            _ if self.0.buffer || !large => DType::F32,
+            ParamGroup { frozen: true, storage: Some(storage), .. } => storage.dtype(),
+            _ => weights.storage().unwrap_or(DType::F32),
+        }
+    }
+
+    /// Returns how it was configured, if it is a matrix of a [`Lora`](crate::nn::Lora).
+    pub fn adapter(&self) -> Option<&LoraConfig> {
+        self.0.adapter.as_deref()
     }
 
     /// Returns how training updates it.
@@ -202,13 +226,23 @@ struct Registry {
     seed: u64,
     list: Vec<Param>,
     errors: Vec<TraceError>,
+    lora: Option<Adapted>,
+}
+
+/// What [`Params::adapt`] asked for.
+#[derive(Debug)]
+struct Adapted {
+    config: Arc<LoraConfig>,
+    at: &'static Location<'static>,
+    /// Paths of the layers that could be adapted.
+    layers: Vec<String>,
 }
 
 impl Params {
     /// Creates an empty registry. The seed determines the initial parameters and the dropout masks.
     pub fn new(seed: u64) -> Self {
         let identity = Arc::new(());
-        let registry = Registry { identity, seed, list: Vec::new(), errors: Vec::new() };
+        let registry = Registry { identity, seed, list: Vec::new(), errors: Vec::new(), lora: None };
         Self { registry: Arc::new(Mutex::new(registry)), path: String::new() }
     }
 
@@ -225,18 +259,31 @@ impl Params {
     /// Registers a parameter. A duplicate name, or data of another length, is reported when a step is traced.
     #[track_caller]
     pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, false)
+        self.register(name, shape.into(), init, false, None)
+    }
+
+    /// Registers `weight`, a matrix of an adapter.
+    #[track_caller]
+    pub(crate) fn add_adapter(&self, shape: [usize; 2], init: Init, config: &LoraConfig) -> Param {
+        self.register("weight", shape.into(), init, false, Some(Arc::new(config.clone())))
     }
 
     /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as
     /// running statistics.
     #[track_caller]
     pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, true)
+        self.register(name, shape.into(), init, true, None)
     }
 
     #[track_caller]
-    fn register(&self, name: &str, shape: Shape, init: Init, buffer: bool) -> Param {
+    fn register(
+        &self,
+        name: &str,
+        shape: Shape,
+        init: Init,
+        buffer: bool,
+        adapter: Option<Arc<LoraConfig>>,
+    ) -> Param {
         let name = self.join(name);
         let mut guard = self.lock();
         let registry = &mut *guard;
@@ -269,8 +316,12 @@ impl Params {
             init = Init::Data(orthogonal(shape, key, gain).into());
         }
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
-        let group = ParamGroup::default();
-        let registered = Registered { registry: identity, index, name, shape, init, key, buffer, group };
+        let group = match &registry.lora {
+            Some(adapted) if adapter.is_none() => adapted.config.frozen(ParamGroup::default()),
+            _ => ParamGroup::default(),
+        };
+        let registered =
+            Registered { registry: identity, index, name, shape, init, key, buffer, group, adapter };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param
@@ -306,8 +357,8 @@ impl Params {
     /// Freezes the parameters whose path matches `pattern` in steps that are traced from now on, and leaves the
     /// rest of their [`ParamGroup`] as it is. Returns their number.
     ///
-    /// Frozen or not, parameters are stored alike, so that forward passes traced before can share a session
-    /// with such a step.
+    /// Unless the group has a [`ParamGroup::storage`], parameters are stored alike, frozen or not, so that forward passes
+    /// traced before can share a session with such a step.
     ///
     /// ```
     /// use wgrad::graph::{Init, Params};
@@ -321,6 +372,54 @@ impl Params {
     /// As [`Params::set_group`].
     pub fn freeze(&self, pattern: &str) -> Result<usize> {
         self.change_groups(pattern, |group| ParamGroup { frozen: true, ..group })
+    }
+
+    /// Trains low-rank adapters in place of the layers: freezes all parameters, those of layers that are built later too, and
+    /// gives every [`Linear`](crate::nn::Linear) (and the layers of [`Gpt`](crate::models::Gpt)) that is built later and
+    /// that `lora` names a [`Lora`](crate::nn::Lora), which is trained. Call it before the model is built. What shall be
+    /// trained besides, [`Params::set_group`] unfreezes after that. A target without a layer is reported when a step is
+    /// traced.
+    ///
+    /// ```
+    /// use wgrad::graph::{LoraConfig, ParamGroup, Params};
+    /// use wgrad::models::{Llama, LlamaConfig};
+    /// let params = Params::new(0);
+    /// let targets = vec!["q_proj".to_owned(), "v_proj".to_owned()];
+    /// params.adapt(&LoraConfig { rank: 4, targets, ..LoraConfig::default() })?;
+    /// let model = Llama::new(&params, &LlamaConfig::TINY)?;
+    /// let trained = |p: &&wgrad::graph::Param| p.trained();
+    /// assert_eq!(params.list().iter().filter(trained).count(), 2 * 2 * 6);
+    /// params.set_group("*norm.weight", ParamGroup::default())?; // the norms, too
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a number out of its range, or if adapters were asked for before.
+    #[track_caller]
+    pub fn adapt(&self, lora: &LoraConfig) -> Result<()> {
+        lora.check()?;
+        let at = Location::caller();
+        let mut registry = self.lock();
+        if registry.lora.is_some() {
+            return Err(Error::setting(
+                "lora",
+                "the parameters have adapters already: one config is for all layers",
+            ));
+        }
+        for param in registry.list.iter_mut().filter(|param| param.0.adapter.is_none()) {
+            let group = lora.frozen(param.0.group);
+            param.0 = Arc::new(Registered { group, ..Registered::clone(&param.0) });
+        }
+        registry.lora = Some(Adapted { config: Arc::new(lora.clone()), at, layers: Vec::new() });
+        Ok(())
+    }
+
+    /// Returns the config of the adapter that [`Params::adapt`] asks for in the linear layer at this path.
+    pub(crate) fn adapter(&self) -> Option<Arc<LoraConfig>> {
+        let mut registry = self.lock();
+        let adapted = registry.lora.as_mut()?;
+        adapted.layers.push(self.path.clone());
+        adapted.config.adapts(&self.path).then(|| Arc::clone(&adapted.config))
     }
 
     fn change_groups(&self, pattern: &str, change: impl Fn(ParamGroup) -> ParamGroup) -> Result<usize> {
@@ -355,6 +454,11 @@ impl Params {
         self.lock().list.iter().filter(|p| !p.is_buffer()).map(|p| p.shape().numel()).sum()
     }
 
+    /// Returns the number of elements of those that are trained.
+    pub fn trained(&self) -> u64 {
+        self.lock().list.iter().filter(|p| p.trained()).map(|p| p.shape().numel()).sum()
+    }
+
     /// Returns the seed given to [`Params::new`].
     pub fn seed(&self) -> u64 {
         self.lock().seed
@@ -365,7 +469,23 @@ impl Params {
     }
 
     pub(super) fn errors(&self) -> Vec<TraceError> {
-        self.lock().errors.clone()
+        let registry = self.lock();
+        let mut errors = registry.errors.clone();
+        if let Some(Adapted { config, at, layers }) = &registry.lora {
+            let without =
+                config.targets.iter().filter(|target| !layers.iter().any(|path| is_target(target, path)));
+            let known: BTreeSet<&str> =
+                layers.iter().map(|path| path.rsplit('.').next().unwrap_or(path)).collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            errors.extend(without.map(|target| TraceError {
+                message: format!(
+                    "adapters: no linear layer built after `Params::adapt` is `{target}`; their paths end in: {known}"
+                ),
+                file: at.file(),
+                line: at.line(),
+            }));
+        }
+        errors
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -378,7 +498,7 @@ impl Params {
 }
 
 /// Whether a name matches a pattern in which `*` stands for any characters.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((start, rest)) => name.strip_prefix(start).is_some_and(|name| {

@@ -5,7 +5,7 @@ use super::sequence::{Sequence, too_long};
 use super::transformer::{Heads, STD, residual_std, token_loss};
 use crate::error::Result;
 use crate::graph::{Attention, Init, Param, Params, Tensor};
-use crate::nn::{Dropout, Embedding, LayerNorm, Module};
+use crate::nn::{Dropout, Embedding, LayerNorm, Lora, Module};
 
 /// Sizes of a GPT model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,6 +175,7 @@ struct Conv1D {
     path: String,
     weight: Param,
     bias: Param,
+    lora: Option<Lora>,
 }
 
 impl Conv1D {
@@ -182,7 +183,8 @@ impl Conv1D {
     fn new(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
         let weight = params.add("weight", [inputs, outputs], Init::Normal(std));
         let bias = params.add("bias", [outputs], Init::Constant(0.0));
-        Self { path: params.path().to_owned(), weight, bias }
+        let lora = Lora::of(params, inputs, outputs);
+        Self { path: params.path().to_owned(), weight, bias, lora }
     }
 }
 
@@ -190,7 +192,10 @@ impl Module for Conv1D {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
-        trace.layer(&self.path, || x.matmul(&trace.param(&self.weight)).add(&trace.param(&self.bias)))
+        trace.layer(&self.path, || {
+            let y = x.matmul(&trace.param(&self.weight)).add(&trace.param(&self.bias));
+            self.lora.as_ref().map_or(y.clone(), |lora| lora.add(&y, x))
+        })
     }
 }
 

@@ -129,12 +129,20 @@ impl Model {
     /// [`Error::Unknown`] with the known names; [`Error::Setting`] for an option that the model does not have,
     /// or an option of 0.
     pub fn with_options(name: &str, seed: u64, options: &ModelOptions) -> Result<Self> {
+        Self::over(Params::new(seed), name, options)
+    }
+
+    /// Does what [`Model::with_options`] does, with parameters registered in `params`, such as with adapters
+    /// ([`Params::adapt`]).
+    ///
+    /// # Errors
+    /// As [`Model::with_options`].
+    pub fn over(params: Params, name: &str, options: &ModelOptions) -> Result<Self> {
         let ModelOptions { image, classes, seq } = *options;
         if classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
             let message = "0 classes, no tokens or an image without pixels: each must be at least 1";
             return Err(Error::setting("model", message));
         }
-        let params = Params::new(seed);
         let sequence = sequence::named(name, &params, seq)?;
         let takes =
             |what: &str, not: &str| Err(Error::setting(name, format!("`{name}` takes {what}, {not}")));
@@ -186,7 +194,7 @@ impl Model {
     }
 
     /// Builds the network of a folder that Hugging Face's `save_pretrained` wrote or that was downloaded from there, by its
-    /// `config.json`: GPT-2, Llama, Mistral, Qwen 2 and 2.5, Qwen 3. Parameters are initialized from `seed`, without the
+    /// `config.json`: GPT-2, Llama, Mistral, Qwen 2 and 2.5, Qwen 3. Parameters are registered in `params` and start at random, without the
     /// files of weights: [`Session::load_with`](crate::exec::Session::load_with) reads them, with [`Model::rename`].
     /// Sequences have 2,048 tokens, or as many as the model was trained on if those are fewer, unless
     /// [`ModelOptions::seq`] says otherwise.
@@ -195,7 +203,7 @@ impl Model {
     /// [`Error::Setting`] for a file that is missing or damaged, and for what no model of this crate has, with the entry of
     /// `config.json`; for options as in [`Model::with_options`].
     #[cfg(feature = "safetensors")]
-    pub fn open(folder: impl AsRef<std::path::Path>, seed: u64, options: &ModelOptions) -> Result<Self> {
+    pub fn open(params: Params, folder: impl AsRef<std::path::Path>, options: &ModelOptions) -> Result<Self> {
         let folder = folder.as_ref();
         let ModelOptions { image, classes, seq } = *options;
         if seq == Some(0) {
@@ -210,7 +218,6 @@ impl Model {
                 ),
             ));
         }
-        let params = Params::new(seed);
         let sequence = sequence::of_config(config::read(&folder.join("config.json"))?, &params, seq)?;
         Ok(Self::of_sequences(name, params, sequence))
     }

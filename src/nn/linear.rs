@@ -1,6 +1,6 @@
 //! The affine layer.
 
-use super::Module;
+use super::{Lora, Module};
 use crate::graph::{Init, Param, Params, Tensor};
 
 /// `y = x Wᵀ + b`: `torch.nn.Linear`. `weight [out, in]`, `bias [out]`, both initialized uniform in ±1/√in.
@@ -11,6 +11,8 @@ pub struct Linear {
     pub weight: Param,
     /// `[out]`
     pub bias: Option<Param>,
+    /// What [`Params::adapt`] asked for.
+    pub lora: Option<Lora>,
 }
 
 impl Linear {
@@ -24,8 +26,7 @@ impl Linear {
     /// Registers only `weight`: `y = x Wᵀ`.
     #[track_caller]
     pub fn without_bias(params: &Params, inputs: usize, outputs: usize) -> Self {
-        let weight = params.add("weight", [outputs, inputs], Init::fan_in(inputs));
-        Self { path: params.path().to_owned(), weight, bias: None }
+        Self::with_weight(params, inputs, outputs, Init::fan_in(inputs))
     }
 
     /// Registers a `weight` initialized normal with mean 0 and this standard deviation, and a `bias`
@@ -39,8 +40,14 @@ impl Linear {
     /// Registers only a `weight`, initialized normal with mean 0 and this standard deviation.
     #[track_caller]
     pub fn normal_without_bias(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
-        let weight = params.add("weight", [outputs, inputs], Init::Normal(std));
-        Self { path: params.path().to_owned(), weight, bias: None }
+        Self::with_weight(params, inputs, outputs, Init::Normal(std))
+    }
+
+    #[track_caller]
+    fn with_weight(params: &Params, inputs: usize, outputs: usize, init: Init) -> Self {
+        let weight = params.add("weight", [outputs, inputs], init);
+        let lora = Lora::of(params, inputs, outputs);
+        Self { path: params.path().to_owned(), weight, bias: None, lora }
     }
 }
 
@@ -51,10 +58,11 @@ impl Module for Linear {
         let trace = x.trace().clone();
         trace.layer(&self.path, || {
             let product = x.matmul_transposed(&trace.param(&self.weight), false, true);
-            match &self.bias {
+            let y = match &self.bias {
                 Some(bias) => product.add(&trace.param(bias)),
                 None => product,
-            }
+            };
+            self.lora.as_ref().map_or(y.clone(), |lora| lora.add(&y, x))
         })
     }
 }

@@ -4,6 +4,7 @@ mod conv;
 mod dropout;
 mod embedding;
 mod linear;
+mod lora;
 mod norm;
 mod recurrent;
 mod row_norm;
@@ -17,6 +18,7 @@ pub use conv::{
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBag};
 pub use linear::Linear;
+pub use lora::Lora;
 pub use norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm};
 #[cfg(feature = "onnx")]
 pub(crate) use recurrent::MAX_PARTS;

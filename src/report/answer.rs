@@ -3,6 +3,7 @@
 use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
 use crate::compile::{self, Lever, Plan, PlanOptions, Savings, TrainStep};
 use crate::error::{Error, Result};
+use crate::graph::LoraConfig;
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::units::Bytes;
@@ -47,6 +48,8 @@ pub struct Asked<'a> {
     pub seq: Option<usize>,
     /// Number of elements of all parameters.
     pub parameters: u64,
+    /// Number of elements of those that are trained.
+    pub trained: u64,
     /// Name of the optimizer.
     pub optimizer: &'a str,
     /// Name of the precision of activations.
@@ -57,12 +60,25 @@ pub struct Asked<'a> {
     pub stochastic_rounding: bool,
     /// Patterns of the parameters that are not trained.
     pub freeze: &'a [String],
+    /// Adapters that are trained in place of the model, and the storage of its weights.
+    pub lora: Option<&'a LoraConfig>,
+    /// Name of the storage of what is not trained, where it differs from that of weights.
+    pub frozen_weights: Option<&'a str>,
     /// Name of the limits.
     pub limits: &'a str,
     /// What is recomputed: [`Recompute::named`](crate::compile::Recompute::named).
     pub recompute: &'a str,
     /// What is offloaded: [`Offload::named`](crate::compile::Offload::named).
     pub offload: &'a str,
+}
+
+fn adapters(lora: &LoraConfig) -> Json {
+    Json::object([
+        ("r", Json::from(lora.rank)),
+        ("alpha", f64::from(lora.alpha).into()),
+        ("dropout", lora.dropout.into()),
+        ("targets", Json::list(lora.targets.iter().map(String::as_str))),
+    ])
 }
 
 impl Answer {
@@ -151,11 +167,14 @@ impl Answer {
             ("batch", asked.batch.into()),
             ("seq", asked.seq.into()),
             ("parameters", asked.parameters.into()),
+            ("trained_parameters", asked.trained.into()),
             ("optimizer", asked.optimizer.into()),
             ("precision", asked.precision.into()),
             ("weights", asked.weights.into()),
             ("stochastic_rounding", asked.stochastic_rounding.into()),
             ("freeze", Json::list(asked.freeze.iter().map(String::as_str))),
+            ("lora", asked.lora.map_or(Json::Null, adapters)),
+            ("frozen_weights", asked.frozen_weights.map_or(Json::Null, Json::from)),
             ("limits", asked.limits.into()),
             ("recompute", asked.recompute.into()),
             ("rebuild", options.rebuild.into()),

@@ -9,6 +9,7 @@ use crate::support::{both_classes, devices, on_each};
 use wgrad::Error;
 use wgrad::compile::PlanOptions;
 use wgrad::exec::{LoadOptions, ProgramId, Rename, Session};
+use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Optimizer, Sgd};
 
@@ -19,7 +20,7 @@ const BATCH: usize = 2;
 fn open(name: &str) -> (Model, PathBuf, File) {
     let folder = path("llama").join(name);
     let options = ModelOptions { seq: Some(17), ..ModelOptions::default() };
-    let model = Model::open(&folder, 0, &options).expect("a folder");
+    let model = Model::open(Params::new(0), &folder, &options).expect("a folder");
     (model, folder, read(&format!("llama/{name}.safetensors")))
 }
 
@@ -131,13 +132,13 @@ fn folders_that_do_not_fit_are_errors() {
     let folder = std::env::temp_dir().join(format!("wgrad-llama-folder-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("created");
     let message = |error: Error| error.to_string();
-    let opened = || Model::open(&folder, 0, &ModelOptions::default()).map(drop);
+    let opened = || Model::open(Params::new(0), &folder, &ModelOptions::default()).map(drop);
     assert!(message(opened().unwrap_err()).contains("config.json"));
     let theirs = path("llama/llama");
     for file in ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"] {
         std::fs::copy(theirs.join(file), folder.join(file)).expect("copied");
     }
-    let model = Model::open(&folder, 0, &ModelOptions::default()).expect("a folder");
+    let model = Model::open(Params::new(0), &folder, &ModelOptions::default()).expect("a folder");
     let plan = model.forward(1).expect("valid").plan(device.limits()).expect("it can be planned");
     let mut session = Session::new(device, &plan).expect("it opens");
     let missing = message(session.load(&folder).unwrap_err());

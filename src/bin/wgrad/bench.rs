@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 34] = [
+const OF_NETWORKS: [&str; 36] = [
     "dim",
     "loss",
     "batch",
@@ -82,6 +82,8 @@ const OF_NETWORKS: [&str; 34] = [
     "weights",
     "stochastic_rounding",
     "freeze",
+    "lora",
+    "frozen_weights",
     "no_fuse",
     "budget",
     "headroom",

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use wgrad::compile::{Forward, TrainStep};
-use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::graph::Params;
+use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
+use wgrad::graph::{LoraConfig, ParamGroup, Params};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::onnx::{Loss, Network, Sizes};
 use wgrad::{Error, Result};
@@ -57,6 +57,13 @@ pub struct Options {
     /// 'conv1.*'; may be given several times.
     #[arg(long, value_name = "PATTERN")]
     pub freeze: Vec<String>,
+    /// Train low-rank adapters of linear layers in place of the model, such as
+    /// r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05; targets=all-linear by default.
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "")]
+    pub lora: Option<LoraConfig>,
+    /// Storage format of matrices that are not trained: f32, f16 or bf16; by default that of --weights.
+    #[arg(long, value_name = "FORMAT", value_parser = frozen_storage)]
+    pub frozen_weights: Option<FrozenStorage>,
     /// Fuse no operations: element-wise functions, norms applied by convolutions, and updates of norms and
     /// biases run one by one.
     #[arg(long, alias = "unfused")]
@@ -85,11 +92,11 @@ impl Selected {
         if let Self::Named(model) = self { model.seq() } else { None }
     }
 
-    /// Returns the number of trained elements. Those of a file are known once it is traced.
-    pub fn parameters(&self) -> u64 {
+    /// Returns the parameters. Those of a file are known once it is traced.
+    pub fn params(&self) -> &Params {
         match self {
-            Self::Named(model) => model.params().count(),
-            Self::File { params, .. } => params.count(),
+            Self::Named(model) => model.params(),
+            Self::File { params, .. } => params,
         }
     }
 
@@ -123,6 +130,10 @@ impl Selected {
 impl Choice {
     /// Returns the network: a file if the name ends in `.onnx`.
     pub fn open(&self) -> Result<Selected> {
+        self.open_in(Params::new(0))
+    }
+
+    fn open_in(&self, params: Params) -> Result<Selected> {
         let wrong = |message: &str| Err(Error::setting("command line", message));
         if !self.is_file() {
             if !self.dim.is_empty() {
@@ -133,8 +144,8 @@ impl Choice {
             // A name is a model's, even where there is a folder of that name: `./gpt2` is the folder.
             let named = Model::NAMES.contains(&self.model.as_str());
             return Ok(Selected::Named(match !named && Path::new(&self.model).is_dir() {
-                true => Model::open(&self.model, 0, &options)?,
-                false => Model::with_options(&self.model, 0, &options)?,
+                true => Model::open(params, &self.model, &options)?,
+                false => Model::over(params, &self.model, &options)?,
             }));
         }
         if self.image.is_some() || self.classes.is_some() || self.seq.is_some() {
@@ -144,7 +155,7 @@ impl Choice {
         }
         Ok(Selected::File {
             network: Box::new(Network::read(&self.model)?),
-            params: Params::new(0),
+            params,
             sizes: Sizes { batch: None, named: BTreeMap::from_iter(self.dim.iter().cloned()) },
             loss: Loss::default(),
         })
@@ -219,17 +230,34 @@ impl Options {
 
     /// Returns the network with its loss and frozen parameters.
     pub fn network(&self) -> Result<Selected> {
-        self.prepared(self.choice.open()?)
+        self.prepared(self.opened()?)
     }
 
     /// Returns the network for plans: a file's parameters are not read.
     pub fn planned_network(&self) -> Result<Selected> {
-        self.prepared(match self.choice.open()? {
+        self.prepared(match self.opened()? {
             Selected::File { network, params, sizes, loss } => {
                 Selected::File { network: Box::new(network.without_elements()), params, sizes, loss }
             }
             named => named,
         })
+    }
+
+    /// Returns the network with its adapters.
+    fn opened(&self) -> Result<Selected> {
+        let wrong = |message: &str| Err(Error::setting("command line", message));
+        let params = Params::new(0);
+        if let Some(lora) = &self.lora {
+            if self.choice.is_file() {
+                return wrong(
+                    "--lora belongs to models by name and folders: an ONNX file has no layers to adapt",
+                );
+            }
+            params.adapt(&LoraConfig { base: self.frozen_weights, ..lora.clone() })?;
+        } else if self.frozen_weights.is_some() && self.freeze.is_empty() {
+            return wrong("--frozen-weights is for what is not trained: add --lora or --freeze");
+        }
+        self.choice.open_in(params)
     }
 
     fn prepared(&self, mut selected: Selected) -> Result<Selected> {
@@ -250,8 +278,14 @@ impl Options {
     }
 
     fn freeze_in(&self, params: &Params) -> Result<()> {
-        self.freeze.iter().try_for_each(|pattern| params.freeze(pattern).map(drop))
+        let group = ParamGroup { frozen: true, storage: self.frozen_weights, ..ParamGroup::default() };
+        self.freeze.iter().try_for_each(|pattern| params.set_group(pattern, group).map(drop))
     }
+}
+
+fn frozen_storage(name: &str) -> std::result::Result<FrozenStorage, String> {
+    let known = || FrozenStorage::ALL.map(FrozenStorage::name).join(", ");
+    FrozenStorage::named(name).ok_or_else(|| format!("expected {}", known()))
 }
 
 /// Reads `NAME=LENGTH`.

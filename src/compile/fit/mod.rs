@@ -9,9 +9,11 @@ pub use max_batch::max_batch;
 
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
-use crate::dtype::{Precision, WeightStorage};
+use std::collections::BTreeMap;
+
+use crate::dtype::Precision;
 use crate::error::Result;
-use crate::graph::Value;
+use crate::graph::{Param, Value};
 use crate::limits::{Card, Limits};
 use crate::progress;
 use crate::units::Bytes;
@@ -77,12 +79,16 @@ impl TrainStep {
         }
     }
 
-    /// Bytes of the weights, which stay on the device whatever else is changed. Any weight may be stored in 16
-    /// bits if some are.
+    /// Bytes of the weights, which stay on the device whatever else is changed.
     fn least_weights(&self, options: &PlanOptions) -> u64 {
-        let weights = self.graph().values.iter().filter(|value| value.class.is_persistent());
-        let bytes: u64 = weights.map(Value::bytes).sum();
-        if options.weights == WeightStorage::F32 { bytes } else { bytes / 2 }
+        let graph = self.graph();
+        let params: BTreeMap<&str, &Param> =
+            graph.parameters.iter().map(|param| (param.name(), param)).collect();
+        let bytes = |value: &Value| match params.get(&*value.name) {
+            Some(param) => param.stored_as(options.weights).bytes(value.shape.numel()),
+            None => value.bytes(),
+        };
+        graph.values.iter().filter(|value| value.class.is_persistent()).map(bytes).sum()
     }
 
     /// [`TrainStep::fit`]; `None` if nothing fits.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::exchange::{Exchanges, SharedBucket, Sums};
 use crate::compile::Parallel;
-use crate::dtype::DType;
+use crate::dtype::{DType, WeightStorage};
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
@@ -23,8 +23,8 @@ pub(crate) struct Parts {
     pub parallel: Parallel,
     /// Whether the update of a parameter reads gradients of others, such as for their norm.
     pub whole_gradients: bool,
-    /// Whether large weights are stored in 16 bits.
-    pub half_weights: bool,
+    /// Storage type of large weights.
+    pub weights: WeightStorage,
 }
 
 /// A step over the parts of a batch.

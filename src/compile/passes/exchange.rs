@@ -5,7 +5,6 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::fuse_updates::is_small;
-use super::store_weights_half::is_large;
 use crate::compile::Shard;
 use crate::dtype::DType;
 use crate::graph::{
@@ -288,7 +287,7 @@ impl Sums {
                 .any(|&j| gradients.get(j).is_some_and(|other| other.1 == gradient));
             let shared = shared && !twice;
             let whole = !shared || parts.whole_gradients || read.iter().any(|(id, _)| *id == parameter);
-            let half = shared && parts.half_weights && param.is_some_and(|param| is_large(param));
+            let half = shared && param.is_some_and(|param| param.stored_as(parts.weights) != DType::F32);
             Kind { shared, whole, half }
         };
         let mut buckets = Vec::new();

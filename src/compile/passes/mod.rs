@@ -75,6 +75,8 @@ pub(crate) struct Choices<'a> {
     pub half_gradients: bool,
     /// Storage type of large weights.
     pub weights: WeightStorage,
+    /// Whether a parameter is stored in 16 bits, trained or not.
+    pub half_weights: bool,
     /// Optimizer state of at least this many bytes is stored in host memory between its updates.
     pub offload: Option<u64>,
 }
@@ -103,7 +105,7 @@ impl When {
             Self::Rebuild => choices.rebuild,
             Self::BitMasks => choices.bit_masks,
             Self::HalfActivations => choices.storage.is_some(),
-            Self::HalfWeights => choices.weights.storage().is_some(),
+            Self::HalfWeights => choices.half_weights,
             Self::OffloadOptimizer => choices.offload.is_some(),
         }
     }

@@ -7,20 +7,17 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::dtype::{DType, Rounding, WeightStorage};
-use crate::graph::{Class, Graph, Node, Op, Param, Phase, Stored, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, Phase, Stored, Value, ValueId};
 
-/// Whether a parameter is stored in 16 bits if that is enabled: it must be large and more than a vector.
-/// Biases and norm scales each affect many numbers and are small in comparison; statistics are not trained.
-pub(super) fn is_large(param: &Param) -> bool {
-    !param.is_buffer() && param.shape().rank() >= 2 && param.shape().numel() >= WeightStorage::SMALLEST
-}
-
-/// Stores large weights as `storage` says. Every large parameter of the registry gets a value, read or not,
+/// Stores large weights as `storage` and their groups say. Every large parameter of the registry gets a value, read or not,
 /// so that all programs over the same parameters place them alike.
 pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Graph {
-    let Some(dtype) = storage.storage() else { return graph };
     let mut keys = BTreeMap::new();
-    for param in graph.parameters.clone().iter().filter(|param| is_large(param)) {
+    for param in graph.parameters.clone() {
+        let dtype = param.stored_as(storage);
+        if dtype == DType::F32 {
+            continue;
+        }
         let named =
             |(_, value): &(ValueId, &Value)| value.class == Class::Parameter && value.name == param.name();
         let known = graph.ids().find(named).map(|(id, _)| id);

@@ -5,7 +5,7 @@ mod text;
 use std::process::ExitCode;
 
 use wgrad::compile::{PassEffect, Plan, PlanOptions, Recompute, TrainStep};
-use wgrad::dtype::Precision;
+use wgrad::dtype::{FrozenStorage, Precision};
 use wgrad::optim::Optimizer;
 use wgrad::report::{Answer, Asked, Fitting};
 use wgrad::{Bytes, Result, report};
@@ -103,12 +103,15 @@ fn asked<'a>(options: &'a Options, model: &'a Selected) -> Asked<'a> {
         model: &network.choice.model,
         batch: network.batch(model),
         seq: model.seq(),
-        parameters: model.parameters(),
+        parameters: model.params().count(),
+        trained: model.params().trained(),
         optimizer: &options.optimizer,
         precision: &network.precision,
         weights: &network.weights,
         stochastic_rounding: network.stochastic_rounding,
         freeze: &network.freeze,
+        lora: network.lora.as_ref(),
+        frozen_weights: network.frozen_weights.map(FrozenStorage::name),
         limits: &options.limits,
         recompute: &options.fitting.recompute,
         offload: &options.fitting.offload,
@@ -151,6 +154,12 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     }
     for pattern in &options.network.freeze {
         title.push_str(&format!(" · frozen {pattern}"));
+    }
+    if let Some(lora) = &options.network.lora {
+        title.push_str(&format!(" · {lora}"));
+    }
+    if let Some(storage) = options.network.frozen_weights {
+        title.push_str(&format!(" · frozen in {}", storage.name()));
     }
     if options.network.no_fuse {
         title.push_str(" · unfused");

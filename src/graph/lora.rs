@@ -1,0 +1,179 @@
+//! Low-rank adapters: what layers are adapted, and how.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::params::{ParamGroup, matches};
+use crate::dtype::FrozenStorage;
+use crate::error::{Error, Result};
+
+/// Low-rank adapters of linear layers (LoRA, Hu et al. 2021): `y = W x + b` becomes `y = W x + b + (alpha / rank) B A x`
+/// with `A [rank, in]` and `B [out, rank]`; `W` and `b` stay as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoraConfig {
+    /// Rows of `A` and columns of `B`, at least 1.
+    pub rank: usize,
+    /// Numerator of the factor `alpha / rank`; above 0.
+    pub alpha: f32,
+    /// Probability that an element of the input of `A` becomes 0 in training.
+    pub dropout: f64,
+    /// Paths of the layers, or what they end in after a dot, as `target_modules` of PEFT: `q_proj` is
+    /// `model.layers.0.self_attn.q_proj` and those of all other layers. `*` stands for any characters, alone for all linear
+    /// layers.
+    pub targets: Vec<String>,
+    /// How matrices of what stays as it is are stored: [`ParamGroup::storage`].
+    pub base: Option<FrozenStorage>,
+}
+
+impl Default for LoraConfig {
+    /// PEFT's rank of 8 and alpha of 8, without dropout, for all linear layers.
+    fn default() -> Self {
+        Self { rank: 8, alpha: 8.0, dropout: 0.0, targets: vec!["*".to_owned()], base: None }
+    }
+}
+
+impl LoraConfig {
+    /// Returns the factor of `B A x`.
+    pub fn scale(&self) -> f32 {
+        self.alpha / self.rank as f32
+    }
+
+    /// # Errors
+    /// [`Error::Setting`] for a number out of its range, or without targets.
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { rank, alpha, dropout, ref targets, .. } = *self;
+        let wrong = |name: &str, message: String| Err(Error::setting(format!("lora.{name}"), message));
+        if rank == 0 {
+            return wrong("rank", "adapters of rank 0: it must be at least 1".to_owned());
+        }
+        if !(alpha > 0.0 && alpha.is_finite()) {
+            return wrong("alpha", format!("adapters with alpha {alpha}: it must be above 0 and finite"));
+        }
+        if !(0.0..1.0).contains(&dropout) {
+            let message = format!("adapters with dropout {dropout}: it must be at least 0 and below 1");
+            return wrong("dropout", message);
+        }
+        if targets.is_empty() {
+            return wrong("targets", "adapters of no layers: `*` is every linear layer".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The group of a parameter of the base.
+    pub(super) fn frozen(&self, group: ParamGroup) -> ParamGroup {
+        ParamGroup { frozen: true, storage: self.base.or(group.storage), ..group }
+    }
+
+    /// Whether the layer at this path is adapted.
+    pub(super) fn adapts(&self, path: &str) -> bool {
+        self.targets.iter().any(|target| is_target(target, path))
+    }
+}
+
+impl fmt::Display for LoraConfig {
+    /// Formats as `LoRA r = 16, alpha = 32, dropout 0.05 on q_proj, v_proj`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, alpha, dropout, ref targets, .. } = *self;
+        write!(f, "LoRA r = {rank}, alpha = {alpha}")?;
+        if dropout > 0.0 {
+            write!(f, ", dropout {dropout}")?;
+        }
+        match &targets[..] {
+            [all] if all == "*" => f.write_str(" on all linear layers"),
+            some => write!(f, " on {}", some.join(", ")),
+        }
+    }
+}
+
+impl FromStr for LoraConfig {
+    type Err = Error;
+
+    /// Reads `r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05`, each part of which may be absent: then `r` is 8, `alpha` is
+    /// `r`, and all linear layers are adapted, without dropout. `all-linear` is `*`.
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = |message: String| Error::setting("lora", format!("`{text}`: {message}"));
+        let mut config = Self::default();
+        let mut alpha = None;
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| {
+                wrong(format!("`{part}` is not NAME=VALUE; names are r, alpha, targets and dropout"))
+            })?;
+            let number =
+                |value: &str| value.parse().map_err(|_| wrong(format!("{name}={value} is no number")));
+            match name {
+                "r" => {
+                    config.rank =
+                        value.parse().map_err(|_| wrong(format!("r={value} is no whole number")))?;
+                }
+                "alpha" => alpha = Some(number(value)? as f32),
+                "dropout" => config.dropout = number(value)?,
+                "targets" if value == "all-linear" => config.targets = vec!["*".to_owned()],
+                "targets" => config.targets = value.split('+').map(str::to_owned).collect(),
+                _ => return Err(wrong(format!("no option `{name}`; known: r, alpha, targets, dropout"))),
+            }
+        }
+        config.alpha = alpha.unwrap_or(config.rank as f32);
+        config.check().map(|()| config)
+    }
+}
+
+/// Whether a path is the target or ends in it after a dot.
+pub(super) fn is_target(target: &str, path: &str) -> bool {
+    matches(target, path) || matches(&format!("*.{target}"), path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_paths_or_their_ends() {
+        for (target, path, wanted) in [
+            ("q_proj", "model.layers.0.self_attn.q_proj", true),
+            ("q_proj", "q_proj", true),
+            ("proj", "model.layers.0.self_attn.q_proj", false),
+            ("self_attn.*", "model.layers.0.self_attn.q_proj", true),
+            ("layers.1.*", "model.layers.0.self_attn.q_proj", false),
+            ("*", "fc", true),
+        ] {
+            assert_eq!(is_target(target, path), wanted, "{target} and {path}");
+        }
+    }
+
+    #[test]
+    fn text_is_read_and_wrong_text_named() {
+        let read = |text: &str| text.parse::<LoraConfig>();
+        assert_eq!(read("").unwrap(), LoraConfig::default());
+        let all = LoraConfig { rank: 16, alpha: 16.0, ..LoraConfig::default() };
+        assert_eq!(read("r=16,targets=all-linear").unwrap(), all);
+        let targets = ["q_proj", "v_proj"].map(str::to_owned).to_vec();
+        let two = LoraConfig { rank: 4, alpha: 32.0, dropout: 0.05, targets, base: None };
+        assert_eq!(read("r=4,alpha=32,dropout=0.05,targets=q_proj+v_proj").unwrap(), two);
+        for (text, part) in [
+            ("16", "`16` is not NAME=VALUE"),
+            ("r=x", "r=x is no whole number"),
+            ("alpha=x", "alpha=x is no number"),
+            ("rank=3", "known: r, alpha"),
+            ("r=0", "rank 0"),
+            ("dropout=1", "dropout 1"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_errors() {
+        let fine = LoraConfig::default();
+        assert!(fine.check().is_ok() && fine.scale() == 1.0);
+        for wrong in [
+            LoraConfig { rank: 0, ..fine.clone() },
+            LoraConfig { alpha: 0.0, ..fine.clone() },
+            LoraConfig { alpha: f32::NAN, ..fine.clone() },
+            LoraConfig { dropout: 1.0, ..fine.clone() },
+            LoraConfig { targets: Vec::new(), ..fine.clone() },
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Setting { .. })), "{wrong:?}");
+        }
+    }
+}
