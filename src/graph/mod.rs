@@ -77,6 +77,7 @@ pub use op::{
 pub use op::{IGNORE, LossScale};
 pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, sigmoid, special};
 pub(crate) use own_gradient::OwnGradient;
+pub(crate) use params::Adapter;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use rope::{Rope, RopeScaling};
 pub use tensor::Tensor;

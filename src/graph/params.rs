@@ -96,7 +96,18 @@ struct Registered {
     key: u64,
     buffer: bool,
     group: ParamGroup,
-    adapter: Option<Arc<LoraConfig>>,
+    adapter: Option<Adapter>,
+}
+
+/// A matrix of a [`Lora`](crate::nn::Lora).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Adapter {
+    /// How it was configured.
+    pub config: Arc<LoraConfig>,
+    /// The parameter that it adapts, if it is one of a layer of this crate.
+    pub base: Option<String>,
+    /// Whether that is `[in, out]`.
+    pub input_first: bool,
 }
 
 impl Param {
@@ -142,9 +153,9 @@ impl Param {
         }
     }
 
-    /// Returns how it was configured, if it is a matrix of a [`Lora`](crate::nn::Lora).
-    pub fn adapter(&self) -> Option<&LoraConfig> {
-        self.0.adapter.as_deref()
+    /// Returns what it adapts, if it is a matrix of a [`Lora`](crate::nn::Lora).
+    pub(crate) fn adapter(&self) -> Option<&Adapter> {
+        self.0.adapter.as_ref()
     }
 
     /// Returns how training updates it.
@@ -264,8 +275,8 @@ impl Params {
 
     /// Registers `weight`, a matrix of an adapter.
     #[track_caller]
-    pub(crate) fn add_adapter(&self, shape: [usize; 2], init: Init, config: &LoraConfig) -> Param {
-        self.register("weight", shape.into(), init, false, Some(Arc::new(config.clone())))
+    pub(crate) fn add_adapter(&self, shape: [usize; 2], init: Init, adapter: Adapter) -> Param {
+        self.register("weight", shape.into(), init, false, Some(adapter))
     }
 
     /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as
@@ -282,7 +293,7 @@ impl Params {
         shape: Shape,
         init: Init,
         buffer: bool,
-        adapter: Option<Arc<LoraConfig>>,
+        adapter: Option<Adapter>,
     ) -> Param {
         let name = self.join(name);
         let mut guard = self.lock();

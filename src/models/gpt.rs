@@ -183,7 +183,7 @@ impl Conv1D {
     fn new(params: &Params, inputs: usize, outputs: usize, std: f32) -> Self {
         let weight = params.add("weight", [inputs, outputs], Init::Normal(std));
         let bias = params.add("bias", [outputs], Init::Constant(0.0));
-        let lora = Lora::of(params, inputs, outputs);
+        let lora = Lora::of(params, &weight, true);
         Self { path: params.path().to_owned(), weight, bias, lora }
     }
 }

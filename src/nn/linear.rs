@@ -46,7 +46,7 @@ impl Linear {
     #[track_caller]
     fn with_weight(params: &Params, inputs: usize, outputs: usize, init: Init) -> Self {
         let weight = params.add("weight", [outputs, inputs], init);
-        let lora = Lora::of(params, inputs, outputs);
+        let lora = Lora::of(params, &weight, false);
         Self { path: params.path().to_owned(), weight, bias: None, lora }
     }
 }

@@ -1,6 +1,8 @@
 //! Low-rank adapters.
 
-use crate::graph::{Init, LoraConfig, Param, Params, Tensor};
+use std::sync::Arc;
+
+use crate::graph::{Adapter, Init, LoraConfig, Param, Params, Tensor};
 
 /// A low-rank adapter of a layer (LoRA, Hu et al. 2021), with PEFT's names: `lora_A.weight` starts as PyTorch's linear
 /// layers do, `lora_B.weight` as zeros, so that the layer begins as it was.
@@ -22,15 +24,30 @@ impl Lora {
     /// read.
     #[track_caller]
     pub fn new(params: &Params, inputs: usize, outputs: usize, config: &LoraConfig) -> Self {
-        let a = params.scope("lora_A").add_adapter([config.rank, inputs], Init::fan_in(inputs), config);
-        let b = params.scope("lora_B").add_adapter([outputs, config.rank], Init::Constant(0.0), config);
-        Self { a, b, scale: config.scale(), dropout: config.dropout }
+        let adapter = Adapter { config: Arc::new(config.clone()), base: None, input_first: false };
+        Self::with(params, inputs, outputs, &adapter)
     }
 
-    /// Registers the adapter that [`Params::adapt`] asks for at the path of `params`, if it does.
+    /// Registers the adapter that [`Params::adapt`] asks for of `weight`, of the layer at the path of `params`, if it does.
     #[track_caller]
-    pub(crate) fn of(params: &Params, inputs: usize, outputs: usize) -> Option<Self> {
-        params.adapter().map(|config| Self::new(params, inputs, outputs, &config))
+    pub(crate) fn of(params: &Params, weight: &Param, input_first: bool) -> Option<Self> {
+        let [first, second] = [0, 1].map(|axis| weight.shape().dims()[axis]);
+        let [inputs, outputs] = if input_first { [first, second] } else { [second, first] };
+        let base = Some(weight.name().to_owned());
+        let adapter = Adapter { config: params.adapter()?, base, input_first };
+        Some(Self::with(params, inputs, outputs, &adapter))
+    }
+
+    #[track_caller]
+    fn with(params: &Params, inputs: usize, outputs: usize, adapter: &Adapter) -> Self {
+        let LoraConfig { rank, dropout, .. } = *adapter.config;
+        let add = |name, shape, init| params.scope(name).add_adapter(shape, init, adapter.clone());
+        Self {
+            a: add("lora_A", [rank, inputs], Init::fan_in(inputs)),
+            b: add("lora_B", [outputs, rank], Init::Constant(0.0)),
+            scale: adapter.config.scale(),
+            dropout,
+        }
     }
 
     /// Returns `y + (alpha / rank) B A dropout(x)`, for the result `y [.., out]` of the layer on `x [.., in]`.

@@ -5,6 +5,7 @@ mod finite;
 mod gpt2;
 mod groups;
 mod llama;
+mod lora;
 mod loss_scale;
 mod monitor;
 mod numerics;

@@ -1,12 +1,13 @@
 //! Saving of parameters as safetensors files, and loading of those and of PyTorch's state dicts.
 
+mod adapter;
 mod matching;
 mod options;
 mod read;
 mod shards;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -71,6 +72,15 @@ impl SaveOptions {
     }
 }
 
+/// What a file will have.
+struct Contents {
+    tensors: Vec<(String, Stored)>,
+    notes: BTreeMap<String, String>,
+    accept_non_finite: bool,
+    /// Whether ranks have shares of the tensors.
+    sharded: bool,
+}
+
 impl Session {
     /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. The write is
     /// atomic: after an error or a crash the path has the old file or the new one, whole. A symbolic link is
@@ -96,18 +106,30 @@ impl Session {
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
-        let shapes: Vec<_> = self.stored(optimizer_state).into_iter().collect();
-        // Every rank takes part in reading sharded state; rank 0 writes.
+        let tensors = self.stored(optimizer_state).into_iter().collect();
+        // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
+        let contents = Contents { tensors, notes, accept_non_finite, sharded };
+        self.write_file(path, &contents, |session, name| session.parameter(name))
+    }
+
+    /// Writes a file of tensors, each with the elements that `data` returns for its name. If they are sharded, rank 0 writes.
+    fn write_file(
+        &mut self,
+        path: &Path,
+        contents: &Contents,
+        mut data: impl FnMut(&mut Self, &str) -> Result<Vec<f32>>,
+    ) -> Result<()> {
+        let Contents { tensors, notes, accept_non_finite, sharded } = contents;
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
             let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
-            file.write_all(&write::header(&shapes, &notes)).map_err(|e| failed(path, &e))?;
+            file.write_all(&write::header(tensors, notes)).map_err(|e| failed(path, &e))?;
             Ok(file)
         });
-        let task = progress::task("saving", shapes.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
+        let task = progress::task("saving", tensors.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
-        for (name, stored) in &shapes {
-            let data = self.parameter(name)?;
+        for (name, stored) in tensors {
+            let data = data(self, name)?;
             let checked = || match stored.finite && !accept_non_finite {
                 true => {
                     let what = || format!("{} was not written: parameter `{name}`", path.display());
@@ -120,7 +142,7 @@ impl Session {
                     write::elements(open, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))
                 });
                 match written {
-                    Err(error) if sharded => file = Some(Err(error)),
+                    Err(error) if *sharded => file = Some(Err(error)),
                     written => written?,
                 }
             }
@@ -152,7 +174,7 @@ impl Session {
         path: impl AsRef<Path>,
         name_of: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        self.load_file(path.as_ref(), &LoadOptions::default(), &name_of).map(drop)
+        self.load_file(path.as_ref(), &LoadOptions::default(), &name_of, None).map(drop)
     }
 
     /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, or a state dict that `torch.save` has
@@ -165,6 +187,8 @@ impl Session {
     ///   ties to even.
     /// - A tensor that the model does not have is ignored if the last part of its name is
     ///   `num_batches_tracked` and it is an `i64` scalar: PyTorch's batch norms count batches there.
+    /// - Adapters ([`Params::adapt`](crate::graph::Params::adapt)) stay as they are if the file has none of their tensors: it is
+    ///   one of the base.
     /// - Optimizer state is expected if the file has the number of steps, which [`Session::save`] writes with
     ///   it. A session that only evaluates ignores it. With [`LoadOptions::strict`] off, optimizer state that
     ///   is incomplete in the file is not loaded, nor is the number of steps.
@@ -182,7 +206,7 @@ impl Session {
     /// a file that is missing or damaged. [`Error::NotFinite`] for parameters that are NaN or infinite, or would
     /// be in the type in which the session stores them, before the first tensor is loaded.
     pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
-        self.load_file(path.as_ref(), options, &|name| options.rename.apply(name))
+        self.load_file(path.as_ref(), options, &|name| options.rename.apply(name), None)
     }
 
     fn load_file(
@@ -190,11 +214,16 @@ impl Session {
         path: &Path,
         options: &LoadOptions,
         name_of: &dyn Fn(&str) -> Option<String>,
+        only: Option<&BTreeSet<String>>,
     ) -> Result<LoadReport> {
         let mut file = File::open(path)?;
         let steps = file.notes().get(STEPS).map(|steps| steps.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
-        let tensors = self.stored(steps.is_some());
+        let mut tensors = self.stored(steps.is_some());
+        match only {
+            Some(only) => tensors.retain(|name, _| only.contains(name)),
+            None => self.leave_out_adapters(&mut tensors, &file, name_of),
+        }
         let evaluates = steps.is_some() && self.state_plan.optimizer.is_none();
         if let Some(steps) = steps.filter(|steps| *steps > MAX_STEPS) {
             return Err(failed(path, &format!("{steps} steps, more than a run can make ({MAX_STEPS})")));

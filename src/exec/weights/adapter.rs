@@ -1,0 +1,257 @@
+//! Low-rank adapters as files of PEFT, and merged into the weights that they adapt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::read::File;
+use super::{Contents, FORMAT, LoadOptions, SaveOptions, Stored, failed};
+use crate::error::{Error, Result};
+use crate::exec::Session;
+use crate::files::Replacement;
+use crate::graph::{LoraConfig, Param};
+
+/// The files of a folder of PEFT, and what the names of tensors begin with there.
+const CONFIG: &str = "adapter_config.json";
+const TENSORS: &str = "adapter_model.safetensors";
+const PREFIX: &str = "base_model.model.";
+
+/// What the path of an adapter's first matrix ends in, after the layer's.
+const FIRST: &str = ".lora_A.weight";
+
+impl Session {
+    /// Writes the adapters ([`Params::adapt`](crate::graph::Params::adapt)) as a folder of PEFT, `adapter_config.json` and
+    /// `adapter_model.safetensors`, which `PeftModel.from_pretrained` reads over a base model with the same names. The folder
+    /// is made if it does not exist; each file is written whole or not at all, the tensors first.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] if it cannot be written; [`Error::Setting`] without adapters, or with adapters of several configs;
+    /// [`Error::NotFinite`].
+    pub fn save_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        let adapters = self.adapters()?;
+        std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+        let mut all = self.stored(false);
+        all.retain(|name, _| adapters.names.contains(name));
+        let tensors = all.into_iter().map(|(name, stored)| (format!("{PREFIX}{name}"), stored)).collect();
+        let notes = BTreeMap::from([(FORMAT.0.to_owned(), FORMAT.1.to_owned())]);
+        let contents = Contents { tensors, notes, accept_non_finite: false, sharded: self.is_sharded(false) };
+        self.write_file(&folder.join(TENSORS), &contents, |session, name| {
+            session.parameter(name.strip_prefix(PREFIX).unwrap_or(name))
+        })?;
+        if self.state_plan.parallel.rank != 0 {
+            return Ok(());
+        }
+        let path = folder.join(CONFIG);
+        let written = Replacement::create(&path).and_then(|mut file| {
+            let text = serde_json::to_string_pretty(&adapters.config()).map_err(std::io::Error::other)?;
+            file.write_all(text.as_bytes())?;
+            file.commit()
+        });
+        written.map_err(|e| failed(&path, &e))
+    }
+
+    /// Reads adapters from a folder of PEFT into those of this session; the base stays. So one session can use several
+    /// adapters over one base, one after the other. Optimizer state stays as well: it is that of the adapters before.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] for a folder that cannot be read, or whose rank, alpha or tensors are others than this session's;
+    /// [`Error::Setting`] without adapters; [`Error::NotFinite`].
+    pub fn load_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        let (adapters, folder) = (self.adapters()?, folder.as_ref());
+        let path = folder.join(CONFIG);
+        let text = std::fs::read(&path).map_err(|e| failed(&path, &e))?;
+        let theirs: Value =
+            serde_json::from_slice(&text).map_err(|e| failed(&path, &format!("damaged: {e}")))?;
+        for (name, ours) in adapters.computed() {
+            let same = match (&theirs[name], &ours) {
+                (Value::Null, Value::Bool(false)) => true,
+                (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+                (theirs, ours) => theirs == ours,
+            };
+            if !same {
+                let message = format!("`{name}` is {}, the session's adapters have {ours}", theirs[name]);
+                return Err(failed(&path, &message));
+            }
+        }
+        let name_of = |name: &str| Some(name.strip_prefix(PREFIX).unwrap_or(name).to_owned());
+        let tensors = folder.join(TENSORS);
+        self.load_file(&tensors, &LoadOptions::default(), &name_of, Some(&adapters.names)).map(drop)
+    }
+
+    /// Writes the parameters as [`Session::save`] does, with `W + (alpha / rank) B A` in place of each adapted weight `W` and
+    /// without the adapters: a file of the base model, for programs that know no adapters.
+    ///
+    /// # Errors
+    /// As [`Session::save`]; [`Error::Setting`] without adapters of [`Params::adapt`](crate::graph::Params::adapt).
+    pub fn save_merged(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let adapters = self.adapters()?;
+        let mut all = self.stored(false);
+        all.retain(|name, _| !adapters.names.contains(name));
+        let SaveOptions { accept_non_finite, .. } = SaveOptions::default();
+        let notes = BTreeMap::from([(FORMAT.0.to_owned(), FORMAT.1.to_owned())]);
+        let (tensors, sharded) = (all.into_iter().collect(), self.is_sharded(false));
+        let contents = Contents { tensors, notes, accept_non_finite, sharded };
+        self.write_file(path.as_ref(), &contents, |session, name| {
+            let mut weight = session.parameter(name)?;
+            if let Some(pair) = adapters.of_base.get(name) {
+                let [a, b] = [&pair.a, &pair.b].map(|name| session.parameter(name));
+                merge(&mut weight, &a?, &b?, pair);
+            }
+            Ok(weight)
+        })
+    }
+
+    /// Takes adapters out of what a file should have, if it has none of their tensors.
+    pub(super) fn leave_out_adapters(
+        &self,
+        tensors: &mut BTreeMap<String, Stored>,
+        file: &File,
+        name_of: &dyn Fn(&str) -> Option<String>,
+    ) {
+        let Ok(Adapters { names, .. }) = self.adapters() else { return };
+        let has = |name: &String| name_of(name).is_some_and(|name| names.contains(&name));
+        if !file.tensors().keys().any(has) {
+            tensors.retain(|name, _| !names.contains(name));
+        }
+    }
+
+    fn adapters(&self) -> Result<Adapters> {
+        let params = &self.state_plan.graph().parameters;
+        let mut adapters =
+            Adapters { config: None, input_first: false, names: BTreeSet::new(), of_base: BTreeMap::new() };
+        let matrices = params.iter().filter_map(|param| Some((param, param.adapter()?)));
+        for (param, adapter) in matrices {
+            let config = adapters.config.get_or_insert_with(|| LoraConfig::clone(&adapter.config));
+            if *config != *adapter.config {
+                let message = format!(
+                    "`{}` is {}, other adapters are {config}: a folder has adapters of one config",
+                    param.name(),
+                    adapter.config
+                );
+                return Err(Error::setting("lora", message));
+            }
+            adapters.input_first |= adapter.input_first;
+            adapters.names.insert(param.name().to_owned());
+            if let (Some(layer), Some(base)) = (param.name().strip_suffix(FIRST), &adapter.base) {
+                adapters.of_base.insert(base.clone(), Pair::of(param, layer, adapter.input_first));
+            }
+        }
+        match adapters.names.is_empty() {
+            true => Err(Error::setting("lora", "the model has no adapters: `Params::adapt` adds them")),
+            false => Ok(adapters),
+        }
+    }
+}
+
+/// The adapters of a session.
+struct Adapters {
+    config: Option<LoraConfig>,
+    input_first: bool,
+    /// Of all matrices.
+    names: BTreeSet<String>,
+    /// By the weight that they adapt.
+    of_base: BTreeMap<String, Pair>,
+}
+
+/// The matrices of one layer.
+struct Pair {
+    a: String,
+    b: String,
+    rank: usize,
+    inputs: usize,
+    scale: f32,
+    input_first: bool,
+}
+
+impl Pair {
+    fn of(a: &Param, layer: &str, input_first: bool) -> Self {
+        let (rank, inputs) = (a.shape().dims()[0], a.shape().last());
+        let scale = a.adapter().map_or(1.0, |adapter| adapter.config.scale());
+        Self { a: a.name().to_owned(), b: format!("{layer}.lora_B.weight"), rank, inputs, scale, input_first }
+    }
+}
+
+impl Adapters {
+    /// The entries of PEFT's config that the step was compiled with.
+    fn computed(&self) -> Vec<(&'static str, Value)> {
+        let config = self.config.clone().unwrap_or_default();
+        vec![
+            ("peft_type", json!("LORA")),
+            ("r", json!(config.rank)),
+            ("lora_alpha", json!(f64::from(config.alpha))),
+            ("use_dora", json!(false)),
+            ("use_rslora", json!(false)),
+        ]
+    }
+
+    fn config(&self) -> Value {
+        let config = self.config.clone().unwrap_or_default();
+        let layers = || self.names.iter().filter_map(|name| name.strip_suffix(FIRST));
+        // A pattern is one of this crate: PEFT gets the paths.
+        let targets: Vec<&str> = match config.targets.iter().any(|target| target.contains('*')) {
+            true => layers().collect(),
+            false => config.targets.iter().map(String::as_str).collect(),
+        };
+        let mut entries = serde_json::Map::new();
+        entries.extend(self.computed().into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let more = [
+            ("lora_dropout", json!(config.dropout)),
+            ("target_modules", json!(targets)),
+            ("bias", json!("none")),
+            ("fan_in_fan_out", json!(self.input_first)),
+            ("init_lora_weights", json!(true)),
+            ("inference_mode", json!(true)),
+            ("modules_to_save", Value::Null),
+            ("task_type", json!("CAUSAL_LM")),
+            ("base_model_name_or_path", Value::Null),
+        ];
+        entries.extend(more.map(|(name, value)| (name.to_owned(), value)));
+        Value::Object(entries)
+    }
+}
+
+/// Adds `scale B A` to a weight `[out, in]`, or its transpose to one `[in, out]`.
+fn merge(weight: &mut [f32], a: &[f32], b: &[f32], pair: &Pair) {
+    let Pair { rank, inputs, scale, input_first, .. } = *pair;
+    let outputs = weight.len() / inputs.max(1);
+    let mut sums = vec![0.0f64; inputs];
+    for output in 0..outputs {
+        sums.fill(0.0);
+        for r in 0..rank {
+            let factor = f64::from(b[output * rank + r]);
+            let row = &a[r * inputs..(r + 1) * inputs];
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * f64::from(*x));
+        }
+        for (input, sum) in sums.iter().enumerate() {
+            let at = if input_first { input * outputs + output } else { output * inputs + input };
+            weight[at] = (f64::from(weight[at]) + f64::from(scale) * sum) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_adds_the_product_either_way_around() {
+        let pair = |input_first| Pair {
+            a: String::new(),
+            b: String::new(),
+            rank: 2,
+            inputs: 3,
+            scale: 0.5,
+            input_first,
+        };
+        let (a, b) = ([1.0, 2.0, 3.0, 10.0, 20.0, 30.0], [1.0, 0.0, 0.0, 2.0]);
+        let mut weight = [100.0; 6];
+        merge(&mut weight, &a, &b, &pair(false));
+        assert_eq!(weight, [100.5, 101.0, 101.5, 110.0, 120.0, 130.0]);
+        let mut weight = [100.0; 6];
+        merge(&mut weight, &a, &b, &pair(true));
+        assert_eq!(weight, [100.5, 110.0, 101.0, 120.0, 101.5, 130.0]);
+    }
+}
