@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::dice::Dice;
 use super::draws::{DRAWS, Draw};
 use crate::compile::TrainStep;
-use crate::dtype::DType;
+use crate::dtype::{DType, FrozenStorage};
 use crate::error::Result;
 use crate::graph::{IGNORE, Init, ParamGroup, Params, RunningStats, Tensor, Trace};
 use crate::shape::Shape;
@@ -155,6 +155,11 @@ impl<'a> Maker<'a> {
         if trained && self.dice.one_in(6) {
             // Without a decay of its own: gradients are read from a plan without decay.
             let group = ParamGroup { rate: 0.5, ..ParamGroup::default() };
+            self.params.set_group(&name, group).expect("the parameter is there");
+        }
+        if trained && self.dice.one_in(8) {
+            let storage = self.dice.of(&[None, Some(FrozenStorage::F16), Some(FrozenStorage::Bf16)]);
+            let group = ParamGroup { frozen: true, storage, ..ParamGroup::default() };
             self.params.set_group(&name, group).expect("the parameter is there");
         }
         self.trace.param(&param)
