@@ -1,5 +1,6 @@
 //! Element types of stored tensors. Arithmetic is `f32` for every storage type.
 
+pub(crate) mod blocks;
 mod pairs;
 
 use std::fmt;
@@ -18,23 +19,24 @@ pub enum DType {
     F16,
     /// The upper half of a binary32, two to a word: 8 bits of precision, the range of `f32`.
     BF16,
+    /// A whole number from -127 to 127 times the scale of its group of 64, a bf16: 8.25 bits with it.
+    Int8,
+    /// A whole number from -7 to 7 times the scale of its group of 64: 4.25 bits.
+    Int4,
+    /// One of 16 quantiles of the normal distribution (NF4, Dettmers et al. 2023) times the scale of its group of 64:
+    /// 4.25 bits.
+    Nf4,
 }
 
 impl DType {
-    /// Returns the bytes of one element.
-    pub const fn size(self) -> u64 {
-        match self {
-            Self::F32 | Self::U32 => 4,
-            Self::F16 | Self::BF16 => 2,
-        }
-    }
-
-    /// Returns the bytes of `n` elements, rounded up to whole words of four bytes, so that no word belongs to
-    /// two tensors.
+    /// Returns the bytes of `n` elements, rounded up to whole words of four bytes, or to whole blocks of 128 elements with a
+    /// word for their scales, so that no word belongs to two tensors.
     pub const fn bytes(self, n: u64) -> u64 {
         match self {
             Self::F32 | Self::U32 => n.saturating_mul(4),
             Self::F16 | Self::BF16 => n.div_ceil(2).saturating_mul(4),
+            Self::Int8 => n.div_ceil(blocks::BLOCK).saturating_mul(33 * 4),
+            Self::Int4 | Self::Nf4 => n.div_ceil(blocks::BLOCK).saturating_mul(17 * 4),
         }
     }
 
@@ -53,9 +55,18 @@ impl DType {
         matches!(self, Self::F16 | Self::BF16)
     }
 
-    /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`.
+    /// Whether elements are codes of 4 or 8 bits, in blocks with scales. Only casts, views and the second operand of matrix
+    /// products take them.
+    pub const fn is_quantised(self) -> bool {
+        self.block_words().is_some()
+    }
+
+    /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`, `int8`, `int4`, `nf4`.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Nf4 => "nf4",
             Self::F32 => "f32",
             Self::U32 => "u32",
             Self::F16 => "f16",
@@ -126,7 +137,8 @@ pub enum WeightStorage {
     Bf16(Rounding),
 }
 
-/// Storage of large weights that are not trained: as [`WeightStorage`], without an update that rounds.
+/// Storage of large weights that are not trained: as [`WeightStorage`], without an update that rounds, and in fewer bits. Tables of
+/// embeddings are stored as [`FrozenStorage::Bf16`] where this is one of 4 or 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrozenStorage {
     /// 32 bits.
@@ -135,11 +147,17 @@ pub enum FrozenStorage {
     F16,
     /// 16 bits, as [`DType::BF16`].
     Bf16,
+    /// 8.25 bits, as [`DType::Int8`].
+    Int8,
+    /// 4.25 bits, as [`DType::Int4`].
+    Int4,
+    /// 4.25 bits, as [`DType::Nf4`].
+    Nf4,
 }
 
 impl FrozenStorage {
     /// Every storage, in the order of reports.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4, Self::Nf4];
 
     /// Returns the type of the elements.
     pub const fn dtype(self) -> DType {
@@ -147,10 +165,13 @@ impl FrozenStorage {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
+            Self::Int8 => DType::Int8,
+            Self::Int4 => DType::Int4,
+            Self::Nf4 => DType::Nf4,
         }
     }
 
-    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`, `int8`, `int4`, `nf4`.
     pub const fn name(self) -> &'static str {
         self.dtype().name()
     }

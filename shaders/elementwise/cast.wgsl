@@ -1,7 +1,8 @@
-// Casts: with PACK to 16 bits, with UNPACK from 16 bits (F16 or BF16, two elements to a word, the first in the lower half), else
+// Casts: with PACK to 16 bits, with UNPACK from 16 bits (F16 or BF16, two elements to a word, the first in the lower half), with
+// DECODE from 8 or 4 bits, else
 // between f32 and u32: f32 -> u32 truncates and saturates, NaN becomes 0; u32 -> f32 rounds to nearest
 // x [n] -> y [n]
-// grid: PACK and UNPACK a thread per eight elements, else per four, folded      overrides: TO_U32
+// grid: PACK, UNPACK and DECODE a thread per eight elements, else per four, folded      overrides: TO_U32
 #import common/grid
 #if PACK || UNPACK
 #import common/half
@@ -39,6 +40,29 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         y[2u * i] = widened(words.xy);
         if (2u * i + 1u < p.quads) {
             y[2u * i + 1u] = widened(words.zw);
+        }
+    }
+}
+#elif DECODE
+#import common/codes
+struct Params {
+    threads_x: u32,
+    eights: u32,
+    quads: u32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = thread_number(id, p.threads_x);
+    if (i < p.eights) {
+        // Both quads are in one group.
+        let scales = x[scales_at(2u * i)];
+        y[2u * i] = four_of_codes(2u * i, x[codes_at(2u * i)], scales);
+        if (2u * i + 1u < p.quads) {
+            y[2u * i + 1u] = four_of_codes(2u * i + 1u, x[codes_at(2u * i + 1u)], scales);
         }
     }
 }

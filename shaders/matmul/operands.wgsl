@@ -1,4 +1,4 @@
-// Operands of matrix products, in 32 or 16 bits; with VEC4 read in groups of four.
+// Operands of matrix products, in 32 or 16 bits, the second in 8 or 4 as well; with VEC4 read in groups of four.
 #import matmul/params
 #import common/store
 #if A_F16 || B_F16
@@ -80,6 +80,11 @@ alias BFour = vec2<u32>;
 const B_IN_WORD = 2u;
 fn b_of_four(four: BFour) -> vec4<f32> { return bf16_four(four); }
 fn b_of_word(word: BWord, i: u32) -> f32 { return bf16_one(word >> (i % 2u * 16u)); }
+#elif B_INT8 || B_INT4 || B_NF4
+// Elements of B in 4 or 8 bits.
+#import common/codes
+alias BWord = u32;
+alias BFour = u32;
 #else
 // Elements of B in 32 bits.
 alias BWord = f32;
@@ -96,7 +101,11 @@ fn b_of_word(word: BWord, i: u32) -> f32 { return word; }
 @group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
 
 fn read_a(i: u32) -> vec4<f32> { return a_of_four(a[i]); }
+#if B_INT8 || B_INT4 || B_NF4
+fn read_b(i: u32) -> vec4<f32> { return four_of_codes(i, b[codes_at(i)], b[scales_at(i)]); }
+#else
 fn read_b(i: u32) -> vec4<f32> { return b_of_four(b[i]); }
+#endif
 #else
 // Operands element by element, for matrix products of any sizes and strides.
 @group(0) @binding(1) var<storage, read_write> a: array<AWord>;
@@ -106,9 +115,13 @@ fn read_b(i: u32) -> vec4<f32> { return b_of_four(b[i]); }
 fn read_a(i: u32) -> f32 {
     return a_of_word(a[i / A_IN_WORD], i);
 }
+#if B_INT8 || B_INT4 || B_NF4
+fn read_b(i: u32) -> f32 { return one_of_codes(i, b[codes_at(i / 4u)], b[scales_at(i / 4u)]); }
+#else
 fn read_b(i: u32) -> f32 {
     return b_of_word(b[i / B_IN_WORD], i);
 }
+#endif
 fn read_four_a(i: vec4<u32>) -> vec4<f32> { return vec4(read_a(i.x), read_a(i.y), read_a(i.z), read_a(i.w)); }
 fn read_four_b(i: vec4<u32>) -> vec4<f32> { return vec4(read_b(i.x), read_b(i.y), read_b(i.z), read_b(i.w)); }
 #endif

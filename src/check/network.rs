@@ -158,7 +158,7 @@ impl<'a> Maker<'a> {
             self.params.set_group(&name, group).expect("the parameter is there");
         }
         if trained && self.dice.one_in(8) {
-            let storage = self.dice.of(&[None, Some(FrozenStorage::F16), Some(FrozenStorage::Bf16)]);
+            let storage = self.dice.one_in(2).then(|| self.dice.of(&FrozenStorage::ALL));
             let group = ParamGroup { frozen: true, storage, ..ParamGroup::default() };
             self.params.set_group(&name, group).expect("the parameter is there");
         }

@@ -1,4 +1,4 @@
-//! Numbers of 16 bits on the host, two to a word as a device has them.
+//! Elements on the host as the words that a device has; numbers of 16 bits are two to a word.
 
 use half::{bf16, f16};
 
@@ -6,13 +6,17 @@ use super::DType;
 
 impl DType {
     /// Elements as words of this type's memory, the first of a pair in the lower half; beside an odd last one is a 0. Halves
-    /// are the nearest, ties to even; what is beyond the largest number is infinite, NaN stays NaN.
+    /// are the nearest, ties to even; what is beyond the largest number is infinite, NaN stays NaN. Of types in blocks, elements begin
+    /// at a block.
     pub(crate) fn pack(self, elements: &[f32]) -> Vec<u32> {
         let bits = |x: &f32| match self {
             Self::F16 => u32::from(f16::from_f32(*x).to_bits()),
             Self::BF16 => u32::from(bf16::from_f32(*x).to_bits()),
-            Self::F32 | Self::U32 => x.to_bits(),
+            _ => x.to_bits(),
         };
+        if self.is_quantised() {
+            return self.pack_blocks(elements);
+        }
         match self.is_half() {
             true => {
                 elements.chunks(2).map(|pair| bits(&pair[0]) | pair.get(1).map_or(0, bits) << 16).collect()
@@ -28,6 +32,7 @@ impl DType {
             Self::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
             Self::BF16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
             Self::F32 | Self::U32 => words.iter().map(|word| f32::from_bits(*word)).collect(),
+            Self::Int8 | Self::Int4 | Self::Nf4 => self.unpack_blocks(words, n),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::compile::{Plan, StorageId};
 use crate::dtype::DType;
+use crate::dtype::blocks::BLOCK;
 use crate::shape::Shape;
 
 /// Element type and elements of a parameter or optimizer state.
@@ -44,12 +45,18 @@ impl StateLayout {
 
     /// Packs a range of 32-bit words. `part` returns the `f32` elements of a range.
     pub(super) fn words(self, words: Range<u64>, part: impl FnOnce(Range<u64>) -> Vec<f32>) -> Vec<u32> {
+        if let Some(size) = self.dtype.block_words() {
+            let (first, last) = (words.start / size, words.end.div_ceil(size));
+            let blocks = self.dtype.pack(&part(first * BLOCK..(last * BLOCK).min(self.elements)));
+            return blocks[(words.start - first * size) as usize..(words.end - first * size) as usize]
+                .to_vec();
+        }
         let of_a_word = if self.dtype.is_half() { 2 } else { 1 };
         let end = (words.end * of_a_word).min(self.elements);
         self.dtype.pack(&part(words.start * of_a_word..end))
     }
 
-    /// Unpacks all elements: 16-bit floats are widened, `u32` words are returned as their bits.
+    /// Unpacks all elements: those of fewer bits are widened, `u32` words are returned as their bits.
     pub(super) fn widened(self, words: &[u32]) -> Vec<f32> {
         self.dtype.unpack(words, self.elements as usize)
     }

@@ -23,6 +23,13 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
+    let coded = |i: usize, dtype: DType| dtype.is_quantised() && !reads_codes(op, i) && i < own;
+    if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| coded(*i, *dtype)) {
+        return Err(format!(
+            "{} takes floating-point numbers, got {dtype} {shape}; cast it to f32",
+            op.name()
+        ));
+    }
     if let (Some(chain), Some(first)) = (op.epilogue(), op.with_epilogue(None)) {
         let (before, behind) = inputs.split_at(own);
         let result = infer(&first, before)?[0].0;
@@ -150,6 +157,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::ArgSort { .. } => super::infer_indices::infer(op, inputs),
         Op::Concat { axis } => concat(inputs, *axis),
         Op::Cast(to) => match (inputs[0].1, *to) {
+            (F32, to) if to.is_quantised() => {
+                Err(format!("cast of {} to {to}: only frozen parameters are stored so", shape(0)))
+            }
             (F32, _) | (_, F32) => Ok(vec![(shape(0), *to)]),
             (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
         },
@@ -210,6 +220,15 @@ fn reads_packed(op: &Op, i: usize) -> bool {
         // The weight.
         Op::Update { .. } => i < 2,
         _ => op.widens(i),
+    }
+}
+
+/// Whether operand `i` may have codes of 4 or 8 bits.
+fn reads_codes(op: &Op, i: usize) -> bool {
+    match op {
+        Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach => true,
+        Op::MatMul { .. } => i == 1,
+        _ => false,
     }
 }
 

@@ -95,8 +95,18 @@ struct Registered {
     init: Init,
     key: u64,
     buffer: bool,
+    /// Whether rows of it are looked up.
+    table: bool,
     group: ParamGroup,
     adapter: Option<Adapter>,
+}
+
+/// What a parameter is registered as.
+enum Kind {
+    Parameter,
+    Buffer,
+    Table,
+    Adapter(Adapter),
 }
 
 /// A matrix of a [`Lora`](crate::nn::Lora).
@@ -148,7 +158,10 @@ impl Param {
         let large = self.shape().rank() >= 2 && self.shape().numel() >= WeightStorage::SMALLEST;
         match self.0.group {
             _ if self.0.buffer || !large => DType::F32,
-            ParamGroup { frozen: true, storage: Some(storage), .. } => storage.dtype(),
+            ParamGroup { frozen: true, storage: Some(storage), .. } => match storage.dtype() {
+                codes if codes.is_quantised() && self.0.table => DType::BF16,
+                dtype => dtype,
+            },
             _ => weights.storage().unwrap_or(DType::F32),
         }
     }
@@ -270,31 +283,30 @@ impl Params {
     /// Registers a parameter. A duplicate name, or data of another length, is reported when a step is traced.
     #[track_caller]
     pub fn add(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, false, None)
+        self.register(name, shape.into(), init, Kind::Parameter)
+    }
+
+    /// Registers a parameter whose rows are looked up.
+    #[track_caller]
+    pub(crate) fn add_table(&self, name: &str, shape: [usize; 2], init: Init) -> Param {
+        self.register(name, shape.into(), init, Kind::Table)
     }
 
     /// Registers `weight`, a matrix of an adapter.
     #[track_caller]
     pub(crate) fn add_adapter(&self, shape: [usize; 2], init: Init, adapter: Adapter) -> Param {
-        self.register("weight", shape.into(), init, false, Some(adapter))
+        self.register("weight", shape.into(), init, Kind::Adapter(adapter))
     }
 
     /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as
     /// running statistics.
     #[track_caller]
     pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
-        self.register(name, shape.into(), init, true, None)
+        self.register(name, shape.into(), init, Kind::Buffer)
     }
 
     #[track_caller]
-    fn register(
-        &self,
-        name: &str,
-        shape: Shape,
-        init: Init,
-        buffer: bool,
-        adapter: Option<Adapter>,
-    ) -> Param {
+    fn register(&self, name: &str, shape: Shape, init: Init, kind: Kind) -> Param {
         let name = self.join(name);
         let mut guard = self.lock();
         let registry = &mut *guard;
@@ -327,12 +339,14 @@ impl Params {
             init = Init::Data(orthogonal(shape, key, gain).into());
         }
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
+        let (buffer, table) = (matches!(kind, Kind::Buffer), matches!(kind, Kind::Table));
+        let adapter = if let Kind::Adapter(adapter) = kind { Some(adapter) } else { None };
         let group = match &registry.lora {
             Some(adapted) if adapter.is_none() => adapted.config.frozen(ParamGroup::default()),
             _ => ParamGroup::default(),
         };
         let registered =
-            Registered { registry: identity, index, name, shape, init, key, buffer, group, adapter };
+            Registered { registry: identity, index, name, shape, init, key, buffer, table, group, adapter };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param

@@ -191,7 +191,7 @@ pub(super) fn convolution(
     let half = match image {
         DType::F32 => false,
         DType::F16 => true,
-        DType::BF16 | DType::U32 => return None,
+        _ => return None,
     };
     // Layers with many pixels have few channels, and the empty half of a block takes as long as a full one.
     let filled = |large: &Block, Cooperative { side, .. }| {

@@ -120,7 +120,7 @@ impl Kernel {
         match dtype {
             DType::F16 => self.with("HELD_F16").suffixed("held_f16"),
             DType::BF16 => self.with("HELD_BF16").suffixed("held_bf16"),
-            DType::F32 | DType::U32 => self.clone(),
+            _ => self.clone(),
         }
     }
 

@@ -21,7 +21,7 @@ impl Embedding {
     /// Registers `weight`, initialized normal with mean 0 and this standard deviation; GPT-2 uses 0.02.
     #[track_caller]
     pub fn with_std(params: &Params, rows: usize, columns: usize, std: f32) -> Self {
-        let weight = params.add("weight", [rows, columns], Init::Normal(std));
+        let weight = params.add_table("weight", [rows, columns], Init::Normal(std));
         Self { path: params.path().to_owned(), weight }
     }
 }

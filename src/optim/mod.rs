@@ -489,7 +489,7 @@ mod tests {
             let lighter = optimizer.lighter();
             let bytes = |optimizer: &Optimizer| -> u64 {
                 let states = optimizer.states(Shape::from([Adam8bit::SMALLEST as usize]));
-                states.iter().map(|(_, dtype, shape)| dtype.size() * shape.numel()).sum()
+                states.iter().map(|(_, dtype, shape)| dtype.bytes(shape.numel())).sum()
             };
             for (name, other) in &lighter {
                 assert_eq!(other.learning_rate(), 0.3, "{name}");

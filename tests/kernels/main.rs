@@ -3,6 +3,7 @@
 
 mod attention;
 mod chains;
+mod coded_products;
 mod conv_sources;
 mod conv_table;
 mod cooperative;

@@ -1,5 +1,5 @@
-//! Stores large weights in 16 bits. Each operation reads its own widened copy, created right before it, so
-//! that only the weight itself is alive between readers. Updates and embeddings read the weight directly. The
+//! Stores large weights in 16 bits, and frozen ones in 4 or 8. Each operation reads its own widened copy, created right before it, so
+//! that only the weight itself is alive between readers. Updates, and embeddings of 16 bits, read the weight directly. The
 //! `fold_upcasts` pass removes the copies for matrix products.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,9 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
                     *stored = Stored::Stochastic(*key);
                 }
             }
-            Op::Embedding if keys.contains_key(&node.inputs[0]) => {}
+            Op::Embedding
+                if keys.contains_key(&node.inputs[0])
+                    && rewrite.graph.value(node.inputs[0]).dtype.is_half() => {}
             Op::Send { share: Some(_), .. } | Op::Replace { .. } => {}
             _ => rewrite.widen(&mut node, &mut rewritten),
         }

@@ -261,7 +261,7 @@ fn of_pytorch(tensor: StoredTensor) -> Entry {
 pub(super) fn converts(file: Dtype, held: DType) -> bool {
     match held {
         DType::U32 => file == Dtype::U32,
-        DType::F32 | DType::F16 | DType::BF16 => {
+        _ => {
             matches!(file, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64)
         }
     }
@@ -283,7 +283,7 @@ fn nearest(x: f64, held: DType) -> f32 {
     match held {
         DType::F16 => f16::from_f32(to_odd(x)).to_f32(),
         DType::BF16 => bf16::from_f32(to_odd(x)).to_f32(),
-        DType::F32 | DType::U32 => x as f32,
+        _ => x as f32,
     }
 }
 

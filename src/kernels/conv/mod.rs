@@ -54,7 +54,7 @@ fn of_image(kernel: Kernel, image: DType) -> Kernel {
     match image {
         DType::F16 => kernel.with("IMAGE_F16").suffixed("f16"),
         DType::BF16 => kernel.with("IMAGE_BF16").suffixed("bf16"),
-        DType::F32 | DType::U32 => kernel,
+        _ => kernel,
     }
 }
 

@@ -42,11 +42,19 @@ static UNPACK_F16: Kernel =
     Kernel::new("unpack_f16", "elementwise/cast", &["UNPACK", "F16"], &[1, 2], 64, &[&[]]);
 static UNPACK_BF16: Kernel =
     Kernel::new("unpack_bf16", "elementwise/cast", &["UNPACK", "BF16"], &[1, 2], 64, &[&[]]);
+static DECODE_INT8: Kernel =
+    Kernel::new("decode_int8", "elementwise/cast", &["DECODE", "INT8"], &[1, 2], 64, &[&[]]);
+static DECODE_INT4: Kernel =
+    Kernel::new("decode_int4", "elementwise/cast", &["DECODE", "INT4"], &[1, 2], 64, &[&[]]);
+static DECODE_NF4: Kernel =
+    Kernel::new("decode_nf4", "elementwise/cast", &["DECODE", "NF4"], &[1, 2], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let functions = [&UNARY, &UNARY_GRAD, &BINARY, &BINARY_STRIDED, &DROPOUT, &mask::GRAD].map(Kernel::clone);
-    let others = [&mask::MASK, &mask::MASK_WG, &CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16];
-    [and_in_place(&functions), others.map(Kernel::clone).to_vec()].concat()
+    let casts =
+        [&CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16, &DECODE_INT8, &DECODE_INT4, &DECODE_NF4];
+    let others = [&mask::MASK, &mask::MASK_WG].into_iter().chain(casts).cloned().collect();
+    [and_in_place(&functions), others].concat()
 }
 
 fn in_vec4(site: &Site, kernel: &Kernel, memory: Vec<Operand>, params: &[u32]) -> Launch<Operand> {
@@ -91,6 +99,9 @@ pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
         (_, DType::BF16) => Some(&PACK_BF16),
         (DType::F16, _) => Some(&UNPACK_F16),
         (DType::BF16, _) => Some(&UNPACK_BF16),
+        (DType::Int8, _) => Some(&DECODE_INT8),
+        (DType::Int4, _) => Some(&DECODE_INT4),
+        (DType::Nf4, _) => Some(&DECODE_NF4),
         _ => None,
     };
     if let Some(kernel) = halves {

@@ -34,7 +34,7 @@ fn of_table(dtype: DType) -> Kernel {
     match dtype {
         DType::F16 => EMBEDDING.with("F16").suffixed("f16"),
         DType::BF16 => EMBEDDING.with("BF16").suffixed("bf16"),
-        DType::F32 | DType::U32 => EMBEDDING.clone(),
+        _ => EMBEDDING.clone(),
     }
 }
 

@@ -12,11 +12,12 @@ use crate::shape::Shape;
 pub(super) use variants::reading;
 pub use variants::{Case, Sizes, VARIANTS, Variant, choose};
 
-/// Element types of an operand.
-const OPERANDS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+/// Element types of the first operand, and of the second: frozen weights have fewer bits.
+const FIRST: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const SECOND: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Int8, DType::Int4, DType::Nf4];
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let types = OPERANDS.into_iter().flat_map(|a| OPERANDS.map(|b| [a, b]));
+    let types = FIRST.into_iter().flat_map(|a| SECOND.map(|b| [a, b]));
     let of = |types| VARIANTS.iter().flat_map(Variant::kernels).map(move |kernel| reading(kernel, types));
     let mut kernels: Vec<Kernel> = types.flat_map(of).collect();
     // A kernel may be in several variants.

@@ -106,6 +106,9 @@ pub(in crate::kernels) fn reading(kernel: &Kernel, operands: [DType; 2]) -> Kern
     let read = |kernel: Kernel, i: usize| match operands[i] {
         DType::F16 => kernel.with(defines[i][0]),
         DType::BF16 => kernel.with(defines[i][1]),
+        DType::Int8 => kernel.with("B_INT8"),
+        DType::Int4 => kernel.with("B_INT4"),
+        DType::Nf4 => kernel.with("B_NF4"),
         DType::F32 | DType::U32 => kernel,
     };
     let kernel = (0..2).fold(kernel.clone(), read);

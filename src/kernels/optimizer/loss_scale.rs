@@ -45,7 +45,7 @@ fn least(dtype: DType) -> u32 {
     match dtype {
         DType::F16 => u32::from(half::f16::MAX.to_bits()),
         DType::BF16 => u32::from(half::bf16::MAX.to_bits()),
-        DType::F32 | DType::U32 => f32::INFINITY.to_bits(),
+        _ => f32::INFINITY.to_bits(),
     }
 }
 

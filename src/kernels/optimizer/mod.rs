@@ -74,7 +74,7 @@ impl UpdateKernel {
         let kernel = match weights {
             DType::F16 => half("F16", "f16"),
             DType::BF16 => half("BF16", "bf16"),
-            DType::F32 | DType::U32 => self.kernel.clone(),
+            _ => self.kernel.clone(),
         };
         kernel.holding(gradient)
     }

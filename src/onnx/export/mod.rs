@@ -116,7 +116,8 @@ fn too_large(bytes: u64) -> Error {
 /// Returns the number of an element type. Integers are signed in most of ONNX's operations.
 fn element_type(dtype: DType) -> i32 {
     match dtype {
-        DType::F32 => FLOAT,
+        // Of fewer bits they are widened.
+        DType::F32 | DType::Int8 | DType::Int4 | DType::Nf4 => FLOAT,
         DType::U32 => INT64,
         DType::F16 => FLOAT16,
         DType::BF16 => BFLOAT16,

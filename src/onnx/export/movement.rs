@@ -136,7 +136,7 @@ impl Export<'_> {
         let x = match to {
             DType::U32 => self.clip(&x, 0.0, u32::MAX as f32),
             DType::F16 | DType::BF16 => self.clip(&x, -to.largest(), to.largest()),
-            DType::F32 => x,
+            _ => x,
         };
         self.cast(&x, element_type(to))
     }

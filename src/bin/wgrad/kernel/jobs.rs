@@ -75,7 +75,7 @@ impl Job {
             return Err(Error::Internal(format!("none of {} is timed", ops.join(", "))));
         }
         // Operands in the narrow format, and all other tensors, which are f32.
-        let narrow = dtype.storage().unwrap_or(DType::F32).size() as f64;
+        let narrow = dtype.storage().unwrap_or(DType::F32).bytes(2) as f64 / 2.0;
         let bytes = narrow * work.narrow + 4.0 * work.others;
         Ok(Self { plan, launches, bytes })
     }

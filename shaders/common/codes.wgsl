@@ -1,0 +1,56 @@
+// Weights of 4 and 8 bits: the codes of 128 elements, then a word with the scales of both groups of 64, as bf16. An element is its
+// code's level times its group's scale.
+#if B_INT8 || INT8
+// Whole numbers from -127 to 127, plus 128.
+const BLOCK_WORDS = 33u;
+const QUADS_IN_WORD = 1u;
+const CODE_BITS = 8u;
+fn levels_of(codes: u32) -> vec4<f32> {
+    return vec4<f32>((vec4(codes) >> vec4(0u, 8u, 16u, 24u)) & vec4(255u)) - vec4(128.0);
+}
+#else
+const BLOCK_WORDS = 17u;
+const QUADS_IN_WORD = 2u;
+const CODE_BITS = 4u;
+#if B_INT4 || INT4
+// Whole numbers from -7 to 7, plus 8.
+fn levels_of(codes: u32) -> vec4<f32> {
+    return vec4<f32>((vec4(codes) >> vec4(0u, 4u, 8u, 12u)) & vec4(15u)) - vec4(8.0);
+}
+#else
+// NF4: a tree of selects by the bits of the code, as compilers put tables in memory.
+fn levels_of(codes: u32) -> vec4<f32> {
+    let n = vec4(codes) >> vec4(0u, 4u, 8u, 12u);
+    let b0 = (n & vec4(1u)) == vec4(1u);
+    let b1 = (n & vec4(2u)) == vec4(2u);
+    let b2 = (n & vec4(4u)) == vec4(4u);
+    let b3 = (n & vec4(8u)) == vec4(8u);
+    let t0 = select(vec4(-1.0), vec4(-0.6961928), b0);
+    let t1 = select(vec4(-0.52507305), vec4(-0.3949175), b0);
+    let t2 = select(vec4(-0.28444138), vec4(-0.18477343), b0);
+    let t3 = select(vec4(-0.091050036), vec4(0.0), b0);
+    let t4 = select(vec4(0.0795803), vec4(0.1609302), b0);
+    let t5 = select(vec4(0.2461123), vec4(0.33791524), b0);
+    let t6 = select(vec4(0.44070983), vec4(0.562617), b0);
+    let t7 = select(vec4(0.72295684), vec4(1.0), b0);
+    let low = select(select(t0, t1, b1), select(t2, t3, b1), b2);
+    return select(low, select(select(t4, t5, b1), select(t6, t7, b1), b2), b3);
+}
+#endif
+#endif
+
+// Where the codes and the scales of quad i lie.
+fn codes_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + i % 32u / QUADS_IN_WORD; }
+fn scales_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + BLOCK_WORDS - 1u; }
+
+// Of quad i, from its words.
+fn four_of_codes(i: u32, codes: u32, scales: u32) -> vec4<f32> {
+    let scale = bitcast<f32>((scales >> (i / 16u % 2u * 16u)) << 16u);
+    return levels_of(codes >> (i % QUADS_IN_WORD * 16u)) * scale;
+}
+
+// Of element i, from the words of its quad.
+fn one_of_codes(i: u32, codes: u32, scales: u32) -> f32 {
+    let scale = bitcast<f32>((scales >> (i / 64u % 2u * 16u)) << 16u);
+    return levels_of(codes >> (i % (32u / CODE_BITS) * CODE_BITS)).x * scale;
+}
