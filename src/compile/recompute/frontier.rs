@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cost_model::CostModel;
 use super::script::Retention;
 use super::search::Search;
-use super::select::Layers;
+use super::select::{Layers, alike};
 use crate::graph::Graph;
 use crate::progress;
 
@@ -33,6 +33,9 @@ const WORK: u64 = 240_000;
 /// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
+/// Results of which so many may be dropped that the search begins with groups of them.
+const MANY: usize = 400;
+
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
@@ -45,6 +48,8 @@ pub(in crate::compile) enum SearchEffort {
 #[derive(Debug)]
 pub(super) struct Frontier {
     layers: Option<Layers>,
+    /// Results that are alike, if there are so many that each alone takes too long to try.
+    groups: Vec<Vec<usize>>,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,
     /// Target peaks, the highest first, and the solutions found for each.
@@ -63,7 +68,11 @@ impl Frontier {
         let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
         let work = work / rungs.len() as u64;
-        Self { layers: Layers::of(model, graph), start: start.points, rungs, work }
+        let mut groups = alike(model, graph);
+        if groups.iter().map(Vec::len).sum::<usize>() <= MANY {
+            groups.clear();
+        }
+        Self { layers: Layers::of(model, graph), groups, start: start.points, rungs, work }
     }
 
     /// All targets.
@@ -88,7 +97,9 @@ impl Frontier {
         let climbed = AtomicU64::new(0);
         let climb = |thread: usize, tell: &dyn Fn(u64)| {
             for (target, points) in missing.iter().skip(thread).step_by(threads.max(1)) {
-                points.get_or_init(|| Search::new(model, *target, self.work).run(self.layers.as_ref()));
+                points.get_or_init(|| {
+                    Search::new(model, *target, self.work).run(self.layers.as_ref(), &self.groups)
+                });
                 tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
             }
         };

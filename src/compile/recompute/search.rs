@@ -88,12 +88,17 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Greedy search, cleanup, then improvement while there is work left.
-    pub(super) fn run(mut self, layers: Option<&Layers>) -> Vec<Point> {
+    /// Greedy search, cleanup, then improvement while there is work left. With `groups`, of large networks, the greedy search
+    /// drops whole groups first, and has half of the work.
+    pub(super) fn run(mut self, layers: Option<&Layers>, groups: &[Vec<usize>]) -> Vec<Point> {
         let all = self.candidates.clone();
+        let later = if groups.is_empty() { 0 } else { self.work / 2 };
+        self.work -= later;
+        self.lower_groups(groups);
         self.lower(&all, true);
         self.tidy(&all);
         self.note();
+        self.work += later;
         if let Some(layers) = layers {
             self.try_chain(layers, &all);
         }
@@ -104,14 +109,20 @@ impl<'a> Search<'a> {
 
     /// Restarts from the optimal checkpoints of the chain, and continues from there if that is better.
     fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
-        let Some(room) = self.target.checked_sub(layers.widest) else { return };
-        let retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
-        let (other, before) = (std::mem::replace(&mut self.retention, retention), self.now);
-        if let Some(measure) = self.measure() {
-            self.now = measure;
-            self.lower(all, false);
-            self.tidy(all);
-            self.note();
+        let (other, before) = (self.retention.clone(), self.now);
+        // What the reversal of a layer takes besides the inputs: the peak with all of them kept, without them.
+        let inputs: u64 = layers.stages.iter().map(|stage| stage.bytes).sum();
+        self.retention = layers.retention(&Chain::new(&layers.stages, inputs), &self.start);
+        let within = self.measure().map(|all| all.peak.saturating_sub(inputs));
+        let room = within.and_then(|within| self.target.checked_sub(within));
+        if let Some(room) = room {
+            self.retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
+            if let Some(measure) = self.measure() {
+                self.now = measure;
+                self.lower(all, false);
+                self.tidy(all);
+                self.note();
+            }
         }
         if !self.better(&before) {
             self.retention = other;
@@ -165,6 +176,38 @@ impl<'a> Search<'a> {
             if note {
                 self.note();
             }
+        }
+    }
+
+    /// Drops the groups that remove the most excess per second, until the peak is within the target or none helps.
+    fn lower_groups(&mut self, groups: &[Vec<usize>]) {
+        let mut left: Vec<&Vec<usize>> = groups.iter().collect();
+        while self.now.excess > 0 && self.work > 0 {
+            let mut best: Option<(f64, usize, Measure)> = None;
+            for (i, group) in left.iter().enumerate() {
+                let before = self.retention.clone();
+                self.drop_once(group);
+                let measure = self.measure();
+                self.retention = before;
+                let Some(measure) = measure else { continue };
+                let Some(less) = self.now.excess.checked_sub(measure.excess).filter(|less| *less > 0) else {
+                    continue;
+                };
+                let worth = less as f64 / (measure.again_s - self.now.again_s).max(1e-9);
+                if best.is_none_or(|(most, ..)| worth > most) {
+                    best = Some((worth, i, measure));
+                }
+            }
+            let Some((_, i, measure)) = best else { return };
+            self.drop_once(left.remove(i));
+            self.now = measure;
+            self.note();
+        }
+    }
+
+    fn drop_once(&mut self, slots: &[usize]) {
+        for &slot in slots {
+            self.retention[slot] = self.retention[slot].max(Retention::RecomputeOnce);
         }
     }
 

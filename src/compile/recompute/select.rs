@@ -1,6 +1,6 @@
 //! Recomputation by rule: segments of layers, named layers, or kinds of operations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chain::{Chain, Stage};
 use super::cost_model::CostModel;
@@ -101,8 +101,6 @@ pub(super) struct Layers {
     starts: Vec<Option<usize>>,
     /// Slots computed before the last layer that are not passed between layers.
     inner: Vec<usize>,
-    /// Maximum bytes of results within one layer.
-    pub(super) widest: u64,
 }
 
 impl Layers {
@@ -111,8 +109,10 @@ impl Layers {
         let forward = Forward::of(model);
         let candidates = candidates(model);
         let cuts = forward.layers(graph, &candidates);
+        // Where the last layer begins.
+        let mut last = None;
         let end = |i: usize| cuts.get(i + 1).copied().unwrap_or(forward.order.len());
-        let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new(), widest: 0 };
+        let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new() };
         for (i, &cut) in cuts.iter().enumerate() {
             let works = forward.order[cut..end(i)].iter().map(|&n| model.works[n as usize].seconds);
             let crosses = |slot: &&usize| {
@@ -123,23 +123,25 @@ impl Layers {
             if handed.len() > 1 || (handed.is_empty() && i > 0) {
                 return None;
             }
-            let start = handed.first().copied();
+            let (start, seconds) = (handed.first().copied(), works.sum());
+            // Parts that begin with the same tensor, such as the chunks of a loss, are one layer.
+            if let (true, Some(stage)) =
+                (i > 0 && layers.starts.last() == Some(&start), layers.stages.last_mut())
+            {
+                stage.seconds += seconds;
+                continue;
+            }
             let bytes = start.map_or(0, |slot| model.slots[slot].bytes);
-            layers.stages.push(Stage { seconds: works.sum(), bytes });
+            layers.stages.push(Stage { seconds, bytes });
             layers.starts.push(start);
+            last = Some(cut);
         }
-        let last = *cuts.last()?;
+        let last = last?;
         for slot in candidates {
             let inner =
                 forward.made[slot].is_some_and(|made| made < last) && !layers.starts.contains(&Some(slot));
             layers.inner.extend(inner.then_some(slot));
         }
-        let mut widths = vec![0; cuts.len()];
-        for &slot in &layers.inner {
-            let stage = cuts.partition_point(|&cut| forward.made[slot].is_some_and(|made| cut <= made));
-            widths[stage.saturating_sub(1)] += model.slots[slot].bytes;
-        }
-        layers.widest = widths.into_iter().max().unwrap_or(0);
         (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
     }
 
@@ -158,7 +160,19 @@ impl Layers {
 }
 
 /// Longer chains use only the greedy search.
-const MOST_LAYERS: usize = 96;
+const MOST_LAYERS: usize = 128;
+
+/// Results that are alike, such as the outputs of one layer in all blocks of a transformer: those of the same operation in
+/// layers whose paths differ only in numbers, in the order of the forward pass.
+pub(super) fn alike(model: &CostModel, graph: &Graph) -> Vec<Vec<usize>> {
+    let mut groups: BTreeMap<(String, &str, u64), Vec<usize>> = BTreeMap::new();
+    for slot in candidates(model) {
+        let Some(node) = model.slots[slot].producer.map(|n| &graph.nodes[n as usize]) else { continue };
+        let layer = node.layer.split('.').filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>();
+        groups.entry((layer.join("."), node.op.name(), model.slots[slot].bytes)).or_default().push(slot);
+    }
+    groups.into_values().collect()
+}
 
 /// The length of segments.
 #[derive(Clone, Copy)]
@@ -191,8 +205,9 @@ impl Forward {
         Self { order, made, readers }
     }
 
-    /// The first position of each layer. A layer starts at a product where a single tensor is passed on, with
-    /// at least one product in between. In networks without such points, each product starts a layer.
+    /// The first position of each layer. A layer starts where a single tensor is passed on, with at least one product in
+    /// between: at a product, or, where the stream passes by a norm, at any operation but a cast. In networks without such points, each
+    /// product starts a layer.
     fn layers(&self, graph: &Graph, candidates: &[usize]) -> Vec<usize> {
         let product = |at: usize| is_product(&graph.nodes[self.order[at] as usize].op);
         let mut crossing = vec![0i64; self.order.len() + 1];
@@ -203,20 +218,35 @@ impl Forward {
             crossing[made + 1] += 1;
             crossing[last + 1] -= 1;
         }
-        let mut alive = 0;
-        let mut blocks = vec![0];
-        let mut products = 0;
-        for (at, change) in crossing.iter().enumerate().take(self.order.len()) {
-            alive += change;
-            if at > 0 && alive == 1 && products > 0 && product(at) {
-                blocks.push(at);
-                products = 0;
+        let alive: Vec<i64> = crossing
+            .iter()
+            .scan(0, |alive, change| {
+                *alive += change;
+                Some(*alive)
+            })
+            .collect();
+        let starts = |may: &dyn Fn(usize) -> bool| {
+            let (mut blocks, mut products) = (vec![0], 0);
+            for (at, &alive) in alive.iter().enumerate().take(self.order.len()) {
+                if at > 0 && alive == 1 && products > 0 && may(at) {
+                    blocks.push(at);
+                    products = 0;
+                }
+                products += usize::from(product(at));
             }
-            products += usize::from(product(at));
-        }
+            blocks
+        };
         let all: Vec<usize> = (0..self.order.len()).filter(|&at| product(at)).collect();
         // With only a few such points in a deep network, segments would be too long.
-        if blocks.len() * 8 >= all.len() { blocks } else { all }
+        let enough = |blocks: &Vec<usize>, most: usize| blocks.len() * most >= all.len();
+        let at_products = starts(&product);
+        if enough(&at_products, 8) {
+            return at_products;
+        }
+        // Not between a result and its copy in 16 bits: what is passed on is the copy.
+        let cast = |at: usize| matches!(graph.nodes[self.order[at] as usize].op, Op::Cast(_));
+        let anywhere = starts(&|at| !cast(at));
+        if enough(&anywhere, 16) { anywhere } else { all }
     }
 }
 
