@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use super::{Indices, Op, Rope, RowNorm, Tensor};
+use crate::shape::Shape;
 
 impl Tensor {
     /// Looks up rows of this table `[v, d]`: `ids` `u32 [..]` → `[.., d]`. Declare the ids with
@@ -44,6 +45,41 @@ impl Tensor {
     pub fn rms_norm(&self, gamma: &Tensor, eps: f32) -> Tensor {
         let op = Op::RowNorm { kind: RowNorm::Rms, eps };
         self.one(op, &[self, gamma], Location::caller())
+    }
+
+    /// Applies `f` to at most `rows` rows at a time, where all axes but the last of `self [.., d]` are rows, and concatenates
+    /// the results. `f` must treat rows alike and keep their number, as the perceptron of a transformer does: then results are
+    /// the same in chunks of any size, but for the order in which gradients of weights add up. What `f` has of a chunk is
+    /// freed before the next, also in the backward pass if it is recomputed: memory for long sequences
+    /// is that of a chunk (sequence tiling).
+    #[track_caller]
+    #[must_use]
+    pub fn in_chunks(&self, rows: usize, f: impl Fn(&Tensor) -> Tensor) -> Tensor {
+        let dims = self.shape.dims();
+        let Some((&columns, leading)) = dims.split_last() else {
+            return self.mistake("in_chunks of a scalar: there are no rows", self.shape);
+        };
+        let all: usize = leading.iter().product();
+        if rows == 0 {
+            return self.mistake(format!("in_chunks of {} of 0 rows at a time", self.shape), self.shape);
+        }
+        if all <= rows || self.id.is_none() {
+            return f(self);
+        }
+        let flat = self.reshape([all, columns]);
+        let part = |start: usize| f(&flat.slice(0, start..(start + rows).min(all)));
+        let parts: Vec<Tensor> = (0..all).step_by(rows).map(part).collect();
+        let whole = parts[0].concat(&parts[1..].iter().collect::<Vec<_>>(), 0);
+        match whole.shape.dims() {
+            [count, columns] if *count == all => {
+                let shape = Shape::try_new(&[leading, &[*columns]].concat()).unwrap_or(whole.shape);
+                whole.reshape(shape)
+            }
+            _ => self.mistake(
+                format!("in_chunks: {} rows of {} became {}", all, self.shape, whole.shape),
+                self.shape,
+            ),
+        }
     }
 
     /// Rotary position embedding (Su et al. 2021) of the first `heads` heads of `self [b, s, h, d]`; the

@@ -3,7 +3,7 @@
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
 use super::sequence::Sequence;
-use super::transformer::{STD, residual_std, token_loss};
+use super::transformer::{STD, residual_std, rows_within_chunk, token_loss};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
 use crate::nn::{Embedding, Linear, Module, RmsNorm};
@@ -199,6 +199,7 @@ struct Block {
     gate: Linear,
     up: Linear,
     down: Linear,
+    hidden: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -282,6 +283,7 @@ impl Block {
             gate: layer("gate_proj", width, hidden, STD),
             up: layer("up_proj", width, hidden, STD),
             down: layer("down_proj", hidden, width, residual_std(2 * layers)),
+            hidden,
         })
     }
 }
@@ -291,10 +293,12 @@ impl Module for Block {
     fn forward(&self, x: &Tensor) -> Tensor {
         x.trace().clone().layer(&self.path, || {
             let x = x.add(&x.apply(&self.norms[0]).apply(&self.attention));
-            let normal = x.apply(&self.norms[1]);
-            // SwiGLU (Shazeer 2020).
-            let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
-            x.add(&gated.apply(&self.down))
+            x.in_chunks(rows_within_chunk(self.hidden), |x| {
+                let normal = x.apply(&self.norms[1]);
+                // SwiGLU (Shazeer 2020).
+                let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
+                x.add(&gated.apply(&self.down))
+            })
         })
     }
 }

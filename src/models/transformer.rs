@@ -37,21 +37,26 @@ impl Heads {
     }
 }
 
-/// Maximum bytes of logits alive at once, unless 128 rows have more. Each chunk of a loss computes a gradient of the
-/// whole output weight, so fewer chunks move less memory. This size is below what the backward pass of a layer needs
-/// anyway, and every adapter can bind it.
+/// Maximum bytes of logits, or of a hidden layer of a perceptron, that are alive at once, unless 128 rows have more. Each
+/// chunk computes a gradient of the whole weight, so fewer chunks move less memory. This size is below what the backward pass
+/// of a layer needs anyway, and every adapter can bind it.
 const CHUNK_BYTES: usize = 74 << 20;
 
 /// Rows of a chunk are a multiple of this, that of the largest tile of a product.
 const TILE: usize = 128;
+
+/// Returns how many rows of so many columns are within a chunk.
+pub(super) fn rows_within_chunk(columns: usize) -> usize {
+    let most = CHUNK_BYTES / (4 * columns).max(1);
+    if most < TILE { most.max(1) } else { most / TILE * TILE }
+}
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
 /// `weight [v, d]`.
 #[track_caller]
 pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
     let rows = labels.shape().numel() as usize;
-    let most = CHUNK_BYTES / (4 * weight.dim(0)).max(1);
-    let length = if most < TILE { most.max(1) } else { most / TILE * TILE };
+    let length = rows_within_chunk(weight.dim(0));
     let chunks = rows.div_ceil(length).max(1);
     hidden.reshape([rows, hidden.shape().last()]).linear_cross_entropy(
         weight,

@@ -25,6 +25,8 @@ pub(in crate::compile) struct Point {
 
 /// The lowest target peak, as a fraction of the peak without recomputation.
 const LOWEST: f64 = 0.15;
+/// The same of networks with [`MANY`] results: they are deep, so less is alive at once.
+const LOWEST_OF_MANY: f64 = 0.05;
 /// Maximum number of script operations that are measured in total: a bound on time, the same on every
 /// machine.
 const MOST_WORK: u64 = 80_000_000;
@@ -64,14 +66,15 @@ impl Frontier {
         let work = (WORK * operations).min(MOST_WORK);
         let start = Search::new(model, 0, work);
         let rungs = (work / SCRIPTS / operations).clamp(6, 64);
-        let share = LOWEST.powf(1.0 / rungs as f64);
-        let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
-        let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
-        let work = work / rungs.len() as u64;
         let mut groups = alike(model, graph);
         if groups.iter().map(Vec::len).sum::<usize>() <= MANY {
             groups.clear();
         }
+        let lowest = if groups.is_empty() { LOWEST } else { LOWEST_OF_MANY };
+        let share = lowest.powf(1.0 / rungs as f64);
+        let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
+        let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
+        let work = work / rungs.len() as u64;
         Self { layers: Layers::of(model, graph), groups, start: start.points, rungs, work }
     }
 
