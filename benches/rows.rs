@@ -138,7 +138,7 @@ fn main() -> Result<()> {
                     continue;
                 }
                 let bytes: u64 =
-                    job.inputs.iter().chain(&job.outputs).map(|(s, d)| s.numel() * d.size()).sum();
+                    job.inputs.iter().chain(&job.outputs).map(|(s, d)| d.bytes(s.numel())).sum();
                 let [ours, textbook] = compare(&device, &job)?;
                 println!(
                     "  {:<14} {:>4} x {:<6} {:7.3} {:7.3}   {:5.1} times as fast, {:.3} ms",

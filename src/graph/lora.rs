@@ -1,11 +1,14 @@
 //! Low-rank adapters: what layers are adapted, and how.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::Location;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use super::params::{ParamGroup, matches};
+use super::params::{ParamGroup, Params, matches};
 use crate::dtype::FrozenStorage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, TraceError};
 
 /// Low-rank adapters of linear layers (LoRA, Hu et al. 2021): `y = W x + b` becomes `y = W x + b + (alpha / rank) B A x`
 /// with `A [rank, in]` and `B [out, rank]`; `W` and `b` stay as they are.
@@ -120,6 +123,95 @@ impl FromStr for LoraConfig {
 /// Whether a path is the target or ends in it after a dot.
 pub(super) fn is_target(target: &str, path: &str) -> bool {
     matches(target, path) || matches(&format!("*.{target}"), path)
+}
+
+/// A matrix of a [`Lora`](crate::nn::Lora).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Adapter {
+    /// How it was configured.
+    pub config: Arc<LoraConfig>,
+    /// The parameter that it adapts, if it is one of a layer of this crate.
+    pub base: Option<String>,
+    /// Whether that is `[in, out]`.
+    pub input_first: bool,
+}
+
+/// What [`Params::adapt`] asked for.
+#[derive(Debug)]
+pub(super) struct Adapted {
+    pub(super) config: Arc<LoraConfig>,
+    at: &'static Location<'static>,
+    /// Paths of the layers that could be adapted.
+    layers: Vec<String>,
+}
+
+impl Adapted {
+    /// A mistake for each target without a layer.
+    pub(super) fn unmatched(&self) -> Vec<TraceError> {
+        let Self { config, at, layers } = self;
+        let without =
+            config.targets.iter().filter(|target| !layers.iter().any(|path| is_target(target, path)));
+        let known: BTreeSet<&str> =
+            layers.iter().map(|path| path.rsplit('.').next().unwrap_or(path)).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let mistake = |target: &String| TraceError {
+            message: format!(
+                "adapters: no linear layer built after `Params::adapt` is `{target}`; their paths end in: {known}"
+            ),
+            file: at.file(),
+            line: at.line(),
+        };
+        without.map(mistake).collect()
+    }
+}
+
+impl Params {
+    /// Trains low-rank adapters in place of the layers: freezes all parameters, those of layers that are built later too, and
+    /// gives every [`Linear`](crate::nn::Linear) (and the layers of [`Gpt`](crate::models::Gpt)) that is built later and
+    /// that `lora` names a [`Lora`](crate::nn::Lora), which is trained. Call it before the model is built. What shall be
+    /// trained besides, [`Params::set_group`] unfreezes after that. A target without a layer is reported when a step is
+    /// traced.
+    ///
+    /// ```
+    /// use wgrad::graph::{LoraConfig, ParamGroup, Params};
+    /// use wgrad::models::{Llama, LlamaConfig};
+    /// let params = Params::new(0);
+    /// let targets = vec!["q_proj".to_owned(), "v_proj".to_owned()];
+    /// params.adapt(&LoraConfig { rank: 4, targets, ..LoraConfig::default() })?;
+    /// let model = Llama::new(&params, &LlamaConfig::TINY)?;
+    /// let trained = |p: &&wgrad::graph::Param| p.trained();
+    /// assert_eq!(params.list().iter().filter(trained).count(), 2 * 2 * 6);
+    /// params.set_group("*norm.weight", ParamGroup::default())?; // the norms, too
+    /// # Ok::<(), wgrad::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a number out of its range, or if adapters were asked for before.
+    #[track_caller]
+    pub fn adapt(&self, lora: &LoraConfig) -> Result<()> {
+        lora.check()?;
+        let at = Location::caller();
+        let mut registry = self.lock();
+        if registry.lora.is_some() {
+            return Err(Error::setting(
+                "lora",
+                "the parameters have adapters already: one config is for all layers",
+            ));
+        }
+        for param in registry.list.iter_mut().filter(|param| param.adapter().is_none()) {
+            *param = param.in_group(lora.frozen(*param.group()));
+        }
+        registry.lora = Some(Adapted { config: Arc::new(lora.clone()), at, layers: Vec::new() });
+        Ok(())
+    }
+
+    /// Returns the config of the adapter that [`Params::adapt`] asks for in the linear layer at this path.
+    pub(crate) fn adapter(&self) -> Option<Arc<LoraConfig>> {
+        let mut registry = self.lock();
+        let adapted = registry.lora.as_mut()?;
+        adapted.layers.push(self.path().to_owned());
+        adapted.config.adapts(self.path()).then(|| Arc::clone(&adapted.config))
+    }
 }
 
 #[cfg(test)]

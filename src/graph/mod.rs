@@ -59,6 +59,7 @@ pub(crate) use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
     Sharded, StepScalars, Value, ValueId,
 };
+pub(crate) use lora::Adapter;
 pub use lora::LoraConfig;
 #[cfg(any(test, feature = "gpu"))]
 pub(crate) use op::Domain;
@@ -77,7 +78,6 @@ pub use op::{
 pub use op::{IGNORE, LossScale};
 pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, sigmoid, special};
 pub(crate) use own_gradient::OwnGradient;
-pub(crate) use params::Adapter;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use rope::{Rope, RopeScaling};
 pub use tensor::Tensor;

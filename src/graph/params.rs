@@ -1,11 +1,10 @@
 //! The parameters of a model: names, shapes and initial values. No device memory is involved.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::lora::{LoraConfig, is_target};
+use super::lora::{Adapted, Adapter};
 use crate::dtype::{DType, FrozenStorage, WeightStorage};
 use crate::error::{Error, Result, TraceError};
 use crate::random;
@@ -109,17 +108,6 @@ enum Kind {
     Adapter(Adapter),
 }
 
-/// A matrix of a [`Lora`](crate::nn::Lora).
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Adapter {
-    /// How it was configured.
-    pub config: Arc<LoraConfig>,
-    /// The parameter that it adapts, if it is one of a layer of this crate.
-    pub base: Option<String>,
-    /// Whether that is `[in, out]`.
-    pub input_first: bool,
-}
-
 impl Param {
     /// Whether the parameter belongs to `registry`.
     pub(super) fn is_of(&self, registry: &Arc<()>) -> bool {
@@ -150,6 +138,11 @@ impl Param {
     /// Whether it was registered by [`Params::add_buffer`], such as running statistics.
     pub fn is_buffer(&self) -> bool {
         self.0.buffer
+    }
+
+    /// Returns the parameter in another group.
+    pub(super) fn in_group(&self, group: ParamGroup) -> Self {
+        Self(Arc::new(Registered { group, ..Registered::clone(&self.0) }))
     }
 
     /// Returns the type in which plans with these weights store it. In 16 bits it must be large and more than a vector: biases
@@ -244,22 +237,13 @@ pub struct Params {
 }
 
 #[derive(Debug)]
-struct Registry {
+pub(super) struct Registry {
     /// Tells this registry from others.
     identity: Arc<()>,
     seed: u64,
-    list: Vec<Param>,
+    pub(super) list: Vec<Param>,
     errors: Vec<TraceError>,
-    lora: Option<Adapted>,
-}
-
-/// What [`Params::adapt`] asked for.
-#[derive(Debug)]
-struct Adapted {
-    config: Arc<LoraConfig>,
-    at: &'static Location<'static>,
-    /// Paths of the layers that could be adapted.
-    layers: Vec<String>,
+    pub(super) lora: Option<Adapted>,
 }
 
 impl Params {
@@ -399,60 +383,11 @@ impl Params {
         self.change_groups(pattern, |group| ParamGroup { frozen: true, ..group })
     }
 
-    /// Trains low-rank adapters in place of the layers: freezes all parameters, those of layers that are built later too, and
-    /// gives every [`Linear`](crate::nn::Linear) (and the layers of [`Gpt`](crate::models::Gpt)) that is built later and
-    /// that `lora` names a [`Lora`](crate::nn::Lora), which is trained. Call it before the model is built. What shall be
-    /// trained besides, [`Params::set_group`] unfreezes after that. A target without a layer is reported when a step is
-    /// traced.
-    ///
-    /// ```
-    /// use wgrad::graph::{LoraConfig, ParamGroup, Params};
-    /// use wgrad::models::{Llama, LlamaConfig};
-    /// let params = Params::new(0);
-    /// let targets = vec!["q_proj".to_owned(), "v_proj".to_owned()];
-    /// params.adapt(&LoraConfig { rank: 4, targets, ..LoraConfig::default() })?;
-    /// let model = Llama::new(&params, &LlamaConfig::TINY)?;
-    /// let trained = |p: &&wgrad::graph::Param| p.trained();
-    /// assert_eq!(params.list().iter().filter(trained).count(), 2 * 2 * 6);
-    /// params.set_group("*norm.weight", ParamGroup::default())?; // the norms, too
-    /// # Ok::<(), wgrad::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Setting`] for a number out of its range, or if adapters were asked for before.
-    #[track_caller]
-    pub fn adapt(&self, lora: &LoraConfig) -> Result<()> {
-        lora.check()?;
-        let at = Location::caller();
-        let mut registry = self.lock();
-        if registry.lora.is_some() {
-            return Err(Error::setting(
-                "lora",
-                "the parameters have adapters already: one config is for all layers",
-            ));
-        }
-        for param in registry.list.iter_mut().filter(|param| param.0.adapter.is_none()) {
-            let group = lora.frozen(param.0.group);
-            param.0 = Arc::new(Registered { group, ..Registered::clone(&param.0) });
-        }
-        registry.lora = Some(Adapted { config: Arc::new(lora.clone()), at, layers: Vec::new() });
-        Ok(())
-    }
-
-    /// Returns the config of the adapter that [`Params::adapt`] asks for in the linear layer at this path.
-    pub(crate) fn adapter(&self) -> Option<Arc<LoraConfig>> {
-        let mut registry = self.lock();
-        let adapted = registry.lora.as_mut()?;
-        adapted.layers.push(self.path.clone());
-        adapted.config.adapts(&self.path).then(|| Arc::clone(&adapted.config))
-    }
-
     fn change_groups(&self, pattern: &str, change: impl Fn(ParamGroup) -> ParamGroup) -> Result<usize> {
         let mut registry = self.lock();
         let mut matched = 0;
         for param in registry.list.iter_mut().filter(|p| !p.is_buffer() && matches(pattern, p.name())) {
-            let group = change(param.0.group);
-            param.0 = Arc::new(Registered { group, ..Registered::clone(&param.0) });
+            *param = param.in_group(change(param.0.group));
             matched += 1;
         }
         if matched > 0 {
@@ -496,24 +431,11 @@ impl Params {
     pub(super) fn errors(&self) -> Vec<TraceError> {
         let registry = self.lock();
         let mut errors = registry.errors.clone();
-        if let Some(Adapted { config, at, layers }) = &registry.lora {
-            let without =
-                config.targets.iter().filter(|target| !layers.iter().any(|path| is_target(target, path)));
-            let known: BTreeSet<&str> =
-                layers.iter().map(|path| path.rsplit('.').next().unwrap_or(path)).collect();
-            let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            errors.extend(without.map(|target| TraceError {
-                message: format!(
-                    "adapters: no linear layer built after `Params::adapt` is `{target}`; their paths end in: {known}"
-                ),
-                file: at.file(),
-                line: at.line(),
-            }));
-        }
+        errors.extend(registry.lora.iter().flat_map(Adapted::unmatched));
         errors
     }
 
-    fn lock(&self) -> MutexGuard<'_, Registry> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -36,7 +36,7 @@ const WORK: u64 = 240_000;
 const SCRIPTS: u64 = 3_500;
 
 /// Results of which so many may be dropped that the search begins with groups of them.
-const MANY: usize = 400;
+const MANY: usize = 600;
 
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]

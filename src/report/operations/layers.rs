@@ -6,6 +6,13 @@ pub(super) const LAYERS: &[Row] = &[
     row("x.apply(layer)", "layer(x)", "`Module::forward`; a function of a tensor is a layer, too", YES, &[]),
     row("nn::Sequential", "nn.Sequential", "layers one after the other", YES, &[]),
     row("nn::Linear", "nn.Linear", "`weight [out, in]`, `bias [out]`", YES, &[]),
+    row(
+        "nn::Lora",
+        "",
+        "a low-rank adapter with PEFT's names; `Params::adapt` gives one to linear layers",
+        YES,
+        &[],
+    ),
     row("nn::Conv1d", "nn.Conv1d", "`nn::Conv<1>`", YES, &[]),
     row("nn::Conv2d", "nn.Conv2d", "`nn::Conv<2>`", YES, &[]),
     row("nn::Conv3d", "nn.Conv3d", "`nn::Conv<3>`", YES, &[]),
