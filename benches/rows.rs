@@ -137,8 +137,7 @@ fn main() -> Result<()> {
                 if operation.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
                     continue;
                 }
-                let bytes: u64 =
-                    job.inputs.iter().chain(&job.outputs).map(|(s, d)| d.bytes(s.numel())).sum();
+                let bytes: u64 = job.inputs.iter().chain(&job.outputs).map(|(s, d)| d.bytes(s.numel())).sum();
                 let [ours, textbook] = compare(&device, &job)?;
                 println!(
                     "  {:<14} {:>4} x {:<6} {:7.3} {:7.3}   {:5.1} times as fast, {:.3} ms",

@@ -15,6 +15,9 @@ use crate::random;
 /// Number of consecutive failed improvements that ends the search.
 const PATIENCE: u32 = 40;
 
+/// A chain's checkpoints that take this many times as long as the greedy choice are not improved.
+const SLOW: f64 = 2.0;
+
 /// A search for the least recomputation time under one target peak.
 pub(super) struct Search<'a> {
     model: &'a CostModel,
@@ -117,7 +120,10 @@ impl<'a> Search<'a> {
         let room = within.and_then(|within| self.target.checked_sub(within));
         if let Some(room) = room {
             self.retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
-            if let Some(measure) = self.measure() {
+            // Much slower than what there is, it will not catch up.
+            let measure =
+                self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
+            if let Some(measure) = measure {
                 self.now = measure;
                 self.lower(all, false);
                 self.tidy(all);
