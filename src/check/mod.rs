@@ -26,8 +26,8 @@
 // Without the `gpu` feature the crate's tests check only plans.
 #![cfg_attr(not(feature = "gpu"), allow(dead_code))]
 
-#[cfg(feature = "gpu")]
 mod attention;
+#[cfg(feature = "gpu")]
 mod compare;
 mod composed;
 mod custom;
