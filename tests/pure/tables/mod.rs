@@ -2,6 +2,7 @@
 //! Tables are between `<!-- table: NAME -->` and `<!-- end of table -->`; they are generated here and
 //! compared with the documents, to the last printed digit. `scripts/tables.sh` rewrites them.
 
+mod fine_tuning;
 mod memory;
 mod networks;
 mod operations;
