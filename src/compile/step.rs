@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::passes::{self, Accumulated, Choices, Parts, SharedBucket};
+use super::passes::{self, Accumulated, Choices, Gathers, Parts, SharedBucket};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
@@ -116,7 +116,17 @@ impl TrainStep {
         };
         if options.recompute == Recompute::Auto {
             let (budget, search) = self.search(options, limits)?;
-            let mut plan = search.planner.cheapest(budget, limits, &settings)?;
+            let parallel = options.parallel;
+            let mut plan = match parallel.shard == Shard::Parameters && parallel.rank > 0 {
+                // All ranks repeat what is best for the first, which has the largest shares.
+                true => {
+                    let first = PlanOptions { parallel: Parallel { rank: 0, ..parallel }, ..*options };
+                    let (_, of_first) = self.search(&first, limits)?;
+                    let settings = [&settings, &self.settings(&first)];
+                    search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
+                }
+                false => search.planner.cheapest(budget, limits, &settings)?,
+            };
             plan.work = work(&search.bare, &plan)?;
             return Ok(plan);
         }
@@ -127,11 +137,8 @@ impl TrainStep {
             Plan::compile(self.training_graph(options, limits)?, limits, &settings)?
         } else {
             // Results that `rebuild` recomputes are not kept and need no offloading.
-            let graph = match options.recompute {
-                Recompute::Off => self.training_graph(options, limits)?,
-                _ => bare.clone(),
-            };
-            let planner = RecomputePlanner::new(graph, limits, &options.card, options.fuse)?;
+            let rebuild = options.recompute == Recompute::Off && options.rebuild;
+            let planner = self.planner(&PlanOptions { rebuild, ..*options }, limits)?;
             let mut retention = planner.by_rule(options.recompute)?;
             planner.send_away(&mut retention, activations)?;
             Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
@@ -170,7 +177,7 @@ impl TrainStep {
             return Ok((budget, Arc::clone(search)));
         }
         let bare = self.training_graph(&options, limits)?;
-        let planner = RecomputePlanner::new(bare.clone(), limits, &options.card, options.fuse)?;
+        let planner = self.planner(&options, limits)?;
         let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
         let mut kept = kept();
         if kept.len() == KEPT_SEARCHES {
@@ -200,6 +207,12 @@ impl TrainStep {
         self.after_passes(passes::COUNT, options, limits)
     }
 
+    /// What recomputes results of the graph: sharded parameters are gathered for the operations that it repeats, too.
+    fn planner(&self, options: &PlanOptions, limits: &Limits) -> Result<RecomputePlanner> {
+        let (graph, gathers) = self.before_gathers(passes::COUNT, options, limits)?;
+        RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)
+    }
+
     pub(super) fn choices<'a>(&self, options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
         let storage = options.precision.storage();
         Choices {
@@ -219,6 +232,18 @@ impl TrainStep {
 
     /// [`TrainStep::training_graph`] after the first `count` passes.
     pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
+        let (mut graph, gathers) = self.before_gathers(count, options, limits)?;
+        gathers.add_to(&mut graph);
+        Ok(graph)
+    }
+
+    /// [`TrainStep::after_passes`] without what gathers sharded parameters, which is returned as well.
+    fn before_gathers(
+        &self,
+        count: usize,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<(Graph, Gathers)> {
         let choices = self.choices(options, limits);
         let [before, after] = passes::first(count);
         let graph = passes::run(before, self.graph.clone(), &choices);
@@ -246,13 +271,9 @@ impl TrainStep {
         let late = parts.whole_gradients || options.loss_scale.is_some();
         passes::share_updates(&mut graph, &shared, parallel, late);
         passes::order_exchanges(&mut graph);
-        let mut graph = passes::run(after, graph, &choices);
-        if parallel.shard == Shard::Parameters {
-            // What widens and fuses weights has been decided: they are gathered as they are stored.
-            passes::gather_parameters(&mut graph, &shared, parallel);
-            passes::order_exchanges(&mut graph);
-        }
-        Ok(graph)
+        // What widens and fuses weights has been decided: they are gathered as they are stored.
+        let buckets = if parallel.shard == Shard::Parameters { shared } else { Vec::new() };
+        Ok((passes::run(after, graph, &choices), Gathers { buckets, parallel }))
     }
 
     pub(super) fn settings(&self, options: &PlanOptions) -> Settings {
@@ -458,8 +479,7 @@ impl Forward {
         let mut graph = passes::run(after, graph, &choices);
         if let Some(train) = beside {
             let shared = SharedBucket::of_step(&mut graph, &train.graph().sharded);
-            passes::gather_parameters(&mut graph, &shared, parallel);
-            passes::order_exchanges(&mut graph);
+            Gathers { buckets: shared, parallel }.add_to(&mut graph);
         }
         Plan::compile(graph, limits, &settings)
     }

@@ -205,6 +205,7 @@ fn share_of(rank: u32, share: u64, before: u64, elements: u64) -> Share {
 }
 
 /// Parameters of which each rank updates a share and sends it to the others.
+#[derive(Debug)]
 pub(crate) struct SharedBucket {
     /// Each with the elements before it.
     pub(super) parameters: Vec<(ValueId, u64)>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::exchange::{SharedBucket, receive};
+use super::exchange::{SharedBucket, order_exchanges, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
 use crate::graph::{Class, Graph, Node, Op, Sharded, Value, ValueId};
@@ -11,10 +11,42 @@ use crate::shape::Shape;
 /// Buckets of parameters that a device has as a whole at once: the one that operations read, and the one before.
 pub(crate) const WHOLE: usize = 2;
 
+/// The gathers of a step with sharded parameters; of another step, none.
+#[derive(Debug)]
+pub(crate) struct Gathers {
+    pub buckets: Vec<SharedBucket>,
+    pub parallel: Parallel,
+}
+
+impl Gathers {
+    /// [`gather_parameters`], and the order of all exchanges.
+    pub(crate) fn add_to(&self, graph: &mut Graph) {
+        if !self.buckets.is_empty() {
+            gather_parameters(graph, &self.buckets, self.parallel);
+            order_exchanges(graph);
+        }
+    }
+
+    /// The most bytes of parameters that are whole at once.
+    pub(crate) fn whole_bytes(&self) -> u64 {
+        WHOLE as u64 * self.buckets.iter().map(|bucket| self.bytes(bucket)).max().unwrap_or(0)
+    }
+
+    /// Bytes of parameters that other ranks have.
+    pub(crate) fn elsewhere_bytes(&self) -> u64 {
+        let ranks = u64::from(self.parallel.ranks);
+        self.buckets.iter().map(|bucket| self.bytes(bucket) / ranks * (ranks - 1)).sum()
+    }
+
+    fn bytes(&self, bucket: &SharedBucket) -> u64 {
+        4 * bucket.words(bucket.share * u64::from(self.parallel.ranks))
+    }
+}
+
 /// Replaces the parameters of `buckets` with this rank's shares, which are updated. Other operations read copies of the
 /// whole. A bucket is sent an exchange ahead, received before the first operation that reads it, and received again if two
 /// others were read since.
-pub(crate) fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
+fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
     if buckets.is_empty() {
         return;
     }

@@ -42,7 +42,7 @@ use fuse_epilogues::fuse_epilogues;
 pub(crate) use fuse_epilogues::pairs;
 use fuse_norm_into_conv::fuse_norm_into_conv;
 pub(crate) use fuse_updates::{fuse_updates, is_small, is_small_vector, small_states};
-pub(crate) use gather_parameters::{WHOLE, gather_parameters};
+pub(crate) use gather_parameters::{Gathers, WHOLE};
 use join_slice_grads::join_slice_grads;
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;

@@ -14,9 +14,11 @@ mod select;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::analysis::Views;
+use super::passes::Gathers;
 use super::plan::Packed;
 use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
@@ -133,16 +135,35 @@ fn modelled(graph: &Graph, node: &Node, limits: &Limits, card: &Card) -> Result<
 #[derive(Debug)]
 pub(super) struct RecomputePlanner {
     graph: Graph,
+    /// Added to the graph with its recomputation, so that repeated operations have their parameters gathered as others.
+    gathers: Gathers,
     model: CostModel,
     frontier: OnceLock<Frontier>,
+}
+
+/// A plan, and how it stores each forward result.
+struct Chosen {
+    plan: Packed,
+    retention: Vec<Retention>,
 }
 
 impl RecomputePlanner {
     /// With `fuse`, a function may run as the epilogue of its producer where the producer is recomputed only
     /// for that function.
-    pub(super) fn new(graph: Graph, limits: &Limits, card: &Card, fuse: bool) -> Result<Self> {
+    pub(super) fn new(
+        graph: Graph,
+        gathers: Gathers,
+        limits: &Limits,
+        card: &Card,
+        fuse: bool,
+    ) -> Result<Self> {
         let mut graph = passes::dealias_operands(graph, false);
-        let order = schedule::schedule(&graph, &Views::of(&graph, false), true);
+        // Ranks gather parameters in the order of their readers, which must be the same on all of them: a schedule depends on
+        // the sizes of a rank's shares.
+        let order = match gathers.buckets.is_empty() {
+            true => schedule::schedule(&graph, &Views::of(&graph, false), true),
+            false => (0..graph.nodes.len()).collect(),
+        };
         let mut model = CostModel::of(&graph, &order, limits, card)?;
         if fuse {
             for ([first, then], both) in passes::pairs(&graph, limits.max_storage_buffers as usize) {
@@ -150,7 +171,7 @@ impl RecomputePlanner {
                 graph.nodes.push(both);
             }
         }
-        Ok(Self { graph, model, frontier: OnceLock::new() })
+        Ok(Self { graph, gathers, model, frontier: OnceLock::new() })
     }
 
     /// The retention of each slot under the rule `how`. `Off` and `Auto` are not rules and drop nothing.
@@ -174,7 +195,8 @@ impl RecomputePlanner {
     /// The program that keeps, recomputes and offloads results according to `retention`.
     pub(super) fn program(&self, retention: &[Retention], limits: &Limits) -> Result<Program> {
         let script = Writer::new(&self.model).write(retention).map(<[_]>::to_vec).unwrap_or_default();
-        let graph = passes::rematerialize(self.graph.clone(), &script);
+        let mut graph = passes::rematerialize(self.graph.clone(), &script);
+        self.gathers.add_to(&mut graph);
         let order = (0..graph.nodes.len()).collect();
         let views = Views::of(&graph, false);
         Program::assign(graph, views, order, limits, true)
@@ -185,7 +207,8 @@ impl RecomputePlanner {
     fn around(&self) -> u64 {
         let stays = self.graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
         let inputs = self.model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
-        let stays = stays.map(Value::bytes).sum::<u64>();
+        let stays = stays.map(Value::bytes).sum::<u64>().saturating_sub(self.gathers.elsewhere_bytes());
+        let stays = stays + self.gathers.whole_bytes();
         stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
     }
 
@@ -202,16 +225,19 @@ impl RecomputePlanner {
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<Packed>,
-    ) -> Result<Option<Packed>> {
+        smallest: &mut Option<Chosen>,
+    ) -> Result<Option<Chosen>> {
         let around = self.around();
         for point in points.iter().filter(|point| point.peak + around <= budget) {
             let plan = Plan::lay_out(self.program(&point.retention, limits)?, limits, settings)?;
-            if plan.total() <= budget {
-                return Ok(Some(plan));
+            let fits = plan.total() <= budget;
+            let smaller = smallest.as_ref().is_none_or(|smallest| plan.total() < smallest.plan.total());
+            let chosen = Chosen { plan, retention: point.retention.clone() };
+            if fits {
+                return Ok(Some(chosen));
             }
-            if smallest.as_ref().is_none_or(|smallest| plan.total() < smallest.total()) {
-                *smallest = Some(plan);
+            if smaller {
+                *smallest = Some(chosen);
             }
         }
         Ok(None)
@@ -243,14 +269,14 @@ impl RecomputePlanner {
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<Packed>,
-    ) -> Result<Option<Packed>> {
+        smallest: &mut Option<Chosen>,
+    ) -> Result<Option<Chosen>> {
         let uniforms = PARAMS_SLOT * self.model.launches();
         let room = budget.saturating_sub(self.around() + uniforms);
         for range in self.frontier().near(room) {
             let points = self.frontier().points(&self.model, range);
-            if let Some(plan) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
-                return Ok(Some(plan));
+            if let Some(chosen) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
+                return Ok(Some(chosen));
             }
         }
         Ok(None)
@@ -258,20 +284,43 @@ impl RecomputePlanner {
 
     /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
     pub(super) fn cheapest(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Plan> {
+        self.chosen(budget, limits, settings)?.plan.lower()
+    }
+
+    /// [`RecomputePlanner::cheapest`] of another rank of the same step, for this one: both must repeat the same operations.
+    pub(super) fn cheapest_of(
+        &self,
+        other: &Self,
+        budget: u64,
+        limits: &Limits,
+        [own, others]: [&Settings; 2],
+    ) -> Result<Plan> {
+        let theirs = other.chosen(budget, limits, others)?.retention;
+        let named = other.graph.values.iter().map(|value| &*value.name).zip(theirs);
+        let by_name: BTreeMap<&str, Retention> = named.collect();
+        let of = |(slot, value): (usize, &Value)| {
+            let known = by_name.get(&*value.name).filter(|_| self.model.can_drop(slot));
+            known.copied().unwrap_or(Retention::Save)
+        };
+        let retention: Vec<Retention> = self.graph.values.iter().enumerate().map(of).collect();
+        Plan::lay_out(self.program(&retention, limits)?, limits, own)?.lower()
+    }
+
+    fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
         let mut smallest = None;
         let all = self.all_points();
-        if let Some(plan) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
-            return plan.lower();
+        if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
+            return Ok(chosen);
         }
         // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
-        if let Some(plan) = self.near_that_fits(budget, limits, settings, &mut smallest)? {
-            return plan.lower();
+        if let Some(chosen) = self.near_that_fits(budget, limits, settings, &mut smallest)? {
+            return Ok(chosen);
         }
         let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
-        let least = Plan::lay_out(self.program(&least.retention, limits)?, limits, settings)?;
-        match smallest {
-            Some(smallest) if smallest.total() < least.total() => smallest.lower(),
-            _ => least.lower(),
-        }
+        let plan = Plan::lay_out(self.program(&least.retention, limits)?, limits, settings)?;
+        Ok(match smallest {
+            Some(smallest) if smallest.plan.total() < plan.total() => smallest,
+            _ => Chosen { plan, retention: least.retention.clone() },
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Compares the search's model with the programs built from it.
 
 use super::*;
-use crate::compile::{PlanOptions, TrainStep};
+use crate::compile::{Parallel, PlanOptions, TrainStep};
 use crate::graph::Node;
 use crate::models::{Model, ModelOptions};
 use select::Layers;
@@ -16,7 +16,8 @@ fn small(name: &str) -> TrainStep {
 fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
     let options = PlanOptions { rebuild: false, fuse, ..PlanOptions::default() };
     let graph = step.training_graph(&options, limits).expect("valid");
-    RecomputePlanner::new(graph, limits, &Card::default(), fuse).expect("valid")
+    let gathers = Gathers { buckets: Vec::new(), parallel: Parallel::default() };
+    RecomputePlanner::new(graph, gathers, limits, &Card::default(), fuse).expect("valid")
 }
 
 #[test]
