@@ -1,6 +1,6 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
-use wgrad::compile::{Parallel, Plan, PlanOptions, Shard, fit, levers};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, fit, levers};
 use wgrad::graph::{Class, Value};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -106,6 +106,57 @@ fn sharded_state_is_that_of_one_device_divided_by_the_ranks() {
     }
 }
 
+/// Checks that copies of whole parameters are at most two buckets and a half at once, besides the largest parameter.
+fn whole_only_while_they_are_read(plan: &Plan, bucket: Bytes) {
+    let whole = |(_, value): &(_, &Value)| value.class == Class::Workspace && value.name.contains(".whole");
+    let program = &plan.program;
+    let spans = program.graph.ids().filter(whole).map(|(id, value)| {
+        let (_, storage) = program.storage(id).expect("stored");
+        (storage.first, storage.last, value.bytes())
+    });
+    let spans: Vec<(usize, usize, u64)> = spans.collect();
+    let held = |at: usize| spans.iter().filter(move |span| span.0 <= at && at <= span.1).map(|span| span.2);
+    let peak = (0..program.order.len()).map(|at| held(at).sum::<u64>()).max().expect("operations");
+    let largest = spans.iter().map(|span| span.2).max().expect("copies");
+    assert!(peak <= largest + 5 * bucket.0 / 2, "{} at once, the largest {}", Bytes(peak), Bytes(largest));
+}
+
+/// Repeated operations have their parameters gathered as others, and all ranks repeat the same ones and gather in one order,
+/// also where ranks have shares of other sizes, or none.
+#[test]
+fn repeated_operations_gather_parameters_in_one_order_on_all_ranks() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    for (name, samples, ranks, bucket) in
+        [("gpt2", 1, 4, 8 << 20), ("cnn", 4, 3, 4096), ("digits", 4, 8, 4096)]
+    {
+        let step = Model::named(name, 0).expect("known").train_step(samples).expect("valid");
+        let planned = |rank, recompute, budget| {
+            let parallel = Parallel { bucket: Bytes(bucket), ..sharded(rank, ranks, Shard::Parameters) };
+            let (accumulate, budget) = (ranks, Some(budget));
+            let options = PlanOptions { accumulate, parallel, recompute, budget, ..PlanOptions::default() };
+            step.plan_over_budget(&options, &limits).expect("planned")
+        };
+        let kept = planned(0, Recompute::Off, Bytes(u64::MAX));
+        let budget = Bytes(kept.footprint().total() - kept.peak_bytes() / 5);
+        for recompute in [Recompute::Every(1), Recompute::Sqrt, Recompute::Auto] {
+            let first = planned(0, recompute, budget);
+            if bucket > 4096 {
+                whole_only_while_they_are_read(&first, Bytes(bucket));
+                assert!(first.footprint().total() < kept.footprint().total(), "{name} {recompute:?}");
+            }
+            let repeated = |plan: &Plan| {
+                let again = plan.graph().values.iter().filter(|value| value.again);
+                again.map(|value| value.name.clone()).collect::<Vec<_>>()
+            };
+            for rank in [1, ranks - 1] {
+                let other = planned(rank, recompute, budget);
+                assert_eq!(other.graph().exchanges, first.graph().exchanges, "{name} {recompute:?} {rank}");
+                assert_eq!(repeated(&other), repeated(&first), "{name} {recompute:?} {rank}");
+            }
+        }
+    }
+}
+
 /// Each rank keeps 1/N of the parameters, and has at most two buckets and a half of them as a whole while it computes: the
 /// largest layer of gpt2 is its embedding, a bucket by itself. They are sent three times where gradients and sums are sent twice.
 #[test]
@@ -121,24 +172,7 @@ fn sharded_parameters_are_whole_only_while_they_are_read() {
         let all: u64 = optimizer.graph().parameters.iter().map(|param| 4 * param.shape().numel()).sum();
         let (kept, most) = (lasting(&optimizer) - lasting(&parameters), all - all / u64::from(ranks));
         assert!(kept <= most && kept >= most - all / 100, "{} of {}", Bytes(kept), Bytes(all));
-        let whole =
-            |(_, value): &(_, &Value)| value.class == Class::Workspace && value.name.contains(".whole");
-        let program = &parameters.program;
-        let spans = program.graph.ids().filter(whole).map(|(id, value)| {
-            let (_, storage) = program.storage(id).expect("stored");
-            (storage.first, storage.last, value.bytes())
-        });
-        let spans: Vec<(usize, usize, u64)> = spans.collect();
-        let held =
-            |at: usize| spans.iter().filter(move |span| span.0 <= at && at <= span.1).map(|span| span.2);
-        let peak = (0..program.order.len()).map(|at| held(at).sum::<u64>()).max().expect("operations");
-        let largest = spans.iter().map(|span| span.2).max().expect("copies");
-        assert!(
-            peak <= largest + 5 * bucket.0 / 2,
-            "{} at once, the largest {}",
-            Bytes(peak),
-            Bytes(largest)
-        );
+        whole_only_while_they_are_read(&parameters, bucket);
         let sent = parameters.wire_bytes() as f64 / optimizer.wire_bytes() as f64;
         assert!((1.4..1.75).contains(&sent), "{sent}");
         let total = |plan: &Plan| plan.footprint().total();
