@@ -116,16 +116,14 @@ impl TrainStep {
         };
         if options.recompute == Recompute::Auto {
             let (budget, search) = self.search(options, limits)?;
-            let parallel = options.parallel;
-            let mut plan = match parallel.shard == Shard::Parameters && parallel.rank > 0 {
-                // All ranks repeat what is best for the first, which has the largest shares.
-                true => {
-                    let first = PlanOptions { parallel: Parallel { rank: 0, ..parallel }, ..*options };
+            let first = leading(options);
+            let mut plan = match first.parallel.rank == options.parallel.rank {
+                true => search.planner.cheapest(budget, limits, &settings)?,
+                false => {
                     let (_, of_first) = self.search(&first, limits)?;
                     let settings = [&settings, &self.settings(&first)];
                     search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
                 }
-                false => search.planner.cheapest(budget, limits, &settings)?,
             };
             plan.work = work(&search.bare, &plan)?;
             return Ok(plan);
@@ -155,6 +153,7 @@ impl TrainStep {
         }
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
+        let options = &leading(options);
         let (budget, search) = self.search(options, limits)?;
         search.planner.fits(budget, effort, limits, &self.settings(options))
     }
@@ -290,6 +289,14 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
+}
+
+/// The options of the rank that decides what is recomputed: where parameters are sharded, all ranks repeat what is best for
+/// the first, which has the largest shares.
+fn leading(options: &PlanOptions) -> PlanOptions {
+    let parallel = options.parallel;
+    let rank = if parallel.shard == Shard::Parameters { 0 } else { parallel.rank };
+    PlanOptions { parallel: Parallel { rank, ..parallel }, ..*options }
 }
 
 /// Whether a parameter is stored in 16 bits.

@@ -200,6 +200,23 @@ fn sharding_is_the_first_way_to_fit_a_budget() {
     assert!(error.expect_err("too much").to_string().contains("`parallel.shard: Shard::Optimizer`"));
 }
 
+/// Where parameters alone take most of what there is, their shares fit.
+#[test]
+fn parameters_are_sharded_where_nothing_else_fits() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = |samples| Model::named("mlp", 0)?.train_step(samples);
+    let options = PlanOptions { accumulate: 8, parallel: parallel(0, 8), ..PlanOptions::default() };
+    let planned = |shard| {
+        let options = PlanOptions { parallel: sharded(0, 8, shard), ..options };
+        step(1).and_then(|step| step.plan(&options, &limits)).expect("planned").footprint().total()
+    };
+    let [optimizer, parameters] = [Shard::Optimizer, Shard::Parameters].map(planned);
+    let budget = Bytes(parameters + (optimizer - parameters) / 8);
+    let fitted = fit(step, 1, &options, budget, &limits).expect("it fits");
+    assert_eq!(fitted.changes, ["shard parameters"]);
+    assert!(fitted.exact && fitted.plan.footprint().total() <= budget.0);
+}
+
 #[test]
 fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
     let step = Model::named("mlp", 0).expect("known").train_step(8).expect("valid");

@@ -105,13 +105,20 @@ impl TrainStep {
             return Ok(Some(fitted(asked.clone(), open, &[])));
         }
         // Sharding costs no arithmetic and sends what would be sent anyway.
-        if let Some(options) = options.sharded(Shard::Optimizer) {
+        let sharded = |shard: Shard, change: &str| -> Result<Option<Fitted>> {
+            let Some(options) = options.sharded(shard) else { return Ok(None) };
             let found = self.try_fit(&options, budget, limits)?;
-            return Ok(found.map(|mut found| {
-                found.changes.insert(0, "shard optimizer".to_owned());
+            Ok(found.map(|mut found| {
+                found.changes.insert(0, change.to_owned());
                 found.time_fraction = slowdown(&found.plan, &asked, &options.card);
                 found
-            }));
+            }))
+        };
+        if options.sharded(Shard::Optimizer).is_some() {
+            return match sharded(Shard::Optimizer, "shard optimizer")? {
+                None => sharded(Shard::Parameters, "shard parameters"),
+                found => Ok(found),
+            };
         }
         let mut found = Vec::new();
         if let Some((plan, options)) = self.recomputed(options, budget, limits)? {
