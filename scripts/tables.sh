@@ -4,7 +4,7 @@
 # benches/results/compare.md (benches/compare/run.sh).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-WGRAD_TABLES=write cargo test --release --no-default-features --test pure -- tables:: --test-threads 1
+WGRAD_TABLES=write cargo test --release --no-default-features --test pure -- tables:: --test-threads 1 --include-ignored
 # What the documents show of `wgrad plan`.
 WGRAD_TABLES=write cargo test --release --features full --test cli documents_show_the_printed_plans
 # Pictures. The trace is one of the public problems (WGRAD_PROBLEMS).

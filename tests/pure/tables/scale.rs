@@ -1,24 +1,40 @@
 //! Modelled steps on several devices.
 
-use wgrad::compile::{Parallel, Plan, PlanOptions, Shard};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard};
+use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::limits::Card;
 
 use super::networks::{options, plan};
 use super::{bytes, check, markdown, rounded, strings};
 
 const RANKS: [u32; 4] = [1, 2, 8, 64];
+/// Ranks of the second table, whose plans take minutes.
+const MANY_RANKS: [u32; 4] = [1, 8, 64, 1024];
 
 /// Links, by the bytes per second of each rank.
 const LINKS: [(&str, f64); 3] =
     [("100 Gb/s Ethernet", 12.5e9), ("PCIe 4.0", 24e9), ("400 Gb/s InfiniBand", 50e9)];
 
-/// Samples of each rank, and tokens of each sample.
-const NETWORKS: [(&str, usize, Option<usize>); 2] = [("gpt2", 8, Some(1024)), ("resnet50", 64, None)];
+/// Name, samples of each rank, and tokens of each sample; whether weights and activations are bf16 and every second layer is
+/// recomputed.
+type Network = (&'static str, usize, Option<usize>, bool);
 
-fn rows((name, samples, seq): (&str, usize, Option<usize>)) -> Vec<Vec<String>> {
+const NETWORKS: [Network; 2] = [("gpt2", 8, Some(1024), false), ("resnet50", 64, None, false)];
+const LARGE: Network = ("llama-3.1-8b", 2, Some(2048), true);
+
+fn rows((name, samples, seq, lean): Network, counts: [u32; 4]) -> Vec<Vec<String>> {
     let card = Card::named("h200").expect("listed");
     let of = |ranks: u32, shard: Shard| {
         let base = PlanOptions { card, ..options("adamw") };
+        let base = match lean {
+            true => PlanOptions {
+                precision: Precision::Bf16,
+                weights: WeightStorage::Bf16(Rounding::Stochastic),
+                recompute: Recompute::Every(2),
+                ..base
+            },
+            false => base,
+        };
         plan(
             name,
             samples,
@@ -30,15 +46,16 @@ fn rows((name, samples, seq): (&str, usize, Option<usize>)) -> Vec<Vec<String>> 
             },
         )
     };
-    let plans = RANKS.map(|ranks| of(ranks, Shard::None));
+    let plans = counts.map(|ranks| of(ranks, Shard::None));
     let seconds = |plan: &Plan| plan.wire_times(&card).expect("lowered before").step_s;
     let alone = seconds(&plans[0]);
-    let title = format!("{name}, {samples}{} a rank", seq.map_or(String::new(), |seq| format!(" × {seq}")));
+    let tokens = seq.map_or(String::new(), |seq| format!(" × {seq}"));
+    let title = format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:2`" } else { "" });
     let mut rows = vec![vec![title, "bytes of a rank".to_owned()]];
     rows[0].extend(plans.iter().map(|plan| bytes(plan.footprint().total())));
     for (shard, title) in [(Shard::Optimizer, "optimizer sharded"), (Shard::Parameters, "parameters sharded")]
     {
-        let sharded = RANKS.map(|ranks| of(ranks, shard));
+        let sharded = counts.map(|ranks| of(ranks, shard));
         let of =
             |plan: &Plan| format!("{}, {} ms", bytes(plan.footprint().total()), rounded(1e3 * seconds(plan)));
         rows.push([vec![String::new(), title.to_owned()], sharded.iter().map(of).collect()].concat());
@@ -55,8 +72,19 @@ fn rows((name, samples, seq): (&str, usize, Option<usize>)) -> Vec<Vec<String>> 
     rows
 }
 
+fn table(networks: impl IntoIterator<Item = Network>, counts: [u32; 4]) -> String {
+    let title = |ranks: u32| if ranks == 1 { "1 rank".to_owned() } else { ranks.to_string() };
+    let header = [strings(&["network", ""]), counts.map(title).to_vec()].concat();
+    markdown(&header, networks.into_iter().flat_map(|network| rows(network, counts)))
+}
+
 #[test]
 fn table_of_ranks_matches_the_plans() {
-    let header = [&["network", ""][..], &["1 rank", "2", "8", "64"]].concat();
-    check("docs/scale.md", "scale", &markdown(&strings(&header), NETWORKS.into_iter().flat_map(rows)));
+    check("docs/scale.md", "scale", &table(NETWORKS, RANKS));
+}
+
+#[test]
+#[ignore = "takes five minutes; scripts/tables.sh runs it"]
+fn table_of_many_ranks_matches_the_plans() {
+    check("docs/scale.md", "many", &table(NETWORKS.into_iter().chain([LARGE]), MANY_RANKS));
 }
