@@ -20,7 +20,6 @@ loads FILE, such as a session saved it, into the model of this name and compares
 """
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
@@ -74,6 +73,22 @@ def loss_of(model, ids, labels):
     return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+def losses_of(model, parameters, ids, labels):
+    """The loss before each of 5 steps of SGD on the parameters, and after them."""
+    losses, optimizer = [], torch.optim.SGD(parameters, lr=0.1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        _, loss = loss_of(model, ids, labels)
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def narrow(values):
+    return {k: v.to(torch.int32 if v.dtype == torch.int64 else torch.float32).contiguous() for k, v in values.items()}
+
+
 def write(name, config, generator):
     model = random_model(config, generator)
     folder = HERE / name
@@ -90,17 +105,9 @@ def write(name, config, generator):
     values = {"ids": ids, "labels": labels, "logits": logits.detach(), "loss": loss.detach().view(1)}
     first = ("model.layers.0.", "model.norm.")
     values |= {f"grad/{n}": p.grad.clone() for n, p in model.named_parameters() if n.startswith(first)}
-    losses, optimizer = [], torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(6):
-        optimizer.zero_grad()
-        _, loss = loss_of(model, ids, labels)
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
-    values["losses"] = torch.tensor(losses, dtype=torch.float64)
-    narrow = {k: v.to(torch.int32 if v.dtype == torch.int64 else torch.float32).contiguous() for k, v in values.items()}
-    save_file(narrow, HERE / f"{name}.safetensors")
-    print(name, losses, json.loads((folder / "config.json").read_text()))
+    values["losses"] = losses_of(model, model.parameters(), ids, labels)
+    save_file(narrow(values), HERE / f"{name}.safetensors")
+    print(name, values["losses"].tolist())
 
 
 def check(name, file):

@@ -24,12 +24,12 @@ import shutil
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from gpt2 import CONFIG, MODEL
+from llama import loss_of, losses_of, narrow
 
 HERE = Path(__file__).resolve().parent
 TARGETS = {"llama": ["q_proj", "v_proj", "down_proj"], "gpt2": ["c_attn"]}
@@ -44,11 +44,6 @@ def base(name):
     model.load_state_dict(load_file(MODEL), strict=False)
     model.tie_weights()
     return model.double()
-
-
-def loss_of(model, ids, labels):
-    logits = model(ids).logits
-    return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def write(name, generator):
@@ -81,17 +76,9 @@ def write(name, generator):
         short = full.removeprefix("base_model.model.").replace(".default.", ".")
         if ".0." in short:
             values[f"grad/{short}"] = parameter.grad.clone()
-    losses, optimizer = [], torch.optim.SGD(adapters.values(), lr=0.1)
-    for _ in range(6):
-        optimizer.zero_grad()
-        _, loss = loss_of(model, ids, labels)
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
-    values["losses"] = torch.tensor(losses, dtype=torch.float64)
-    narrow = {k: v.to(torch.int32 if v.dtype == torch.int64 else torch.float32).contiguous() for k, v in values.items()}
-    save_file(narrow, HERE / "lora" / f"{name}.safetensors")
-    print(name, losses)
+    values["losses"] = losses_of(model, adapters.values(), ids, labels)
+    save_file(narrow(values), HERE / "lora" / f"{name}.safetensors")
+    print(name, values["losses"].tolist())
 
 
 def check(name, folder, merged):
