@@ -201,10 +201,13 @@ impl Options {
         self.batch.or(network.fixed_batch()).unwrap_or(BATCH)
     }
 
-    /// Returns the model and the size of its input as text: `gpt2 · batch 8 · 1024 tokens`.
+    /// Returns the model, the size of its input and what is trained of it as text: `gpt2 · batch 8 · 1024 tokens`.
     pub fn title(&self, network: &Selected) -> String {
         let seq = network.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
-        format!("{} · batch {}{seq}", network.name(), self.batch(network))
+        let lora = self.lora.as_ref().map_or(String::new(), |lora| format!(" · {lora}"));
+        let frozen = self.frozen_weights.map_or("", FrozenStorage::name);
+        let frozen = if frozen.is_empty() { String::new() } else { format!(" · frozen in {frozen}") };
+        format!("{} · batch {}{seq}{lora}{frozen}", network.name(), self.batch(network))
     }
 
     pub fn precision(&self) -> Result<Precision> {

@@ -155,12 +155,6 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     for pattern in &options.network.freeze {
         title.push_str(&format!(" · frozen {pattern}"));
     }
-    if let Some(lora) = &options.network.lora {
-        title.push_str(&format!(" · {lora}"));
-    }
-    if let Some(storage) = options.network.frozen_weights {
-        title.push_str(&format!(" · frozen in {}", storage.name()));
-    }
     if options.network.no_fuse {
         title.push_str(" · unfused");
     }
