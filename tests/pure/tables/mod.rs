@@ -102,7 +102,8 @@ fn every_table_has_a_test() {
         ("docs/fit.md", &["cards", "offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
-        ("docs/scale.md", &["scale"]),
+        ("docs/scale.md", &["scale", "many"]),
+        ("docs/fine-tuning.md", &["bytes"]),
         ("benches/results/compare.md", &["speed"]),
     ]);
     let mut files: Vec<String> = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
