@@ -32,11 +32,12 @@ impl DType {
     /// Returns the bytes of `n` elements, rounded up to whole words of four bytes, or to whole blocks of 128 elements with a
     /// word for their scales, so that no word belongs to two tensors.
     pub const fn bytes(self, n: u64) -> u64 {
+        if let Some(words) = self.block_words() {
+            return n.div_ceil(blocks::BLOCK).saturating_mul(4 * words);
+        }
         match self {
-            Self::F32 | Self::U32 => n.saturating_mul(4),
             Self::F16 | Self::BF16 => n.div_ceil(2).saturating_mul(4),
-            Self::Int8 => n.div_ceil(blocks::BLOCK).saturating_mul(33 * 4),
-            Self::Int4 | Self::Nf4 => n.div_ceil(blocks::BLOCK).saturating_mul(17 * 4),
+            _ => n.saturating_mul(4),
         }
     }
 
@@ -59,6 +60,11 @@ impl DType {
     /// products take them.
     pub const fn is_quantised(self) -> bool {
         self.block_words().is_some()
+    }
+
+    /// Whether a word holds several elements.
+    pub(crate) const fn is_packed(self) -> bool {
+        self.is_half() || self.is_quantised()
     }
 
     /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`, `int8`, `int4`, `nf4`.

@@ -43,14 +43,17 @@ fn levels_of(codes: u32) -> vec4<f32> {
 fn codes_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + i % 32u / QUADS_IN_WORD; }
 fn scales_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + BLOCK_WORDS - 1u; }
 
+// The scale of quad i, from the word of its block.
+fn scale_of(i: u32, scales: u32) -> f32 {
+    return bitcast<f32>((scales >> (i / 16u % 2u * 16u)) << 16u);
+}
+
 // Of quad i, from its words.
 fn four_of_codes(i: u32, codes: u32, scales: u32) -> vec4<f32> {
-    let scale = bitcast<f32>((scales >> (i / 16u % 2u * 16u)) << 16u);
-    return levels_of(codes >> (i % QUADS_IN_WORD * 16u)) * scale;
+    return levels_of(codes >> (i % QUADS_IN_WORD * 16u)) * scale_of(i, scales);
 }
 
 // Of element i, from the words of its quad.
 fn one_of_codes(i: u32, codes: u32, scales: u32) -> f32 {
-    let scale = bitcast<f32>((scales >> (i / 64u % 2u * 16u)) << 16u);
-    return levels_of(codes >> (i % (32u / CODE_BITS) * CODE_BITS)).x * scale;
+    return levels_of(codes >> (i % (32u / CODE_BITS) * CODE_BITS)).x * scale_of(i / 4u, scales);
 }

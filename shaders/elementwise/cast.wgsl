@@ -4,16 +4,22 @@
 // x [n] -> y [n]
 // grid: PACK, UNPACK and DECODE a thread per eight elements, else per four, folded      overrides: TO_U32
 #import common/grid
-#if PACK || UNPACK
-#import common/half
+#if PACK || UNPACK || DECODE
 struct Params {
     threads_x: u32,
     eights: u32,
     quads: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
+#if DECODE
+#import common/codes
+@group(0) @binding(1) var<storage, read_write> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
+#else
+#import common/half
 @group(0) @binding(1) var<storage, read_write> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
+#endif
 #endif
 #if PACK
 
@@ -44,15 +50,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
 }
 #elif DECODE
-#import common/codes
-struct Params {
-    threads_x: u32,
-    eights: u32,
-    quads: u32,
-}
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<u32>;
-@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

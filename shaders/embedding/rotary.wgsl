@@ -43,7 +43,7 @@ fn times(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return vec2(both, product.y + select(0u, 1u, one < first) + select(0u, 1u, both < second));
 }
 
-// The turns of pair c for each position, a fraction in 64 bits.
+// Revolutions of pair c per position, a fraction in 64 bits.
 fn turns_of(c: u32) -> vec2<u32> {
     // 1 / 2π: a radian as a fraction of a turn.
     var turns = vec2(0x9391054au, 0x28be60dbu);

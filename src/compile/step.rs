@@ -129,14 +129,19 @@ impl TrainStep {
             return Ok(plan);
         }
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
-        let bare = self.training_graph(&PlanOptions { rebuild: false, ..*options }, limits)?;
+        let kept = PlanOptions { rebuild: false, ..*options };
+        let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, limits)?;
+        let bare = gathers.added_to(graph.clone());
         let activations = options.offload.activations;
         let mut plan = if options.recompute == Recompute::Off && activations == Activations::Keep {
             Plan::compile(self.training_graph(options, limits)?, limits, &settings)?
         } else {
             // Results that `rebuild` recomputes are not kept and need no offloading.
-            let rebuild = options.recompute == Recompute::Off && options.rebuild;
-            let planner = self.planner(&PlanOptions { rebuild, ..*options }, limits)?;
+            let (graph, gathers) = match options.recompute {
+                Recompute::Off => self.before_gathers(passes::COUNT, options, limits)?,
+                _ => (graph, gathers),
+            };
+            let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
             let mut retention = planner.by_rule(options.recompute)?;
             planner.send_away(&mut retention, activations)?;
             Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
@@ -175,8 +180,9 @@ impl TrainStep {
         if let Some(search) = kept().iter().find(same) {
             return Ok((budget, Arc::clone(search)));
         }
-        let bare = self.training_graph(&options, limits)?;
-        let planner = self.planner(&options, limits)?;
+        let (graph, gathers) = self.before_gathers(passes::COUNT, &options, limits)?;
+        let bare = gathers.added_to(graph.clone());
+        let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
         let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
         let mut kept = kept();
         if kept.len() == KEPT_SEARCHES {
@@ -206,12 +212,6 @@ impl TrainStep {
         self.after_passes(passes::COUNT, options, limits)
     }
 
-    /// What recomputes results of the graph: sharded parameters are gathered for the operations that it repeats, too.
-    fn planner(&self, options: &PlanOptions, limits: &Limits) -> Result<RecomputePlanner> {
-        let (graph, gathers) = self.before_gathers(passes::COUNT, options, limits)?;
-        RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)
-    }
-
     pub(super) fn choices<'a>(&self, options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
         let storage = options.precision.storage();
         Choices {
@@ -231,9 +231,8 @@ impl TrainStep {
 
     /// [`TrainStep::training_graph`] after the first `count` passes.
     pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let (mut graph, gathers) = self.before_gathers(count, options, limits)?;
-        gathers.add_to(&mut graph);
-        Ok(graph)
+        let (graph, gathers) = self.before_gathers(count, options, limits)?;
+        Ok(gathers.added_to(graph))
     }
 
     /// [`TrainStep::after_passes`] without what gathers sharded parameters, which is returned as well.
@@ -486,7 +485,7 @@ impl Forward {
         let mut graph = passes::run(after, graph, &choices);
         if let Some(train) = beside {
             let shared = SharedBucket::of_step(&mut graph, &train.graph().sharded);
-            Gathers { buckets: shared, parallel }.add_to(&mut graph);
+            graph = Gathers { buckets: shared, parallel }.added_to(graph);
         }
         Plan::compile(graph, limits, &settings)
     }

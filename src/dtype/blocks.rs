@@ -11,7 +11,7 @@ pub(crate) const BLOCK: u64 = 128;
 const GROUP: usize = 64;
 
 /// Levels of NF4 (Dettmers et al. 2023): quantiles of the normal distribution, with 0, as bitsandbytes has them.
-pub(crate) const NF4: [f32; 16] = [
+const NF4: [f32; 16] = [
     -1.0,
     -0.696_192_8,
     -0.525_073_05,
@@ -31,29 +31,32 @@ pub(crate) const NF4: [f32; 16] = [
 ];
 
 impl DType {
-    /// Returns the words of a block; `None` for types whose elements are stored one by one.
+    /// Returns the words of a block: those of its codes, and one of scales; `None` for types without blocks.
     pub(crate) const fn block_words(self) -> Option<u64> {
         match self {
-            Self::Int8 => Some(33),
-            Self::Int4 | Self::Nf4 => Some(17),
+            Self::Int8 | Self::Int4 | Self::Nf4 => Some(BLOCK * self.code_bits() as u64 / 32 + 1),
             Self::F32 | Self::U32 | Self::F16 | Self::BF16 => None,
         }
+    }
+
+    /// Bits of a code.
+    const fn code_bits(self) -> usize {
+        if matches!(self, Self::Int8) { 8 } else { 4 }
     }
 
     /// Elements as blocks, the first of a word in its lowest bits. Each element gets the nearest level. A group with NaN is all
     /// NaN.
     pub(super) fn pack_blocks(self, elements: &[f32]) -> Vec<u32> {
-        let bits = if self == Self::Int8 { 8 } else { 4 };
+        let bits = self.code_bits();
         let mut words = Vec::new();
         for block in elements.chunks(BLOCK as usize) {
             let start = words.len();
             words.resize(start + self.block_words().unwrap_or(0) as usize, 0);
             for (g, group) in block.chunks(GROUP).enumerate() {
-                let finite = group.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                let most = if group.iter().any(|x| x.is_nan()) { f32::NAN } else { finite };
+                let most = group.iter().fold(0.0f32, |most, x| most.max(x.abs()));
                 // Nearest: the largest element gets the outermost level, so that levels are packed into the same codes again.
-                let scale = bf16::from_f32(most / self.outermost()).to_f32().min(bf16::MAX.to_f32());
-                let scale = if most.is_nan() { most } else { scale };
+                let nearest = bf16::from_f32(most / self.outermost()).to_f32().min(bf16::MAX.to_f32());
+                let scale = if group.iter().any(|x| x.is_nan()) { f32::NAN } else { nearest };
                 *words.last_mut().expect("a block has words") |= (scale.to_bits() >> 16) << (16 * g);
                 for (i, x) in group.iter().enumerate() {
                     let at = (g * GROUP + i) * bits;
@@ -66,7 +69,7 @@ impl DType {
 
     /// The `n` elements of blocks.
     pub(super) fn unpack_blocks(self, words: &[u32], n: usize) -> Vec<f32> {
-        let bits = if self == Self::Int8 { 8 } else { 4 };
+        let bits = self.code_bits();
         let size = self.block_words().unwrap_or(1) as usize;
         let element = |i: usize| {
             let block = &words[i / BLOCK as usize * size..][..size];

@@ -227,8 +227,7 @@ fn reads_packed(op: &Op, i: usize) -> bool {
 fn reads_codes(op: &Op, i: usize) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach => true,
-        Op::MatMul { .. } => i == 1,
-        _ => false,
+        _ => op.reads_codes(i),
     }
 }
 

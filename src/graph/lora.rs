@@ -121,7 +121,7 @@ impl FromStr for LoraConfig {
 }
 
 /// Whether a path is the target or ends in it after a dot.
-pub(super) fn is_target(target: &str, path: &str) -> bool {
+fn is_target(target: &str, path: &str) -> bool {
     matches(target, path) || matches(&format!("*.{target}"), path)
 }
 

@@ -93,17 +93,16 @@ struct Registered {
     shape: Shape,
     init: Init,
     key: u64,
-    buffer: bool,
-    /// Whether rows of it are looked up.
-    table: bool,
+    kind: Kind,
     group: ParamGroup,
-    adapter: Option<Adapter>,
 }
 
 /// What a parameter is registered as.
+#[derive(Clone, Debug)]
 enum Kind {
     Parameter,
     Buffer,
+    /// Rows of it are looked up.
     Table,
     Adapter(Adapter),
 }
@@ -132,12 +131,12 @@ impl Param {
 
     /// Whether training updates it by a gradient: it is neither a buffer nor frozen.
     pub fn trained(&self) -> bool {
-        !self.0.buffer && !self.0.group.frozen
+        !self.is_buffer() && !self.0.group.frozen
     }
 
     /// Whether it was registered by [`Params::add_buffer`], such as running statistics.
     pub fn is_buffer(&self) -> bool {
-        self.0.buffer
+        matches!(self.0.kind, Kind::Buffer)
     }
 
     /// Returns the parameter in another group.
@@ -150,9 +149,9 @@ impl Param {
     pub(crate) fn stored_as(&self, weights: WeightStorage) -> DType {
         let large = self.shape().rank() >= 2 && self.shape().numel() >= WeightStorage::SMALLEST;
         match self.0.group {
-            _ if self.0.buffer || !large => DType::F32,
+            _ if self.is_buffer() || !large => DType::F32,
             ParamGroup { frozen: true, storage: Some(storage), .. } => match storage.dtype() {
-                codes if codes.is_quantised() && self.0.table => DType::BF16,
+                codes if codes.is_quantised() && matches!(self.0.kind, Kind::Table) => DType::BF16,
                 dtype => dtype,
             },
             _ => weights.storage().unwrap_or(DType::F32),
@@ -161,7 +160,10 @@ impl Param {
 
     /// Returns what it adapts, if it is a matrix of a [`Lora`](crate::nn::Lora).
     pub(crate) fn adapter(&self) -> Option<&Adapter> {
-        self.0.adapter.as_ref()
+        match &self.0.kind {
+            Kind::Adapter(adapter) => Some(adapter),
+            _ => None,
+        }
     }
 
     /// Returns how training updates it.
@@ -323,14 +325,13 @@ impl Params {
             init = Init::Data(orthogonal(shape, key, gain).into());
         }
         let (index, identity) = (registry.list.len(), Arc::clone(&registry.identity));
-        let (buffer, table) = (matches!(kind, Kind::Buffer), matches!(kind, Kind::Table));
-        let adapter = if let Kind::Adapter(adapter) = kind { Some(adapter) } else { None };
         let group = match &registry.lora {
-            Some(adapted) if adapter.is_none() => adapted.config.frozen(ParamGroup::default()),
+            Some(adapted) if !matches!(kind, Kind::Adapter(_)) => {
+                adapted.config.frozen(ParamGroup::default())
+            }
             _ => ParamGroup::default(),
         };
-        let registered =
-            Registered { registry: identity, index, name, shape, init, key, buffer, table, group, adapter };
+        let registered = Registered { registry: identity, index, name, shape, init, key, kind, group };
         let param = Param(Arc::new(registered));
         registry.list.push(param.clone());
         param

@@ -194,7 +194,10 @@ impl Module for Conv1D {
         let trace = x.trace().clone();
         trace.layer(&self.path, || {
             let y = x.matmul(&trace.param(&self.weight)).add(&trace.param(&self.bias));
-            self.lora.as_ref().map_or(y.clone(), |lora| lora.add(&y, x))
+            match &self.lora {
+                Some(lora) => lora.add(&y, x),
+                None => y,
+            }
         })
     }
 }

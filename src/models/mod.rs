@@ -60,6 +60,19 @@ pub struct ModelOptions {
     pub seq: Option<usize>,
 }
 
+impl ModelOptions {
+    fn check(&self) -> Result<()> {
+        let Self { image, classes, seq } = *self;
+        match classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
+            true => {
+                let message = "0 classes, no tokens or an image without pixels: each must be at least 1";
+                Err(Error::setting("model", message))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
 /// Name, channels, rows, columns and classes of each network for images.
 const IMAGES: [(&str, [usize; 3], usize); 8] = [
     ("cnn", [1, 28, 28], 10),
@@ -139,21 +152,12 @@ impl Model {
     /// As [`Model::with_options`].
     pub fn over(params: Params, name: &str, options: &ModelOptions) -> Result<Self> {
         let ModelOptions { image, classes, seq } = *options;
-        if classes == Some(0) || seq == Some(0) || image.is_some_and(|size| size.contains(&0)) {
-            let message = "0 classes, no tokens or an image without pixels: each must be at least 1";
-            return Err(Error::setting("model", message));
-        }
+        options.check()?;
         let sequence = sequence::named(name, &params, seq)?;
         let takes =
             |what: &str, not: &str| Err(Error::setting(name, format!("`{name}` takes {what}, {not}")));
         if let Some(sequence) = sequence {
-            if image.is_some() || classes.is_some() {
-                return takes(
-                    "tokens",
-                    "so it has no image size and no number of classes but its vocabulary",
-                );
-            }
-            return Ok(Self::of_sequences(name.to_owned(), params, sequence));
+            return Self::of_sequences(name.to_owned(), params, sequence, options);
         }
         if let Some(&(name, [c, h, w], paper)) = IMAGES.iter().find(|(other, ..)| *other == name) {
             if seq.is_some() {
@@ -205,27 +209,28 @@ impl Model {
     #[cfg(feature = "safetensors")]
     pub fn open(params: Params, folder: impl AsRef<std::path::Path>, options: &ModelOptions) -> Result<Self> {
         let folder = folder.as_ref();
-        let ModelOptions { image, classes, seq } = *options;
-        if seq == Some(0) {
-            return Err(Error::setting("seq", "no tokens: a sequence has at least 1"));
-        }
+        options.check()?;
         let name = folder.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned());
-        if image.is_some() || classes.is_some() {
-            return Err(Error::setting(
-                &name,
-                format!(
-                    "`{name}` takes tokens, so it has no image size and no number of classes but its vocabulary"
-                ),
-            ));
-        }
-        let sequence = sequence::of_config(config::read(&folder.join("config.json"))?, &params, seq)?;
-        Ok(Self::of_sequences(name, params, sequence))
+        let config = config::read(&folder.join("config.json"))?;
+        let sequence = sequence::of_config(config, &params, options.seq)?;
+        Self::of_sequences(name, params, sequence, options)
     }
 
-    fn of_sequences(name: String, params: Params, sequence: sequence::Built) -> Self {
+    fn of_sequences(
+        name: String,
+        params: Params,
+        sequence: sequence::Built,
+        options: &ModelOptions,
+    ) -> Result<Self> {
+        if options.image.is_some() || options.classes.is_some() {
+            let message = format!(
+                "`{name}` takes tokens, so it has no image size and no number of classes but its vocabulary"
+            );
+            return Err(Error::setting(name, message));
+        }
         let sequence::Built { seq, vocabulary, labels, rename, network } = sequence;
         let network = Network::Tokens(network, rename);
-        Self { name, inputs: seq, classes: vocabulary, labels, params, network }
+        Ok(Self { name, inputs: seq, classes: vocabulary, labels, params, network })
     }
 
     /// Returns how the names of tensors in Hugging Face's files map to those of this model; `None` leaves a tensor out. For

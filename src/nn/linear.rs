@@ -62,7 +62,10 @@ impl Module for Linear {
                 Some(bias) => product.add(&trace.param(bias)),
                 None => product,
             };
-            self.lora.as_ref().map_or(y.clone(), |lora| lora.add(&y, x))
+            match &self.lora {
+                Some(lora) => lora.add(&y, x),
+                None => y,
+            }
         })
     }
 }

@@ -109,8 +109,7 @@ impl<'a> Twin<'a> {
             let known = self.graph.values.iter().filter(|v| fed(v)).map(|v| v.name.clone()).collect();
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
-        let packed = value.dtype.is_half() || value.dtype.is_quantised();
-        let mut data = match packed && value.class.is_persistent() {
+        let mut data = match value.dtype.is_packed() && value.class.is_persistent() {
             true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
             false => data.to_vec(),
         };

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use crate::support::close::{Near, assert_close};
+use crate::support::folder::Folder;
 use crate::support::golden::{File, integers, path, read, read_at, wide};
 use crate::support::{both_classes, devices, on_each};
 use wgrad::Error;
@@ -106,7 +107,8 @@ fn losses_of_five_steps_match_transformers() {
 #[test]
 fn saved_files_have_the_tensors_of_transformers() {
     let device = &devices()[0];
-    let target = std::env::temp_dir().join(format!("wgrad-llama-{}.safetensors", std::process::id()));
+    let folder_of_test = Folder::new("llama");
+    let target = folder_of_test.join("saved.safetensors");
     for name in ["llama", "qwen3"] {
         let (model, folder, _) = open(name);
         let plan = model.forward(1).expect("valid").plan(device.limits()).expect("it can be planned");
@@ -122,30 +124,27 @@ fn saved_files_have_the_tensors_of_transformers() {
                 }
             }
         }
-        std::fs::remove_file(&target).expect("written");
     }
 }
 
 #[test]
 fn folders_that_do_not_fit_are_errors() {
     let device = &devices()[0];
-    let folder = std::env::temp_dir().join(format!("wgrad-llama-folder-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("created");
+    let folder = Folder::new("llama-folder");
     let message = |error: Error| error.to_string();
-    let opened = || Model::open(Params::new(0), &folder, &ModelOptions::default()).map(drop);
+    let opened = || Model::open(Params::new(0), &*folder, &ModelOptions::default()).map(drop);
     assert!(message(opened().unwrap_err()).contains("config.json"));
     let theirs = path("llama/llama");
     for file in ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"] {
         std::fs::copy(theirs.join(file), folder.join(file)).expect("copied");
     }
-    let model = Model::open(Params::new(0), &folder, &ModelOptions::default()).expect("a folder");
+    let model = Model::open(Params::new(0), &*folder, &ModelOptions::default()).expect("a folder");
     let plan = model.forward(1).expect("valid").plan(device.limits()).expect("it can be planned");
     let mut session = Session::new(device, &plan).expect("it opens");
-    let missing = message(session.load(&folder).unwrap_err());
+    let missing = message(session.load(&*folder).unwrap_err());
     assert!(missing.contains("model-00002-of-00002.safetensors"), "{missing}");
     let part = |n: u32| format!("model-0000{n}-of-00002.safetensors");
     std::fs::copy(theirs.join(part(1)), folder.join(part(2))).expect("copied");
-    let elsewhere = message(session.load(&folder).unwrap_err());
+    let elsewhere = message(session.load(&*folder).unwrap_err());
     assert!(elsewhere.contains("the index has `lm_head.weight` in this file"), "{elsewhere}");
-    std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -61,7 +61,7 @@ pub struct Options {
     /// r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05; targets=all-linear by default.
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "")]
     pub lora: Option<LoraConfig>,
-    /// Storage format of matrices that are not trained: f32, f16 or bf16; by default that of --weights.
+    /// Storage format of matrices that are not trained: f32, f16, bf16, int8, int4 or nf4; by default that of --weights.
     #[arg(long, value_name = "FORMAT", value_parser = frozen_storage)]
     pub frozen_weights: Option<FrozenStorage>,
     /// Fuse no operations: element-wise functions, norms applied by convolutions, and updates of norms and
@@ -205,8 +205,8 @@ impl Options {
     pub fn title(&self, network: &Selected) -> String {
         let seq = network.seq().map_or(String::new(), |seq| format!(" · {seq} tokens"));
         let lora = self.lora.as_ref().map_or(String::new(), |lora| format!(" · {lora}"));
-        let frozen = self.frozen_weights.map_or("", FrozenStorage::name);
-        let frozen = if frozen.is_empty() { String::new() } else { format!(" · frozen in {frozen}") };
+        let frozen = self.frozen_weights.map(FrozenStorage::name);
+        let frozen = frozen.map_or(String::new(), |name| format!(" · frozen in {name}"));
         format!("{} · batch {}{seq}{lora}{frozen}", network.name(), self.batch(network))
     }
 

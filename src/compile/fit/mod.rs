@@ -7,10 +7,10 @@ mod over_budget_help;
 pub use levers::{Lever, levers};
 pub use max_batch::max_batch;
 
-use super::{Activations, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
-use crate::compile::recompute::SearchEffort;
 use std::collections::BTreeMap;
 
+use super::{Activations, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
+use crate::compile::recompute::SearchEffort;
 use crate::dtype::Precision;
 use crate::error::Result;
 use crate::graph::{Param, Value};
@@ -105,18 +105,18 @@ impl TrainStep {
             return Ok(Some(fitted(asked.clone(), open, &[])));
         }
         // Sharding costs no arithmetic and sends what would be sent anyway.
-        let sharded = |shard: Shard, change: &str| -> Result<Option<Fitted>> {
+        let sharded = |shard: Shard| -> Result<Option<Fitted>> {
             let Some(options) = options.sharded(shard) else { return Ok(None) };
             let found = self.try_fit(&options, budget, limits)?;
             Ok(found.map(|mut found| {
-                found.changes.insert(0, change.to_owned());
+                found.changes.insert(0, format!("shard {}", shard.name()));
                 found.time_fraction = slowdown(&found.plan, &asked, &options.card);
                 found
             }))
         };
         if options.sharded(Shard::Optimizer).is_some() {
-            return match sharded(Shard::Optimizer, "shard optimizer")? {
-                None => sharded(Shard::Parameters, "shard parameters"),
+            return match sharded(Shard::Optimizer)? {
+                None => sharded(Shard::Parameters),
                 found => Ok(found),
             };
         }

@@ -7,10 +7,6 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Op, ValueId};
 use crate::kernels;
 
-fn is_packed(dtype: DType) -> bool {
-    dtype.is_half() || dtype.is_quantised()
-}
-
 /// Lets products, and with `others` every operation that [widens](Op::widens) what it reads, read the 16-bit source
 /// of widened copies, through views too. Copies without other readers are removed.
 pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
@@ -22,7 +18,7 @@ pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
     let mut rewritten = Vec::with_capacity(nodes.len());
     for mut node in nodes {
         match (&node.op, &node.inputs[..]) {
-            (Op::Cast(DType::F32), [from]) if is_packed(graph.value(*from).dtype) => {
+            (Op::Cast(DType::F32), [from]) if graph.value(*from).dtype.is_packed() => {
                 of.insert(node.outputs[0], *from);
             }
             (Op::Reshape(_), [from]) => {
@@ -34,9 +30,7 @@ pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
                 let own: Vec<usize> = (0..node.inputs.len()).filter(|i| op.widens(*i)).collect();
                 for i in own {
                     let Some(&packed) = of.get(&node.inputs[i]) else { continue };
-                    // Of those the second operand of a product may be: frozen weights.
-                    let coded = graph.value(packed).dtype.is_quantised();
-                    if coded && !(matches!(node.op, Op::MatMul { .. }) && i == 1) {
+                    if graph.value(packed).dtype.is_quantised() && !node.op.reads_codes(i) {
                         continue;
                     }
                     let [first, held] = [node.inputs[0], packed].map(|id| graph.value(id).dtype);

@@ -19,12 +19,13 @@ pub(crate) struct Gathers {
 }
 
 impl Gathers {
-    /// [`gather_parameters`], and the order of all exchanges.
-    pub(crate) fn add_to(&self, graph: &mut Graph) {
+    /// Returns the graph with its parameters gathered ([`gather_parameters`]) and all exchanges in order.
+    pub(crate) fn added_to(&self, mut graph: Graph) -> Graph {
         if !self.buckets.is_empty() {
-            gather_parameters(graph, &self.buckets, self.parallel);
-            order_exchanges(graph);
+            gather_parameters(&mut graph, &self.buckets, self.parallel);
+            order_exchanges(&mut graph);
         }
+        graph
     }
 
     /// The most bytes of parameters that are whole at once.
@@ -47,9 +48,6 @@ impl Gathers {
 /// whole. A bucket is sent an exchange ahead, received before the first operation that reads it, and received again if two
 /// others were read since.
 fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
-    if buckets.is_empty() {
-        return;
-    }
     let nodes = std::mem::take(&mut graph.nodes);
     let readers = Readers::of(&nodes, buckets);
     let gathers = readers.gathers(&nodes);

@@ -195,8 +195,7 @@ impl RecomputePlanner {
     /// The program that keeps, recomputes and offloads results according to `retention`.
     pub(super) fn program(&self, retention: &[Retention], limits: &Limits) -> Result<Program> {
         let script = Writer::new(&self.model).write(retention).map(<[_]>::to_vec).unwrap_or_default();
-        let mut graph = passes::rematerialize(self.graph.clone(), &script);
-        self.gathers.add_to(&mut graph);
+        let graph = self.gathers.added_to(passes::rematerialize(self.graph.clone(), &script));
         let order = (0..graph.nodes.len()).collect();
         let views = Views::of(&graph, false);
         Program::assign(graph, views, order, limits, true)

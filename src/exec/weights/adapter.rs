@@ -7,11 +7,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::read::File;
-use super::{Contents, FORMAT, LoadOptions, SaveOptions, Stored, failed};
+use super::{Contents, LoadOptions, Stored, failed, read_json};
 use crate::error::{Error, Result};
 use crate::exec::Session;
 use crate::files::Replacement;
-use crate::graph::{LoraConfig, Param};
+use crate::graph::LoraConfig;
 
 /// The files of a folder of PEFT, and what the names of tensors begin with there.
 const CONFIG: &str = "adapter_config.json";
@@ -36,8 +36,7 @@ impl Session {
         let mut all = self.stored(false);
         all.retain(|name, _| adapters.names.contains(name));
         let tensors = all.into_iter().map(|(name, stored)| (format!("{PREFIX}{name}"), stored)).collect();
-        let notes = BTreeMap::from([(FORMAT.0.to_owned(), FORMAT.1.to_owned())]);
-        let contents = Contents { tensors, notes, accept_non_finite: false, sharded: self.is_sharded(false) };
+        let contents = self.contents(tensors);
         self.write_file(&folder.join(TENSORS), &contents, |session, name| {
             session.parameter(name.strip_prefix(PREFIX).unwrap_or(name))
         })?;
@@ -62,9 +61,7 @@ impl Session {
     pub fn load_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let (adapters, folder) = (self.adapters()?, folder.as_ref());
         let path = folder.join(CONFIG);
-        let text = std::fs::read(&path).map_err(|e| failed(&path, &e))?;
-        let theirs: Value =
-            serde_json::from_slice(&text).map_err(|e| failed(&path, &format!("damaged: {e}")))?;
+        let theirs = read_json(&path)?;
         for (name, ours) in adapters.computed() {
             let same = match (&theirs[name], &ours) {
                 (Value::Null, Value::Bool(false)) => true,
@@ -90,10 +87,7 @@ impl Session {
         let adapters = self.adapters()?;
         let mut all = self.stored(false);
         all.retain(|name, _| !adapters.names.contains(name));
-        let SaveOptions { accept_non_finite, .. } = SaveOptions::default();
-        let notes = BTreeMap::from([(FORMAT.0.to_owned(), FORMAT.1.to_owned())]);
-        let (tensors, sharded) = (all.into_iter().collect(), self.is_sharded(false));
-        let contents = Contents { tensors, notes, accept_non_finite, sharded };
+        let contents = self.contents(all.into_iter().collect());
         self.write_file(path.as_ref(), &contents, |session, name| {
             let mut weight = session.parameter(name)?;
             if let Some(pair) = adapters.of_base.get(name) {
@@ -118,6 +112,11 @@ impl Session {
         }
     }
 
+    fn contents(&self, tensors: Vec<(String, Stored)>) -> Contents {
+        let sharded = self.is_sharded(false);
+        Contents { tensors, notes: BTreeMap::new(), accept_non_finite: false, sharded }
+    }
+
     fn adapters(&self) -> Result<Adapters> {
         let params = &self.state_plan.graph().parameters;
         let mut adapters =
@@ -136,7 +135,15 @@ impl Session {
             adapters.input_first |= adapter.input_first;
             adapters.names.insert(param.name().to_owned());
             if let (Some(layer), Some(base)) = (param.name().strip_suffix(FIRST), &adapter.base) {
-                adapters.of_base.insert(base.clone(), Pair::of(param, layer, adapter.input_first));
+                let pair = Pair {
+                    a: param.name().to_owned(),
+                    b: format!("{layer}.lora_B.weight"),
+                    rank: config.rank,
+                    inputs: param.shape().last(),
+                    scale: config.scale(),
+                    input_first: adapter.input_first,
+                };
+                adapters.of_base.insert(base.clone(), pair);
             }
         }
         match adapters.names.is_empty() {
@@ -164,14 +171,6 @@ struct Pair {
     inputs: usize,
     scale: f32,
     input_first: bool,
-}
-
-impl Pair {
-    fn of(a: &Param, layer: &str, input_first: bool) -> Self {
-        let (rank, inputs) = (a.shape().dims()[0], a.shape().last());
-        let scale = a.adapter().map_or(1.0, |adapter| adapter.config.scale());
-        Self { a: a.name().to_owned(), b: format!("{layer}.lora_B.weight"), rank, inputs, scale, input_first }
-    }
 }
 
 impl Adapters {

@@ -102,7 +102,6 @@ impl Session {
         let SaveOptions { optimizer_state, ref notes, accept_non_finite } = *options;
         let path = path.as_ref();
         let mut notes = notes.clone();
-        notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
@@ -121,9 +120,11 @@ impl Session {
         mut data: impl FnMut(&mut Self, &str) -> Result<Vec<f32>>,
     ) -> Result<()> {
         let Contents { tensors, notes, accept_non_finite, sharded } = contents;
+        let mut notes = notes.clone();
+        notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
             let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
-            file.write_all(&write::header(tensors, notes)).map_err(|e| failed(path, &e))?;
+            file.write_all(&write::header(tensors, &notes)).map_err(|e| failed(path, &e))?;
             Ok(file)
         });
         let task = progress::task("saving", tensors.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
@@ -300,6 +301,11 @@ impl Session {
 /// [`Error::Weights`] for a file that is missing or damaged.
 pub fn read_notes(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>> {
     Ok(File::open(path.as_ref())?.notes())
+}
+
+fn read_json(path: &Path) -> Result<serde_json::Value> {
+    let text = std::fs::read(path).map_err(|e| failed(path, &e))?;
+    serde_json::from_slice(&text).map_err(|e| failed(path, &format!("damaged: {e}")))
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> Error {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use super::failed;
+use super::{failed, read_json};
 use crate::error::Result;
 
 /// What a folder of a model may have, the first that is there.
@@ -36,9 +36,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>> {
 }
 
 fn of_index(path: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>> {
-    let text = std::fs::read(path).map_err(|e| failed(path, &e))?;
-    let index: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|e| failed(path, &format!("damaged: {e}")))?;
+    let index = read_json(path)?;
     let Some(map) = index.get("weight_map").and_then(serde_json::Value::as_object) else {
         return Err(failed(path, &"an index of files has an object `weight_map`"));
     };

@@ -455,6 +455,11 @@ impl Op {
         }
     }
 
+    /// Whether operand `i` may have codes of 4 or 8 bits, of frozen weights, which are decoded while it is read.
+    pub(crate) fn reads_codes(&self, i: usize) -> bool {
+        matches!(self, Self::MatMul { .. }) && i == 1
+    }
+
     /// Returns how many of `operands` are the operation's own; those after them belong to the epilogue.
     pub(crate) fn main_inputs(&self, operands: usize) -> usize {
         operands.saturating_sub(self.epilogue().map_or(0, |chain| chain.operands() - 1))

@@ -502,7 +502,13 @@ pub(super) const ATTENTION: &[Row] = &[
         &[],
     ),
     row("x.padding_mask()", "", "`[b, 1, 1, t]` from `[b, t]`: keys where `x` is 0 are hidden", NO, &[]),
-    row("x.in_chunks(rows, f)", "", "`f` of at most so many rows at a time: memory of one chunk", YES, &[]),
+    row(
+        "x.in_chunks(rows, f)",
+        "",
+        "applies `f` to at most `rows` rows at a time, so that memory holds one chunk",
+        YES,
+        &[],
+    ),
     row("x.rotary(heads, rope)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
 ];
 
