@@ -7,6 +7,7 @@ mod memory;
 mod networks;
 mod operations;
 mod options;
+mod plot;
 mod scale;
 
 use std::collections::BTreeMap;
