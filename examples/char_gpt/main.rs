@@ -4,17 +4,19 @@
 //! `mpirun -n 4 cargo run --release --features mpi --example char_gpt`.
 
 mod corpus;
+mod folder;
 #[path = "../support/mod.rs"]
 mod support;
 mod writer;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
 use wgrad::compile::{Forward, Parallel, PlanOptions, Shard};
 use wgrad::data::{Characters, Loader, Subset};
-use wgrad::exec::{ProgramId, Session};
+use wgrad::exec::{ProgramId, Sampling, Session};
 use wgrad::graph::{Params, Tensor, Trace};
 use wgrad::models::{Gpt, GptConfig, Sequence};
 use wgrad::optim::{AdamW, Clip, Schedule};
@@ -25,7 +27,7 @@ use writer::{Description, Writer};
 const HELP: &str = "\
 Trains a character-level GPT on a text, and lets it write as it learns.
 
-usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
+usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE] [--folder FOLDER]
        char_gpt --sample FILE [--prompt TEXT] [--length N]
 
   --text FILE        the text to learn from; without it, this crate's own source files
@@ -39,6 +41,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE]
   --width N          elements of the vector that stands for a character (128)
   --rate X           the highest learning rate (0.002)
   --save FILE        write weights and optimizer state there eight times (safetensors)
+  --folder FOLDER    at the end, write the network there as Hugging Face's programs and wgrad finetune read it
   --resume FILE      go on from such a file, to --steps in all
   --sample FILE      train nothing: let the network of such a file write
   --prompt TEXT      what it goes on from (a new line)
@@ -63,8 +66,11 @@ fn run() -> Result<()> {
         Ok(Writer {
             prompt: arguments.text("--prompt").unwrap_or("\n").to_owned(),
             length: arguments.number("--length", length)?,
-            temperature: arguments.number("--temperature", 0.7)?,
-            seed: arguments.number("--seed", 0)?,
+            sampling: Sampling {
+                temperature: arguments.number("--temperature", 0.7)?,
+                seed: arguments.number("--seed", 0)?,
+                ..Sampling::default()
+            },
         })
     };
     match arguments.text("--sample") {
@@ -73,20 +79,21 @@ fn run() -> Result<()> {
     }
 }
 
-/// Computes the logits of one window.
-fn logits(gpt: &Gpt, config: &GptConfig, trace: &Trace) -> Tensor {
-    gpt.logits(&trace.ids("ids", [1, config.context], config.vocabulary as u32))
+/// Computes the logits of the character after one position of a window.
+fn next(gpt: &Gpt, config: &GptConfig, trace: &Trace) -> Tensor {
+    let x = trace.ids("x", [1, config.context], config.vocabulary as u32);
+    gpt.logits_at(&x, &trace.ids("at", [1], config.context as u32))
 }
 
 fn sample(arguments: &Arguments, file: &str, writer: &Writer) -> Result<()> {
     let description = Description::read(file)?;
     let params = Params::new(0);
     let gpt = Gpt::new(&params, &description.config)?;
-    let forward = Forward::trace(&params, "logits", |trace| logits(&gpt, &description.config, trace))?;
+    let forward = Forward::trace(&params, "next", |trace| next(&gpt, &description.config, trace))?;
     let device = arguments.device(0)?;
     let mut session = Session::new(&device, &forward.plan(device.limits())?)?;
     session.load(file)?;
-    println!("{}", writer.write(&mut session, ProgramId(0), &description)?);
+    println!("{}", writer.write(&mut session, ProgramId(0), &description.characters)?);
     Ok(())
 }
 
@@ -125,10 +132,11 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let (batch, steps) = (arguments.number("--batch", 4)?, arguments.number("--steps", 1000u64)?);
     let per_epoch = steps.div_ceil(EPOCHS);
     let windows = Arc::new(tokens.windows(context)?);
-    let loader = Loader::new(windows, batch)?.shuffled(writer.seed).batches_per_epoch(per_epoch as usize);
+    let loader =
+        Loader::new(windows, batch)?.shuffled(writer.sampling.seed).batches_per_epoch(per_epoch as usize);
     let test = Subset::evenly(Arc::new(held_out.windows(context)?), EVALUATION * batch);
 
-    let params = Params::new(writer.seed);
+    let params = Params::new(writer.sampling.seed);
     let gpt = Gpt::new(&params, &description.config)?;
     let vocabulary = characters.len() as u32;
     let loss = |trace: &Trace, samples: usize| {
@@ -136,7 +144,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         gpt.loss(&x, &trace.labels("y", [samples * context], vocabulary))
     };
     let task = Task::new(&params, loss)
-        .program("logits", |trace, _| logits(&gpt, &description.config, trace))
+        .program("next", |trace, _| next(&gpt, &description.config, trace))
         .program("loss", loss)
         .metric("nats per character", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
     let optimizer = AdamW { lr: arguments.number("--rate", 2e-3)?, weight_decay: 0.1, ..AdamW::default() };
@@ -193,6 +201,9 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     support::stop_on_signals(&trainer);
     trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
     if prints || sharded {
+        if let Some(folder) = arguments.text("--folder") {
+            folder::write(Path::new(folder), &description, trainer.session())?;
+        }
         let hash = trainer.session().parameters_hash()?;
         if prints {
             println!("parameters {hash:016x}");
@@ -211,9 +222,9 @@ struct Look<'a> {
 
 impl Callback for Look<'_> {
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
-        let (id, seconds) = (trainer.program("logits")?, self.start.elapsed().as_secs_f64());
+        let (id, seconds) = (trainer.program("next")?, self.start.elapsed().as_secs_f64());
         let (loss, step) = (epoch.metric.map_or(f64::NAN, |metric| metric.value), trainer.session().steps());
-        let text = self.writer.write(trainer.session(), id, self.description)?;
+        let text = self.writer.write(trainer.session(), id, &self.description.characters)?;
         if self.prints {
             println!("step {step}, {seconds:.0} s: {loss:.3} nats per character on text that it never sees");
             println!("{}\n", text.trim_matches('\n'));

@@ -7,6 +7,7 @@ mod cifar;
 mod columns;
 #[cfg(feature = "csv")]
 mod csv;
+mod documents;
 mod from_fn;
 #[cfg(feature = "images")]
 mod images;
@@ -25,6 +26,7 @@ pub use characters::Characters;
 pub use cifar::cifar10;
 #[cfg(any(feature = "csv", feature = "parquet"))]
 pub use columns::{Columns, Missing};
+pub use documents::Documents;
 pub use from_fn::{FromFn, from_fn};
 #[cfg(feature = "images")]
 pub use images::{Augment, Channels, Crop, ImageFolder, ImageOptions, RandomCrop};

@@ -1,7 +1,7 @@
 //! BERT (Devlin et al. 2018): post-norm, learned positions, token types, a pooler.
 
 use super::sequence::{Sequence, too_long};
-use super::transformer::{Heads, STD, token_loss};
+use super::transformer::{Heads, STD};
 use crate::error::Result;
 use crate::graph::{Attention, Init, Param, Params, Tensor};
 use crate::nn::{Dropout, Embedding, LayerNorm, Linear, Module};
@@ -100,25 +100,18 @@ impl Bert {
         let first = hidden.slice(1, 0..1).reshape([ids.dim(0), self.config.width]);
         first.apply(&self.pooler).tanh()
     }
+}
 
+/// Predicts a token for each sequence, from [`Bert::pooled`]; declares an input `types`.
+impl Sequence for Bert {
     #[track_caller]
-    fn pooled_with_types(&self, ids: &Tensor) -> Tensor {
+    fn hidden(&self, ids: &Tensor) -> Tensor {
         let types = ids.trace().ids("types", ids.shape(), BertConfig::TYPES as u32);
         self.pooled(ids, &types)
     }
-}
 
-impl Sequence for Bert {
-    #[track_caller]
-    fn logits(&self, ids: &Tensor) -> Tensor {
-        let pooled = self.pooled_with_types(ids);
-        pooled.matmul_transposed(&pooled.trace().param(&self.tokens.weight), false, true)
-    }
-
-    #[track_caller]
-    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
-        let pooled = self.pooled_with_types(ids);
-        token_loss(&pooled, &pooled.trace().param(&self.tokens.weight), labels)
+    fn output(&self) -> &Param {
+        &self.tokens.weight
     }
 }
 

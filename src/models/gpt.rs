@@ -2,7 +2,7 @@
 //! `GPT2LMHeadModel`, so that weights can be exchanged in both directions.
 
 use super::sequence::{Sequence, too_long};
-use super::transformer::{Heads, STD, residual_std, token_loss};
+use super::transformer::{Heads, STD, residual_std};
 use crate::error::Result;
 use crate::graph::{Attention, Init, Param, Params, Tensor};
 use crate::nn::{Dropout, Embedding, LayerNorm, Lora, Module};
@@ -72,25 +72,6 @@ impl Gpt {
         &self.config
     }
 
-    /// Computes the input of the output layer: `ids [b, s]` → `[b, s, width]`. The trace reports a sequence
-    /// longer than the position table as a mistake.
-    #[track_caller]
-    pub fn hidden(&self, ids: &Tensor) -> Tensor {
-        let trace = ids.trace().clone();
-        let (s, context) = (ids.dim(1), self.config.context);
-        if s > context {
-            return too_long(ids, context, self.config.width);
-        }
-        let dropout = Dropout { p: self.config.dropout };
-        let positions = trace.param(&self.positions);
-        let positions = if s < context { positions.slice(0, 0..s) } else { positions };
-        let mut x = ids.apply(&self.tokens).add(&positions).apply(&dropout);
-        for block in &self.blocks {
-            x = x.apply(block);
-        }
-        x.apply(&self.norm)
-    }
-
     /// Maps the name of a parameter in Hugging Face's files, with or without the leading `transformer.`, to
     /// the name in this model. `lm_head.weight` is the token embedding. The masks in older files are not
     /// needed (`None`). For `Session::load_named`.
@@ -107,18 +88,26 @@ impl Gpt {
 }
 
 impl Sequence for Gpt {
+    /// The trace reports a sequence longer than the position table as a mistake.
     #[track_caller]
-    fn logits(&self, ids: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
-        let weight = hidden.trace().param(&self.tokens.weight);
-        hidden.matmul_transposed(&weight, false, true)
+    fn hidden(&self, ids: &Tensor) -> Tensor {
+        let trace = ids.trace().clone();
+        let (s, context) = (ids.dim(1), self.config.context);
+        if s > context {
+            return too_long(ids, context, self.config.width);
+        }
+        let dropout = Dropout { p: self.config.dropout };
+        let positions = trace.param(&self.positions);
+        let positions = if s < context { positions.slice(0, 0..s) } else { positions };
+        let mut x = ids.apply(&self.tokens).add(&positions).apply(&dropout);
+        for block in &self.blocks {
+            x = x.apply(block);
+        }
+        x.apply(&self.norm)
     }
 
-    #[track_caller]
-    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
-        let weight = hidden.trace().param(&self.tokens.weight);
-        token_loss(&hidden, &weight, labels)
+    fn output(&self) -> &Param {
+        &self.tokens.weight
     }
 }
 

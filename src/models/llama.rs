@@ -3,7 +3,7 @@
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
 use super::sequence::Sequence;
-use super::transformer::{STD, residual_std, rows_within_chunk, token_loss};
+use super::transformer::{STD, residual_std, rows_within_chunk};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
 use crate::nn::{Embedding, Linear, Module, RmsNorm};
@@ -245,25 +245,17 @@ impl Llama {
     pub fn untied_name(name: &str) -> Option<String> {
         (!name.ends_with(".rotary_emb.inv_freq")).then(|| name.to_owned())
     }
+}
 
+impl Sequence for Llama {
     #[track_caller]
     fn hidden(&self, ids: &Tensor) -> Tensor {
         let stream = self.blocks.iter().fold(ids.apply(&self.tokens), |x, block| x.apply(block));
         stream.apply(&self.norm)
     }
-}
 
-impl Sequence for Llama {
-    #[track_caller]
-    fn logits(&self, ids: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
-        hidden.matmul_transposed(&hidden.trace().param(&self.output), false, true)
-    }
-
-    #[track_caller]
-    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
-        token_loss(&hidden, &hidden.trace().param(&self.output), labels)
+    fn output(&self) -> &Param {
+        &self.output
     }
 }
 

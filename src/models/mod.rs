@@ -276,6 +276,19 @@ impl Model {
         }
     }
 
+    /// Computes the logits `[1, classes]` of the token after one position of a sequence, to generate text: declares inputs
+    /// `x`, `u32 [1, inputs]`, and `at`, the position, `u32 [1]`. What is after the position changes nothing.
+    /// [`Session::next_token`](crate::exec::Session::next_token) runs it. The trace reports a model that does not predict a
+    /// token for each token as a mistake.
+    #[track_caller]
+    pub fn next_logits(&self, trace: &Trace) -> Tensor {
+        let (x, at) = (self.input(trace, 1), trace.ids("at", [1], self.inputs as u32));
+        match &self.network {
+            Network::Tokens(network, _) if self.labels == self.inputs => network.logits_at(&x, &at),
+            _ => x.mistake(format!("`{}` does not predict the next token", self.name), [1, self.classes]),
+        }
+    }
+
     /// Returns the number of tokens in a sequence; `None` for a model over numbers.
     pub fn seq(&self) -> Option<usize> {
         matches!(self.network, Network::Tokens(..)).then_some(self.inputs)

@@ -5,17 +5,43 @@ use super::bert::{Bert, BertConfig};
 use super::config::Pretrained;
 use super::gpt::{Gpt, GptConfig};
 use super::llama::{Llama, LlamaConfig};
+use super::transformer::token_loss;
 use crate::error::Result;
-use crate::graph::{Params, Tensor};
+use crate::graph::{Param, Params, Tensor};
 
 /// A network over sequences of token ids.
 pub trait Sequence {
+    /// Computes what the output layer reads of `ids`, `u32 [b, s]`: a vector `[.., width]` for each label.
+    fn hidden(&self, ids: &Tensor) -> Tensor;
+
+    /// The weight `[vocabulary, width]` of the output layer.
+    fn output(&self) -> &Param;
+
     /// Computes the logits `[.., vocabulary]` of `ids`, `u32 [b, s]`.
-    fn logits(&self, ids: &Tensor) -> Tensor;
+    #[track_caller]
+    fn logits(&self, ids: &Tensor) -> Tensor {
+        let hidden = self.hidden(ids);
+        hidden.matmul_transposed(&hidden.trace().param(self.output()), false, true)
+    }
+
+    /// Computes the logits `[1, vocabulary]` of one position of a sequence: `ids`, `u32 [1, s]`, and the position `at`,
+    /// `u32 [1]`.
+    #[track_caller]
+    fn logits_at(&self, ids: &Tensor, at: &Tensor) -> Tensor {
+        let hidden = self.hidden(ids);
+        let width = hidden.shape().last();
+        let rows = hidden.shape().numel() as usize / width;
+        let one = hidden.reshape([rows, width]).index_select(0, at);
+        one.matmul_transposed(&one.trace().param(self.output()), false, true)
+    }
 
     /// Computes the mean cross-entropy with `labels`, one for each row of logits. Not all logits need to be
     /// in memory at once.
-    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor;
+    #[track_caller]
+    fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
+        let hidden = self.hidden(ids);
+        token_loss(&hidden, &hidden.trace().param(self.output()), labels)
+    }
 }
 
 /// Llama and its relatives: name, sizes, tokens in a sequence. There is no position table, so any length works.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Best, Callback, Epoch, Trainer};
 use crate::error::{Error, Result};
+use crate::exec::SaveOptions;
 use crate::files;
 
 /// Saves parameters, optimizer state and what a run needs to continue ([`Trainer::save`]) after epochs. A run
@@ -33,15 +34,18 @@ pub struct Checkpoint {
     /// Whether the parameters with the best metric are kept, too, in `digits.best.safetensors`.
     pub best: Option<Best>,
     /// Notes of your own in the files, such as what a program must know to build the model again.
-    /// [`read_notes`](crate::exec::read_notes) reads them. The keys `format` and `steps` and those that begin
-    /// with `run.` are reserved.
+    /// [`read_notes`](crate::exec::read_notes) reads them. The keys `format`, `frozen` and `steps` and
+    /// those that begin with `run.` are reserved.
     pub notes: BTreeMap<String, String>,
+    /// Leaves out frozen parameters ([`SaveOptions::without_frozen`]): load the file of the model first, then this one.
+    pub without_frozen: bool,
 }
 
 impl Default for Checkpoint {
     /// `checkpoint.safetensors` after every epoch, without earlier files.
     fn default() -> Self {
-        Self { path: "checkpoint.safetensors".into(), every: 1, last: 1, best: None, notes: BTreeMap::new() }
+        let (path, notes) = ("checkpoint.safetensors".into(), BTreeMap::new());
+        Self { path, every: 1, last: 1, best: None, notes, without_frozen: false }
     }
 }
 
@@ -53,14 +57,19 @@ impl Checkpoint {
         self.path.with_extension(extension.map_or(word.to_owned(), |extension| format!("{word}.{extension}")))
     }
 
+    fn saved(&self) -> SaveOptions {
+        let (notes, without_frozen) = (self.notes.clone(), self.without_frozen);
+        SaveOptions { notes, without_frozen, ..SaveOptions::training_state() }
+    }
+
     /// Saves; afterwards the earlier files have moved on by one. An error leaves all files as they were.
     fn save(&self, trainer: &mut Trainer) -> Result<()> {
         // Of several ranks, rank 0 has the files.
         if trainer.rank() > 0 {
-            return trainer.save_with(&self.path, &self.notes);
+            return trainer.save_with(&self.path, &self.saved());
         }
         if self.last <= 1 || !self.path.exists() {
-            return trainer.save_with(&self.path, &self.notes);
+            return trainer.save_with(&self.path, &self.saved());
         }
         let failed = |path: &Path, e: &std::io::Error| Error::Weights {
             path: path.to_owned(),
@@ -74,7 +83,9 @@ impl Checkpoint {
             .and_then(|path| std::fs::hard_link(path, &previous))
             .or_else(|_| std::fs::copy(&self.path, &previous).map(drop))
             .map_err(|e| failed(&previous, &e))?;
-        trainer.save_with(&self.path, &self.notes).inspect_err(|_| drop(std::fs::remove_file(&previous)))?;
+        trainer
+            .save_with(&self.path, &self.saved())
+            .inspect_err(|_| drop(std::fs::remove_file(&previous)))?;
         for age in (0..self.last - 1).rev() {
             let (from, to) = (self.sibling(&age.to_string()), self.sibling(&(age + 1).to_string()));
             if from.exists() {
@@ -103,7 +114,7 @@ impl Callback for Checkpoint {
             if best.is_better(metric.value, trainer.best, 0.0) {
                 // The file holds its own value as the best so far.
                 let before = trainer.best.replace(metric.value);
-                let saved = trainer.save_with(&self.sibling("best"), &self.notes);
+                let saved = trainer.save_with(&self.sibling("best"), &self.saved());
                 saved.inspect_err(|_| trainer.best = before)?;
             }
         }

@@ -14,11 +14,14 @@ pub struct ProgressLine {
     quiet: bool,
     drawn: Option<Instant>,
     last: Option<StepProgress>,
+    /// What is counted, and how many of them a sample has.
+    unit: (&'static str, usize),
 }
 
 impl Default for ProgressLine {
     fn default() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), quiet: false, drawn: None, last: None }
+        let terminal = std::io::stderr().is_terminal();
+        Self { terminal, quiet: false, drawn: None, last: None, unit: ("samples", 1) }
     }
 }
 
@@ -31,6 +34,26 @@ impl ProgressLine {
     /// Creates a line that prints nothing: for `--quiet`.
     pub fn quiet() -> Self {
         Self { quiet: true, ..Self::default() }
+    }
+
+    /// Shows a rate of others than samples: of `unit`, such as `tokens`, of which a sample has `per_sample`.
+    #[must_use]
+    pub fn counting(self, unit: &'static str, per_sample: usize) -> Self {
+        Self { unit: (unit, per_sample), ..self }
+    }
+
+    fn figures(&self, progress: &StepProgress) -> String {
+        let loss = progress.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
+        let metric = progress.metric.map_or(String::new(), |m| format!("  {} {:.4}", m.name, m.value));
+        let waiting =
+            progress.waiting.map_or(String::new(), |share| format!("  waiting {:.0} %", 100.0 * share));
+        let (unit, per_sample) = self.unit;
+        format!(
+            "loss {loss}{metric}  {:.0} {unit}/s{waiting}  peak {}  eta {}",
+            progress.samples_per_s * per_sample as f64,
+            Bytes(progress.device_bytes),
+            minutes(progress.eta)
+        )
     }
 }
 
@@ -50,7 +73,7 @@ impl Callback for ProgressLine {
             self.drawn = Some(Instant::now());
             let done = BAR * progress.step / progress.steps.max(1);
             let bar = "━".repeat(done) + &"·".repeat(BAR - done);
-            say(format_args!("\r\x1b[2K{} {bar} {}", counter(progress), figures(progress)));
+            say(format_args!("\r\x1b[2K{} {bar} {}", counter(progress), self.figures(progress)));
         }
         Ok(())
     }
@@ -61,7 +84,7 @@ impl Callback for ProgressLine {
         if self.terminal {
             say(format_args!("\r\x1b[2K"));
         }
-        say(format_args!("{} {}\n", counter(&line), figures(&line)));
+        say(format_args!("{} {}\n", counter(&line), self.figures(&line)));
         Ok(())
     }
 
@@ -81,18 +104,6 @@ fn say(text: std::fmt::Arguments<'_>) {
 fn counter(progress: &StepProgress) -> String {
     let width = progress.epochs.to_string().len();
     format!("epoch {:>width$}/{}", progress.epoch + 1, progress.epochs)
-}
-
-fn figures(progress: &StepProgress) -> String {
-    let loss = progress.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
-    let metric = progress.metric.map_or(String::new(), |m| format!("  {} {:.4}", m.name, m.value));
-    let waiting = progress.waiting.map_or(String::new(), |share| format!("  waiting {:.0} %", 100.0 * share));
-    format!(
-        "loss {loss}{metric}  {:.0} samples/s{waiting}  peak {}  eta {}",
-        progress.samples_per_s,
-        Bytes(progress.device_bytes),
-        minutes(progress.eta)
-    )
 }
 
 /// Estimates of a year and more are none.

@@ -99,7 +99,15 @@ impl Recipe {
         let mut room = within.0;
         for _ in 0..TRIES {
             let fitted =
-                compile::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits)?;
+                compile::fit(|batch| self.step(batch), self.batch, &self.options, Bytes(room), &self.limits);
+            let fitted = fitted.map_err(|error| match error {
+                Error::OverBudget { what, needed, budget, peak_at, largest, help } => {
+                    // With what the other plans add.
+                    let (needed, budget) = (needed + (within.0 - budget), within.0);
+                    Error::OverBudget { what, needed, budget, peak_at, largest, help }
+                }
+                other => other,
+            })?;
             let (own, options) = (fitted.plan.footprint().total(), fitted.options);
             let mut planned = Planned::from(fitted);
             planned.plans.extend(self.programs.iter().cloned());

@@ -1,8 +1,8 @@
 //! The training loop: feed, step, evaluate.
 
-use std::time::{Duration, Instant};
 #[cfg(feature = "safetensors")]
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::early_stopping::Waited;
 use super::plateau::Plateau;
@@ -31,6 +31,8 @@ pub struct TrainOptions {
     pub schedule: Schedule,
     /// When the learning rate falls because the metric has stopped improving.
     pub plateau: Option<ReduceOnPlateau>,
+    /// Samples of a forward pass, for evaluations and [`Trainer::predict`]; `None`: as many as of a batch.
+    pub eval_batch: Option<usize>,
     /// What to do when the device has too little memory, at the start or later.
     pub on_oom: OnOom,
     /// Limits on tuning, which measures the fastest kernels before training; `None` uses those of the tables.
@@ -43,6 +45,8 @@ const TRAIN: ProgramId = ProgramId(0);
 pub struct Trainer {
     session: Session,
     loader: Loader,
+    /// Samples of a forward pass.
+    eval_batch: usize,
     /// Names of the forward passes, whose programs follow the training step.
     programs: Vec<String>,
     metric: Option<task::Metric>,
@@ -119,7 +123,12 @@ impl Trainer {
         if let Some(task::Metric { program, .. }) = &metric {
             position(&names, program)?;
         }
-        let TrainOptions { plan, schedule, plateau: reduces, on_oom, tune: tuning } = options.clone();
+        let TrainOptions { plan, schedule, plateau: reduces, eval_batch, on_oom, tune: tuning } =
+            options.clone();
+        let eval_batch = eval_batch.unwrap_or(loader.batch());
+        if eval_batch == 0 {
+            return Err(Error::setting("eval_batch", "a batch of 0: it must be at least 1"));
+        }
         reduces.map_or(Ok(()), |reduces| reduces.check())?;
         let limits = device.target(plan.precision);
         let limits = &match tuning {
@@ -143,7 +152,7 @@ impl Trainer {
             .then(|| trace(loader.batch() / plan.accumulate.max(1) as usize)?.plan(&quick, limits))
             .transpose()?;
         let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {
-            let forward = Forward::trace(params, name, |trace| network(trace, loader.batch()))?;
+            let forward = Forward::trace(params, name, |trace| network(trace, eval_batch))?;
             match &sharded {
                 Some(train) => forward.plan_beside(train, plan.weights, limits),
                 None => forward.plan_with(plan.weights, limits),
@@ -161,6 +170,7 @@ impl Trainer {
         Ok(Self {
             session,
             loader,
+            eval_batch,
             programs,
             metric,
             measured,
@@ -418,7 +428,7 @@ impl Trainer {
         if data.is_empty() {
             return Err(wrong("it has no samples".to_owned()));
         }
-        let (len, step, mut sum) = (data.len(), self.loader.batch(), 0.0);
+        let (len, step, mut sum) = (data.len(), self.eval_batch, 0.0);
         let read =
             |first: usize| data.batch(&(first..len.min(first.saturating_add(step))).collect::<Vec<_>>());
         ahead((0..len).step_by(step).map(read), |batch| {
@@ -430,17 +440,17 @@ impl Trainer {
     }
 
     /// Runs a forward pass of the task and returns its output for the samples of `batch`, at most as many as
-    /// in a batch of the trainer.
+    /// in a batch of the trainer, or [`TrainOptions::eval_batch`].
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names of the forward passes; [`Error::Data`] for a larger batch, or a
     /// smaller one if the output's length is not a multiple of the trainer's batch; as [`Trainer::fit`].
     pub fn predict(&mut self, program: &str, batch: &Batch) -> Result<Vec<f32>> {
         let id = ProgramId(1 + position(&self.programs, program)?);
-        let (given, full) = (batch.samples(), self.loader.batch());
+        let (given, full) = (batch.samples(), self.eval_batch);
         let wrong = |message: String| Error::Data { what: format!("batch for `{program}`"), message };
         if given > full {
-            return Err(wrong(format!("{given} samples, the trainer's batches have {full}")));
+            return Err(wrong(format!("{given} samples, the trainer's forward passes have {full}")));
         }
         let padded = (given < full).then(|| batch.clone().padded(full));
         let mut output = self.persist(|session| {
@@ -481,19 +491,19 @@ impl Trainer {
     /// As [`Session::save`].
     #[cfg(feature = "safetensors")]
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path.as_ref(), &BTreeMap::new())
+        self.save_with(path.as_ref(), &SaveOptions::training_state())
     }
 
-    /// [`Trainer::save`] with notes of the user's.
+    /// [`Trainer::save`] with notes of the user's, or without frozen parameters.
     #[cfg(feature = "safetensors")]
-    pub(super) fn save_with(&mut self, path: &Path, own: &BTreeMap<String, String>) -> Result<()> {
+    pub(super) fn save_with(&mut self, path: &Path, options: &SaveOptions) -> Result<()> {
         if self.rank() > 0 && !self.session.is_sharded(true) {
             return Ok(());
         }
-        let mut notes = own.clone();
+        let mut options = options.clone();
         let found = Found { best: self.best, plateau: self.plateau, waited: self.waited };
-        notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
-        self.session.save_with(path, &SaveOptions { notes, ..SaveOptions::training_state() })
+        options.notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
+        self.session.save_with(path, &options)
     }
 
     /// Continues from a file that [`Trainer::save`] or a [`Checkpoint`](super::Checkpoint) wrote:

@@ -2,6 +2,7 @@
 //! this test alone, with the feature `cli`, which the other tests do not need.
 
 mod bench;
+mod finetune;
 mod mpi;
 #[path = "../support/mod.rs"]
 mod support;

@@ -8,8 +8,8 @@ use crate::support::folder::Folder;
 use crate::support::golden::{File, integers, path, read, read_at, wide};
 use crate::support::{both_classes, devices, on_each};
 use wgrad::Error;
-use wgrad::compile::PlanOptions;
-use wgrad::exec::{LoadOptions, ProgramId, Rename, Session};
+use wgrad::compile::{Forward, PlanOptions};
+use wgrad::exec::{Debug, LoadOptions, ProgramId, Rename, Sampling, Session};
 use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Optimizer, Sgd};
@@ -47,6 +47,44 @@ fn logits_of_transformers_folders_match() {
             assert_close(name, &found, &wide(&golden["logits"].1), Near { rel: 1e-5, abs: 3e-5 });
         }
     });
+}
+
+/// The logits after one position are those of all positions, whatever is after it.
+#[test]
+fn the_next_token_is_predicted_from_those_before_it() {
+    on_each(devices(), |device| {
+        let (model, folder, golden) = open("llama");
+        let next = Forward::trace(model.params(), "next", |trace| model.next_logits(trace)).expect("valid");
+        let limits = device.limits();
+        let plans = [model.forward(1).expect("valid").plan(limits), next.plan(limits)].map(Result::unwrap);
+        let mut session = Session::with_plans(device, &plans.iter().collect::<Vec<_>>(), Debug::default())
+            .expect("it opens");
+        load(&mut session, &model, &folder);
+        let mut ids = integers(&golden["ids"].1)[..17].to_vec();
+        session.feed_to(ProgramId(0), "x", &ids).expect("valid ids");
+        session.run(ProgramId(0)).expect("it runs");
+        let all: Vec<f32> = session.output(ProgramId(0), "logits").expect("an output");
+        ids[6..].fill(0);
+        session.feed_to(ProgramId(1), "x", &ids).expect("valid ids");
+        session.feed_to(ProgramId(1), "at", &[5u32]).expect("a position");
+        session.run(ProgramId(1)).expect("it runs");
+        let one: Vec<f32> = session.output(ProgramId(1), "next").expect("an output");
+        let row = &all[5 * model.classes..6 * model.classes];
+        assert_close("next", &one, &wide(row), Near { rel: 1e-5, abs: 1e-5 });
+        // The most likely token of the last positions of a text that is longer than the window.
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        let text: Vec<u32> = [7, 7, 7].into_iter().chain(integers(&golden["ids"].1)[..17].to_vec()).collect();
+        let token = session.next_token(ProgramId(1), &text, &greedy).expect("a token") as usize;
+        let last = &all[16 * model.classes..];
+        assert!(last.iter().all(|x| *x <= last[token] + 1e-5), "{token}");
+        let error = session.next_token(ProgramId(1), &[], &greedy).unwrap_err();
+        assert!(matches!(error, Error::Setting { .. }), "{error}");
+        let error = session.next_token(ProgramId(0), &[1], &greedy).unwrap_err();
+        assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    });
+    let model = Model::named("bert-base", 0).expect("known");
+    let error = Forward::trace(model.params(), "next", |trace| model.next_logits(trace)).unwrap_err();
+    assert!(error.to_string().contains("`bert-base` does not predict the next token"), "{error}");
 }
 
 /// Opens a training session on the weights of a folder.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::support::close::{Near, assert_close};
 use crate::support::folder::Folder;
-use crate::support::golden::{File, integers, path, read, wide};
+use crate::support::golden::{File, integers, path, read, read_at, wide};
 use crate::support::{both_classes, devices, on_each};
 use wgrad::Error;
 use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::FrozenStorage;
-use wgrad::exec::{ProgramId, Session};
+use wgrad::exec::{ProgramId, SaveOptions, Session};
 use wgrad::graph::{LoraConfig, Param, Params};
 use wgrad::limits::Limits;
 use wgrad::models::{Gpt, GptConfig, Model, ModelOptions, Sequence};
@@ -115,6 +115,32 @@ fn losses(session: &mut Session, steps: usize) -> Vec<f32> {
         session.loss().expect("a finite loss")
     };
     (0..steps).map(step).collect()
+}
+
+/// A file without the base goes into a session that has it, and leaves it as it is.
+#[test]
+fn files_without_frozen_parameters_keep_those_of_the_session() {
+    on_each(devices(), |device| {
+        let lora = LoraConfig { base: Some(FrozenStorage::Nf4), ..config("llama") };
+        let adapted = Adapted::new("llama", Some(&lora));
+        let sgd = Sgd { lr: 0.1, momentum: 0.5, ..Sgd::default() };
+        let mut session = adapted.training(device, "llama", sgd, device.limits());
+        let folder = Folder::new("without-frozen");
+        let (small, whole) = (folder.join("small.safetensors"), folder.join("whole.safetensors"));
+        losses(&mut session, 2);
+        let options = SaveOptions { without_frozen: true, ..SaveOptions::training_state() };
+        session.save_with(&small, &options).expect("saved");
+        session.save_with(&whole, &SaveOptions::training_state()).expect("saved");
+        let names = |file: &Path| read_at(file).into_keys().collect::<Vec<_>>();
+        assert!(names(&small).iter().all(|name| name.contains(".lora_")), "{:?}", names(&small));
+        assert_eq!(names(&whole).len(), names(&small).len() + 21);
+        let hash = session.parameters_hash().expect("parameters");
+        let after = losses(&mut session, 2);
+        let mut other = adapted.training(device, "llama", sgd, device.limits());
+        other.load(&small).expect("it fits");
+        assert_eq!((other.steps(), other.parameters_hash().expect("parameters")), (2, hash));
+        assert_eq!(losses(&mut other, 2), after);
+    });
 }
 
 #[test]

@@ -161,6 +161,31 @@ fn evaluation_rejects_mismatched_data() {
     });
 }
 
+/// Fewer samples in a forward pass change neither the metric nor training.
+#[test]
+fn evaluations_have_batches_of_their_own() {
+    support::on_each(support::devices(), |device| {
+        let (train, test) = digits().split(0.9, 0);
+        let model = Model::named("digits", 0).unwrap();
+        let trained = |eval_batch| {
+            let loader = Loader::new(Arc::new(train.clone()), 64).unwrap();
+            let options = TrainOptions { eval_batch, ..options(4e-3) };
+            let mut trainer = Trainer::new(device, &model, loader, &options)?;
+            let metric = trainer.fit(1, Some(&test), &mut [])?.metric.unwrap();
+            Ok::<_, Error>((metric.value, trainer.session().device_bytes(), trainer))
+        };
+        let (all, created, _) = trained(None).unwrap();
+        let (few, smaller, mut trainer) = trained(Some(7)).unwrap();
+        assert!(all > 0.5 && smaller <= created, "{all}, {smaller} of {created}");
+        assert_eq!(few, all);
+        let batch = |n: usize| Batch::new(n).with("x", vec![0.5f32; 64 * n]);
+        assert_eq!(trainer.predict("logits", &batch(3)).unwrap().len(), 30);
+        let error = trainer.predict("logits", &batch(8)).unwrap_err().to_string();
+        assert!(error.contains("8 samples, the trainer's forward passes have 7"), "{error}");
+        assert!(matches!(trained(Some(0)), Err(Error::Setting { .. })));
+    });
+}
+
 /// Points of a plane, with noise.
 struct Plane;
 

@@ -60,12 +60,29 @@ impl Options {
             (Cooperative::Always, Precision::F16) => exec::test_cooperative(device)?,
             _ => device.target(precision),
         };
-        let Some(seconds) = self.tune else { return Ok(limits) };
+        match self.tuning()? {
+            Some(tuning) => exec::tune(device, &limits, precision, &tuning),
+            None => Ok(limits),
+        }
+    }
+
+    /// Returns how long to tune before a run.
+    fn tuning(&self) -> Result<Option<Tuning>> {
+        let Some(seconds) = self.tune else { return Ok(None) };
         let time = Duration::try_from_secs_f64(seconds);
         let time = time.map_err(|_| {
             Error::setting("command line", format!("--tune {seconds}: expected a number of seconds"))
         })?;
-        exec::tune(device, &limits, precision, &Tuning { time, ..Tuning::default() })
+        Ok(Some(Tuning { time, ..Tuning::default() }))
+    }
+
+    /// Returns how long a trainer is to tune. It uses cooperative matrices as tests find them.
+    pub fn trainer_tuning(&self) -> Result<Option<Tuning>> {
+        if self.cooperative == Cooperative::Always {
+            let message = "--cooperative always is for measurements: auto uses them where they are faster";
+            return Err(Error::setting("command line", message));
+        }
+        self.tuning()
     }
 
     /// Whether kernels check bounds.

@@ -11,7 +11,9 @@ mod device;
 mod export;
 mod failures;
 mod files;
+mod finetune;
 mod fitting;
+mod generate;
 mod kernel;
 mod model;
 mod ops;
@@ -21,6 +23,7 @@ mod ranks;
 mod replay;
 mod run;
 mod summary;
+mod text;
 
 use std::process::ExitCode;
 
@@ -54,6 +57,10 @@ enum Command {
     /// Measures the training of a model on synthetic input, or one kernel, such as matmul or conv-dw.
     #[command(after_help = format!("Kernels: {}.", kernel::Kind::names().join(", ")))]
     Bench(bench::Options),
+    /// Trains a language model, or adapters over it, on your documents, in the memory that you have.
+    Finetune(Box<finetune::Options>),
+    /// Lets a language model write text.
+    Generate(generate::Options),
     /// Computes the outputs of a network, of a model or of an ONNX file.
     Run(run::Options),
     /// Writes a trained network as an ONNX file, for inference.
@@ -93,7 +100,7 @@ fn main() -> ExitCode {
             writeln!(out, "{level}: {}", record.args())
         })
         .init();
-    let ended = watch(Meter::new(quiet).drawing(), || run(command, &given, start));
+    let ended = watch(Meter::new(quiet).drawing(), || run(command, &given, quiet, start));
     let ended = print::end().map_err(Into::into).and(ended);
     ended.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -111,6 +118,7 @@ fn given(matches: &ArgMatches) -> Vec<String> {
 fn run(
     command: Command,
     given: &[String],
+    quiet: bool,
     start: std::time::Instant,
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
@@ -118,6 +126,8 @@ fn run(
         Command::Ops(options) => ops::run(&options),
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, given, start)?,
+        Command::Finetune(options) => return Ok(finetune::run(*options, quiet)?),
+        Command::Generate(options) => generate::run(&options)?,
         Command::Run(options) => run::run(&options)?,
         Command::Export(options) => export::run(&options)?,
         Command::Check(options) => return Ok(check::run(&options)?),

@@ -27,7 +27,7 @@ pub struct Choice {
     classes: Option<usize>,
     /// Tokens in a sequence, and rows of a learned position table; the model's own by default.
     #[arg(long, allow_negative_numbers = true)]
-    seq: Option<usize>,
+    pub seq: Option<usize>,
     /// Length of a dimension that an ONNX file leaves open, by its name or as INPUT.AXIS.
     #[arg(long, value_name = "NAME=LENGTH", value_parser = named_length)]
     dim: Vec<(String, usize)>,
@@ -38,9 +38,9 @@ pub struct Choice {
 pub struct Options {
     #[command(flatten)]
     pub choice: Choice,
-    /// Samples per step; by default 128, or as many as an ONNX file fixes.
+    /// Samples per step; by default 128, 4 to fine-tune, or as many as an ONNX file fixes.
     #[arg(long, allow_negative_numbers = true)]
-    batch: Option<usize>,
+    pub batch: Option<usize>,
     /// Loss of an ONNX network: cross-entropy or mse of its first output, or output:NAME; by default what fits the output.
     #[arg(long, value_name = "LOSS")]
     loss: Option<Loss>,
@@ -233,12 +233,17 @@ impl Options {
 
     /// Returns the network with its loss and frozen parameters.
     pub fn network(&self) -> Result<Selected> {
-        self.prepared(self.opened()?)
+        self.seeded_network(0)
+    }
+
+    /// Returns the network, with what is not read from a file initialized by `seed`.
+    pub fn seeded_network(&self, seed: u64) -> Result<Selected> {
+        self.prepared(self.opened(seed)?)
     }
 
     /// Returns the network for plans: a file's parameters are not read.
     pub fn planned_network(&self) -> Result<Selected> {
-        self.prepared(match self.opened()? {
+        self.prepared(match self.opened(0)? {
             Selected::File { network, params, sizes, loss } => {
                 Selected::File { network: Box::new(network.without_elements()), params, sizes, loss }
             }
@@ -247,9 +252,9 @@ impl Options {
     }
 
     /// Returns the network with its adapters.
-    fn opened(&self) -> Result<Selected> {
+    fn opened(&self, seed: u64) -> Result<Selected> {
         let wrong = |message: &str| Err(Error::setting("command line", message));
-        let params = Params::new(0);
+        let params = Params::new(seed);
         if let Some(lora) = &self.lora {
             if self.choice.is_file() {
                 return wrong(
@@ -286,7 +291,7 @@ impl Options {
     }
 }
 
-fn frozen_storage(name: &str) -> std::result::Result<FrozenStorage, String> {
+pub fn frozen_storage(name: &str) -> std::result::Result<FrozenStorage, String> {
     let known = || FrozenStorage::ALL.map(FrozenStorage::name).join(", ");
     FrozenStorage::named(name).ok_or_else(|| format!("expected {}", known()))
 }

@@ -21,6 +21,32 @@ const PREFIX: &str = "base_model.model.";
 /// What the path of an adapter's first matrix ends in, after the layer's.
 const FIRST: &str = ".lora_A.weight";
 
+impl LoraConfig {
+    /// Reads the rank, alpha, dropout and targets of a folder of PEFT: for [`Params::adapt`](crate::graph::Params::adapt),
+    /// before [`Session::load_adapter`] reads the matrices.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] for a folder that cannot be read, and for targets that are a pattern of PEFT's.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let path = folder.as_ref().join(CONFIG);
+        let config = read_json(&path)?;
+        let wrong = |name: &str, expected: &str| {
+            failed(&path, &format!("`{name}` is {}, expected {expected}", config[name]))
+        };
+        let number = |name: &str| config[name].as_f64().ok_or_else(|| wrong(name, "a number"));
+        let rank = config["r"].as_u64().ok_or_else(|| wrong("r", "a whole number"))? as usize;
+        let targets = match &config["target_modules"] {
+            Value::String(all) if all == "all-linear" => vec!["*".to_owned()],
+            Value::Array(list) if list.iter().all(Value::is_string) => {
+                list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => return Err(wrong("target_modules", "a list of names, or all-linear")),
+        };
+        let alpha = number("lora_alpha")? as f32;
+        Ok(Self { rank, alpha, dropout: number("lora_dropout")?, targets, base: None })
+    }
+}
+
 impl Session {
     /// Writes the adapters ([`Params::adapt`](crate::graph::Params::adapt)) as a folder of PEFT, `adapter_config.json` and
     /// `adapter_model.safetensors`, which `PeftModel.from_pretrained` reads over a base model with the same names. The folder

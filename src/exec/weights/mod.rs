@@ -34,6 +34,8 @@ struct Stored {
     state: bool,
     /// Whether it must be finite: a parameter that is not a buffer.
     finite: bool,
+    /// Whether it is a parameter that training leaves as it is.
+    frozen: bool,
 }
 
 impl Stored {
@@ -50,6 +52,8 @@ const BAD_FILE: &str =
     "use an earlier file; `LoadOptions { accept_non_finite: true, .. }` loads it all the same";
 const TOO_LARGE: &str =
     "store weights in a wider type; `LoadOptions { accept_non_finite: true, .. }` loads it as infinity";
+/// Note in files without frozen parameters.
+const WITHOUT_FROZEN: (&str, &str) = ("frozen", "left out");
 /// Note that other programs expect in a file: tensors are laid out as PyTorch's.
 const FORMAT: (&str, &str) = ("format", "pt");
 
@@ -59,8 +63,11 @@ pub struct SaveOptions {
     /// Write the optimizer's state and the number of steps, so that training can continue from the file.
     pub optimizer_state: bool,
     /// Notes (metadata strings) of your own, such as what a program must know to build the model again.
-    /// [`read_notes`] reads them. The keys `format` and `steps` are reserved, and those that begin with `run.`.
+    /// [`read_notes`] reads them. The keys `format`, `frozen` and `steps` are reserved, and those that begin with `run.`.
     pub notes: BTreeMap<String, String>,
+    /// Leave out frozen parameters, such as a language model under its adapters: a session that loads the file keeps its
+    /// own, which it has from a file of the model.
+    pub without_frozen: bool,
     /// Write parameters that are NaN or infinite, too. Without it they are an error and a previous file stays.
     pub accept_non_finite: bool,
 }
@@ -99,13 +106,18 @@ impl Session {
     /// # Errors
     /// As [`Session::save`]; [`Error::Rank`].
     pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
-        let SaveOptions { optimizer_state, ref notes, accept_non_finite } = *options;
+        let SaveOptions { optimizer_state, ref notes, without_frozen, accept_non_finite } = *options;
         let path = path.as_ref();
         let mut notes = notes.clone();
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
         }
-        let tensors = self.stored(optimizer_state).into_iter().collect();
+        let mut tensors = self.stored(optimizer_state);
+        if without_frozen {
+            notes.insert(WITHOUT_FROZEN.0.to_owned(), WITHOUT_FROZEN.1.to_owned());
+            tensors.retain(|_, stored| !stored.frozen);
+        }
+        let tensors = tensors.into_iter().collect();
         // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
         let contents = Contents { tensors, notes, accept_non_finite, sharded };
@@ -190,6 +202,7 @@ impl Session {
     ///   `num_batches_tracked` and it is an `i64` scalar: PyTorch's batch norms count batches there.
     /// - Adapters ([`Params::adapt`](crate::graph::Params::adapt)) stay as they are if the file has none of their tensors: it is
     ///   one of the base.
+    /// - Frozen parameters stay as they are if the file was saved without them ([`SaveOptions::without_frozen`]).
     /// - Optimizer state is expected if the file has the number of steps, which [`Session::save`] writes with
     ///   it. A session that only evaluates ignores it. With [`LoadOptions::strict`] off, optimizer state that
     ///   is incomplete in the file is not loaded, nor is the number of steps.
@@ -224,6 +237,9 @@ impl Session {
         match only {
             Some(only) => tensors.retain(|name, _| only.contains(name)),
             None => self.leave_out_adapters(&mut tensors, &file, name_of),
+        }
+        if file.notes().get(WITHOUT_FROZEN.0).is_some_and(|note| note == WITHOUT_FROZEN.1) {
+            tensors.retain(|_, stored| !stored.frozen);
         }
         let evaluates = steps.is_some() && self.state_plan.optimizer.is_none();
         if let Some(steps) = steps.filter(|steps| *steps > MAX_STEPS) {
@@ -285,7 +301,9 @@ impl Session {
             };
             let state = parameter.is_none();
             let finite = parameter.is_some_and(|param| !param.is_buffer());
-            Some((storage.name.clone(), Stored { dtype, shape: shape.dims().to_vec(), state, finite }))
+            let frozen = parameter.is_some_and(|param| !param.is_buffer() && !param.trained());
+            let shape = shape.dims().to_vec();
+            Some((storage.name.clone(), Stored { dtype, shape, state, finite, frozen }))
         };
         // Parameters are the first storages, in the order of registration.
         let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };

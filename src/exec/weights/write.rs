@@ -65,8 +65,13 @@ mod tests {
 
     #[test]
     fn written_files_are_read_by_the_safetensors_crate() {
-        let stored =
-            |dtype, shape: &[usize]| Stored { dtype, shape: shape.to_vec(), state: false, finite: false };
+        let stored = |dtype, shape: &[usize]| Stored {
+            dtype,
+            shape: shape.to_vec(),
+            state: false,
+            finite: false,
+            frozen: false,
+        };
         let shapes = [
             ("a \"b\"\n\\".to_owned(), stored(DType::F32, &[2, 3])),
             ("scalar".to_owned(), stored(DType::U32, &[])),
