@@ -11,9 +11,21 @@
 #if B_F16
 // B in the 16 bits that are multiplied.
 @group(0) @binding(2) var<storage, read_write> b: array<vec4<f16>>;
+#elif B_INT8 || B_INT4 || B_NF4
+// B in 4 or 8 bits, widened and rounded where it is read.
+#import common/codes
+@group(0) @binding(2) var<storage, read_write> b: array<u32>;
+fn quad_of_b(i: u32) -> vec4<f16> { return vec4<f16>(four_of_codes(i, b[codes_at(i)], b[scales_at(i)])); }
+fn one_of_b(i: u32) -> f16 { return f16(one_of_codes(i, b[codes_at(i / 4u)], b[scales_at(i / 4u)])); }
 #else
 // B in 32 bits, rounded where it is read.
 @group(0) @binding(2) var<storage, read_write> b: array<vec4<f32>>;
+#endif
+fn quad_of_a(i: u32) -> vec4<f16> { return vec4<f16>(a[i]); }
+fn one_of_a(i: u32) -> f16 { return f16(a[i / 4u][i % 4u]); }
+#if !B_INT8 && !B_INT4 && !B_NF4
+fn quad_of_b(i: u32) -> vec4<f16> { return vec4<f16>(b[i]); }
+fn one_of_b(i: u32) -> f16 { return f16(b[i / 4u][i % 4u]); }
 #endif
 // What cooperative matrices multiply for C = op(A) op(B). Tiles lie as in memory, whatever is transposed.
 // a [M, K], or [K, M] with TRANSPOSE_A   b [K, N], or [N, K] with TRANSPOSE_B   ->   c [M, N]
@@ -74,22 +86,20 @@ fn find(corner: Corner, far: vec2<u32>) -> vec2<u32> {
 fn four_of_a(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
     let found = find(corner, spot(number, across_a(), DOWN_A) + select(vec2(0u, k0), vec2(k0, 0u), TRANSPOSE_A));
     if (FOURS_A) {
-        return select(vec4<f16>(), vec4<f16>(a[found.x / 4u]), found.y > 0u);
+        return select(vec4<f16>(), quad_of_a(found.x / 4u), found.y > 0u);
     }
     let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));
-    let four = vec4(f16(a[i.x / 4u][i.x % 4u]), f16(a[i.y / 4u][i.y % 4u]),
-        f16(a[i.z / 4u][i.z % 4u]), f16(a[i.w / 4u][i.w % 4u]));
+    let four = vec4(one_of_a(i.x), one_of_a(i.y), one_of_a(i.z), one_of_a(i.w));
     return select(vec4<f16>(), four, vec4(0u, 1u, 2u, 3u) < vec4(found.y));
 }
 
 fn four_of_b(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
     let found = find(corner, spot(number, across_b(), DOWN_B) + select(vec2(k0, 0u), vec2(0u, k0), TRANSPOSE_B));
     if (FOURS_B) {
-        return select(vec4<f16>(), vec4<f16>(b[found.x / 4u]), found.y > 0u);
+        return select(vec4<f16>(), quad_of_b(found.x / 4u), found.y > 0u);
     }
     let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));
-    let four = vec4(f16(b[i.x / 4u][i.x % 4u]), f16(b[i.y / 4u][i.y % 4u]),
-        f16(b[i.z / 4u][i.z % 4u]), f16(b[i.w / 4u][i.w % 4u]));
+    let four = vec4(one_of_b(i.x), one_of_b(i.y), one_of_b(i.z), one_of_b(i.w));
     return select(vec4<f16>(), four, vec4(0u, 1u, 2u, 3u) < vec4(found.y));
 }
 

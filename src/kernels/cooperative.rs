@@ -3,7 +3,7 @@
 
 use super::kernel::Variants;
 use super::lower::flag;
-use super::matmul::{Case, Sizes};
+use super::matmul::{Case, FIRST, SECOND, Sizes};
 use super::{Kernel, conv, split};
 use crate::dtype::DType;
 use crate::limits::{Cooperative, Limits};
@@ -49,14 +49,15 @@ static PRODUCT: Kernel = Kernel::new(
 const SIDES: [u32; 2] = [8, 16];
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let types = [DType::F32, DType::F16].into_iter().flat_map(|a| [DType::F32, DType::F16].map(|b| [a, b]));
+    let types = FIRST.into_iter().flat_map(|a| SECOND.map(|b| [a, b]));
     let products = types.flat_map(|types| SIDES.map(|side| product(side, types)));
     let tiled = [conv::Pass::Image, conv::Pass::Weight].map(|pass| conv::TILED64.kernels(pass)).concat();
     let of = |kernel: &Kernel| SIDES.map(|side| [false, true].map(|half| cooperating(kernel, side, half)));
     products.flatten().chain(tiled.iter().flat_map(of).flatten()).collect()
 }
 
-/// Returns the kernel for products of these operand types; `None` for types whose values `f16` cannot hold.
+/// Returns the kernel for products of these operand types, the second of which may have codes of 4 or 8 bits; `None` for
+/// types whose values `f16` cannot hold.
 fn product(side: u32, types: [DType; 2]) -> Option<Kernel> {
     let kernel = if side == 8 {
         let kernel = PRODUCT.with("SIDE8");
@@ -65,8 +66,9 @@ fn product(side: u32, types: [DType; 2]) -> Option<Kernel> {
     } else {
         PRODUCT.clone()
     };
-    let fits = |dtype: &DType| matches!(dtype, DType::F32 | DType::F16);
-    types.iter().all(fits).then(|| super::matmul::reading(&kernel, types))
+    let fits = |dtype: DType| matches!(dtype, DType::F32 | DType::F16);
+    let [a, b] = types;
+    (fits(a) && (fits(b) || b.is_quantised())).then(|| super::matmul::reading(&kernel, types))
 }
 
 /// Returns the kernel that computes `tiled`, a convolution or weight gradient, with matrices of `side` ×
@@ -247,7 +249,11 @@ mod tests {
         assert_eq!(of([512, 512, 4352]), Some((128, 128)), "enough in pieces");
         assert_eq!(of([512, 512, 512]), Some((64, 64)), "too few large blocks");
         assert_eq!(of([4096, 15, 4096]), None);
+        for other in [DType::BF16, DType::Nf4] {
+            assert_eq!(chosen(&limits, [4096; 3], [other, DType::F32]), None);
+        }
         assert_eq!(chosen(&limits, [4096; 3], [DType::F32, DType::BF16]), None);
+        assert_eq!(chosen(&limits, [4096; 3], [DType::F16, DType::Nf4]), Some((128, 128)));
         for block in &BLOCKS {
             assert!(block.runs_on(&limits) && !block.runs_on(&Limits::default()));
             let named = limits.choosing(|kernels| kernels.products = Products::all(block.name));

@@ -13,8 +13,9 @@ pub(super) use variants::reading;
 pub use variants::{Case, Sizes, VARIANTS, Variant, choose};
 
 /// Element types of the first operand, and of the second: frozen weights have fewer bits.
-const FIRST: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-const SECOND: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Int8, DType::Int4, DType::Nf4];
+pub(super) const FIRST: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+pub(super) const SECOND: [DType; 6] =
+    [DType::F32, DType::F16, DType::BF16, DType::Int8, DType::Int4, DType::Nf4];
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let types = FIRST.into_iter().flat_map(|a| SECOND.map(|b| [a, b]));
