@@ -46,6 +46,8 @@ def attention(node, x):
     repeat = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(repeat, dim=1) for t in (k, v))
     scores = node["scale"] * q @ k.transpose(-2, -1)
+    if node["cap"]:
+        scores = node["cap"] * torch.tanh(scores / node["cap"])
     s, t = scores.shape[-2:]
     back = torch.arange(s)[:, None] - torch.arange(t)[None, :]
     scores = scores.masked_fill((back > node["before"]) | (back < -node["after"]), float("-inf"))

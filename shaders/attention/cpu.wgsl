@@ -50,9 +50,10 @@ fn main(
         if (DROPOUT) {
             d = thinned(d, number, tile);
         }
-        let t = weights(scores(dots(Q, q_row, K, k_row), keys, tile, slope), sum);
+        let products = dots(Q, q_row, K, k_row);
+        let t = weights(scores(products, keys, tile, slope), sum);
         let before = vec4(select(1.0, 0.0, tile == visible.x));
-        gather(slopes(t, d, mean, scale), K, k_row, Q, q_row, before, vec4(1.0), inside);
+        gather(slopes(t, d, mean, scale, products), K, k_row, Q, q_row, before, vec4(1.0), inside);
     }
 #else
     if (visible.x + p.start >= to) {

@@ -98,7 +98,8 @@ fn main(
         let o_row = placed(row, o_base(batch, head), p.o_pitch);
         let number = (batch * p.heads + head) * p.rows;
         let before = vec4(select(1.0, 0.0, part == 0u));
-        let s = scores(dots(K, k_row, Q, q_row), queries, tile, alibi_slope(head));
+        let products = dots(K, k_row, Q, q_row);
+        let s = scores(products, queries, tile, alibi_slope(head));
         let t = weights_by(s, sums(number, row));
         var thin = t;
         if (DROPOUT) {
@@ -109,7 +110,7 @@ fn main(
             d = thinned_by(d, number + tile * TILE, quad);
         }
         let scale = Numbers(score_factor(keys_of(row.v0)), score_factor(keys_of(row.v1)));
-        let slope = slopes_by(t, d, means(number, row), scale);
+        let slope = slopes_by(t, d, means(number, row), scale, products);
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }
 }

@@ -13,6 +13,8 @@ struct Params {
     // Own row i sees other rows i - before to i + after. ALiBi: the largest power of two that is not above `heads`.
     before: u32, after: u32, lower: u32,
     scale: f32,
+    // The largest magnitude of a score, with CAPPED.
+    cap: f32,
     // Dropout: random stream; random words below `threshold` drop; factor of the remaining weights.
     key: u32, threshold: u32, keep: f32,
 }
@@ -28,6 +30,8 @@ const DY = 3u;
 const HIDDEN = -3e38;
 // ALiBi: scores fall by the slope of their head times the distance of query and key.
 override ALIBI: bool = false;
+// Soft-capping: a score is cap tanh(score / cap), before ALiBi.
+override CAPPED: bool = false;
 
 // Four rows, one vec4 of each.
 struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
@@ -42,12 +46,8 @@ fn transposed(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) -> Quads {
 // Where a head of a sample starts. Its rows are q_pitch, kv_pitch or (result and gradient of the result) o_pitch apart.
 fn q_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.q_pitch + head * p.quads; }
 
-fn k_base(batch: u32, kv_head: u32) -> u32 {
-    return batch * p.cols * p.kv_pitch + p.k_start + kv_head * p.quads;
-}
-fn v_base(batch: u32, kv_head: u32) -> u32 {
-    return batch * p.cols * p.kv_pitch + p.v_start + kv_head * p.quads;
-}
+fn k_base(batch: u32, kv_head: u32) -> u32 { return batch * p.cols * p.kv_pitch + p.k_start + kv_head * p.quads; }
+fn v_base(batch: u32, kv_head: u32) -> u32 { return batch * p.cols * p.kv_pitch + p.v_start + kv_head * p.quads; }
 fn o_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.o_pitch + head * p.quads; }
 
 // Rows of one side and which rows of the other side each sees, `start` to `end` (exclusive): graph::Band.
@@ -84,13 +84,32 @@ fn alibi_slope(head: u32) -> f32 {
     return exp2(-4.0 * f32(fours) / f32(p.lower));
 }
 
+// tanh(s / cap), by one exponential: its absolute error, times the cap, is that of a score near the cap.
+fn share_of_cap(s: vec4<f32>) -> vec4<f32> {
+    let e = exp4(abs(s) * (-2.0 / p.cap));
+    let t = (1.0 - e) / (1.0 + e);
+    return select(-t, t, s > vec4(0.0));
+}
+
 // Scores of products of own rows and other rows, hidden where an own row does not see the other.
 fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f32> {
     var s = product * p.scale;
+    if (CAPPED) {
+        s = p.cap * share_of_cap(s);
+    }
     if (ALIBI) {
         s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
     }
     return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
+}
+
+// The derivative of a capped score by the score before.
+fn bend(product: vec4<f32>) -> vec4<f32> {
+    if (CAPPED) {
+        let t = share_of_cap(product * p.scale);
+        return 1.0 - t * t;
+    }
+    return vec4(1.0);
 }
 
 // e^(score - top), 0 where hidden.

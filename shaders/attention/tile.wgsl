@@ -144,24 +144,24 @@ fn weights_by(t: Tile, top: Numbers) -> Tile {
     return w;
 }
 
-// weight (dweight - mean) scale, with one `mean` per own row.
-fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>) -> Tile {
+// weight (dweight - mean) scale times the derivative of capping, with one `mean` per own row.
+fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>, products: Tile) -> Tile {
     var s = t;
 #repeat i 8
 #repeat j $LANES
-    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - mean) * scale;
+    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - mean) * scale * bend(products.p$i.s$j);
 #endrepeat
 #endrepeat
     return s;
 }
 
 // The same with one `mean` and `scale` per other row.
-fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers) -> Tile {
+fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers, products: Tile) -> Tile {
     var s = t;
 #repeat i 8
 #repeat j $LANES
     s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u)))
-        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u);
+        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u) * bend(products.p$i.s$j);
 #endrepeat
 #endrepeat
     return s;

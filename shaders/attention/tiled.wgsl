@@ -1,5 +1,5 @@
 // Attention on GPUs: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of exponentials of each row of scores.
-// With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ. Shapes as in attention/cpu.
+// With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean) times the derivative of capping, dP = do vᵀ. Shapes as in attention/cpu.
 // grid: one workgroup of 64 threads per 64 queries of a head, folded
 // requires: d % 4 == 0; the workgroup memory of attention/tiles
 // A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and
@@ -15,7 +15,7 @@ fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32, b
     let keys = keys_of(vec4(edge));
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
-    return weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys);
+    return weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys) * bend(s);
 }
 #endif
 

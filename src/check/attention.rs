@@ -17,7 +17,8 @@ fn attend(maker: &mut Maker) -> Attention {
     let scale = maker.dice.of(&[None, Some(1.0), Some(6.0)]);
     let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
     let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
-    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3) }
+    let softcap = maker.dice.of(&[None, None, Some(1.5), Some(50.0)]);
+    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3), softcap }
 }
 
 pub(super) fn attention(maker: &mut Maker) {

@@ -120,12 +120,13 @@ fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec
             let kept = (0..n).map(|i| Json::Bool(dropout_keeps(i, *key, words, *p)));
             vec![("p", Json::Float(*p)), ("kept", Json::List(kept.collect()))]
         }
-        Op::Attention(Attend { packed, band, alibi, scale, dropout, .. }) => vec![
+        Op::Attention(Attend { packed, band, alibi, scale, cap, dropout, .. }) => vec![
             ("packed", packed.map_or(Json::Null, Json::list)),
             ("before", Json::from(band.before as usize)),
             ("after", Json::from(band.after as usize)),
             ("alibi", Json::Bool(*alibi)),
             ("scale", number(*scale)),
+            ("cap", number(*cap)),
             ("dropout", Json::Float(*dropout)),
         ],
         Op::Conv2d { window: w, groups, .. } => [window(*w), vec![("groups", Json::from(*groups))]].concat(),

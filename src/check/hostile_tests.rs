@@ -114,6 +114,7 @@ fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor
                 dropout: f64::from(draws.number()),
                 window: draws.odds(2).then(|| draws.size()),
                 alibi: draws.odds(2),
+                softcap: draws.odds(2).then(|| draws.number()),
             };
             if draws.odds(2) { x.attention(y, y, &options) } else { x.attention_unfused(y, y, &options) }
         }

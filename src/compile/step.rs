@@ -61,13 +61,15 @@ impl TrainStep {
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
         let limits = &limits.within(options.precision);
         let (task, mut known) = (progress::task("savings", 6), 0);
+        // Without fusion there may be tensors larger than a binding, which no plan has.
+        let unbound = &Limits { max_binding: u64::MAX, ..limits.clone() };
         let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
             task.done(known);
             known += 1;
             let options = PlanOptions { rebuild, fuse, ..*options };
             let program = Plan::assign(
                 self.training_graph(&options, limits)?,
-                limits,
+                unbound,
                 &Settings { in_place, parts, reorder, ..self.settings(&options) },
             )?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))

@@ -24,6 +24,8 @@ pub struct Attention {
     /// `i` of `h`, from 1, is `2^(-8 i / h)` for a power of two; for other `h` the first heads have the slopes of the next
     /// lower power of two, the others every second slope of the next higher one.
     pub alibi: bool,
+    /// Soft-capping, as in Gemma 2: a score becomes `cap tanh(score / cap)`, before masks and ALiBi.
+    pub softcap: Option<f32>,
 }
 
 /// Added to the score of a key that a query may not see.
@@ -38,7 +40,8 @@ impl Attention {
     /// The operation with these options: of separate operands, without dropout.
     fn attend(&self, scale: f32) -> Attend {
         let band = Band::new(self.causal, self.window);
-        Attend { packed: None, band, alibi: self.alibi, scale, dropout: 0.0, key: 0 }
+        let (alibi, cap) = (self.alibi, self.softcap.unwrap_or(0.0));
+        Attend { packed: None, band, alibi, scale, cap, dropout: 0.0, key: 0 }
     }
 }
 
@@ -107,6 +110,11 @@ impl Tensor {
             self.trace.complain(message, at);
             return None;
         }
+        if let Some(cap) = options.softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+            let message = format!("attention with a softcap of {cap}: it must be above 0 and finite");
+            self.trace.complain(message, at);
+            return None;
+        }
         let scale = options.scale.unwrap_or_else(|| 1.0 / (self.shape.last().max(1) as f32).sqrt());
         if !scale.is_finite() {
             self.trace.complain(format!("attention with scale {scale}: it must be finite"), at);
@@ -171,6 +179,9 @@ impl Tensor {
         let k = k.permute(&[0, 2, 1, 3]);
         let v = v.permute(&[0, 2, 1, 3]);
         let mut scores = q.matmul_transposed(&k, false, true).reshape([b, sizes.heads, s, t]);
+        if let Some(cap) = options.softcap {
+            scores = scores.scale(1.0 / cap).tanh().scale(cap);
+        }
         if let Some(hidden) = self.band_mask(attend.band, s, t) {
             scores = scores.add(&hidden);
         }

@@ -53,6 +53,18 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn linear_cross_entropy(&self, weight: &Tensor, labels: &Tensor, chunks: usize) -> Tensor {
+        self.linear_cross_entropy_of(weight, labels, chunks, &|logits| logits)
+    }
+
+    /// [`Tensor::linear_cross_entropy`] of a function of the logits, of each by itself.
+    #[track_caller]
+    pub(crate) fn linear_cross_entropy_of(
+        &self,
+        weight: &Tensor,
+        labels: &Tensor,
+        chunks: usize,
+        function: &dyn Fn(Tensor) -> Tensor,
+    ) -> Tensor {
         let at = Location::caller();
         if [self, weight, labels].iter().any(|operand| operand.id.is_none()) {
             return Tensor { id: None, ..self.clone() };
@@ -70,7 +82,7 @@ impl Tensor {
             return Tensor { id: None, ..self.clone() };
         }
         if chunks == 1 {
-            return self.matmul_transposed(weight, false, true).cross_entropy(labels);
+            return function(self.matmul_transposed(weight, false, true)).cross_entropy(labels);
         }
         self.check_labels("cross_entropy", labels, weight.dim(0), at);
         let share = labels.one(Op::LabelShare, &[labels], at);
@@ -78,7 +90,7 @@ impl Tensor {
         let length = if length > ROWS { length.next_multiple_of(ROWS) } else { length };
         let sum = |start: usize| {
             let part = start..(start + length).min(rows);
-            let logits = self.slice(0, part.clone()).matmul_transposed(weight, false, true);
+            let logits = function(self.slice(0, part.clone()).matmul_transposed(weight, false, true));
             logits.one(Op::CrossEntropy, &[&logits, &labels.slice(0, part)], at).sum(&[])
         };
         let sums = || (0..rows).step_by(length).map(sum).reduce(|sum, next| sum.add(&next));

@@ -49,19 +49,20 @@ static TILED: Passes = Passes {
     chunks: [2, 1],
 };
 
-/// Scores without a bias, and with ALiBi's.
-const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)]];
+/// Scores as they are, with ALiBi's bias, and capped.
+const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)], &[("ALIBI", 1.0), ("CAPPED", 1.0)]];
 /// The same of tiles, by the chunks of 16 vec4 of a head that are kept in registers.
 const TILED_ROWS: Variants = &[
     &[("ALIBI", 0.0), ("CHUNKS", 0.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 0.0)],
     &[("ALIBI", 0.0), ("CHUNKS", 1.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 1.0)],
+    &[("ALIBI", 0.0), ("CAPPED", 1.0), ("CHUNKS", 1.0)],
     &[("ALIBI", 0.0), ("CHUNKS", 2.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 2.0)],
 ];
 /// The gradients of keys and values take twice as many registers.
-const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3]];
+const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3], TILED_ROWS[4]];
 
 /// What a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,11 +76,12 @@ enum Pass {
 
 impl Passes {
     /// Returns the constants of a pass over heads of `quads` vec4.
-    fn constants(&self, pass: Pass, alibi: bool, quads: u64) -> Vec<(&'static str, f64)> {
+    fn constants(&self, pass: Pass, attend: &Attend, quads: u64) -> Vec<(&'static str, f64)> {
         let most = self.chunks[usize::from(pass == Pass::Dkv)];
         let chunks = quads.div_ceil(16);
         let chunks = (most > 0).then_some(("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
-        std::iter::once(("ALIBI", flag(alibi))).chain(chunks).collect()
+        let scores = [("ALIBI", flag(attend.alibi)), ("CAPPED", flag(attend.cap > 0.0))];
+        scores.into_iter().chain(chunks).collect()
     }
 
     /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
@@ -188,7 +190,7 @@ impl<'a> Run<'a> {
         let grid = fold(jobs, self.site.limits.max_workgroups);
         let one = |start: u64| Launch {
             kernel: kernel.clone(),
-            constants: self.family.passes.constants(pass, self.attend.alibi, quads),
+            constants: self.family.passes.constants(pass, self.attend, quads),
             memory: memory.to_vec(),
             params: self.params(
                 [tiles, jobs, u64::from(grid[0])],
@@ -217,7 +219,7 @@ impl<'a> Run<'a> {
         words.extend(lengths.map(|word| word as u32));
         words.extend(range.map(|word| word as u32));
         words.extend([band.before, band.after, Attend::lower_power(heads) as u32]);
-        words.extend([self.attend.scale.to_bits(), self.attend.key]);
+        words.extend([self.attend.scale.to_bits(), self.attend.cap.to_bits(), self.attend.key]);
         // A weight is dropped where its 32 random bits are below p · 2³².
         words.extend([(p * 4_294_967_296.0) as u32, ((1.0 / (1.0 - p)) as f32).to_bits()]);
         words
@@ -271,8 +273,15 @@ mod tests {
                 [(true, Some(100), 99), (false, Some(100), 198), (false, None, 4096)]
             {
                 let band = Band::new(causal, window);
-                let attend =
-                    Attend { packed: Some([4, 2]), band, alibi: false, scale: 1.0, dropout: 0.0, key: 0 };
+                let attend = Attend {
+                    packed: Some([4, 2]),
+                    band,
+                    alibi: false,
+                    scale: 1.0,
+                    cap: 0.0,
+                    dropout: 0.0,
+                    key: 0,
+                };
                 let qkv = (Shape::from([1, 4096, 8, 64]), DType::F32);
                 let of = |shape: &[usize]| (Shape::try_new(shape).expect("few dimensions"), DType::F32);
                 let (o, lse) = (of(&[1, 4096, 4, 64]), of(&[1, 4, 4096]));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::gemma::Gemma;
 use super::gpt::GptConfig;
 use super::llama::LlamaConfig;
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ pub(super) enum Pretrained {
 }
 
 /// The values of `model_type` that are known.
-const TYPES: [&str; 5] = ["gpt2", "llama", "mistral", "qwen2", "qwen3"];
+const TYPES: [&str; 7] = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"];
 
 /// Reads a `config.json`.
 ///
@@ -89,7 +90,7 @@ fn parse(config: &Entries) -> Result<Pretrained, String> {
     let kind = config.sure("model_type", config.text("model_type"))?;
     match kind {
         "gpt2" => gpt(config).map(Pretrained::Gpt),
-        "llama" | "mistral" | "qwen2" | "qwen3" => {
+        "llama" | "mistral" | "qwen2" | "qwen3" | "gemma2" | "gemma3_text" => {
             let context = config.sure("max_position_embeddings", config.count("max_position_embeddings"))?;
             Ok(Pretrained::Llama(llama(config, kind)?, context))
         }
@@ -131,14 +132,17 @@ fn llama(config: &Entries, kind: &str) -> Result<LlamaConfig, String> {
     let count = |name: &str| config.sure(name, config.count(name));
     let (width, heads, layers) =
         (count("hidden_size")?, count("num_attention_heads")?, count("num_hidden_layers")?);
-    config.only("hidden_act", "silu")?;
+    let gemma = if kind.starts_with("gemma") { Some(gemma(config, kind, layers)?) } else { None };
+    if gemma.is_none() {
+        config.only("hidden_act", "silu")?;
+    }
     config.only("attention_bias", false)?;
     config.only("mlp_bias", false)?;
     config.only("attention_dropout", 0.0)?;
     config.only("partial_rotary_factor", 1.0)?;
     let window = match kind {
         "mistral" if config.0.get("sliding_window").is_none() => Some(4096),
-        "mistral" => config.count("sliding_window")?,
+        "mistral" | "gemma2" | "gemma3_text" => config.count("sliding_window")?,
         "qwen2" | "qwen3" if config.flag("use_sliding_window")? == Some(true) => {
             // Layers below this one see all positions.
             let first = config.count("max_window_layers")?.unwrap_or(28);
@@ -160,21 +164,59 @@ fn llama(config: &Entries, kind: &str) -> Result<LlamaConfig, String> {
         head_size: config.count("head_dim")?.unwrap_or(width / heads),
         width,
         hidden: count("intermediate_size")?,
-        rope: rope(config)?,
+        rope: rope(config, "full_attention", "rope_theta")?,
         eps: config.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
         window,
-        tied: config.flag("tie_word_embeddings")?.unwrap_or(false),
+        tied: config.flag("tie_word_embeddings")?.unwrap_or(gemma.is_some()),
         qkv_bias: kind == "qwen2",
-        qk_norm: kind == "qwen3",
+        qk_norm: kind == "qwen3" || kind == "gemma3_text",
+        gemma,
     })
 }
 
-/// transformers 5 writes `rope_parameters`, older versions `rope_theta` and, where frequencies are scaled, `rope_scaling`.
-fn rope(config: &Entries) -> Result<Rope, String> {
+fn gemma(config: &Entries, kind: &str, layers: usize) -> Result<Gemma, String> {
+    for name in ["hidden_activation", "hidden_act"] {
+        config.only(name, "gelu_pytorch_tanh")?;
+    }
+    config.only("use_bidirectional_attention", false)?;
+    let caps = ["attn_logit_softcapping", "final_logit_softcapping"].map(|name| config.number(name));
+    let [scores, logits] = caps;
+    let caps = match (scores?, logits?) {
+        (Some(scores), Some(logits)) => Some([scores as f32, logits as f32]),
+        (None, None) => None,
+        _ => {
+            return Err("of `attn_logit_softcapping` and `final_logit_softcapping` one is missing".to_owned());
+        }
+    };
+    let three = kind == "gemma3_text";
+    let pattern = config.count("sliding_window_pattern")?.or(config.count("_sliding_window_pattern")?);
+    let mut global_every = pattern.unwrap_or(if three { 6 } else { 2 });
+    if let Some(types) = config.get("layer_types").and_then(Value::as_array) {
+        let global = |i: usize| types.get(i).is_some_and(|kind| kind == "full_attention");
+        // Without a global layer, later ones would be.
+        global_every = (0..layers).find(|&i| global(i)).map_or(layers + 1, |first| first + 1);
+        if (0..layers).any(|i| global(i) != (i + 1).is_multiple_of(global_every)) {
+            return Err(format!("`layer_types`: only every {global_every}th layer could see all positions"));
+        }
+    }
+    let score_size = config.number("query_pre_attn_scalar")?.unwrap_or(256.0) as f32;
+    let local_rope =
+        if three { Some(rope(config, "sliding_attention", "rope_local_base_freq")?) } else { None };
+    Ok(Gemma { score_size, caps, global_every, local_rope })
+}
+
+/// transformers 5 writes `rope_parameters`, for each kind of layers where they differ; older versions `base` and, where
+/// frequencies are scaled, `rope_scaling`, which is not for layers with a window.
+fn rope(config: &Entries, kind: &str, base: &str) -> Result<Rope, String> {
     let name = if config.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
     let empty = Value::Object(serde_json::Map::new());
     let scaling = Entries(config.get(name).unwrap_or(&empty));
-    let base = scaling.number("rope_theta")?.or(config.number("rope_theta")?).unwrap_or(10_000.0) as f32;
+    let scaling = match scaling.get(kind) {
+        Some(own) => Entries(own),
+        None if name == "rope_scaling" && kind == "sliding_attention" => Entries(&empty),
+        None => scaling,
+    };
+    let base = scaling.number("rope_theta")?.or(config.number(base)?).unwrap_or(10_000.0) as f32;
     let number = |name: &str| scaling.sure(name, scaling.number(name)).map(|number| number as f32);
     let kind = scaling.text("rope_type")?.or(scaling.text("type")?).unwrap_or("default");
     let scaling = match kind {
@@ -236,6 +278,40 @@ mod tests {
             "resid_pdrop": 0.1, "vocab_size": 50257}"#,
         );
         assert!(matches!(gpt, Ok(Pretrained::Gpt(config)) if config == GptConfig::GPT2));
+    }
+
+    /// The configs of the hub, which are of older versions of transformers.
+    #[test]
+    fn published_configs_of_gemma_are_the_models_by_name() {
+        let two = parsed(
+            r#"{"attention_bias": false, "attention_dropout": 0.0, "attn_logit_softcapping": 50.0, "cache_implementation": "hybrid",
+            "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "hidden_activation":
+            "gelu_pytorch_tanh", "hidden_size": 2304, "intermediate_size": 9216, "max_position_embeddings": 8192, "model_type":
+            "gemma2", "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4, "query_pre_attn_scalar": 256,
+            "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "sliding_window": 4096, "vocab_size": 256000}"#,
+        );
+        assert!(matches!(two, Ok(Pretrained::Llama(config, 8192)) if config == LlamaConfig::GEMMA_2_2B));
+        let three = |more: &str| {
+            parsed(&format!(
+                r#"{{"attention_bias": false, "attn_logit_softcapping": null, "final_logit_softcapping": null, "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+                "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4, "num_hidden_layers": 26,
+                "num_key_value_heads": 1, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+                "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512, "vocab_size": 262144{more}}}"#
+            ))
+        };
+        for more in [r#", "sliding_window_pattern": 6"#, ""] {
+            let three = three(more);
+            assert!(
+                matches!(three, Ok(Pretrained::Llama(config, 32_768)) if config == LlamaConfig::GEMMA_3_1B)
+            );
+        }
+        let error = |more: &str| three(more).err().expect("refused");
+        assert!(
+            error(r#", "layer_types": ["full_attention", "sliding_attention"]"#).contains("`layer_types`")
+        );
+        assert!(error(r#", "use_bidirectional_attention": true"#).contains("`use_bidirectional_attention`"));
+        assert!(error(r#", "hidden_act": "silu""#).contains("`hidden_act` is \"silu\""));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`, `MistralForCausalLM`,
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
+use super::gemma::Gemma;
 use super::sequence::Sequence;
 use super::transformer::{STD, residual_std, rows_within_chunk};
 use crate::error::{Error, Result};
@@ -29,7 +30,8 @@ pub struct LlamaConfig {
     pub rope: Rope,
     /// ε of the norms.
     pub eps: f32,
-    /// Positions that a token sees, its own included; `None`: all before it. Mistral 7B v0.1 has 4096.
+    /// Positions that a token sees, its own included; `None`: all before it. Mistral 7B v0.1 has 4096. Gemma has it in some
+    /// layers only: [`Gemma::global_every`].
     pub window: Option<usize>,
     /// The output weights are the token embeddings.
     pub tied: bool,
@@ -37,6 +39,8 @@ pub struct LlamaConfig {
     pub qkv_bias: bool,
     /// Queries and keys of each head pass an RMS norm before they are rotated, as in Qwen 3.
     pub qk_norm: bool,
+    /// What Gemma 2 and 3 have besides.
+    pub gemma: Option<Gemma>,
 }
 
 const LLAMA_32: Rope = Rope {
@@ -61,6 +65,7 @@ impl LlamaConfig {
         tied: true,
         qkv_bias: false,
         qk_norm: false,
+        gemma: None,
     };
     /// SmolLM2 135M: 134,515,008 parameters.
     pub const SMOLLM2_135M: Self = Self {
@@ -160,6 +165,15 @@ impl LlamaConfig {
     /// Qwen3 8B: 8,190,735,360 parameters.
     pub const QWEN3_8B: Self = Self { width: 4096, hidden: 12_288, tied: false, ..Self::QWEN3_4B };
 
+    /// The window and the rotary position embedding of a layer.
+    fn positions(&self, layer: usize) -> (Option<usize>, Rope) {
+        match self.gemma {
+            Some(gemma) if (layer + 1).is_multiple_of(gemma.global_every.max(1)) => (None, self.rope),
+            Some(gemma) => (self.window, gemma.local_rope.unwrap_or(self.rope)),
+            None => (self.window, self.rope),
+        }
+    }
+
     /// # Errors
     /// [`Error::Setting`] if `kv_heads` does not divide `heads`, or if the head size is odd.
     fn check_heads(&self) -> Result<()> {
@@ -189,17 +203,21 @@ pub struct Llama {
     norm: RmsNorm,
     /// `lm_head.weight`, or the token embeddings.
     output: Param,
+    config: LlamaConfig,
 }
 
 #[derive(Clone, Debug)]
 struct Block {
     path: String,
+    /// Of what attention and perceptron read.
     norms: [RmsNorm; 2],
+    /// Of what they return.
+    after: Option<[RmsNorm; 2]>,
     attention: SelfAttention,
     gate: Linear,
     up: Linear,
     down: Linear,
-    hidden: usize,
+    config: LlamaConfig,
 }
 
 #[derive(Clone, Debug)]
@@ -210,6 +228,8 @@ struct SelfAttention {
     /// Of queries and keys.
     norms: Option<[RmsNorm; 2]>,
     output: Linear,
+    attention: Attention,
+    rope: Rope,
     config: LlamaConfig,
 }
 
@@ -222,14 +242,14 @@ impl Llama {
         let model = params.scope("model");
         let LlamaConfig { vocabulary, width, .. } = *config;
         let tokens = Embedding::with_std(&model.scope("embed_tokens"), vocabulary, width, STD);
-        let block = |i: usize| Block::new(&model.scope(format!("layers.{i}")), config);
+        let block = |i: usize| Block::new(&model.scope(format!("layers.{i}")), i, config);
         let blocks = (0..config.layers).map(block).collect::<Result<_>>()?;
         let norm = norm(&model.scope("norm"), width, config);
         let output = match config.tied {
             true => tokens.weight.clone(),
             false => params.scope("lm_head").add("weight", [vocabulary, width], Init::Normal(STD)),
         };
-        Ok(Self { tokens, blocks, norm, output })
+        Ok(Self { tokens, blocks, norm, output, config: *config })
     }
 
     /// Maps the name of a parameter in Hugging Face's files to the name in a model without output weights of its own:
@@ -250,33 +270,58 @@ impl Llama {
 impl Sequence for Llama {
     #[track_caller]
     fn hidden(&self, ids: &Tensor) -> Tensor {
-        let stream = self.blocks.iter().fold(ids.apply(&self.tokens), |x, block| x.apply(block));
+        let tokens = ids.apply(&self.tokens);
+        let tokens = match self.config.gemma {
+            Some(_) => tokens.scale((self.config.width as f32).sqrt()),
+            None => tokens,
+        };
+        let stream = self.blocks.iter().fold(tokens, |x, block| x.apply(block));
         stream.apply(&self.norm)
     }
 
     fn output(&self) -> &Param {
         &self.output
     }
+
+    fn logit_cap(&self) -> Option<f32> {
+        self.config.gemma.and_then(|gemma| gemma.caps).map(|[_, cap]| cap)
+    }
 }
 
 impl Block {
-    fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
+    fn new(params: &Params, i: usize, config: &LlamaConfig) -> Result<Self> {
         let LlamaConfig { width, hidden, layers, .. } = *config;
-        let norms = ["input_layernorm", "post_attention_layernorm"]
-            .map(|name| norm(&params.scope(name), width, config));
-        let attention = SelfAttention::new(&params.scope("self_attn"), config)?;
+        let named = |names: [&str; 2]| names.map(|name| norm(&params.scope(name), width, config));
+        let (norms, after) = match config.gemma {
+            Some(_) => (
+                named(["input_layernorm", "pre_feedforward_layernorm"]),
+                Some(named(["post_attention_layernorm", "post_feedforward_layernorm"])),
+            ),
+            None => (named(["input_layernorm", "post_attention_layernorm"]), None),
+        };
+        let attention = SelfAttention::new(&params.scope("self_attn"), i, config)?;
         let mlp = params.scope("mlp");
         let layer =
             |name, inputs, outputs, std| Linear::normal_without_bias(&mlp.scope(name), inputs, outputs, std);
         Ok(Self {
             path: params.path().to_owned(),
             norms,
+            after,
             attention,
             gate: layer("gate_proj", width, hidden, STD),
             up: layer("up_proj", width, hidden, STD),
             down: layer("down_proj", hidden, width, residual_std(2 * layers)),
-            hidden,
+            config: *config,
         })
+    }
+
+    /// What attention (0) or the perceptron (1) adds to the stream.
+    #[track_caller]
+    fn added(&self, i: usize, y: Tensor) -> Tensor {
+        match &self.after {
+            Some(norms) => y.apply(&norms[i]),
+            None => y,
+        }
     }
 }
 
@@ -284,21 +329,30 @@ impl Module for Block {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         x.trace().clone().layer(&self.path, || {
-            let x = x.add(&x.apply(&self.norms[0]).apply(&self.attention));
-            x.in_chunks(rows_within_chunk(self.hidden), |x| {
+            let x = x.add(&self.added(0, x.apply(&self.norms[0]).apply(&self.attention)));
+            x.in_chunks(rows_within_chunk(self.config.hidden), |x| {
                 let normal = x.apply(&self.norms[1]);
-                // SwiGLU (Shazeer 2020).
-                let gated = normal.apply(&self.gate).silu().mul(&normal.apply(&self.up));
-                x.add(&gated.apply(&self.down))
+                // SwiGLU, in Gemma GEGLU (Shazeer 2020).
+                let gate = normal.apply(&self.gate);
+                let gate = if self.config.gemma.is_some() { gate.gelu_tanh() } else { gate.silu() };
+                let gated = gate.mul(&normal.apply(&self.up));
+                x.add(&self.added(1, gated.apply(&self.down)))
             })
         })
     }
 }
 
 impl SelfAttention {
-    fn new(params: &Params, config: &LlamaConfig) -> Result<Self> {
+    fn new(params: &Params, i: usize, config: &LlamaConfig) -> Result<Self> {
         let LlamaConfig { heads, kv_heads, head_size, width, layers, .. } = *config;
         config.check_heads()?;
+        let (window, rope) = config.positions(i);
+        let attention = Attention {
+            window,
+            scale: config.gemma.map(|gemma| 1.0 / gemma.score_size.sqrt()),
+            softcap: config.gemma.and_then(|gemma| gemma.caps).map(|[cap, _]| cap),
+            ..Attention::causal()
+        };
         let project = |(name, heads): (&str, usize)| {
             let (params, size) = (params.scope(name), heads * head_size);
             match config.qkv_bias {
@@ -312,7 +366,8 @@ impl SelfAttention {
             .then(|| ["q_norm", "k_norm"].map(|name| norm(&params.scope(name), head_size, config)));
         let std = residual_std(2 * layers);
         let output = Linear::normal_without_bias(&params.scope("o_proj"), heads * head_size, width, std);
-        Ok(Self { path: params.path().to_owned(), projections, norms, output, config: *config })
+        let path = params.path().to_owned();
+        Ok(Self { path, projections, norms, output, attention, rope, config: *config })
     }
 }
 
@@ -320,7 +375,7 @@ impl Module for SelfAttention {
     /// `x [b, s, width]`, shape unchanged.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let LlamaConfig { heads, kv_heads, head_size, rope, window, .. } = self.config;
+        let LlamaConfig { heads, kv_heads, head_size, .. } = self.config;
         let (b, s) = (x.dim(0), x.dim(1));
         let project =
             |i: usize, heads: usize| x.apply(&self.projections[i]).reshape([b, s, heads, head_size]);
@@ -330,18 +385,18 @@ impl Module for SelfAttention {
                 Some(norms) => projected.apply(&norms[i]),
                 None => projected,
             };
-            normal.rotary(heads, rope)
+            normal.rotary(heads, self.rope)
         };
         x.trace().clone().layer(&self.path, || {
             let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
-            let result = q.attention(&k, &v, &Attention { window, ..Attention::causal() });
+            let result = q.attention(&k, &v, &self.attention);
             result.reshape([b, s, heads * head_size]).apply(&self.output)
         })
     }
 }
 
 fn norm(params: &Params, columns: usize, config: &LlamaConfig) -> RmsNorm {
-    let mut norm = RmsNorm::new(params, columns);
+    let mut norm = RmsNorm::with_offset(params, columns, if config.gemma.is_some() { 1.0 } else { 0.0 });
     norm.eps = config.eps;
     norm
 }

@@ -4,6 +4,7 @@ mod bert;
 #[cfg(feature = "safetensors")]
 mod config;
 mod densenet;
+mod gemma;
 mod gpt;
 mod llama;
 mod mlp;
@@ -16,6 +17,7 @@ mod unet;
 mod vgg;
 
 pub use bert::{Bert, BertConfig};
+pub use gemma::Gemma;
 pub use gpt::{Gpt, GptBlock, GptConfig};
 pub use llama::{Llama, LlamaConfig};
 pub use mlp::Mlp;
@@ -87,7 +89,7 @@ const IMAGES: [(&str, [usize; 3], usize); 8] = [
 
 impl Model {
     /// The names that [`Model::named`] knows.
-    pub const NAMES: [&'static str; 29] = [
+    pub const NAMES: [&'static str; 32] = [
         "mlp",
         "digits",
         "cnn",
@@ -117,6 +119,9 @@ impl Model {
         "qwen3-1.7b",
         "qwen3-4b",
         "qwen3-8b",
+        "gemma-2-2b",
+        "gemma-3-270m",
+        "gemma-3-1b",
     ];
 
     /// Builds a network by name, with parameters initialized from `seed`.
@@ -198,7 +203,7 @@ impl Model {
     }
 
     /// Builds the network of a folder that Hugging Face's `save_pretrained` wrote or that was downloaded from there, by its
-    /// `config.json`: GPT-2, Llama, Mistral, Qwen 2 and 2.5, Qwen 3. Parameters are registered in `params` and start at random, without the
+    /// `config.json`: GPT-2, Llama, Mistral, Qwen 2 and 2.5, Qwen 3, Gemma 2 and 3 (text). Parameters are registered in `params` and start at random, without the
     /// files of weights: [`Session::load_with`](crate::exec::Session::load_with) reads them, with [`Model::rename`].
     /// Sequences have 2,048 tokens, or as many as the model was trained on if those are fewer, unless
     /// [`ModelOptions::seq`] says otherwise.

@@ -5,7 +5,7 @@ use super::bert::{Bert, BertConfig};
 use super::config::Pretrained;
 use super::gpt::{Gpt, GptConfig};
 use super::llama::{Llama, LlamaConfig};
-use super::transformer::token_loss;
+use super::transformer::{capped, token_loss};
 use crate::error::Result;
 use crate::graph::{Param, Params, Tensor};
 
@@ -17,11 +17,17 @@ pub trait Sequence {
     /// The weight `[vocabulary, width]` of the output layer.
     fn output(&self) -> &Param;
 
+    /// Logits become `cap tanh(logit / cap)`; `None`: they stay.
+    fn logit_cap(&self) -> Option<f32> {
+        None
+    }
+
     /// Computes the logits `[.., vocabulary]` of `ids`, `u32 [b, s]`.
     #[track_caller]
     fn logits(&self, ids: &Tensor) -> Tensor {
         let hidden = self.hidden(ids);
-        hidden.matmul_transposed(&hidden.trace().param(self.output()), false, true)
+        let weight = hidden.trace().param(self.output());
+        capped(hidden.matmul_transposed(&weight, false, true), self.logit_cap())
     }
 
     /// Computes the logits `[1, vocabulary]` of one position of a sequence: `ids`, `u32 [1, s]`, and the position `at`,
@@ -32,7 +38,8 @@ pub trait Sequence {
         let width = hidden.shape().last();
         let rows = hidden.shape().numel() as usize / width;
         let one = hidden.reshape([rows, width]).index_select(0, at);
-        one.matmul_transposed(&one.trace().param(self.output()), false, true)
+        let weight = one.trace().param(self.output());
+        capped(one.matmul_transposed(&weight, false, true), self.logit_cap())
     }
 
     /// Computes the mean cross-entropy with `labels`, one for each row of logits. Not all logits need to be
@@ -40,12 +47,12 @@ pub trait Sequence {
     #[track_caller]
     fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
         let hidden = self.hidden(ids);
-        token_loss(&hidden, &hidden.trace().param(self.output()), labels)
+        token_loss(&hidden, &hidden.trace().param(self.output()), labels, self.logit_cap())
     }
 }
 
 /// Llama and its relatives: name, sizes, tokens in a sequence. There is no position table, so any length works.
-const LLAMAS: [(&str, LlamaConfig, usize); 13] = [
+const LLAMAS: [(&str, LlamaConfig, usize); 16] = [
     ("llama-tiny", LlamaConfig::TINY, 256),
     ("smollm2-135m", LlamaConfig::SMOLLM2_135M, USUAL),
     ("llama-3.2-1b", LlamaConfig::LLAMA_32_1B, USUAL),
@@ -59,6 +66,9 @@ const LLAMAS: [(&str, LlamaConfig, usize); 13] = [
     ("qwen3-1.7b", LlamaConfig::QWEN3_1_7B, USUAL),
     ("qwen3-4b", LlamaConfig::QWEN3_4B, USUAL),
     ("qwen3-8b", LlamaConfig::QWEN3_8B, USUAL),
+    ("gemma-2-2b", LlamaConfig::GEMMA_2_2B, USUAL),
+    ("gemma-3-270m", LlamaConfig::GEMMA_3_270M, USUAL),
+    ("gemma-3-1b", LlamaConfig::GEMMA_3_1B, USUAL),
 ];
 
 /// GPT-2 in its sizes, and a small one.
@@ -159,6 +169,9 @@ mod tests {
             ("qwen3-1.7b", 1_720_574_976),
             ("qwen3-4b", 4_022_468_096),
             ("qwen3-8b", 8_190_735_360),
+            ("gemma-2-2b", 2_614_341_888),
+            ("gemma-3-270m", 268_098_176),
+            ("gemma-3-1b", 999_885_952),
         ] {
             let params = Params::new(0);
             named(name, &params, None).expect("valid").expect("known");

@@ -52,17 +52,27 @@ pub(super) fn rows_within_chunk(columns: usize) -> usize {
 }
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
-/// `weight [v, d]`.
+/// `weight [v, d]`, and `cap` as in [`capped`].
 #[track_caller]
-pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> Tensor {
+pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor, cap: Option<f32>) -> Tensor {
     let rows = labels.shape().numel() as usize;
     let length = rows_within_chunk(weight.dim(0));
     let chunks = rows.div_ceil(length).max(1);
-    hidden.reshape([rows, hidden.shape().last()]).linear_cross_entropy(
+    hidden.reshape([rows, hidden.shape().last()]).linear_cross_entropy_of(
         weight,
         &labels.reshape([rows]),
         chunks,
+        &|logits| capped(logits, cap),
     )
+}
+
+/// `cap tanh(x / cap)`, or `x` without.
+#[track_caller]
+pub(super) fn capped(x: Tensor, cap: Option<f32>) -> Tensor {
+    match cap {
+        Some(cap) => x.scale(1.0 / cap).tanh().scale(cap),
+        None => x,
+    }
 }
 
 /// Initial standard deviation of weights (Radford et al. 2019, Devlin et al. 2018).

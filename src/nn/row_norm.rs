@@ -43,16 +43,25 @@ pub struct RmsNorm {
     path: String,
     /// ε, 1e-6 unless changed.
     pub eps: f32,
-    /// γ
+    /// γ, less `offset`.
     pub weight: Param,
+    /// Added to the weight.
+    offset: f32,
 }
 
 impl RmsNorm {
     /// Registers γ at the path of `params`.
     #[track_caller]
     pub fn new(params: &Params, columns: usize) -> Self {
-        let weight = params.add("weight", [columns], Init::Constant(1.0));
-        Self { path: params.path().to_owned(), eps: 1e-6, weight }
+        Self::with_offset(params, columns, 0.0)
+    }
+
+    /// Registers γ - `offset` at the path of `params`, for networks that store it so, such as Gemma with an offset of 1. γ
+    /// is 1 initially.
+    #[track_caller]
+    pub fn with_offset(params: &Params, columns: usize, offset: f32) -> Self {
+        let weight = params.add("weight", [columns], Init::Constant(1.0 - offset));
+        Self { path: params.path().to_owned(), eps: 1e-6, weight, offset }
     }
 }
 
@@ -61,6 +70,10 @@ impl Module for RmsNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
-        trace.layer(&self.path, || x.rms_norm(&trace.param(&self.weight), self.eps))
+        trace.layer(&self.path, || {
+            let weight = trace.param(&self.weight);
+            let gamma = if self.offset == 0.0 { weight } else { weight.offset(self.offset) };
+            x.rms_norm(&gamma, self.eps)
+        })
     }
 }

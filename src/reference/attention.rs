@@ -63,10 +63,16 @@ impl<'a> Operands<'a> {
         let slope = self.attend.slope(head, self.sizes.heads);
         let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
         let one = |j: usize| {
-            let score = dot(q, &self.k[self.at(Part::K, b, head, j)..]) * f64::from(self.attend.scale);
-            score - slope * i.abs_diff(j) as f64
+            let product = dot(q, &self.k[self.at(Part::K, b, head, j)..]);
+            self.attend.capped(product).0 - slope * i.abs_diff(j) as f64
         };
         (seen.clone(), seen.map(one).collect())
+    }
+
+    /// Returns the derivative of a score by its query and key's product.
+    fn factor_of_score(&self, b: usize, head: usize, i: usize, j: usize) -> f64 {
+        let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
+        self.attend.capped(dot(q, &self.k[self.at(Part::K, b, head, j)..])).1
     }
 
     /// Returns the factor by which dropout multiplies weight `j` of a query.
@@ -140,7 +146,7 @@ pub(super) fn gradient(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
         for (j, score) in seen.zip(scores) {
             let (weight, factor) = ((score - top - rest).exp(), x.factor(b, head, i, j));
             let (k_at, v_at) = (x.at(Part::K, b, head, j), x.at(Part::V, b, head, j));
-            let slope = weight * (factor * dot(dy, &x.v[v_at..]) - mean) * f64::from(attend.scale);
+            let slope = weight * (factor * dot(dy, &x.v[v_at..]) - mean) * x.factor_of_score(b, head, i, j);
             add(&mut results[place(0)][q_at..][..size], slope, &x.k[k_at..]);
             add(&mut results[place(1)][k_at..][..size], slope, &x.q[q_at..]);
             add(&mut results[place(2)][v_at..][..size], weight * factor, dy);

@@ -6,8 +6,9 @@
 
 llama/NAME/: a model as its own `save_pretrained` writes it, config.json and model.safetensors, for llama (untied, frequencies
 scaled as Llama 3's, in two files with an index), mistral (a window of 5 positions), qwen2 (biases of queries, keys and values,
-tied) and qwen3 (norms of queries and keys, heads wider than width / heads, tied; weights in bf16). Every parameter is random,
-biases and norms too.
+tied), qwen3 (norms of queries and keys, heads wider than width / heads, tied; weights in bf16), gemma2 (capped scores and logits)
+and gemma3 (frequencies by layer), both with a window of 5 positions in the first of two layers. Every parameter is random, biases
+and norms too.
 
 llama/NAME.safetensors: computed with those weights in float64 and rounded once.
     ids, labels i32 [2,17]; logits [2,17,53]; loss [1], the mean cross-entropy of all logits with all labels
@@ -55,16 +56,31 @@ MODELS = {
     "mistral": transformers.MistralConfig(**SIZES, sliding_window=5, tie_word_embeddings=False),
     "qwen2": transformers.Qwen2Config(**SIZES, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**SIZES, head_dim=12, tie_word_embeddings=True),
+    "gemma2": transformers.Gemma2Config(
+        **SIZES, head_dim=12, sliding_window=5, query_pre_attn_scalar=9, attn_logit_softcapping=1.5, final_logit_softcapping=4.0
+    ),
+    "gemma3": transformers.Gemma3TextConfig(
+        **SIZES,
+        head_dim=12,
+        sliding_window=5,
+        query_pre_attn_scalar=9,
+        layer_types=["sliding_attention", "full_attention"],
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
 }
 
 
 def random_model(config, generator):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    scale = 0 if config.model_type.startswith("gemma") else 1  # Gemma stores scales of norms less 1.
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name and name.endswith("weight")
-            parameter.copy_(1 + 0.3 * noise if is_norm else 0.25 * noise)
+            parameter.copy_(scale + 0.3 * noise if is_norm else 0.25 * noise)
     return model
 
 

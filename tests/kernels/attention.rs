@@ -26,7 +26,8 @@ struct Shape {
     nan: bool,
 }
 
-const FULL: Attention = Attention { causal: false, scale: None, dropout: 0.0, window: None, alibi: false };
+const FULL: Attention =
+    Attention { causal: false, scale: None, dropout: 0.0, window: None, alibi: false, softcap: None };
 const CAUSAL: Attention = Attention { causal: true, ..FULL };
 
 /// One head of 16 elements with the same number of queries and keys.
@@ -165,6 +166,17 @@ fn attention_matches_the_twin_for_windows_and_alibi() {
         }
         let dropped = Attention { window: Some(40), alibi: true, dropout: 0.3, ..CAUSAL };
         check(device, limits, &Shape { batch: 2, heads: [6, 3], ..square(97, dropped) });
+    });
+}
+
+/// Scores around the cap, with everything that comes after it.
+#[test]
+fn attention_matches_the_twin_for_capped_scores() {
+    unchecked(|device, limits| {
+        let options = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
+        for (rows, cols) in [(97, 97), (70, 50)] {
+            check(device, limits, &Shape { rows, cols, heads: [4, 2], ..square(0, options) });
+        }
     });
 }
 

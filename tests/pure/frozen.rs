@@ -1,10 +1,10 @@
 //! Frozen parameters: nothing of their gradients, optimizer state and updates is in a plan.
 
 use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
-use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::graph::{Class, LossScale, Op, ParamGroup, Phase};
+use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
+use wgrad::graph::{Class, LoraConfig, LossScale, Op, ParamGroup, Params, Phase};
 use wgrad::limits::Limits;
-use wgrad::models::Model;
+use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{AdamW, Clip, Optimizer};
 use wgrad::reference::Twin;
 
@@ -123,4 +123,21 @@ fn frozen_parameters_are_stored_where_others_are() {
         };
         assert_eq!(places(&["*.bias", "transformer.h.0.*"]), places(&[]));
     }
+}
+
+/// A table of which only a copy in 32 bits would be larger than a binding: no plan has that copy, so what plans save is
+/// counted with it.
+#[test]
+fn savings_count_copies_that_no_plan_has() {
+    let params = Params::new(0);
+    params.adapt(&LoraConfig { base: Some(FrozenStorage::Bf16), ..LoraConfig::default() }).expect("valid");
+    let options = ModelOptions { seq: Some(16), ..ModelOptions::default() };
+    let model = Model::over(params, "llama-tiny", &options).expect("known");
+    let step = model.train_step(1).expect("valid");
+    let limits = Limits { max_binding: 30 << 20, ..Limits::named("discrete").expect("a preset") };
+    let plan = step.plan(&PlanOptions::default(), &limits).expect("it fits its bindings");
+    let savings = step.savings(&PlanOptions::default(), &limits).expect("counted");
+    let table = plan.graph().values.iter().find(|value| value.name == "model.embed_tokens.weight");
+    assert_eq!(table.expect("a table").bytes(), 32_000 * 288 * 2);
+    assert!(savings.naive > plan.footprint().total() + 32_000 * 288 * 4, "{savings:?}");
 }

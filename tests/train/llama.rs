@@ -14,7 +14,7 @@ use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Optimizer, Sgd};
 
-const NAMES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+const NAMES: [&str; 6] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"];
 /// Sequences of the golden values.
 const BATCH: usize = 2;
 
@@ -52,8 +52,9 @@ fn logits_of_transformers_folders_match() {
 /// The logits after one position are those of all positions, whatever is after it.
 #[test]
 fn the_next_token_is_predicted_from_those_before_it() {
-    on_each(devices(), |device| {
-        let (model, folder, golden) = open("llama");
+    let names = |device| ["llama", "gemma2"].map(|name| (device, name));
+    for (device, name) in devices().iter().flat_map(names) {
+        let (model, folder, golden) = open(name);
         let next = Forward::trace(model.params(), "next", |trace| model.next_logits(trace)).expect("valid");
         let limits = device.limits();
         let plans = [model.forward(1).expect("valid").plan(limits), next.plan(limits)].map(Result::unwrap);
@@ -81,7 +82,7 @@ fn the_next_token_is_predicted_from_those_before_it() {
         assert!(matches!(error, Error::Setting { .. }), "{error}");
         let error = session.next_token(ProgramId(0), &[1], &greedy).unwrap_err();
         assert!(matches!(error, Error::Unknown { .. }), "{error}");
-    });
+    }
     let model = Model::named("bert-base", 0).expect("known");
     let error = Forward::trace(model.params(), "next", |trace| model.next_logits(trace)).unwrap_err();
     assert!(error.to_string().contains("`bert-base` does not predict the next token"), "{error}");
@@ -147,7 +148,7 @@ fn saved_files_have_the_tensors_of_transformers() {
     let device = &devices()[0];
     let folder_of_test = Folder::new("llama");
     let target = folder_of_test.join("saved.safetensors");
-    for name in ["llama", "qwen3"] {
+    for name in ["llama", "qwen3", "gemma2"] {
         let (model, folder, _) = open(name);
         let plan = model.forward(1).expect("valid").plan(device.limits()).expect("it can be planned");
         let mut session = Session::new(device, &plan).expect("it opens");

@@ -17,6 +17,8 @@ pub struct Attend {
     pub alibi: bool,
     /// Factor of the scores.
     pub scale: f32,
+    /// Scores become `cap tanh(score / cap)`, before ALiBi; 0: they stay.
+    pub cap: f32,
     /// Probability that a weight becomes 0; the others are scaled by `1/(1-p)`. If above 0, the step scalars
     /// are the last operand.
     pub dropout: f64,
@@ -168,6 +170,16 @@ impl Attend {
         (-exponent).exp2()
     }
 
+    /// Returns the score of a query and a key with this product, before ALiBi, and its derivative by the product.
+    pub fn capped(&self, product: f64) -> (f64, f64) {
+        let (scale, cap) = (f64::from(self.scale), f64::from(self.cap));
+        if cap == 0.0 {
+            return (product * scale, scale);
+        }
+        let t = (product * scale / cap).tanh();
+        (cap * t, scale * (1.0 - t * t))
+    }
+
     /// Returns the largest power of two that is not above `heads`.
     pub fn lower_power(heads: usize) -> usize {
         1 << heads.max(1).ilog2()
@@ -231,7 +243,8 @@ mod tests {
     /// The slopes of the published code for 8, 3 and 12 heads.
     #[test]
     fn slopes_are_the_published_ones() {
-        let attend = Attend { packed: None, band: Band::ALL, alibi: true, scale: 1.0, dropout: 0.0, key: 0 };
+        let attend =
+            Attend { packed: None, band: Band::ALL, alibi: true, scale: 1.0, cap: 0.0, dropout: 0.0, key: 0 };
         let slopes = |heads: usize| (0..heads).map(|head| attend.slope(head, heads)).collect::<Vec<_>>();
         assert_eq!(slopes(8), (1..9).map(|i| 0.5f64.powi(i)).collect::<Vec<_>>());
         assert_eq!(slopes(3), [1.0 / 16.0, 1.0 / 256.0, 0.25]);

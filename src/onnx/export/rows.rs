@@ -78,6 +78,11 @@ impl Export<'_> {
         let v = self.for_each_query(&v, sizes, &[0, 2, 1, 3]);
         let scores = self.node("MatMul", &[&q, &k], Vec::new());
         let mut scores = self.by_number("Mul", &scores, attend.scale);
+        if attend.cap > 0.0 {
+            let part = self.by_number("Mul", &scores, 1.0 / attend.cap);
+            let part = self.node("Tanh", &[&part], Vec::new());
+            scores = self.by_number("Mul", &part, attend.cap);
+        }
         if attend.band != Band::ALL {
             let unseen = |i: usize| {
                 if attend.band.seen(i / cols, cols).contains(&(i % cols)) { 0.0 } else { f32::MIN }
