@@ -147,7 +147,8 @@ const OF_NUMBERS: &[Case] = &[
     }),
     ("window", |x| {
         let x = x.permute(&[0, 2, 1, 3]).slice(3, 0..4);
-        x.self_attention(2, 1, &Attention { window: Some(2), alibi: true, ..Attention::default() })
+        let options = Attention { window: Some(2), alibi: true, softcap: Some(0.5), ..Attention::default() };
+        x.self_attention(2, 1, &options)
     }),
 ];
 
