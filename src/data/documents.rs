@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{Batch, Dataset};
 use crate::error::{Error, Result};
 
-/// Documents of tokens in rows of `seq`: a document begins a row, and one that is longer goes on in the next rows. Inputs
+/// Documents of tokens in rows of `seq`: a document begins a row, and one that is longer goes on in the next rows, unless they
+/// are [`packed`](Documents::packed). Inputs
 /// `x [samples, seq]` and `y [samples · seq]`, the token after each of `x`, or [`IGNORE`](crate::graph::IGNORE) where there is
 /// none or where it is not to be learnt, such as in the question to an assistant. `x` is 0 after the end of a document; where
 /// attention is causal that changes nothing.
@@ -60,9 +61,25 @@ impl Documents {
             let (id, most) = (tokens[at], self.vocabulary);
             return Err(failed(format!("token {at} is {id}, the model's vocabulary has {most}")));
         }
-        let (start, end) = (self.tokens.len(), self.tokens.len() + tokens.len());
+        let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         self.learnt.extend_from_slice(learnt);
+        self.add_rows(start);
+        Ok(())
+    }
+
+    /// Returns the same documents one after the other, so that all rows but the last are full: documents begin within rows,
+    /// and see what is before them in their row.
+    #[must_use]
+    pub fn packed(mut self) -> Self {
+        self.rows.clear();
+        self.add_rows(0);
+        self
+    }
+
+    /// Cuts the tokens from `start` on into rows.
+    fn add_rows(&mut self, start: usize) {
+        let end = self.tokens.len();
         // A row has one token more than it predicts from; the next row begins with it.
         for first in (start..end.saturating_sub(1)).step_by(self.seq) {
             let row = first..end.min(first + self.seq + 1);
@@ -70,7 +87,6 @@ impl Documents {
                 self.rows.push(row);
             }
         }
-        Ok(())
     }
 
     /// Returns the number of tokens of all documents.
@@ -129,6 +145,11 @@ mod tests {
         let batch = documents.batch(&[0, 1, 2]).unwrap();
         assert_eq!(batch.u32("x"), [1, 2, 3, 4, 0, 0, 10, 11, 0]);
         assert_eq!(batch.u32("y"), [2, 3, 4, 5, IGNORE, IGNORE, IGNORE, 12, IGNORE]);
+        let packed = documents.packed();
+        let batch = packed.batch(&[0, 1, 2]).unwrap();
+        assert_eq!(batch.u32("x"), [1, 2, 3, 4, 5, 7, 10, 11, 0]);
+        assert_eq!(batch.u32("y"), [2, 3, 4, 5, 7, IGNORE, IGNORE, 12, IGNORE]);
+        assert_eq!((packed.len(), packed.filled()), (3, 8.0 / 9.0));
     }
 
     #[test]

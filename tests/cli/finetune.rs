@@ -74,6 +74,9 @@ fn a_model_learns_answers_and_writes_them() {
         let text =
             run(&arguments, &["--batch", "3", "--epochs", "60", "--held-out", "0", "--save-every", "30"]);
         assert!(text.contains("41 tokens, 14 to learn; 3 rows of 16 to train on, 79 % filled"), "{text}");
+        let packed = finetune(&folder, "lines.jsonl", "packed", name);
+        let packed = run(&packed, &["--batch", "3", "--pack", "--held-out", "0", "--length", "1"]);
+        assert!(packed.contains("3 rows of 16 to train on, 83 % filled"), "{packed}");
         assert_eq!(text.matches("step ").count(), 2, "{text}");
         assert!(held_out(&text) < 0.3, "{text}");
         let (out, prompt) = (folder.join("out").display().to_string(), ["--prompt", "dog says "]);

@@ -28,6 +28,9 @@ pub struct Options {
     /// or with `messages`.
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
+    /// Fill rows with documents one after the other: fewer rows, in which a document sees those before it.
+    #[arg(long)]
+    pack: bool,
     /// Documents to evaluate on, as in --data; by default a part of those.
     #[arg(long, value_name = "FILE")]
     eval: Option<PathBuf>,
@@ -68,6 +71,24 @@ pub struct Options {
     failures: crate::failures::Options,
     #[command(flatten)]
     device: crate::device::Options,
+}
+
+/// Describes the options that other commands have as well, and hides those that belong to other networks or to several devices.
+pub fn described(command: clap::Command) -> clap::Command {
+    command.mut_args(|option| match option.get_id().as_str() {
+        "model" => option
+            .value_name("FOLDER")
+            .help("Folder of Hugging Face, with config.json, tokenizer.json and weights"),
+        "seq" => {
+            option.help("Tokens of a row; 512, or as many as the model was trained on if those are fewer")
+        }
+        "batch" => option.help(format!("Rows of a step; {BATCH} by default")),
+        "clip_norm" => option.help("Scale all gradients so that their norm is at most this; 1 by default"),
+        "image" | "classes" | "dim" | "loss" | "bit_masks" | "ranks" | "shard" | "bucket" | "wire" => {
+            option.hide(true)
+        }
+        _ => option,
+    })
 }
 
 /// Rows of a step, unless --batch says otherwise.
@@ -196,7 +217,10 @@ struct Data {
 }
 
 fn data(options: &Options, language: &Language, model: &Model) -> Result<Data> {
-    let read = |path: &Path| language.documents(path, model.inputs, model.classes).map(Arc::new);
+    let read = |path: &Path| -> Result<Arc<Documents>> {
+        let documents = language.documents(path, model.inputs, model.classes)?;
+        Ok(Arc::new(if options.pack { documents.packed() } else { documents }))
+    };
     let (documents, batch, seed) =
         (read(&options.data)?, options.network.batch.unwrap_or(BATCH), options.writer.seed);
     let (train, test): (Arc<dyn Dataset>, Arc<dyn Dataset>) = match &options.eval {

@@ -84,7 +84,7 @@ fn logged(verbose: u8) -> String {
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
-    let matches = Arguments::command().get_matches();
+    let matches = Arguments::command().mut_subcommand("finetune", finetune::described).get_matches();
     let given = given(&matches);
     let Arguments { command, quiet, verbose } =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -38,7 +38,7 @@ pub struct Choice {
 pub struct Options {
     #[command(flatten)]
     pub choice: Choice,
-    /// Samples per step; by default 128, 4 to fine-tune, or as many as an ONNX file fixes.
+    /// Samples per step; by default 128, or as many as an ONNX file fixes.
     #[arg(long, allow_negative_numbers = true)]
     pub batch: Option<usize>,
     /// Loss of an ONNX network: cross-entropy or mse of its first output, or output:NAME; by default what fits the output.

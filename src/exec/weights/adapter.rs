@@ -58,6 +58,10 @@ impl Session {
     pub fn save_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
         let adapters = self.adapters()?;
+        // Of ranks that all have the adapters, the first writes them.
+        if self.state_plan.parallel.rank != 0 && !self.is_sharded(false) {
+            return Ok(());
+        }
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
         let mut all = self.stored(false);
         all.retain(|name, _| adapters.names.contains(name));
