@@ -34,8 +34,8 @@ checked=profile.release.package.wgrad
 programs=(--lib --bins --tests)
 # These programs of tests, which take about half of the time, run beside the others: alone, each program ends on one core.
 longest=(kernels train)
-# Crates of which tests use little: without optimizations they take half a minute less to build.
-rarely_run=(clap_builder minijinja parquet regex-automata tokenizers)
+# Crates of which tests use little: without optimizations they take a minute less to build.
+rarely_run=(aho-corasick ash chrono clap_builder minijinja num-bigint parquet regex-automata regex-syntax tokenizers)
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -100,6 +100,7 @@ quiet_mesa
 built=(--release --features "$(features)")
 built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=1")
 for crate in "${rarely_run[@]}"; do built+=(--config "profile.release.package.$crate.opt-level=0"); done
+built+=(--config profile.release.package.wgpu-core.opt-level=1)
 if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 

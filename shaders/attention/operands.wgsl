@@ -13,7 +13,7 @@ struct Params {
     // Own row i sees other rows i - before to i + after. ALiBi: the largest power of two that is not above `heads`.
     before: u32, after: u32, lower: u32,
     scale: f32,
-    // The largest magnitude of a score, with CAPPED.
+    // With CAPPED a score is cap tanh(score / cap), before ALiBi.
     cap: f32,
     // Dropout: random stream; random words below `threshold` drop; factor of the remaining weights.
     key: u32, threshold: u32, keep: f32,
@@ -30,8 +30,6 @@ const DY = 3u;
 const HIDDEN = -3e38;
 // ALiBi: scores fall by the slope of their head times the distance of query and key.
 override ALIBI: bool = false;
-// Soft-capping: a score is cap tanh(score / cap), before ALiBi.
-override CAPPED: bool = false;
 
 // Four rows, one vec4 of each.
 struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
@@ -84,32 +82,35 @@ fn alibi_slope(head: u32) -> f32 {
     return exp2(-4.0 * f32(fours) / f32(p.lower));
 }
 
+#if CAPPED
 // tanh(s / cap), by one exponential: its absolute error, times the cap, is that of a score near the cap.
 fn share_of_cap(s: vec4<f32>) -> vec4<f32> {
     let e = exp4(abs(s) * (-2.0 / p.cap));
     let t = (1.0 - e) / (1.0 + e);
     return select(-t, t, s > vec4(0.0));
 }
+#endif
 
 // Scores of products of own rows and other rows, hidden where an own row does not see the other.
 fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f32> {
     var s = product * p.scale;
-    if (CAPPED) {
-        s = p.cap * share_of_cap(s);
-    }
+#if CAPPED
+    s = p.cap * share_of_cap(s);
+#endif
     if (ALIBI) {
         s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
     }
     return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
 }
 
-// The derivative of a capped score by the score before.
-fn bend(product: vec4<f32>) -> vec4<f32> {
-    if (CAPPED) {
-        let t = share_of_cap(product * p.scale);
-        return 1.0 - t * t;
-    }
-    return vec4(1.0);
+// The gradient of a score before it was capped.
+fn bent(slope: vec4<f32>, product: vec4<f32>) -> vec4<f32> {
+#if CAPPED
+    let t = share_of_cap(product * p.scale);
+    return slope * (1.0 - t * t);
+#else
+    return slope;
+#endif
 }
 
 // e^(score - top), 0 where hidden.

@@ -149,7 +149,7 @@ fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>, products: Tile) -
     var s = t;
 #repeat i 8
 #repeat j $LANES
-    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - mean) * scale * bend(products.p$i.s$j);
+    s.p$i.s$j = bent(t.p$i.s$j * (d.p$i.s$j - mean) * scale, products.p$i.s$j);
 #endrepeat
 #endrepeat
     return s;
@@ -160,8 +160,8 @@ fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers, products: Tile) ->
     var s = t;
 #repeat i 8
 #repeat j $LANES
-    s.p$i.s$j = t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u)))
-        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u) * bend(products.p$i.s$j);
+    s.p$i.s$j = bent(t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u)))
+        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u), products.p$i.s$j);
 #endrepeat
 #endrepeat
     return s;

@@ -15,7 +15,7 @@ fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32, b
     let keys = keys_of(vec4(edge));
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
-    return weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys) * bend(s);
+    return bent(weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys), s);
 }
 #endif
 

@@ -70,14 +70,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             dv_sums = gathered(thread, outer, tile * TILE, 0u, dv_sums);
         }
         hold(thread, Micro(
-            w.r0 * (d.r0 * a.r0 - mean) * scale * bend(s.r0),
-            w.r1 * (d.r1 * a.r1 - mean) * scale * bend(s.r1),
-            w.r2 * (d.r2 * a.r2 - mean) * scale * bend(s.r2),
-            w.r3 * (d.r3 * a.r3 - mean) * scale * bend(s.r3),
-            w.r4 * (d.r4 * b.r0 - mean) * scale * bend(s.r4),
-            w.r5 * (d.r5 * b.r1 - mean) * scale * bend(s.r5),
-            w.r6 * (d.r6 * b.r2 - mean) * scale * bend(s.r6),
-            w.r7 * (d.r7 * b.r3 - mean) * scale * bend(s.r7),
+            bent(w.r0 * (d.r0 * a.r0 - mean) * scale, s.r0),
+            bent(w.r1 * (d.r1 * a.r1 - mean) * scale, s.r1),
+            bent(w.r2 * (d.r2 * a.r2 - mean) * scale, s.r2),
+            bent(w.r3 * (d.r3 * a.r3 - mean) * scale, s.r3),
+            bent(w.r4 * (d.r4 * b.r0 - mean) * scale, s.r4),
+            bent(w.r5 * (d.r5 * b.r1 - mean) * scale, s.r5),
+            bent(w.r6 * (d.r6 * b.r2 - mean) * scale, s.r6),
+            bent(w.r7 * (d.r7 * b.r3 - mean) * scale, s.r7),
         ));
         if (CHUNKS == 0u) {
             gather(thread, queries, tile * TILE, keys, col0, before, same(1.0));

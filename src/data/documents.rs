@@ -22,7 +22,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// A label that counts nothing: [`IGNORE`](crate::graph::IGNORE), which this half of the crate does not import.
+    /// A label that counts nothing: [`IGNORE`](crate::graph::IGNORE). Data sets know no graphs; a test compares the two.
     const IGNORE: u32 = u32::MAX;
 
     /// Creates an empty set of rows of `seq` tokens below `vocabulary`.

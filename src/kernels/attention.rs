@@ -49,20 +49,19 @@ static TILED: Passes = Passes {
     chunks: [2, 1],
 };
 
-/// Scores as they are, with ALiBi's bias, and capped.
-const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)], &[("ALIBI", 1.0), ("CAPPED", 1.0)]];
+/// Scores without a bias, and with ALiBi's.
+const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)]];
 /// The same of tiles, by the chunks of 16 vec4 of a head that are kept in registers.
 const TILED_ROWS: Variants = &[
     &[("ALIBI", 0.0), ("CHUNKS", 0.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 0.0)],
     &[("ALIBI", 0.0), ("CHUNKS", 1.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 1.0)],
-    &[("ALIBI", 0.0), ("CAPPED", 1.0), ("CHUNKS", 1.0)],
     &[("ALIBI", 0.0), ("CHUNKS", 2.0)],
     &[("ALIBI", 1.0), ("CHUNKS", 2.0)],
 ];
 /// The gradients of keys and values take twice as many registers.
-const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3], TILED_ROWS[4]];
+const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3]];
 
 /// What a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,17 +75,16 @@ enum Pass {
 
 impl Passes {
     /// Returns the constants of a pass over heads of `quads` vec4.
-    fn constants(&self, pass: Pass, attend: &Attend, quads: u64) -> Vec<(&'static str, f64)> {
+    fn constants(&self, pass: Pass, alibi: bool, quads: u64) -> Vec<(&'static str, f64)> {
         let most = self.chunks[usize::from(pass == Pass::Dkv)];
         let chunks = quads.div_ceil(16);
         let chunks = (most > 0).then_some(("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
-        let scores = [("ALIBI", flag(attend.alibi)), ("CAPPED", flag(attend.cap > 0.0))];
-        scores.into_iter().chain(chunks).collect()
+        std::iter::once(("ALIBI", flag(alibi))).chain(chunks).collect()
     }
 
     /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
-    /// gradients.
-    fn kernel(&self, pass: Pass, packed: bool, dropout: bool) -> Kernel {
+    /// gradients; `capped`: scores are.
+    fn kernel(&self, pass: Pass, [packed, dropout, capped]: [bool; 3]) -> Kernel {
         let (rows, columns) =
             if self.chunks == [0, 0] { (BIASES, BIASES) } else { (TILED_ROWS, TILED_COLUMNS) };
         let (kernel, module) = match pass {
@@ -101,6 +99,8 @@ impl Passes {
         }
         let kernel = if packed { kernel.with("PACKED").suffixed("packed") } else { kernel };
         let kernel = if dropout { kernel.with("ATTENTION_DROPOUT").suffixed("dropout") } else { kernel };
+        // Not an `override`: drivers compile what it leaves out.
+        let kernel = if capped { kernel.with("CAPPED").suffixed("capped") } else { kernel };
         if dropout {
             slots.push(8);
         }
@@ -115,8 +115,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
     let mut kernels = vec![MEANS.clone()];
     for passes in [&CPU8, &CPU4, &TILED] {
         for pass in [Pass::Forward, Pass::Dq, Pass::Dkv] {
-            let of = |packed| [false, true].map(|dropout| passes.kernel(pass, packed, dropout));
-            kernels.extend([false, true].into_iter().flat_map(of));
+            let of = |i: u32| passes.kernel(pass, [1, 2, 4].map(|bit| i & bit > 0));
+            kernels.extend((0..8).map(of));
         }
     }
     kernels
@@ -182,7 +182,8 @@ impl<'a> Run<'a> {
         let band = if pass == Pass::Dkv { self.attend.band.transposed() } else { self.attend.band };
         let span = band.tiles(self.family.own, self.family.others, others);
         let iterations = (times * span) as u64;
-        let kernel = self.family.passes.kernel(pass, self.attend.packed.is_some(), self.attend.dropout > 0.0);
+        let Attend { packed, dropout, cap, .. } = *self.attend;
+        let kernel = self.family.passes.kernel(pass, [packed.is_some(), dropout > 0.0, cap > 0.0]);
         let quads = self.sizes.size as u64 / 4;
         let most = (MAX_ITERATIONS / (self.family.steps * loops as u64 * quads + 32)).max(1);
         let tiles = own.div_ceil(self.family.own) as u64;
@@ -190,7 +191,7 @@ impl<'a> Run<'a> {
         let grid = fold(jobs, self.site.limits.max_workgroups);
         let one = |start: u64| Launch {
             kernel: kernel.clone(),
-            constants: self.family.passes.constants(pass, self.attend, quads),
+            constants: self.family.passes.constants(pass, self.attend.alibi, quads),
             memory: memory.to_vec(),
             params: self.params(
                 [tiles, jobs, u64::from(grid[0])],

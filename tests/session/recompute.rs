@@ -91,7 +91,7 @@ fn more_budget_never_takes_more_time_and_less_never_more_bytes() {
     let limits = Limits::default();
     let mut lowered = 0;
     // Searches over a long step take seconds: of the networks of a kind, one is enough.
-    let twins = ["resnet50", "vgg16", "gpt2", "smollm2", "llama-3", "mistral", "qwen"];
+    let twins = ["resnet50", "vgg16", "gpt2", "smollm2", "llama-3", "mistral", "qwen", "gemma"];
     let is_twin = |name: &str| twins.iter().any(|twin| name.starts_with(twin));
     for name in Model::NAMES.into_iter().filter(|name| !is_twin(name)) {
         let step = small(name).train_step(64).expect("valid");

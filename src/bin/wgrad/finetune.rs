@@ -114,6 +114,10 @@ const BESIDE: [&str; 9] = [
 pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
     let folder = PathBuf::from(&options.network.choice.model);
     check(&options, &folder)?;
+    if Model::NAMES.contains(&options.network.choice.model.as_str()) {
+        // A folder that is called as a model is.
+        options.network.choice.model.insert_str(0, "./");
+    }
     options.network.batch.get_or_insert(BATCH);
     options.network.choice.seq = Some(seq(&folder, options.network.choice.seq)?);
     let language = Language::open(&folder)?;
@@ -135,11 +139,9 @@ pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
     }
     let (done, total) = (trainer.session().steps(), data.rounds * data.steps);
     if done >= total {
-        let message = format!(
-            "{done} steps are made already, --epochs {} has {total}: ask for more epochs",
-            options.epochs
-        );
-        return Err(Error::setting("command line", message));
+        // It was stopped between the last step and the end.
+        println!("all {total} steps of --epochs {} are made", options.epochs);
+        return save(&options, &folder, trainer.session()).map(|()| ExitCode::SUCCESS);
     }
     println!("{}", report::Estimate::of(trainer.session().plan(ProgramId(0))?));
     println!(
@@ -150,7 +152,7 @@ pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
     let prompt = options.prompt.as_deref().map_or_else(beginning, |prompt| language.prompt(prompt, false))?;
     let mut progress = if quiet { ProgressLine::quiet() } else { ProgressLine::default() };
     progress = progress.counting("tokens", model.inputs);
-    let mut sample = Sample { options: &options, language: &language, prompt, every: data.every };
+    let mut sample = Sample { options: &options, language: &language, prompt, data: &data };
     let mut saved = Checkpoint {
         path: checkpoint.clone(),
         every: data.every,
@@ -212,7 +214,7 @@ struct Data {
     /// Steps of a round, after which the model is evaluated: of an epoch, or fewer.
     steps: u64,
     rounds: u64,
-    /// Rounds after which the model is saved.
+    /// Rounds after which the model is saved and writes a sample.
     every: u64,
 }
 
@@ -365,13 +367,13 @@ struct Sample<'a> {
     options: &'a Options,
     language: &'a Language,
     prompt: Vec<u32>,
-    /// Rounds after which it writes.
-    every: u64,
+    data: &'a Data,
 }
 
 impl Callback for Sample<'_> {
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
-        if !(epoch.epoch + 1).is_multiple_of(self.every) {
+        let done = epoch.epoch + 1;
+        if !done.is_multiple_of(self.data.every) && done < self.data.rounds {
             return Ok(());
         }
         let (program, steps) = (trainer.program("next")?, trainer.session().steps());
