@@ -100,7 +100,6 @@ quiet_mesa
 built=(--release --features "$(features)")
 built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=1")
 for crate in "${rarely_run[@]}"; do built+=(--config "profile.release.package.$crate.opt-level=0"); done
-built+=(--config profile.release.package.wgpu-core.opt-level=1)
 if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 
