@@ -1,5 +1,5 @@
 // Attention on GPUs: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of exponentials of each row of scores.
-// With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean) times the derivative of capping, dP = do vᵀ. Shapes as in attention/cpu.
+// With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ. Shapes as in attention/cpu.
 // grid: one workgroup of 64 threads per 64 queries of a head, folded
 // requires: d % 4 == 0; the workgroup memory of attention/tiles
 // A dispatch processes the tiles of keys `start` to `to` (exclusive) of those that its queries see, and

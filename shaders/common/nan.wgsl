@@ -14,14 +14,6 @@ fn exp4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, exp(v)); }
 fn log1(v: f32) -> f32 { return or_nan1(v, log(v)); }
 fn log4(v: vec4<f32>) -> vec4<f32> { return or_nan4(v, log(v)); }
 
-// tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows. Near 0 it
-// would lose its digits: a series has them.
-fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
-    let s = v * v;
-    let near = v - v * s * (1.0 / 3.0 - s * 2.0 / 15.0);
-    return or_nan4(v, select(tanh(clamp(v, vec4(-15.0), vec4(15.0))), near, s < vec4(4e-3)));
-}
-
 // ln(1 + v) for v ≥ 0, with its digits near 0.
 fn log1p4(v: vec4<f32>) -> vec4<f32> {
     let near = v - v * v * (0.5 - v * (1.0 / 3.0 - v * 0.25));

@@ -4,6 +4,14 @@
 #import common/nan
 #import elementwise/unary_table
 
+// tanh is (e^2v - 1) / (e^2v + 1); beyond 15 the result is 1 in f32, and some drivers' tanh overflows. Near 0 it
+// would lose its digits: a series has them.
+fn tanh_safe(v: vec4<f32>) -> vec4<f32> {
+    let s = v * v;
+    let near = v - v * s * (1.0 / 3.0 - s * 2.0 / 15.0);
+    return or_nan4(v, select(tanh(clamp(v, vec4(-15.0), vec4(15.0))), near, s < vec4(4e-3)));
+}
+
 // e^v - 1, with its digits near 0.
 fn expm1(v: vec4<f32>) -> vec4<f32> {
     let near = v + v * v * (0.5 + v * (1.0 / 6.0 + v / 24.0));

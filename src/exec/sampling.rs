@@ -1,5 +1,7 @@
 //! The next token of a text, drawn from the logits of a network.
 
+use std::collections::BTreeSet;
+
 use super::{ProgramId, Session};
 use crate::error::{Error, Result};
 use crate::random;
@@ -44,23 +46,22 @@ impl Sampling {
             return Err(Error::NotFinite { what, index, value: *value, help });
         }
         let mut logits: Vec<f32> = logits.to_vec();
-        let mut seen: Vec<u32> = before.to_vec();
-        seen.sort_unstable();
-        seen.dedup();
+        let seen = before.iter().filter(|_| self.repetition != 1.0).collect::<BTreeSet<_>>();
         for id in seen {
-            if let Some(x) = logits.get_mut(id as usize) {
+            if let Some(x) = logits.get_mut(*id as usize) {
                 *x = if *x > 0.0 { *x / self.repetition } else { *x * self.repetition };
             }
         }
         // Equal logits in the order of their indices.
-        let mut order: Vec<usize> = (0..logits.len()).collect();
-        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
-        let Some(&first) = order.first() else {
+        let by_logit = |a: &usize, b: &usize| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b));
+        let Some(first) = (0..logits.len()).min_by(by_logit) else {
             return Err(Error::setting("logits", "no logits: there is no token to draw"));
         };
         if self.temperature == 0.0 {
             return Ok(first as u32);
         }
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(by_logit);
         if self.top_k > 0 {
             order.truncate(self.top_k);
         }

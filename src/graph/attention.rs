@@ -178,10 +178,8 @@ impl Tensor {
         let q = self.scale(scale).permute(&[0, 2, 1, 3]).reshape([b, hkv, group * s, d]);
         let k = k.permute(&[0, 2, 1, 3]);
         let v = v.permute(&[0, 2, 1, 3]);
-        let mut scores = q.matmul_transposed(&k, false, true).reshape([b, sizes.heads, s, t]);
-        if let Some(cap) = options.softcap {
-            scores = scores.scale(1.0 / cap).tanh().scale(cap);
-        }
+        let scores = q.matmul_transposed(&k, false, true).reshape([b, sizes.heads, s, t]);
+        let mut scores = scores.capped(options.softcap);
         if let Some(hidden) = self.band_mask(attend.band, s, t) {
             scores = scores.add(&hidden);
         }
@@ -201,6 +199,15 @@ impl Tensor {
         let weights = scores.softmax().dropout(options.dropout);
         let o = weights.reshape([b, hkv, group * s, t]).matmul(&v);
         o.reshape([b, sizes.heads, s, d]).permute(&[0, 2, 1, 3])
+    }
+
+    /// Soft-capping: `cap tanh(x / cap)`, or the tensor itself without a cap.
+    #[track_caller]
+    pub(crate) fn capped(&self, cap: Option<f32>) -> Tensor {
+        match cap {
+            Some(cap) => self.scale(1.0 / cap).tanh().scale(cap),
+            None => self.clone(),
+        }
     }
 
     /// Mask `[s, t]` added to the scores: 0 where query `i` sees key `j`, else [`HIDDEN`], which makes the weight 0.

@@ -5,7 +5,7 @@ use super::bert::{Bert, BertConfig};
 use super::config::Pretrained;
 use super::gpt::{Gpt, GptConfig};
 use super::llama::{Llama, LlamaConfig};
-use super::transformer::{capped, token_loss};
+use super::transformer::token_loss;
 use crate::error::Result;
 use crate::graph::{Param, Params, Tensor};
 
@@ -27,7 +27,7 @@ pub trait Sequence {
     fn logits(&self, ids: &Tensor) -> Tensor {
         let hidden = self.hidden(ids);
         let weight = hidden.trace().param(self.output());
-        capped(hidden.matmul_transposed(&weight, false, true), self.logit_cap())
+        hidden.matmul_transposed(&weight, false, true).capped(self.logit_cap())
     }
 
     /// Computes the logits `[1, vocabulary]` of one position of a sequence: `ids`, `u32 [1, s]`, and the position `at`,
@@ -39,7 +39,7 @@ pub trait Sequence {
         let rows = hidden.shape().numel() as usize / width;
         let one = hidden.reshape([rows, width]).index_select(0, at);
         let weight = one.trace().param(self.output());
-        capped(one.matmul_transposed(&weight, false, true), self.logit_cap())
+        one.matmul_transposed(&weight, false, true).capped(self.logit_cap())
     }
 
     /// Computes the mean cross-entropy with `labels`, one for each row of logits. Not all logits need to be

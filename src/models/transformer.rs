@@ -52,7 +52,7 @@ pub(super) fn rows_within_chunk(columns: usize) -> usize {
 }
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
-/// `weight [v, d]`, and `cap` as in [`capped`].
+/// `weight [v, d]`, and `cap` as in [`Tensor::capped`].
 #[track_caller]
 pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor, cap: Option<f32>) -> Tensor {
     let rows = labels.shape().numel() as usize;
@@ -62,17 +62,8 @@ pub(super) fn token_loss(hidden: &Tensor, weight: &Tensor, labels: &Tensor, cap:
         weight,
         &labels.reshape([rows]),
         chunks,
-        &|logits| capped(logits, cap),
+        &|logits| logits.capped(cap),
     )
-}
-
-/// `cap tanh(x / cap)`, or `x` without.
-#[track_caller]
-pub(super) fn capped(x: Tensor, cap: Option<f32>) -> Tensor {
-    match cap {
-        Some(cap) => x.scale(1.0 / cap).tanh().scale(cap),
-        None => x,
-    }
 }
 
 /// Initial standard deviation of weights (Radford et al. 2019, Devlin et al. 2018).

@@ -9,7 +9,7 @@ use wgrad::compile::{PlanOptions, Recompute};
 use wgrad::data::{Dataset, Documents, LastBatch, Loader, Subset};
 use wgrad::device::Device;
 use wgrad::dtype::FrozenStorage;
-use wgrad::exec::{LoadOptions, OnOom, ProgramId, Rename, Session};
+use wgrad::exec::{OnOom, ProgramId, Session};
 use wgrad::graph::IGNORE;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer, Schedule};
@@ -18,7 +18,7 @@ use wgrad::{Bytes, Error, Result, report};
 
 use crate::files::unusable;
 use crate::model::Selected;
-use crate::text::{Language, seq, writer};
+use crate::text::{Language, load, seq, writer};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -118,26 +118,25 @@ pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
         // A folder that is called as a model is.
         options.network.choice.model.insert_str(0, "./");
     }
-    options.network.batch.get_or_insert(BATCH);
+    let batch = *options.network.batch.get_or_insert(BATCH);
     options.network.choice.seq = Some(seq(&folder, options.network.choice.seq)?);
     let language = Language::open(&folder)?;
     let selected = options.network.seeded_network(options.writer.seed)?;
     let Selected::Named(model) = &selected else {
         return Err(Error::Internal("a folder was opened as an ONNX file".to_owned()));
     };
-    let data = data(&options, &language, model)?;
+    let data = data(&options, &language, model, batch)?;
     let device = options.device.open()?;
     println!("{} · {} · {}", options.network.title(&selected), options.optimizer, device.adapter().name);
     println!("{data}");
     let opened = open(&options, model, &data, &device);
     let mut trainer = options.failures.note(opened, |failure| failure.with_device(&device))?;
-    let weights = LoadOptions { rename: Rename::By(model.rename()), ..LoadOptions::default() };
-    trainer.session().load_with(&folder, &weights)?;
+    load(trainer.session(), model, &folder)?;
     let checkpoint = options.out.join(CHECKPOINT);
     if options.resume {
         trainer.load(&checkpoint)?;
     }
-    let (done, total) = (trainer.session().steps(), data.rounds * data.steps);
+    let (done, total) = (trainer.session().steps(), data.total());
     if done >= total {
         // It was stopped between the last step and the end.
         println!("all {total} steps of --epochs {} are made", options.epochs);
@@ -210,6 +209,8 @@ struct Data {
     documents: Arc<Documents>,
     train: Arc<dyn Dataset>,
     test: Arc<dyn Dataset>,
+    /// Rows of a step.
+    batch: usize,
     seq: usize,
     /// Steps of a round, after which the model is evaluated: of an epoch, or fewer.
     steps: u64,
@@ -218,13 +219,12 @@ struct Data {
     every: u64,
 }
 
-fn data(options: &Options, language: &Language, model: &Model) -> Result<Data> {
+fn data(options: &Options, language: &Language, model: &Model, batch: usize) -> Result<Data> {
     let read = |path: &Path| -> Result<Arc<Documents>> {
         let documents = language.documents(path, model.inputs, model.classes)?;
         Ok(Arc::new(if options.pack { documents.packed() } else { documents }))
     };
-    let (documents, batch, seed) =
-        (read(&options.data)?, options.network.batch.unwrap_or(BATCH), options.writer.seed);
+    let (documents, seed) = (read(&options.data)?, options.writer.seed);
     let (train, test): (Arc<dyn Dataset>, Arc<dyn Dataset>) = match &options.eval {
         Some(path) => (Arc::clone(&documents) as _, read(path)?),
         None => {
@@ -246,10 +246,16 @@ fn data(options: &Options, language: &Language, model: &Model) -> Result<Data> {
     let (total, often) = (options.epochs * steps, options.save_every.unwrap_or(steps));
     let every = (often / steps).max(1);
     let steps = steps.min(often);
-    Ok(Data { documents, train, test, seq: model.inputs, steps, rounds: total.div_ceil(steps), every })
+    let (seq, rounds) = (model.inputs, total.div_ceil(steps));
+    Ok(Data { documents, train, test, batch, seq, steps, rounds, every })
 }
 
 impl Data {
+    /// Returns the steps of the whole run.
+    fn total(&self) -> u64 {
+        self.rounds * self.steps
+    }
+
     /// Returns what the first row does not learn, such as a question, or else its first tokens.
     fn beginning(&self) -> Result<Vec<u32>> {
         let row = self.train.batch(&[0])?;
@@ -295,8 +301,7 @@ fn open(options: &Options, model: &Model, data: &Data, device: &Device) -> Resul
             plan.recompute = Recompute::Off;
         }
     }
-    let batch = options.network.batch.unwrap_or(BATCH);
-    let loader = Loader::new(Arc::clone(&data.train), batch)?
+    let loader = Loader::new(Arc::clone(&data.train), data.batch)?
         .shuffled(options.writer.seed)
         .last_batch(LastBatch::Drop)
         .batches_per_epoch(data.steps as usize);
@@ -305,7 +310,7 @@ fn open(options: &Options, model: &Model, data: &Data, device: &Device) -> Resul
         .program("loss", loss)
         .program("next", |trace, _| model.next_logits(trace))
         .metric("held out", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
-    let total = data.rounds * data.steps;
+    let total = data.total();
     let schedule = Schedule::Cosine { warmup: total.div_ceil(33), total, floor: 0.1 };
     let train = TrainOptions {
         plan,

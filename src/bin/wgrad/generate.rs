@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use wgrad::compile::Forward;
-use wgrad::exec::{Debug, LoadOptions, ProgramId, Rename, Session};
+use wgrad::exec::{Debug, ProgramId, Session};
 use wgrad::graph::{LoraConfig, ParamGroup, Params};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
 use crate::print;
-use crate::text::{Language, seq, writer};
+use crate::text::{Language, load, seq, writer};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -54,8 +54,7 @@ pub fn run(options: &Options) -> Result<()> {
     let device = options.device.open()?;
     let plan = forward.plan(&options.device.limits(&device, wgrad::dtype::Precision::F32)?)?;
     let mut session = Session::with_plans(&device, &[&plan], Debug::default())?;
-    let weights = LoadOptions { rename: Rename::By(model.rename()), ..LoadOptions::default() };
-    session.load_with(&options.folder, &weights)?;
+    load(&mut session, &model, &options.folder)?;
     if let Some(adapters) = &options.adapters {
         session.load_adapter(adapters)?;
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde_json::Value;
-use wgrad::data::Documents;
+use wgrad::data::{Dataset, Documents};
 use wgrad::{Error, Result};
 
 use super::{Encoded, Language, Message};
@@ -53,11 +53,11 @@ impl Language {
         } else {
             self.push(&mut documents, &path.display().to_string(), &Document::of(text))?;
         }
-        match documents.learnt() {
-            0 => {
+        match documents.is_empty() {
+            true => {
                 Err(failed("there is nothing to learn: it has no document of two tokens or more".to_owned()))
             }
-            _ => Ok(documents),
+            false => Ok(documents),
         }
     }
 
@@ -120,7 +120,6 @@ impl Language {
 mod tests {
     use std::path::PathBuf;
 
-    use wgrad::data::Dataset;
     use wgrad::graph::IGNORE;
 
     use super::*;
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(x, [20, 1, 28, 0, 2, 3, 0, 0]);
         assert_eq!(y, [I, I, I, 2, 3, 28, I, I]);
         let (x, y) = read(&language, &folder, "d.txt", "ab\nc").expect("documents");
-        // A line break is no character of this tokenizer.
+        // This tokenizer does not know line breaks.
         assert_eq!((x[..4].to_vec(), y[4]), (vec![27, 0, 1, 29], 28));
         assert_eq!(language.decode(&[0, 1, 28]).expect("a text"), "ab");
         assert!(language.ends(28) && !language.ends(0));

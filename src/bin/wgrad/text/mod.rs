@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tokenizers::Tokenizer;
+use wgrad::exec::{LoadOptions, Rename, Session};
 use wgrad::graph::Params;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
@@ -125,6 +126,12 @@ const SEQ: usize = 512;
 pub fn seq(folder: &Path, asked: Option<usize>) -> Result<usize> {
     let own = || Ok(Model::open(Params::new(0), folder, &ModelOptions::default())?.inputs.min(SEQ));
     asked.map_or_else(own, Ok)
+}
+
+/// Reads the weights of a folder into a session of its model.
+pub fn load(session: &mut Session, model: &Model, folder: &Path) -> Result<()> {
+    let options = LoadOptions { rename: Rename::By(model.rename()), ..LoadOptions::default() };
+    session.load_with(folder, &options).map(drop)
 }
 
 /// Returns the content of a file; `null` if there is none.
