@@ -11,9 +11,9 @@
 #
 # Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
 #
-# Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and with
-# few optimizations, which take longer than they save: lints and documentation share its macros and build scripts, and the
-# examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
+# Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and
+# without link-time optimization, which takes longer than it saves; with fewer optimizations of wgrad the tests take twice as
+# long. Lints and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
 # WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
@@ -35,7 +35,10 @@ programs=(--lib --bins --tests)
 # These programs of tests, which take about half of the time, run beside the others: alone, each program ends on one core.
 longest=(kernels train)
 # Crates of which tests use little: without optimizations they take a minute less to build.
-rarely_run=(aho-corasick ash chrono clap_builder minijinja num-bigint parquet regex-automata regex-syntax tokenizers)
+rarely_run=(
+    aho-corasick ash chrono clap_builder criterion fancy-regex insta minijinja minijinja-contrib num-bigint parquet
+    regex-automata regex-syntax similar tokenizers
+)
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -79,15 +82,18 @@ test_python() {
         return
     fi
     cargo fmt --check --manifest-path python/Cargo.toml || return
-    local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+    local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off
     WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
 }
+
+# The features with which docs.rs makes its pages, by Cargo.toml.
+docs_rs_features() { sed -n '/^\[package.metadata.docs.rs\]/,/^$/s/^features = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '" '; }
 
 # The pages as docs.rs shows them, and those of the internals.
 # shellcheck disable=SC2329
 make_documents() {
     local -x RUSTDOCFLAGS="-D warnings"
-    cargo doc "${built[@]}" --no-deps && cargo doc --release --no-deps
+    cargo doc "${built[@]}" --no-deps && cargo doc "${profile[@]}" --features "$(docs_rs_features)" --no-deps
 }
 
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
@@ -97,9 +103,10 @@ start=$SECONDS
 find_cargo
 cd "$here/.."
 quiet_mesa
-built=(--release --features "$(features)")
-built+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=1")
-for crate in "${rarely_run[@]}"; do built+=(--config "profile.release.package.$crate.opt-level=0"); done
+profile=(--release --config 'profile.release.lto="off"')
+profile+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=2")
+for crate in "${rarely_run[@]}"; do profile+=(--config "profile.release.package.$crate.opt-level=0"); done
+built=("${profile[@]}" --features "$(features)")
 if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 
@@ -131,7 +138,7 @@ if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; 
 
 stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
-stage no-gpu cargo clippy --release --no-default-features --lib --tests -- -D warnings
+stage no-gpu cargo clippy "${profile[@]}" --no-default-features --lib --tests -- -D warnings
 stage doc make_documents
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
