@@ -10,7 +10,7 @@ struct Params {
     q_pitch: u32, kv_pitch: u32, o_pitch: u32, k_start: u32, v_start: u32,
     // The iterations of this dispatch over tiles of other rows: `start` to `to` (exclusive), `span` for each head.
     start: u32, to: u32, span: u32,
-    // Own row i sees other rows i - before to i + after. ALiBi: the largest power of two that is not above `heads`.
+    // Own row i sees other rows i - before to i + after. The largest power of two that is not above `heads`; 0 without ALiBi.
     before: u32, after: u32, lower: u32,
     scale: f32,
     // With CAPPED a score is cap tanh(score / cap), before ALiBi.
@@ -28,8 +28,6 @@ const DY = 3u;
 
 // The score of a key that a query does not see: below all others.
 const HIDDEN = -3e38;
-// ALiBi: scores fall by the slope of their head times the distance of query and key.
-override ALIBI: bool = false;
 
 // Four rows, one vec4 of each.
 struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
@@ -75,11 +73,12 @@ fn tiles_seen(row: u32, last: u32, tile: u32, count: u32) -> vec2<u32> {
     return vec2(first, max((end + tile - 1u) / tile, first + 1u));
 }
 
-// graph::Attend::slope.
+// ALiBi: scores fall by the slope of their head, graph::Attend::slope, times the distance of query and key.
 fn alibi_slope(head: u32) -> f32 {
-    let other = head - min(head, p.lower);
-    let fours = select(2u * head + 2u, 2u * other + 1u, head >= p.lower);
-    return exp2(-4.0 * f32(fours) / f32(p.lower));
+    let lower = max(p.lower, 1u);
+    let other = head - min(head, lower);
+    let fours = select(2u * head + 2u, 2u * other + 1u, head >= lower);
+    return select(exp2(-4.0 * f32(fours) / f32(lower)), 0.0, p.lower == 0u);
 }
 
 #if CAPPED
@@ -97,9 +96,7 @@ fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f3
 #if CAPPED
     s = p.cap * share_of_cap(s);
 #endif
-    if (ALIBI) {
-        s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
-    }
+    s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
     return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
 }
 

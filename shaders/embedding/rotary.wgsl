@@ -5,7 +5,7 @@
 // rotary: in the first heads of each position, elements c and c + half become a cos - b sin and b cos + a sin. The angle is
 // the position times base^(-2c / d) times the factor of the ramp. Angles are fractions of a turn in 64 bits, so that
 // multiplying them by a position wraps exactly; base^(-2c / d) is a product of powers, by the bits of c.
-// x [batch positions all_heads, 2, half] -> y like x, or in place
+// x [batch positions all_heads, 2, half], with POSITIONS places [batch positions] -> y like x, or in place
 // grid: one thread per pair of a position, for a group of heads, folded      overrides: none
 struct Params {
     threads_x: u32,
@@ -24,6 +24,13 @@ struct Params {
     ramp: vec4<u32>, // of the factors of frequencies f: low and high word of far 2^64, slope, offset
 }
 @group(0) @binding(0) var<uniform> p: Params;
+
+#if POSITIONS
+@group(0) @binding(3) var<storage, read_write> places: array<u32>;
+fn position_of(row: u32) -> u32 { return places[row]; }
+#else
+fn position_of(row: u32) -> u32 { return row % p.positions; }
+#endif
 
 // Low and high half of a product.
 fn wide(a: u32, b: u32) -> vec2<u32> {
@@ -77,7 +84,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let place = row / p.groups;
     let first = (row - place * p.groups) * p.group;
     let turns = turns_of(c);
-    let position = place % p.positions;
+    let position = position_of(place);
     let angle = position * turns.y + wide(position, turns.x).y;
     // The nearest quarter of a turn, and what is left: at most an eighth.
     let quarter = (angle + 0x20000000u) >> 30u;

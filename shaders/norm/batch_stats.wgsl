@@ -1,4 +1,30 @@
-// Mean and deviation of channels: of parts, then with END of all.
+// Mean and deviation of channels: of parts, with END of all; with RUNNING those of all batches.
+#if RUNNING
+// running_stats: r += momentum (s - r) for a mean and a variance, the batch's variance made unbiased
+// mean [c], var [c], batch_mean [c], batch_var [c] -> mean and var in place
+// grid: one thread per channel, folded      overrides: none
+#import common/grid
+struct Params {
+    threads_x: u32,
+    channels: u32,
+    momentum: f32,
+    unbias: f32,
+}
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(2) var<storage, read_write> variance: array<f32>;
+@group(0) @binding(3) var<storage, read_write> batch_mean: array<f32>;
+@group(0) @binding(4) var<storage, read_write> batch_variance: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let c = thread_number(id, p.threads_x);
+    if (c < p.channels) {
+        mean[c] = (1.0 - p.momentum) * mean[c] + p.momentum * batch_mean[c];
+        variance[c] = (1.0 - p.momentum) * variance[c] + p.momentum * (batch_variance[c] * p.unbias);
+    }
+}
+#else
 #import norm/channels
 #if END
 // batch_stats_end: mean, 1 / sqrt(variance + eps) and variance of each channel from its parts' means and squares
@@ -109,4 +135,5 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         parts[p.parts * p.channels + job] = squares;
     }
 }
+#endif
 #endif

@@ -1,6 +1,7 @@
 //! Attention and rotary position embedding, for random networks.
 
 use super::network::{Maker, Sizes};
+use crate::dtype::DType;
 use crate::graph::{Attention, Rope, RopeScaling, Tensor};
 
 pub(super) fn rotary(maker: &mut Maker) {
@@ -10,7 +11,16 @@ pub(super) fn rotary(maker: &mut Maker) {
     let llama3 =
         RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, context: maker.dice.of(&[16.0, 300.0]) };
     let scaling = maker.dice.of(&[RopeScaling::None, RopeScaling::Linear { factor: 3.0 }, llama3]);
-    maker.keep(x.rotary(heads, Rope { base: 10_000.0, scaling }));
+    let rope = Rope { base: 10_000.0, scaling };
+    let rotated = match maker.dice.below(2) {
+        0 => x.rotary(heads, rope),
+        _ => {
+            // Later positions, in the opposite order.
+            let order = x.indices_like([x.dim(0), x.dim(1)], 1).scale(-3.0).offset(300.0);
+            x.rotary_at(&order.cast(DType::U32), heads, rope)
+        }
+    };
+    maker.keep(rotated);
 }
 
 fn attend(maker: &mut Maker) -> Attention {

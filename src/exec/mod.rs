@@ -9,6 +9,7 @@ mod clock;
 mod commands;
 mod compatible;
 mod cooperative;
+mod decoder;
 mod eager;
 mod feed;
 mod ledger;
@@ -41,6 +42,7 @@ mod weights;
 pub(crate) use cooperative::{Race, Races, race_cooperative, test_cooperative};
 #[cfg(feature = "internals")]
 pub use cooperative::{Race, Races, race_cooperative, test_cooperative};
+pub use decoder::Decoder;
 pub use eager::Eager;
 pub use feed::Element;
 pub use on_device::DeviceTensor;

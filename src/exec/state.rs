@@ -6,7 +6,7 @@ use super::Session;
 use super::arenas::lasting_storage;
 use super::state_layout::StateLayout;
 use crate::error::{Error, Result};
-use crate::graph::Class;
+use crate::graph::{Class, Param};
 use crate::random;
 use crate::units::Bytes;
 
@@ -52,7 +52,8 @@ impl Session {
     /// # Errors
     /// [`Error::DeviceLost`].
     pub fn parameters_hash(&mut self) -> Result<u64> {
-        let names = self.state_plan.graph().parameters.iter().map(|param| param.name().to_owned());
+        let parameters = self.state_plan.graph().parameters.iter().filter(|param| !param.is_cache());
+        let names = parameters.map(|param| param.name().to_owned());
         self.hash(names.collect())
     }
 
@@ -83,8 +84,11 @@ impl Session {
     }
 
     fn state_names(&self) -> Vec<String> {
-        let storages = self.state_plan.program.storages.iter();
-        storages.filter(|storage| storage.is_state()).map(|storage| storage.name.clone()).collect()
+        let plan = &self.state_plan;
+        // Parameters are the first storages, in the order of registration.
+        let kept = |i: usize| !plan.graph().parameters.get(i).is_some_and(Param::is_cache);
+        let storages = plan.program.storages.iter().enumerate();
+        storages.filter(|(i, s)| s.is_state() && kept(*i)).map(|(_, s)| s.name.clone()).collect()
     }
 
     /// Replaces parameters, optimizer state and the number of steps, by those of another session of the same

@@ -68,6 +68,39 @@ impl Tensor {
         self.attend(&[], Some([heads, kv_heads]), options, Location::caller())
     }
 
+    /// Causal attention of new tokens and those before them, in forward passes: `self` = q `[b, s, h, d]`, k and v
+    /// `[b, s, hkv, d]` → `[b, s, h, d]`. The keys and values of the tokens before are the first `length` rows, `u32 [b]`, of
+    /// the caches `[b, n, hkv, d]`, parameters of [`Params::add_cache`](super::Params::add_cache); those of the new
+    /// tokens are added to them after `length`, as far as there is room. Queries see those before them as with
+    /// [`Tensor::attention`] of all tokens at once, with its window, scale and softcap.
+    ///
+    /// A head has a multiple of four elements, at most 256. There is no ALiBi and no dropout.
+    #[track_caller]
+    #[must_use]
+    pub fn cached_attention(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        caches: [&Tensor; 2],
+        length: &Tensor,
+        options: &Attention,
+    ) -> Tensor {
+        let at = Location::caller();
+        let Some(scale) = self.score_scale(options, at) else { return Tensor { id: None, ..self.clone() } };
+        let message = match options {
+            _ if self.trace.mode() == Mode::Train => {
+                "attention over a cache in a training step: it has no gradient"
+            }
+            Attention { causal: false, .. } => "attention over a cache that is not causal",
+            Attention { alibi: true, .. } => "attention over a cache with ALiBi",
+            _ => {
+                let op = Op::CachedAttention(options.attend(scale));
+                return self.one(op, &[self, k, v, caches[0], caches[1], length], at);
+            }
+        };
+        self.mistake(message, self.shape)
+    }
+
     fn attend(
         &self,
         others: &[&Tensor],

@@ -148,6 +148,11 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
         }
         Op::Attention(attend) => attended(attend, shapes, 2),
+        // A cache is read as if it were full.
+        Op::CachedAttention(attend) => {
+            let keys = operand(Attend::CACHES[0]).dims().get(1).map_or(0, |n| *n as u64);
+            4 * first.numel() * keys.min(u64::from(attend.band.before).saturating_add(1))
+        }
         // The kernels of keys and values and the one of queries both compute the scores, and the gradient of the
         // weights.
         Op::AttentionGrad(attend) => attended(attend, shapes, 7),
@@ -199,6 +204,8 @@ fn traffic(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> u6
         Op::Slice { .. } | Op::Stride { .. } => 2 * written,
         // Only the rows that are looked up are read.
         Op::Embedding | Op::Gather { .. } => 2 * written + sum(inputs.get(1..).unwrap_or_default()),
+        // Of caches the rows of keys and values are written.
+        Op::CachedAttention(_) => read + written + sum(inputs.get(1..3).unwrap_or_default()),
         // Image and gradient are read for the sums, and once more for the result.
         Op::BatchNormGrad { .. } => 2 * read + written,
         // Operands changed in place are also written.

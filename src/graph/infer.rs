@@ -182,6 +182,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         | Op::Gates(_)
         | Op::GatesGrad(_) => super::infer_rows::infer(op, inputs),
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention(op, attend, inputs),
+        Op::CachedAttention(attend) => cached_attention(attend, inputs),
         Op::ToHost { .. } => Ok(Vec::new()),
         Op::Send { .. } | Op::Replace { .. } => Ok(vec![(Shape::from([]), F32)]),
         Op::Receive { shape, dtype, .. } => Ok(vec![(*shape, *dtype), (Shape::from([]), F32)]),
@@ -219,6 +220,7 @@ fn reads_packed(op: &Op, i: usize) -> bool {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach | Op::Fused(_) | Op::Slice { .. } => true,
         // The weight.
         Op::Update { .. } => i < 2,
+        Op::CachedAttention(_) => Attend::CACHES.contains(&i),
         _ => op.widens(i),
     }
 }
@@ -287,6 +289,33 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
     let o = Shape::from([sizes.batch, sizes.rows, sizes.heads, sizes.size]);
     let lse = Shape::from([sizes.batch, sizes.heads, sizes.rows]);
     Ok(vec![(o, DType::F32), (lse, DType::F32)])
+}
+
+fn cached_attention(attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, String> {
+    let op = Op::Attention(*attend);
+    let mut results = attention(&op, attend, inputs)?;
+    let [q, k, _, cached_k, cached_v, (lengths, index)] = *inputs else {
+        return Err(format!("attention over a cache takes six operands, got {}", inputs.len()));
+    };
+    let [batch, rows, kv_heads, size] = k.0.dims() else { unreachable!("attention checks it") };
+    if q.0.dims()[1] != *rows {
+        return Err(format!("attention over a cache of q {} with k {}: each query has its key", q.0, k.0));
+    }
+    let fits =
+        |cache: Shape| matches!(cache.dims(), [b, n, h, d] if (b, h, d) == (batch, kv_heads, size) && *n > 0);
+    if cached_k != cached_v || !fits(cached_k.0) {
+        return Err(format!(
+            "attention over caches {} {} and {} {}: of k {} they are [{batch}, length, {kv_heads}, {size}], of one type",
+            cached_k.1, cached_k.0, cached_v.1, cached_v.0, k.0
+        ));
+    }
+    if index != DType::U32 || lengths != Shape::from([*batch]) {
+        return Err(format!(
+            "attention over a cache takes its lengths as u32 [{batch}], got {index} {lengths}"
+        ));
+    }
+    results.truncate(1);
+    Ok(results)
 }
 
 fn labelled(inputs: &[Type]) -> Result<(), String> {

@@ -9,7 +9,7 @@ use crate::shape::Shape;
 pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     let name = op.name();
     let ids = match op {
-        Op::Embedding => Some(1),
+        Op::Embedding | Op::Rotary { .. } => Some(1),
         Op::EmbeddingGrad { .. } => Some(0),
         _ => None,
     };
@@ -85,6 +85,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
                 shape(0),
                 if d % 2 != 0 { format!("{d} elements are not pairs") } else { format!("there are {h}") }
             )),
+            [b, s, _, _] if inputs.get(1).is_some_and(|of| *of != (Shape::from([b, s]), U32)) => {
+                let (shape, dtype) = inputs[1];
+                Err(format!("{name} takes positions u32 [{b}, {s}], got {dtype} {shape}"))
+            }
             [_, _, _, _] => match rope.check() {
                 Ok(()) => Ok(vec![inputs[0]]),
                 Err(why) => Err(format!("{name} with {why}")),

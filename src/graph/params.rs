@@ -102,6 +102,8 @@ struct Registered {
 enum Kind {
     Parameter,
     Buffer,
+    /// Keys or values of a text, in this type.
+    Cache(DType),
     /// Rows of it are looked up.
     Table,
     Adapter(Adapter),
@@ -136,7 +138,12 @@ impl Param {
 
     /// Whether it was registered by [`Params::add_buffer`], such as running statistics.
     pub fn is_buffer(&self) -> bool {
-        matches!(self.0.kind, Kind::Buffer)
+        matches!(self.0.kind, Kind::Buffer | Kind::Cache(_))
+    }
+
+    /// Whether it was registered by [`Params::add_cache`]: its contents belong to one text and are saved to no file.
+    pub fn is_cache(&self) -> bool {
+        matches!(self.0.kind, Kind::Cache(_))
     }
 
     /// Returns the parameter in another group.
@@ -148,6 +155,9 @@ impl Param {
     /// and norm scales each affect many numbers and are small in comparison; statistics are not trained.
     pub(crate) fn stored_as(&self, weights: WeightStorage) -> DType {
         let large = self.shape().rank() >= 2 && self.shape().numel() >= WeightStorage::SMALLEST;
+        if let Kind::Cache(dtype) = self.0.kind {
+            return dtype;
+        }
         match self.0.group {
             _ if self.is_buffer() || !large => DType::F32,
             ParamGroup { frozen: true, storage: Some(storage), .. } => match storage.dtype() {
@@ -289,6 +299,20 @@ impl Params {
     #[track_caller]
     pub fn add_buffer(&self, name: &str, shape: impl Into<Shape>, init: Init) -> Param {
         self.register(name, shape.into(), init, Kind::Buffer)
+    }
+
+    /// Registers a buffer `[b, n, heads, d]` for the keys or the values that
+    /// [`Tensor::cached_attention`](super::Tensor::cached_attention) stores: `n` tokens of each text, in `f32`, `f16` or
+    /// `bf16`. It starts as zeros and is saved to no file. Another type is reported when a step is traced.
+    #[track_caller]
+    pub fn add_cache(&self, name: &str, shape: [usize; 4], dtype: DType) -> Param {
+        let param = self.register(name, shape.into(), Init::Constant(0.0), Kind::Cache(dtype));
+        if dtype != DType::F32 && !dtype.is_half() {
+            let at = Location::caller();
+            let message = format!("cache `{}` in {dtype}: it is stored in f32, f16 or bf16", param.name());
+            self.lock().errors.push(TraceError { message, file: at.file(), line: at.line() });
+        }
+        param
     }
 
     #[track_caller]

@@ -93,4 +93,12 @@ impl Tensor {
     pub fn rotary(&self, heads: usize, rope: impl Into<Rope>) -> Tensor {
         self.one(Op::Rotary { heads, rope: rope.into(), back: false }, &[self], Location::caller())
     }
+
+    /// [`Tensor::rotary`] of rows whose positions are `positions`, `u32 [b, s]`.
+    #[track_caller]
+    #[must_use]
+    pub fn rotary_at(&self, positions: &Tensor, heads: usize, rope: impl Into<Rope>) -> Tensor {
+        let op = Op::Rotary { heads, rope: rope.into(), back: false };
+        self.one(op, &[self, positions], Location::caller())
+    }
 }

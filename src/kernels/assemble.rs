@@ -31,6 +31,7 @@ macro_rules! modules {
 }
 
 modules![
+    "attention/cached",
     "attention/cpu",
     "attention/cpu_dkv",
     "attention/means",
@@ -97,7 +98,6 @@ modules![
     "norm/row_norm_grad",
     "norm/row_norm_kind",
     "norm/row_norm_sums",
-    "norm/running_stats",
     "optimizer/adafactor",
     "optimizer/adam",
     "optimizer/adam8",

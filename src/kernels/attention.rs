@@ -2,7 +2,6 @@
 
 use super::grid::{fold, per_thread};
 use super::kernel::Variants;
-use super::lower::flag;
 use super::{Kernel, Launch, Lowered, Operand, Site};
 use crate::graph::{Attend, AttendSizes, Band, Op};
 use crate::limits::{AdapterClass, Limits};
@@ -49,19 +48,10 @@ static TILED: Passes = Passes {
     chunks: [2, 1],
 };
 
-/// Scores without a bias, and with ALiBi's.
-const BIASES: Variants = &[&[("ALIBI", 0.0)], &[("ALIBI", 1.0)]];
-/// The same of tiles, by the chunks of 16 vec4 of a head that are kept in registers.
-const TILED_ROWS: Variants = &[
-    &[("ALIBI", 0.0), ("CHUNKS", 0.0)],
-    &[("ALIBI", 1.0), ("CHUNKS", 0.0)],
-    &[("ALIBI", 0.0), ("CHUNKS", 1.0)],
-    &[("ALIBI", 1.0), ("CHUNKS", 1.0)],
-    &[("ALIBI", 0.0), ("CHUNKS", 2.0)],
-    &[("ALIBI", 1.0), ("CHUNKS", 2.0)],
-];
+/// By the chunks of 16 vec4 of a head that are kept in registers.
+const TILED_ROWS: Variants = &[&[("CHUNKS", 0.0)], &[("CHUNKS", 1.0)], &[("CHUNKS", 2.0)]];
 /// The gradients of keys and values take twice as many registers.
-const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1], TILED_ROWS[2], TILED_ROWS[3]];
+const TILED_COLUMNS: Variants = &[TILED_ROWS[0], TILED_ROWS[1]];
 
 /// What a kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,18 +65,18 @@ enum Pass {
 
 impl Passes {
     /// Returns the constants of a pass over heads of `quads` vec4.
-    fn constants(&self, pass: Pass, alibi: bool, quads: u64) -> Vec<(&'static str, f64)> {
+    fn constants(&self, pass: Pass, quads: u64) -> Vec<(&'static str, f64)> {
         let most = self.chunks[usize::from(pass == Pass::Dkv)];
         let chunks = quads.div_ceil(16);
         let chunks = (most > 0).then_some(("CHUNKS", if chunks <= most { chunks as f64 } else { 0.0 }));
-        std::iter::once(("ALIBI", flag(alibi))).chain(chunks).collect()
+        chunks.into_iter().collect()
     }
 
     /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
     /// gradients; `capped`: scores are.
     fn kernel(&self, pass: Pass, [packed, dropout, capped]: [bool; 3]) -> Kernel {
-        let (rows, columns) =
-            if self.chunks == [0, 0] { (BIASES, BIASES) } else { (TILED_ROWS, TILED_COLUMNS) };
+        let (rows, columns): (Variants, Variants) =
+            if self.chunks == [0, 0] { (&[&[]], &[&[]]) } else { (TILED_ROWS, TILED_COLUMNS) };
         let (kernel, module) = match pass {
             Pass::Forward => (Kernel::new("attention", "", &["FORWARD"], &[4, 5], 0, rows), self.rows),
             Pass::Dq => (Kernel::new("attention_dq", "", &["DQ"], &[4, 5, 6], 0, rows), self.rows),
@@ -191,7 +181,7 @@ impl<'a> Run<'a> {
         let grid = fold(jobs, self.site.limits.max_workgroups);
         let one = |start: u64| Launch {
             kernel: kernel.clone(),
-            constants: self.family.passes.constants(pass, self.attend.alibi, quads),
+            constants: self.family.passes.constants(pass, quads),
             memory: memory.to_vec(),
             params: self.params(
                 [tiles, jobs, u64::from(grid[0])],
@@ -219,7 +209,8 @@ impl<'a> Run<'a> {
         let mut words: Vec<u32> = grid.iter().map(|&word| word as u32).collect();
         words.extend(lengths.map(|word| word as u32));
         words.extend(range.map(|word| word as u32));
-        words.extend([band.before, band.after, Attend::lower_power(heads) as u32]);
+        let lower = if self.attend.alibi { Attend::lower_power(heads) as u32 } else { 0 };
+        words.extend([band.before, band.after, lower]);
         words.extend([self.attend.scale.to_bits(), self.attend.cap.to_bits(), self.attend.key]);
         // A weight is dropped where its 32 random bits are below p · 2³².
         words.extend([(p * 4_294_967_296.0) as u32, ((1.0 / (1.0 - p)) as f32).to_bits()]);

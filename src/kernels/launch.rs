@@ -41,6 +41,7 @@ impl<M> Launch<M> {
             "tile/tile" if self.kernel.is("SIDE64") => 8192,
             "tile/tile" => 16_384,
             "attention/tiled" | "attention/tiled_dkv" => 15_616,
+            "attention/cached" if !self.kernel.is("JOIN") => 1540,
             "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,
             "cooperative/main" => {
                 let side = if self.kernel.is("SIDE8") { 8 } else { 16 };

@@ -5,7 +5,10 @@ use super::embedding::{self, rotary};
 use super::norm::{self, batch};
 use super::optimizer::{self, loss_scale};
 use super::softmax::{self, cross_entropy};
-use super::{Kernel, Launch, attention, conv, custom, indices, matmul, movement, pool, recurrent, reduce};
+use super::{
+    Kernel, Launch, attention, cached_attention, conv, custom, indices, matmul, movement, pool, recurrent,
+    reduce,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{FusedElementwise, Op, Read, Source};
@@ -155,6 +158,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
             optimizer::update(site, rule, *rate, optimizer::Storing { stored: *stored, first }).into()
         }
         Op::Attention(attend) | Op::AttentionGrad(attend) => attention::attention(site, attend),
+        Op::CachedAttention(attend) => cached_attention::cached_attention(site, attend),
         Op::LossScaleSeed { start } => loss_scale::seed(site, *start).into(),
         Op::NotFinite => loss_scale::not_finite(site),
         Op::LossScale { settings, counting, early } => loss_scale::judge(*settings, *counting, *early).into(),

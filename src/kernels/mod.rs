@@ -3,6 +3,7 @@
 
 mod assemble;
 mod attention;
+mod cached_attention;
 pub mod conv;
 pub mod cooperative;
 mod cost;
@@ -37,6 +38,7 @@ pub(crate) use optimizer::updates_by;
 pub fn all() -> Vec<Kernel> {
     let families = [
         attention::kernels(),
+        cached_attention::kernels(),
         conv::kernels(),
         cooperative::kernels(),
         elementwise::kernels(),

@@ -137,7 +137,7 @@ impl Module for Block {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let [first, last] = &self.attention;
-        let mixed = self.heads.attend(x, [first, last]).apply(&self.dropout);
+        let mixed = self.heads.attend(x, [first, last], None).apply(&self.dropout);
         let x = mixed.add(x).apply(&self.norms[0]);
         let [first, last] = &self.perceptron;
         let result = x.apply(first).gelu().apply(last).apply(&self.dropout);

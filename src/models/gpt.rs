@@ -1,6 +1,7 @@
 //! GPT-2 (Radford et al. 2019): names and layouts of parameters are those of Hugging Face's
 //! `GPT2LMHeadModel`, so that weights can be exchanged in both directions.
 
+use super::kv_cache::{Before, CacheSizes, Seen};
 use super::sequence::{Sequence, too_long};
 use super::transformer::{Heads, STD, residual_std};
 use crate::error::Result;
@@ -85,25 +86,40 @@ impl Gpt {
         let bare = name.strip_prefix("transformer.").unwrap_or(name);
         Some(format!("transformer.{bare}"))
     }
+
+    #[track_caller]
+    fn stream(&self, ids: &Tensor, positions: &Tensor, before: Option<&Before>) -> Tensor {
+        let dropout = Dropout { p: self.config.dropout };
+        let mut x = ids.apply(&self.tokens).add(positions).apply(&dropout);
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = block.after(&x, before.map(|before| before.layer(i)).as_ref());
+        }
+        x.apply(&self.norm)
+    }
 }
 
 impl Sequence for Gpt {
     /// The trace reports a sequence longer than the position table as a mistake.
     #[track_caller]
     fn hidden(&self, ids: &Tensor) -> Tensor {
-        let trace = ids.trace().clone();
         let (s, context) = (ids.dim(1), self.config.context);
         if s > context {
             return too_long(ids, context, self.config.width);
         }
-        let dropout = Dropout { p: self.config.dropout };
-        let positions = trace.param(&self.positions);
+        let positions = ids.trace().param(&self.positions);
         let positions = if s < context { positions.slice(0, 0..s) } else { positions };
-        let mut x = ids.apply(&self.tokens).add(&positions).apply(&dropout);
-        for block in &self.blocks {
-            x = x.apply(block);
-        }
-        x.apply(&self.norm)
+        self.stream(ids, &positions, None)
+    }
+
+    fn cache_sizes(&self) -> Option<CacheSizes> {
+        let GptConfig { layers, heads, width, context, .. } = self.config;
+        Some(CacheSizes { layers, heads, head_size: width / heads, most: Some(context) })
+    }
+
+    #[track_caller]
+    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
+        let positions = ids.trace().param(&self.positions).embedding(&before.positions);
+        self.stream(ids, &positions, Some(before))
     }
 
     fn output(&self) -> &Param {
@@ -149,8 +165,15 @@ impl Module for GptBlock {
     /// `x [b, s, width]`, shape unchanged.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        self.after(x, None)
+    }
+}
+
+impl GptBlock {
+    #[track_caller]
+    fn after(&self, x: &Tensor, seen: Option<&Seen>) -> Tensor {
         let [first, last] = &self.attention;
-        let mixed = self.heads.attend(&x.apply(&self.norms[0]), [first, last]);
+        let mixed = self.heads.attend(&x.apply(&self.norms[0]), [first, last], seen);
         let x = x.add(&mixed.apply(&self.dropout));
         let [first, last] = &self.perceptron;
         let result = x.apply(&self.norms[1]).apply(first).gelu_tanh().apply(last);

@@ -3,11 +3,12 @@
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
 use super::gemma::Gemma;
+use super::kv_cache::{Before, CacheSizes, Seen};
 use super::sequence::Sequence;
 use super::transformer::{STD, residual_std, rows_within_chunk};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
-use crate::nn::{Embedding, Linear, Module, RmsNorm};
+use crate::nn::{Embedding, Linear, RmsNorm};
 
 /// Sizes of a Llama model, and what its relatives have besides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -265,18 +266,35 @@ impl Llama {
     pub fn untied_name(name: &str) -> Option<String> {
         (!name.ends_with(".rotary_emb.inv_freq")).then(|| name.to_owned())
     }
-}
 
-impl Sequence for Llama {
     #[track_caller]
-    fn hidden(&self, ids: &Tensor) -> Tensor {
+    fn stream(&self, ids: &Tensor, before: Option<&Before>) -> Tensor {
         let tokens = ids.apply(&self.tokens);
         let tokens = match self.config.gemma {
             Some(_) => tokens.scale((self.config.width as f32).sqrt()),
             None => tokens,
         };
-        let stream = self.blocks.iter().fold(tokens, |x, block| x.apply(block));
-        stream.apply(&self.norm)
+        let blocks = self.blocks.iter().enumerate();
+        let last =
+            blocks.fold(tokens, |x, (i, block)| block.forward(&x, before.map(|b| b.layer(i)).as_ref()));
+        last.apply(&self.norm)
+    }
+}
+
+impl Sequence for Llama {
+    #[track_caller]
+    fn hidden(&self, ids: &Tensor) -> Tensor {
+        self.stream(ids, None)
+    }
+
+    fn cache_sizes(&self) -> Option<CacheSizes> {
+        let LlamaConfig { layers, kv_heads, head_size, .. } = self.config;
+        Some(CacheSizes { layers, heads: kv_heads, head_size, most: None })
+    }
+
+    #[track_caller]
+    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
+        self.stream(ids, Some(before))
     }
 
     fn output(&self) -> &Param {
@@ -323,13 +341,12 @@ impl Block {
             None => y,
         }
     }
-}
 
-impl Module for Block {
     #[track_caller]
-    fn forward(&self, x: &Tensor) -> Tensor {
+    fn forward(&self, x: &Tensor, seen: Option<&Seen>) -> Tensor {
         x.trace().clone().layer(&self.path, || {
-            let x = x.add(&self.added(0, x.apply(&self.norms[0]).apply(&self.attention)));
+            let attended = self.attention.forward(&x.apply(&self.norms[0]), seen);
+            let x = x.add(&self.added(0, attended));
             x.in_chunks(rows_within_chunk(self.config.hidden), |x| {
                 let normal = x.apply(&self.norms[1]);
                 // SwiGLU, in Gemma GEGLU (Shazeer 2020).
@@ -369,12 +386,10 @@ impl SelfAttention {
         let path = params.path().to_owned();
         Ok(Self { path, projections, norms, output, attention, rope, config: *config })
     }
-}
 
-impl Module for SelfAttention {
     /// `x [b, s, width]`, shape unchanged.
     #[track_caller]
-    fn forward(&self, x: &Tensor) -> Tensor {
+    fn forward(&self, x: &Tensor, seen: Option<&Seen>) -> Tensor {
         let LlamaConfig { heads, kv_heads, head_size, .. } = self.config;
         let (b, s) = (x.dim(0), x.dim(1));
         let project =
@@ -385,11 +400,17 @@ impl Module for SelfAttention {
                 Some(norms) => projected.apply(&norms[i]),
                 None => projected,
             };
-            normal.rotary(heads, self.rope)
+            match seen {
+                Some(seen) => normal.rotary_at(&seen.before.positions, heads, self.rope),
+                None => normal.rotary(heads, self.rope),
+            }
         };
         x.trace().clone().layer(&self.path, || {
             let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
-            let result = q.attention(&k, &v, &self.attention);
+            let result = match seen {
+                Some(seen) => seen.attend([&q, &k, &v], &self.attention),
+                None => q.attention(&k, &v, &self.attention),
+            };
             result.reshape([b, s, heads * head_size]).apply(&self.output)
         })
     }

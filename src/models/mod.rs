@@ -6,6 +6,7 @@ mod config;
 mod densenet;
 mod gemma;
 mod gpt;
+mod kv_cache;
 mod llama;
 mod mlp;
 mod mobilenet;
@@ -19,12 +20,14 @@ mod vgg;
 pub use bert::{Bert, BertConfig};
 pub use gemma::Gemma;
 pub use gpt::{Gpt, GptBlock, GptConfig};
+pub use kv_cache::{Before, CacheSizes, KvCache};
 pub use llama::{Llama, LlamaConfig};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use sequence::Sequence;
 
 use crate::compile::{Forward, TrainStep};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
 use crate::nn::Module;
@@ -291,6 +294,37 @@ impl Model {
         match &self.network {
             Network::Tokens(network, _) if self.labels == self.inputs => network.logits_at(&x, &at),
             _ => x.mistake(format!("`{}` does not predict the next token", self.name), [1, self.classes]),
+        }
+    }
+
+    /// Registers a KV cache of `tokens` tokens for one text, in `f32`, `f16` or `bf16`.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`].
+    pub fn kv_cache(&self, tokens: usize, dtype: DType) -> Result<KvCache> {
+        match &self.network {
+            Network::Tokens(network, _) => KvCache::new(&self.params, &**network, [1, tokens], dtype),
+            Network::Numbers(..) => {
+                Err(Error::setting("cache", format!("`{}` takes no tokens: it has no KV cache", self.name)))
+            }
+        }
+    }
+
+    /// Computes the logits `[1, classes]` of the token after one of `tokens` new tokens of a text: declares inputs `x`, the new
+    /// tokens, `u32 [1, tokens]`, `length`, the number of tokens before them, whose keys and values `cache` has, `u32 [1]`, and
+    /// `at`, which of the new ones is the last of the text, `u32 [1]`; those after it change nothing.
+    /// [`Decoder`](crate::exec::Decoder) runs such programs.
+    #[track_caller]
+    pub fn cached_logits(&self, trace: &Trace, cache: &KvCache, tokens: usize) -> Tensor {
+        let x = trace.ids("x", [1, tokens], self.classes as u32);
+        let length = trace.ids("length", [1], cache.tokens() as u32 + 1);
+        let at = trace.ids("at", [1], tokens as u32);
+        match &self.network {
+            Network::Tokens(network, _) => {
+                let hidden = network.hidden_after(&x, &Before::new(cache, &length, &x));
+                network.logits_of(&hidden, &at)
+            }
+            Network::Numbers(..) => x.mistake(format!("`{}` takes no tokens", self.name), [1, self.classes]),
         }
     }
 

@@ -4,6 +4,7 @@ use super::bert::{Bert, BertConfig};
 #[cfg(feature = "safetensors")]
 use super::config::Pretrained;
 use super::gpt::{Gpt, GptConfig};
+use super::kv_cache::{Before, CacheSizes};
 use super::llama::{Llama, LlamaConfig};
 use super::transformer::token_loss;
 use crate::error::Result;
@@ -13,6 +14,20 @@ use crate::graph::{Param, Params, Tensor};
 pub trait Sequence {
     /// Computes what the output layer reads of `ids`, `u32 [b, s]`: a vector `[.., width]` for each label.
     fn hidden(&self, ids: &Tensor) -> Tensor;
+
+    /// What a [`KvCache`](super::KvCache) holds of each token; `None` if later tokens change what the network computes of
+    /// earlier ones.
+    fn cache_sizes(&self) -> Option<CacheSizes> {
+        None
+    }
+
+    /// [`Sequence::hidden`] of new tokens of texts, in forward passes: the keys and values of those before are in a cache, and
+    /// those of the new ones are stored there. The trace reports a network without a cache as a mistake.
+    #[track_caller]
+    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
+        let width = self.output().shape().last();
+        before.positions.mistake("this network has no KV cache", [ids.dim(0), ids.dim(1), width])
+    }
 
     /// The weight `[vocabulary, width]` of the output layer.
     fn output(&self) -> &Param;
@@ -34,7 +49,12 @@ pub trait Sequence {
     /// `u32 [1]`.
     #[track_caller]
     fn logits_at(&self, ids: &Tensor, at: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
+        self.logits_of(&self.hidden(ids), at)
+    }
+
+    /// Computes the logits `[1, vocabulary]` of one row, `at`, `u32 [1]`, of `hidden [.., width]`.
+    #[track_caller]
+    fn logits_of(&self, hidden: &Tensor, at: &Tensor) -> Tensor {
         let width = hidden.shape().last();
         let rows = hidden.shape().numel() as usize / width;
         let one = hidden.reshape([rows, width]).index_select(0, at);

@@ -1,5 +1,6 @@
 //! Common parts of the transformers.
 
+use super::kv_cache::Seen;
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Tensor};
 use crate::nn::Module;
@@ -27,12 +28,18 @@ impl Heads {
     /// `x [b, s, d] → [b, s, d]`: the first layer computes queries, keys and values, the second combines the
     /// heads' results.
     #[track_caller]
-    pub(super) fn attend(&self, x: &Tensor, layers: [&impl Module; 2]) -> Tensor {
+    pub(super) fn attend(&self, x: &Tensor, layers: [&impl Module; 2], seen: Option<&Seen>) -> Tensor {
         let (b, s) = (x.dim(0), x.dim(1));
         let packed = x.apply(layers[0]);
         let (heads, width) = (3 * self.heads, packed.shape().last());
         let packed = packed.reshape([b, s, heads, width / heads]);
-        let result = packed.self_attention(self.heads, self.heads, &self.attention);
+        let result = match seen {
+            Some(seen) => {
+                let [q, k, v] = [0, 1, 2].map(|i| packed.slice(2, i * self.heads..(i + 1) * self.heads));
+                seen.attend([&q, &k, &v], &self.attention)
+            }
+            None => packed.self_attention(self.heads, self.heads, &self.attention),
+        };
         result.reshape([b, s, width / 3]).apply(layers[1])
     }
 }

@@ -6,11 +6,14 @@ use super::Array;
 use super::elementwise::attention_keeps;
 use super::rows::log_sum_exp;
 use crate::graph::{Attend, AttendSizes, StepScalars};
+use crate::shape::Shape;
 
 /// The operands with the lengths of their dimensions.
 struct Operands<'a> {
     attend: &'a Attend,
     sizes: AttendSizes,
+    /// Position of the first query.
+    first: usize,
     q: &'a [f64],
     k: &'a [f64],
     v: &'a [f64],
@@ -38,7 +41,7 @@ impl<'a> Operands<'a> {
                 *word = value as u32;
             }
         }
-        Self { attend, sizes, q: data(0), k: data(1), v: data(2), words }
+        Self { attend, sizes, first: 0, q: data(0), k: data(1), v: data(2), words }
     }
 
     /// Returns the index of the first element of a head, for sample `b`, query head `head` and position `i`
@@ -59,12 +62,12 @@ impl<'a> Operands<'a> {
 
     /// Returns the keys that a query sees, and its scores with them.
     fn scores(&self, b: usize, head: usize, i: usize) -> (Range<usize>, Vec<f64>) {
-        let seen = self.attend.band.seen(i, self.sizes.cols);
+        let seen = self.attend.band.seen(self.first + i, self.sizes.cols);
         let slope = self.attend.slope(head, self.sizes.heads);
         let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
         let one = |j: usize| {
             let product = dot(q, &self.k[self.at(Part::K, b, head, j)..]);
-            self.attend.capped(product).0 - slope * i.abs_diff(j) as f64
+            self.attend.capped(product).0 - slope * (self.first + i).abs_diff(j) as f64
         };
         (seen.clone(), seen.map(one).collect())
     }
@@ -110,7 +113,10 @@ fn add(sum: &mut [f64], factor: f64, x: &[f64]) {
 
 /// Returns the result and the log-sum-exp of each row's scores.
 pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
-    let x = Operands::new(inputs, attend);
+    attended(&Operands::new(inputs, attend))
+}
+
+fn attended(x: &Operands) -> Vec<Vec<f64>> {
     let AttendSizes { batch, heads, rows, size, .. } = x.sizes;
     let mut o = vec![0.0; batch * rows * heads * size];
     let mut lse = Vec::with_capacity(batch * heads * rows);
@@ -125,6 +131,36 @@ pub(super) fn attention(inputs: &[Array], attend: &Attend) -> Vec<Vec<f64>> {
         }
     });
     vec![o, lse]
+}
+
+/// Returns the result of attention over caches, and the caches with the new rows.
+pub(super) fn over_cache(inputs: &[Array], attend: &Attend) -> (Vec<f64>, [Vec<f64>; 2]) {
+    let &[batch, rows, heads, size] = inputs[0].shape.dims() else { unreachable!("inferred") };
+    let length = inputs[Attend::CACHES[0]].shape.dims()[1];
+    let pitch = inputs[1].shape.dims()[2] * size;
+    let mut caches = Attend::CACHES.map(|i| inputs[i].data.to_vec());
+    let mut o = Vec::with_capacity(batch * rows * heads * size);
+    for b in 0..batch {
+        let used = (inputs[5].data[b] as usize).min(length);
+        // One text: the rows of the cache and the new ones.
+        let whole = |i: usize| {
+            let old = &inputs[Attend::CACHES[i - 1]].data[b * length * pitch..][..used * pitch];
+            [old, &inputs[i].data[b * rows * pitch..][..rows * pitch]].concat()
+        };
+        let (k, v, queries) = (whole(1), whole(2), heads * size);
+        let q = &inputs[0].data[b * rows * queries..][..rows * queries];
+        let of = |rows: usize, lead: usize| Shape::from([1, rows, lead, size]);
+        let keys = of(used + rows, pitch / size);
+        let text = [(of(rows, heads), q), (keys, &k[..]), (keys, &v[..])];
+        let text = text.map(|(shape, data)| Array { shape, data });
+        o.extend_from_slice(&attended(&Operands { first: used, ..Operands::new(&text, attend) })[0]);
+        for (cache, whole) in caches.iter_mut().zip([k, v]) {
+            let new =
+                whole.into_iter().enumerate().skip(used * pitch).take((length - used).min(rows) * pitch);
+            new.for_each(|(i, x)| cache[b * length * pitch + i] = x);
+        }
+    }
+    (o, caches)
 }
 
 /// Returns the gradients of the operands, from the definition; `lse` is not read.

@@ -38,7 +38,9 @@ use std::collections::BTreeMap;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, CustomKernel, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId};
+use crate::graph::{
+    Attend, Class, CustomKernel, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId,
+};
 use crate::shape::Shape;
 
 use noise::Noise;
@@ -232,6 +234,18 @@ impl<'a> Twin<'a> {
                 self.memory[node.outputs[0].index()] = Some(self.read(node.inputs[0])?.to_vec());
                 return Ok(());
             }
+            Op::CachedAttention(attend) => {
+                let held = self.graph.value(node.inputs[Attend::CACHES[0]]).dtype;
+                let inputs = self.operands(node)?;
+                let (o, caches) = attention::over_cache(&inputs, attend);
+                let shape = inputs[Attend::CACHES[0]].shape;
+                let stored = caches.map(|data| elementwise::cast(Array { shape, data: &data }, held));
+                for (i, cache) in Attend::CACHES.into_iter().zip(stored) {
+                    self.memory[node.inputs[i].index()] = Some(cache);
+                }
+                self.memory[node.outputs[0].index()] = Some(o);
+                return Ok(());
+            }
             _ => {}
         }
         let mut inputs = self.operands(node)?;
@@ -275,6 +289,7 @@ impl<'a> Twin<'a> {
             | Op::RunningStats { .. }
             | Op::MovingAverage { .. }
             | Op::LossScale { .. }
+            | Op::CachedAttention(_)
             | Op::ToHost { .. }
             | Op::FromHost { .. }
             | Op::Send { .. }
@@ -291,7 +306,7 @@ impl<'a> Twin<'a> {
             }
             Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
             Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),
-            Op::Rotary { heads, rope, back } => vec![rotary::rotary(x(0), *heads, rope, *back)],
+            Op::Rotary { heads, rope, back } => vec![rotary::rotary(&inputs, *heads, rope, *back)],
             Op::Gates(gates) => recurrent::forward(&inputs, *gates),
             Op::GatesGrad(gates) => recurrent::gradient(&inputs, *gates),
             Op::Attention(attend) => attention::attention(&inputs, attend),

@@ -3,7 +3,9 @@
 use super::Array;
 use crate::graph::Rope;
 
-pub(super) fn rotary(x: Array, heads: usize, rope: &Rope, back: bool) -> Vec<f64> {
+/// `inputs`: `x`, and its positions unless they are those along the second axis.
+pub(super) fn rotary(inputs: &[Array], heads: usize, rope: &Rope, back: bool) -> Vec<f64> {
+    let x = inputs[0];
     let [_, positions, all_heads, columns] = *x.shape.dims() else { unreachable!("inferred") };
     let half = columns / 2;
     let mut y = x.data.to_vec();
@@ -11,7 +13,8 @@ pub(super) fn rotary(x: Array, heads: usize, rope: &Rope, back: bool) -> Vec<f64
         if i % all_heads >= heads {
             continue;
         }
-        let position = (i / all_heads % positions) as f64;
+        let row = i / all_heads;
+        let position = inputs.get(1).map_or((row % positions) as f64, |of| of.data[row]);
         for c in 0..half {
             let angle = position * rope.frequency(c, columns);
             let (sin, cos) = if back { (-angle).sin_cos() } else { angle.sin_cos() };

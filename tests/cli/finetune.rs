@@ -138,7 +138,7 @@ fn a_killed_run_of_adapters_resumes_to_the_same_bits() {
         // Over the base as it was trained, the adapter writes what the merged model writes.
         let path = |name: &str| folder.join(name).display().to_string();
         let written = |folder: &str, more: &[&str]| {
-            let words = ["generate", folder, "--prompt", "the quick", "--seq", "16", "--length", "12"];
+            let words = ["generate", folder, "--prompt", "the quick", "--length", "12"];
             let fixed = ["--temperature", "0", "--adapter", name];
             String::from_utf8(wgrad(&[&words[..], &fixed, more].concat()).stdout).expect("text")
         };

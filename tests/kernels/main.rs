@@ -2,6 +2,7 @@
 //! own class and as a GPU, so that the kernels with workgroup memory also run on software adapters.
 
 mod attention;
+mod cached_attention;
 mod chains;
 mod coded_products;
 mod conv_sources;

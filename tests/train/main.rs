@@ -1,6 +1,7 @@
 //! Training: optimizers, precision, whole networks, reports about runs, and saved files.
 
 mod chaos;
+mod decoder;
 mod finite;
 mod gpt2;
 mod groups;

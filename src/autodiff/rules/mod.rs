@@ -90,7 +90,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::BatchNorm(activation) => images::batch_norm(site, *activation, site.training),
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
-        Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op))],
+        Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op)), None],
         Op::Gates(gates) => recurrent::gates(site, *gates),
         Op::Custom(own) => {
             (0..site.inputs.len()).map(|i| site.want(i, || no_gradient(own, &site.inputs[i]))).collect()
@@ -113,6 +113,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)
+        | Op::CachedAttention(_)
         | Op::Conv2d { .. }
         | Op::Conv2dInput { then: Some(_), .. }
         | Op::Conv2dWeight { .. }

@@ -24,5 +24,6 @@ pub(super) fn norm(site: &Site, kind: RowNorm) -> Vec<Option<Tensor>> {
 /// Rotates in the opposite direction.
 pub(super) fn rotary(site: &Site, op: &Op) -> Tensor {
     let Op::Rotary { heads, rope, back } = *op else { unreachable!("the rule of rotary embedding") };
-    site.dy().one(Op::Rotary { heads, rope, back: !back }, &[site.dy()], Location::caller())
+    let operands: Vec<&Tensor> = [site.dy()].into_iter().chain(site.inputs.get(1)).collect();
+    site.dy().one(Op::Rotary { heads, rope, back: !back }, &operands, Location::caller())
 }

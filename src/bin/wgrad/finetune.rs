@@ -389,10 +389,16 @@ impl Callback for Sample<'_> {
         println!("step {steps}: loss {loss}");
         let mut text = self.language.decode(&self.prompt)?;
         let prompt = self.prompt.clone();
-        self.options.writer.write(trainer.session(), program, self.language, prompt, |new| {
-            text.push_str(new);
-            Ok(())
-        })?;
+        let session = trainer.session();
+        self.options.writer.write(
+            self.language,
+            prompt,
+            |text, sampling| session.next_token(program, text, sampling).map(Some),
+            |new| {
+                text.push_str(new);
+                Ok(())
+            },
+        )?;
         println!("{}\n", text.trim());
         Ok(())
     }

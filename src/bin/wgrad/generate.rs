@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use wgrad::compile::Forward;
-use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::dtype::{DType, Precision};
+use wgrad::exec::{Debug, Decoder, ProgramId, Sampling, Session};
 use wgrad::graph::{LoraConfig, ParamGroup, Params};
 use wgrad::models::{Model, ModelOptions};
 use wgrad::{Error, Result};
 
 use crate::print;
-use crate::text::{Language, load, seq, writer};
+use crate::text::{Language, load, writer};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -24,9 +25,12 @@ pub struct Options {
     /// Folder of an adapter in PEFT's layout, such as finetune writes.
     #[arg(long, value_name = "FOLDER")]
     adapters: Option<PathBuf>,
-    /// Tokens that the model sees; by default 512, or as many as it was trained on if those are fewer.
+    /// Tokens of the prompt and what is written together, which the KV cache holds; by default as many as these can be.
     #[arg(long, value_name = "TOKENS")]
     seq: Option<usize>,
+    /// Storage format of the KV cache: f32, f16 or bf16.
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = cache_format)]
+    cache: DType,
     /// Storage format of the model's matrices: f32, f16, bf16, int8, int4 or nf4.
     #[arg(long, value_name = "FORMAT", value_parser = crate::model::frozen_storage)]
     weights: Option<wgrad::dtype::FrozenStorage>,
@@ -34,6 +38,14 @@ pub struct Options {
     writer: writer::Options,
     #[command(flatten)]
     device: crate::device::Options,
+}
+
+/// Most tokens of a prompt that are computed at once.
+const AT_ONCE: usize = 256;
+
+fn cache_format(text: &str) -> std::result::Result<DType, String> {
+    let known = [DType::F32, DType::F16, DType::BF16];
+    known.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| "f32, f16 or bf16".to_owned())
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -44,16 +56,22 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(adapters) = &options.adapters {
         params.adapt(&LoraConfig { base: options.weights, ..LoraConfig::open(adapters)? })?;
     }
-    let seq = Some(seq(&options.folder, options.seq)?);
-    let model = Model::open(params, &options.folder, &ModelOptions { seq, ..ModelOptions::default() })?;
+    let model = Model::open(params, &options.folder, &ModelOptions::default())?;
     if options.adapters.is_none() && options.weights.is_some() {
         let group = ParamGroup { frozen: true, storage: options.weights, ..ParamGroup::default() };
         model.params().set_group("*", group)?;
     }
-    let forward = Forward::trace(model.params(), "logits", |trace| model.next_logits(trace))?;
+    let room = options.seq.unwrap_or(prompt.len() + options.writer.length);
+    let cache = model.kv_cache(room, options.cache)?;
     let device = options.device.open()?;
-    let plan = forward.plan(&options.device.limits(&device, wgrad::dtype::Precision::F32)?)?;
-    let mut session = Session::with_plans(&device, &[&plan], Debug::default())?;
+    let limits = options.device.limits(&device, Precision::F32)?;
+    let of_tokens = |tokens: usize| {
+        Forward::trace(model.params(), "logits", |trace| model.cached_logits(trace, &cache, tokens))?
+            .plan(&limits)
+    };
+    let plans = [of_tokens(1)?, of_tokens(prompt.len().clamp(2, AT_ONCE))?];
+    let mut session = Session::with_plans(&device, &plans.iter().collect::<Vec<_>>(), Debug::default())?;
+    let mut decoder = Decoder::new(&session, &[ProgramId(0), ProgramId(1)])?;
     load(&mut session, &model, &options.folder)?;
     if let Some(adapters) = &options.adapters {
         session.load_adapter(adapters)?;
@@ -65,6 +83,11 @@ pub fn run(options: &Options) -> Result<()> {
     if !options.chat {
         show(&options.prompt)?;
     }
-    options.writer.write(&mut session, ProgramId(0), &language, prompt, &mut show)?;
+    let asked = prompt.len();
+    let next = |text: &[u32], sampling: &Sampling| match text.len() > room.max(asked) {
+        true => Ok(None),
+        false => decoder.next_token(&mut session, text, sampling).map(Some),
+    };
+    options.writer.write(&language, prompt, next, &mut show)?;
     show("\n")
 }

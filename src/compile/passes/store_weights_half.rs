@@ -45,7 +45,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
             Op::Embedding
                 if keys.contains_key(&node.inputs[0])
                     && rewrite.graph.value(node.inputs[0]).dtype.is_half() => {}
-            Op::Send { share: Some(_), .. } | Op::Replace { .. } => {}
+            Op::Send { share: Some(_), .. } | Op::Replace { .. } | Op::CachedAttention(_) => {}
             _ => rewrite.widen(&mut node, &mut rewritten),
         }
         rewritten.push(node);

@@ -21,6 +21,7 @@ use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::files::Replacement;
+use crate::graph::Param;
 use crate::progress;
 use matching::{Matched, Wanted, matched};
 use read::File;
@@ -292,6 +293,9 @@ impl Session {
         let one = |(i, storage): (usize, &Storage)| {
             let dtype = StateLayout::of(plan, StorageId(i as u32)).dtype;
             let parameter = graph.parameters.get(i);
+            if parameter.is_some_and(Param::is_cache) {
+                return None;
+            }
             let shape = match parameter {
                 Some(parameter) => parameter.shape(),
                 None => {

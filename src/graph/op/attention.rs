@@ -100,6 +100,9 @@ pub struct AttendSizes {
 pub const MAX_HEAD: usize = 256;
 
 impl Attend {
+    /// Positions of the caches among the operands of [`Op::CachedAttention`](super::Op::CachedAttention).
+    pub const CACHES: [usize; 2] = [3, 4];
+
     /// Returns the number of operands that hold queries, keys and values.
     pub fn operands(&self) -> usize {
         if self.packed.is_some() { 1 } else { 3 }

@@ -70,6 +70,7 @@ impl Op {
             | Self::Replace { .. }
             | Self::Attention(_)
             | Self::AttentionGrad(_)
+            | Self::CachedAttention(_)
             | Self::LossScaleSeed { .. }
             | Self::NotFinite
             | Self::LossScale { .. }

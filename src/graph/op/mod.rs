@@ -238,6 +238,11 @@ pub enum Op {
     Attention(Attend),
     /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
     AttentionGrad(Attend),
+    /// `q [b, s, h, d], k [b, s, hkv, d], v, cached k [b, n, hkv, d], cached v, length [b] → o [b, s, h, d]`: query `i` of a
+    /// sample sees the first `length` rows of its caches and then rows `0..=i` of `k` and `v`, as far as the band reaches.
+    /// Rows of `k` and `v` are stored into the caches, from row `length` on; those past the end are not. The caches may be
+    /// stored in 16 bits. Forward passes only.
+    CachedAttention(Attend),
     /// `state [4] → scale []`: the initial gradient of the loss; `start` while the state is all zeros.
     LossScaleSeed {
         /// The first scale.
@@ -375,8 +380,8 @@ pub enum Op {
         /// How a row was normalised.
         kind: RowNorm,
     },
-    /// `x [b, s, h, d] → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along
-    /// `s`) are rotated by `p` times the frequency of pair `i`: rotary position embedding (Su et al. 2021) with Hugging
+    /// `x [b, s, h, d], positions [b, s]? → y`: in the first `heads` heads elements `i` and `i + d/2` of position `p` (along
+    /// `s`, or as `positions` says) are rotated by `p` times the frequency of pair `i`: rotary position embedding (Su et al. 2021) with Hugging
     /// Face's `rotate_half`.
     Rotary {
         /// Number of rotated heads; the others are unchanged.
@@ -477,6 +482,7 @@ impl Op {
             // It changes nothing, and waits for the update.
             Self::Send { share: Some(_), .. } => &[0],
             Self::RunningStats { .. } => &[0, 1],
+            Self::CachedAttention(_) => &[Attend::CACHES[0], Attend::CACHES[1]],
             _ => &[],
         }
     }

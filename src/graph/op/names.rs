@@ -71,6 +71,7 @@ named! {
         Op::Replace { .. } => "replace",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
+        Op::CachedAttention(_) => "cached_attention",
         Op::Update { rule: Update::Lion { .. }, .. } => "lion",
         Op::Update { rule: Update::RmsProp { keep: 1.0, .. }, .. } => "adagrad",
         Op::Update { rule: Update::RmsProp { .. }, .. } => "rmsprop",
@@ -145,7 +146,7 @@ impl Op {
             Self::EmbeddingGrad { rows } => vec![*rows],
             Self::Rotary { heads, .. } => vec![*heads],
             Self::Custom(own) => own.result.0.dims().to_vec(),
-            Self::Attention(attend) | Self::AttentionGrad(attend) => {
+            Self::Attention(attend) | Self::AttentionGrad(attend) | Self::CachedAttention(attend) => {
                 attend.packed.map_or(Vec::new(), |heads| heads.to_vec())
             }
             Self::MatMul { .. }

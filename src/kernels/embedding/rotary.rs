@@ -2,12 +2,15 @@
 
 use crate::graph::Rope;
 use crate::kernels::grid::per_thread;
-use crate::kernels::{Kernel, Lowered, Site, and_in_place};
+use crate::kernels::{Kernel, Lowered, Operand, Site, and_in_place};
 
 static ROTARY: Kernel = Kernel::new("rotary", "embedding/rotary", &[], &[1, 2], 64, &[&[]]);
+/// Reads the positions.
+static ROTARY_AT: Kernel =
+    Kernel::new("rotary_at", "embedding/rotary", &["POSITIONS"], &[1, 2, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    and_in_place(std::slice::from_ref(&ROTARY))
+    and_in_place(&[ROTARY.clone(), ROTARY_AT.clone()])
 }
 
 /// Heads of a thread: enough that memory takes longer than the angle.
@@ -38,5 +41,7 @@ pub(in crate::kernels) fn rotary(site: &Site, heads: usize, rope: &Rope, back: b
     let [far, slope, offset] = rope.ramp();
     params.extend(words(fraction(far)));
     params.extend([slope as f32, offset as f32].map(f32::to_bits));
-    per_thread(site, &site.variant(&ROTARY), jobs, site.placed(0, &[]), &params).into()
+    let (kernel, rest): (_, &[_]) =
+        if site.inputs.len() > 1 { (&ROTARY_AT, &[Operand::Input(1)]) } else { (&ROTARY, &[]) };
+    per_thread(site, &site.variant(kernel), jobs, site.placed(0, rest), &params).into()
 }

@@ -29,7 +29,7 @@ static NORM: Kernel = Kernel::new("batch_norm", "norm/batch_norm", &[], &[1, 2, 
 static GRAD: Kernel =
     Kernel::new("batch_norm_grad", "norm/batch_norm_grad", &["HELD_THIRD"], &[1, 2, 3, 4], 64, ACTIVATIONS);
 static RUNNING_STATS: Kernel =
-    Kernel::new("running_stats", "norm/running_stats", &[], &[1, 2, 3, 4], 64, &[&[]]);
+    Kernel::new("running_stats", "norm/batch_stats", &["RUNNING"], &[1, 2, 3, 4], 64, &[&[]]);
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 

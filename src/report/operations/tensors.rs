@@ -509,6 +509,14 @@ pub(super) const ATTENTION: &[Row] = &[
         YES,
         &[],
     ),
+    row(
+        "x.cached_attention(k, v, caches, length, options)",
+        "",
+        "`attention` to the keys and values of a cache as well, which grows by the new ones; in forward passes",
+        NO,
+        &[],
+    ),
+    row("x.rotary_at(positions, heads, rope)", "", "`rotary` at the positions of a tensor", YES, &[]),
     row("x.rotary(heads, rope)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
 ];
 

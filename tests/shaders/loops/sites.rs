@@ -3,8 +3,8 @@
 
 use wgrad::autodiff::differentiate;
 use wgrad::compile::{PlanOptions, TrainStep};
-use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::graph::{Attention, Graph, Init, LossScale, Params, Reduction, Tensor, Trace, Window};
+use wgrad::dtype::{DType, Precision, Rounding, WeightStorage};
+use wgrad::graph::{Attention, Graph, Init, LossScale, Mode, Params, Reduction, Tensor, Trace, Window};
 use wgrad::kernels::{conv, matmul};
 use wgrad::limits::{Cooperative, Limits, Products};
 use wgrad::optim::Optimizer;
@@ -86,6 +86,42 @@ fn case(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
     Case { name, graph, product }
 }
 
+/// A forward pass alone.
+fn forward(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
+    let params = Params::new(1);
+    let graph =
+        Trace::record(&params, Mode::Eval, "y", |trace| build(&Stage { params: params.clone(), trace }));
+    Case { graph: graph.unwrap_or_else(|e| panic!("{name}: {e}")), name, product: false }
+}
+
+/// Attention over caches: new tokens, tokens of the cache, elements and number of heads.
+fn cached_attentions(sizes: &[[usize; 4]]) -> Vec<Case> {
+    let one = |&[rows, length, size, heads]: &[usize; 4]| {
+        forward(format!("attention of {rows} to {length} by {size}, {heads} heads"), |s| {
+            let [k, v] = [s.x(&[1, rows, 1, size]), s.x(&[1, rows, 1, size])];
+            let caches = ["k", "v"].map(|name| s.params.add_cache(name, [1, length, 1, size], DType::F32));
+            let caches = caches.each_ref().map(|cache| s.trace.param(cache));
+            let used = s.trace.ids("used", [1], u32::MAX);
+            s.x(&[1, rows, heads, size]).cached_attention(
+                &k,
+                &v,
+                caches.each_ref(),
+                &used,
+                &Attention::causal(),
+            )
+        })
+    };
+    sizes.iter().map(one).collect()
+}
+
+/// A rotary embedding of heads of `d` elements at positions that are fed.
+fn placed(positions: usize, d: usize) -> Case {
+    forward(format!("rotary of {positions} positions that are fed"), |s| {
+        let at = s.trace.ids("positions", [1, positions], u32::MAX);
+        s.x(&[1, positions, 1, d]).rotary_at(&at, 1, 10_000.0)
+    })
+}
+
 /// The number of elements in the largest binding of a software adapter; lavapipe's is smaller.
 const HUGE: usize = 1 << 28;
 
@@ -147,6 +183,8 @@ pub fn extremes() -> Vec<Case> {
             ([1, 20_000, 5, 5], [2, 20_000, 3, 3], 1, 3),
         ],
     );
+    list.extend(cached_attentions(&[[1, 1 << 18, 4, 1], [3, 1 << 14, 256, 2], [1, 1 << 20, 64, 1]]));
+    list.push(placed(1 << 10, 1 << 16));
     list
 }
 
@@ -177,6 +215,9 @@ pub fn others() -> Vec<Case> {
             ([2, 12, 9, 9], [12, 1, 3, 3], 12, 1),
         ],
     );
+    // On GPUs the keys of the first are divided between workgroups.
+    list.extend(cached_attentions(&[[1, 2000, 64, 1], [70, 70, 20, 2]]));
+    list.push(placed(70, 64));
     list
 }
 

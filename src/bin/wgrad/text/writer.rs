@@ -1,6 +1,6 @@
 //! Text from a language model, token by token.
 
-use wgrad::exec::{ProgramId, Sampling, Session};
+use wgrad::exec::Sampling;
 use wgrad::{Error, Result};
 
 use super::Language;
@@ -11,7 +11,7 @@ use super::Language;
 pub struct Options {
     /// Most tokens to write.
     #[arg(long, value_name = "TOKENS", default_value_t = 100)]
-    length: usize,
+    pub length: usize,
     /// 0 takes the most likely token, 1 draws by the model's probabilities.
     #[arg(long, default_value_t = 0.8)]
     temperature: f32,
@@ -40,13 +40,13 @@ impl Options {
         self.sampling().draw(&[0.0], &[]).map(drop)
     }
 
-    /// Returns the tokens after `text`, up to one that ends a text; tells `show` each piece of new text.
+    /// Writes the tokens after `text`, up to one that ends a text, each as `next` draws it
+    /// until it draws none; tells `show` each piece of new text.
     pub fn write(
         &self,
-        session: &mut Session,
-        program: ProgramId,
         language: &Language,
         mut text: Vec<u32>,
+        mut next: impl FnMut(&[u32], &Sampling) -> Result<Option<u32>>,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
         let (length, sampling) = (self.length, self.sampling());
@@ -56,10 +56,7 @@ impl Options {
         }
         let mut shown = language.decode(&text)?.len();
         for left in (0..length).rev() {
-            let id = session.next_token(program, &text, &sampling)?;
-            if language.ends(id) {
-                break;
-            }
+            let Some(id) = next(&text, &sampling)?.filter(|id| !language.ends(*id)) else { break };
             text.push(id);
             let all = language.decode(&text)?;
             // A character can be several tokens.

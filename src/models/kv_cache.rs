@@ -1,0 +1,107 @@
+//! Keys and values of the tokens of a text, which later tokens see.
+
+use super::sequence::Sequence;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Attention, Param, Params, Tensor};
+
+/// A KV cache: for each layer of a network the keys and the values of the tokens of a text, so that a later token computes
+/// its own alone. Its tensors are buffers of the network's parameters and planned with them; files do not have them.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    /// Keys and values of each layer.
+    layers: Vec<[Param; 2]>,
+    tokens: usize,
+}
+
+/// What a network keeps of each token of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSizes {
+    /// Number of layers with attention.
+    pub layers: usize,
+    /// Heads of keys and of values in a layer.
+    pub heads: usize,
+    /// Elements of a head.
+    pub head_size: usize,
+    /// The most tokens of a text, if the network has a table of positions.
+    pub most: Option<usize>,
+}
+
+impl KvCache {
+    /// Registers `kv_cache.0.k`, `kv_cache.0.v` and so on, `[batch, tokens, heads, head_size]` in `f32`, `f16` or `bf16`, at
+    /// the path of `params`, which must be the root of the network's registry. Every plan of a session has them, so it is made
+    /// before any of them is traced.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a network without a cache, for a cache of nothing, and for more tokens than the network has
+    /// positions.
+    pub fn new(
+        params: &Params,
+        network: &(impl Sequence + ?Sized),
+        [batch, tokens]: [usize; 2],
+        dtype: DType,
+    ) -> Result<Self> {
+        let wrong = |message: String| Err(Error::setting("cache", message));
+        let Some(CacheSizes { layers, heads, head_size, most }) = network.cache_sizes() else {
+            return wrong("this network does not predict the next token: it has no KV cache".to_owned());
+        };
+        if batch == 0 || tokens == 0 {
+            return wrong(format!("a KV cache of {batch} texts of {tokens} tokens: both must be at least 1"));
+        }
+        if let Some(most) = most.filter(|most| tokens > *most) {
+            return wrong(format!("a KV cache of {tokens} tokens: the network has {most} positions"));
+        }
+        let of_layer = |i: usize| {
+            let params = params.scope(format!("kv_cache.{i}"));
+            ["k", "v"].map(|name| params.add_cache(name, [batch, tokens, heads, head_size], dtype))
+        };
+        Ok(Self { layers: (0..layers).map(of_layer).collect(), tokens })
+    }
+
+    /// Returns the number of tokens that it holds of each text.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+}
+
+/// The tokens before those that a forward pass computes.
+#[derive(Clone, Debug)]
+pub struct Before<'a> {
+    cache: &'a KvCache,
+    /// `u32 [b]`
+    length: Tensor,
+    /// Of the new tokens, `u32 [b, s]`.
+    pub(super) positions: Tensor,
+}
+
+impl<'a> Before<'a> {
+    /// Says that the first `length` rows, `u32 [b]`, of the cache belong to the texts that `ids`, `u32 [b, s]`, continue.
+    #[track_caller]
+    pub fn new(cache: &'a KvCache, length: &Tensor, ids: &Tensor) -> Self {
+        let first = length.cast(DType::F32).reshape([ids.dim(0), 1]);
+        let positions = first.add(&first.indices_like([ids.dim(0), ids.dim(1)], 1)).cast(DType::U32);
+        Self { cache, length: length.clone(), positions }
+    }
+
+    /// Returns what a layer sees of them.
+    #[track_caller]
+    pub(super) fn layer(&self, i: usize) -> Seen<'_> {
+        let caches = self.cache.layers[i].each_ref().map(|param| self.length.trace().param(param));
+        Seen { caches, before: self }
+    }
+}
+
+/// What a layer sees of the tokens before.
+pub(super) struct Seen<'a> {
+    caches: [Tensor; 2],
+    pub before: &'a Before<'a>,
+}
+
+impl Seen<'_> {
+    /// Attention to the tokens before and the new ones, of `q [b, s, h, d]`, `k` and `v`.
+    #[track_caller]
+    pub(super) fn attend(&self, [q, k, v]: [&Tensor; 3], options: &Attention) -> Tensor {
+        let options = Attention { dropout: 0.0, ..*options };
+        q.cached_attention(k, v, self.caches.each_ref(), &self.before.length, &options)
+    }
+}

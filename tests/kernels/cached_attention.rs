@@ -1,0 +1,210 @@
+//! Attention over a cache of keys and values: random sizes, windows, caps and element types against the twin; what it stores;
+//! and texts in pieces against texts as a whole.
+
+use wgrad::compile::Forward;
+use wgrad::device::Device;
+use wgrad::dtype::DType;
+use wgrad::exec::{Debug, ProgramId, Session};
+use wgrad::graph::{Attention, Params, Rope};
+use wgrad::limits::Limits;
+use wgrad::reference::Twin;
+
+use super::{everywhere, unchecked};
+use crate::support::close::{Near, assert_close, assert_within};
+use crate::support::noise;
+use crate::support::problems::Draws;
+
+/// New tokens of several texts, each with a cache in use to another length.
+#[derive(Clone, Debug)]
+struct Case {
+    batch: usize,
+    rows: usize,
+    /// Rows of the caches.
+    length: usize,
+    heads: [usize; 2],
+    size: usize,
+    dtype: DType,
+    options: Attention,
+    used: Vec<u32>,
+    seed: u64,
+}
+
+impl Case {
+    fn draw(seed: u64) -> Self {
+        let mut draws = Draws::new(seed);
+        let mut below = |limit: usize| draws.below(limit as u64) as usize;
+        let kv_heads = 1 + below(3);
+        let (batch, length, rows) = (1 + below(3), 1 + below(600), 1 + below(70));
+        let options = Attention {
+            scale: (below(3) == 0).then_some(0.3),
+            window: (below(2) == 0).then(|| 1 + below(200)),
+            softcap: (below(3) == 0).then_some(1.5),
+            ..Attention::causal()
+        };
+        Self {
+            batch,
+            rows,
+            length,
+            heads: [kv_heads * (1 + below(3)), kv_heads],
+            size: [4, 12, 16, 64, 80, 128, 256][below(7)],
+            dtype: [DType::F32, DType::F16, DType::BF16][below(3)],
+            options,
+            // Beyond the end as well: it counts as full.
+            used: (0..batch).map(|_| below(length + length / 8 + 1) as u32).collect(),
+            seed,
+        }
+    }
+
+    fn forward(&self) -> Forward {
+        let Self { batch, rows, length, heads: [heads, kv_heads], size, dtype, ref options, .. } = *self;
+        let params = Params::new(1);
+        let caches = ["k", "v"].map(|name| params.add_cache(name, [batch, length, kv_heads, size], dtype));
+        Forward::trace(&params, "o", |t| {
+            let [q, k, v] = [("q", heads), ("new k", kv_heads), ("new v", kv_heads)]
+                .map(|(name, heads)| t.input(name, [batch, rows, heads, size]));
+            let used = t.ids("used", [batch], u32::MAX);
+            let caches = caches.each_ref().map(|cache| t.param(cache));
+            q.cached_attention(&k, &v, caches.each_ref(), &used, options)
+        })
+        .expect("valid")
+    }
+
+    /// The result, and both caches afterwards, on the device and by the twin.
+    fn check(&self, device: &Device, limits: &Limits) {
+        let Self { batch, rows, length, heads: [heads, kv_heads], size, dtype, .. } = *self;
+        let plan = self.forward().plan(limits).expect("it can be planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        let mut twin = Twin::new(plan.graph());
+        let inputs = [("q", heads), ("new k", kv_heads), ("new v", kv_heads)];
+        for (i, (name, heads)) in inputs.into_iter().enumerate() {
+            let data = noise(self.seed + i as u64, batch * rows * heads * size, -1.0, 1.0);
+            session.feed(name, &data).expect(name);
+            twin.set_f32(name, &data).expect(name);
+        }
+        for (i, name) in ["k", "v"].into_iter().enumerate() {
+            let data = noise(self.seed + 7 + i as u64, batch * length * kv_heads * size, -1.0, 1.0);
+            session.set_parameter(name, &data).expect(name);
+            twin.set_f32(name, &data).expect(name);
+        }
+        session.feed("used", &self.used).expect("lengths");
+        twin.set_u32("used", &self.used).expect("lengths");
+        session.run(ProgramId(0)).expect("it runs");
+        twin.run().expect("it runs");
+        let found: Vec<f32> = session.output(ProgramId(0), "o").expect("an output");
+        let wanted = twin.output("o").expect("an output");
+        let near = 1e-5 + 1e-6 * (size as f64).sqrt();
+        assert_within(&format!("{self:?} ({})", limits.name), &found, wanted, |i| {
+            near * (wanted[i].abs() + 1.0)
+        });
+        for name in ["k", "v"] {
+            let id = plan.graph().ids().find(|(_, value)| value.name == name).expect("used").0;
+            let stored = session.parameter(name).expect(name);
+            let near = Near { rel: if dtype == DType::F32 { 1e-7 } else { 0.0 }, abs: 0.0 };
+            assert_close(&format!("{self:?}: {name}"), &stored, twin.value(id).expect("computed"), near);
+        }
+    }
+}
+
+#[test]
+fn attention_over_a_cache_matches_the_twin() {
+    unchecked(|device, limits| (0..24).for_each(|seed| Case::draw(seed).check(device, limits)));
+    everywhere(|device, limits| (24..28).for_each(|seed| Case::draw(seed).check(device, limits)));
+}
+
+/// One query of one head: on GPUs its keys are divided between workgroups, on software adapters those of very long texts.
+#[test]
+fn long_caches_are_read_in_parts() {
+    unchecked(|device, limits| {
+        let (batch, rows, dtype, seed) = (1, 1, DType::F16, 3);
+        let (options, used) = (Attention::causal(), vec![39_990]);
+        let case = Case { batch, rows, length: 40_000, heads: [1, 1], size: 4, dtype, options, used, seed };
+        let plan = case.forward().plan(limits).expect("it can be planned");
+        let kernels = crate::support::compare::kernels(&plan);
+        assert!(kernels.iter().any(|name| name == "cached_attention_join"), "{kernels:?}");
+        case.check(device, limits);
+    });
+}
+
+/// A text in pieces, by positions and a cache, is the text as a whole.
+#[test]
+fn texts_in_pieces_are_texts_as_a_whole() {
+    const TOKENS: usize = 50;
+    let (heads, size) = (2, 8);
+    let pieces = [30, 1, 1, 18];
+    unchecked(|device, limits| {
+        let options = Attention { window: Some(20), ..Attention::causal() };
+        let params = Params::new(1);
+        let caches = ["k", "v"].map(|name| params.add_cache(name, [1, TOKENS, heads, size], DType::F32));
+        let data = noise(5, TOKENS * heads * size, -2.0, 2.0);
+        let whole = Forward::trace(&params, "o", |t| {
+            let x = t.input("x", [1, TOKENS, heads, size]);
+            x.rotary(heads, 100.0).attention(&x.rotary(heads, 100.0), &x, &options)
+        });
+        let part = |rows: usize| {
+            Forward::trace(&params, "o", |t| {
+                let x = t.input("x", [1, rows, heads, size]);
+                let (used, positions) = (t.ids("used", [1], 100), t.ids("positions", [1, rows], 100));
+                let rotated = x.rotary_at(&positions, heads, Rope::from(100.0));
+                let caches = caches.each_ref().map(|cache| t.param(cache));
+                rotated.cached_attention(&rotated, &x, caches.each_ref(), &used, &options)
+            })
+        };
+        let forwards: Vec<_> = std::iter::once(whole).chain(pieces.map(part)).collect();
+        let plans: Vec<_> =
+            forwards.into_iter().map(|f| f.expect("valid").plan(limits).expect("planned")).collect();
+        let mut session = Session::with_plans(device, &plans.iter().collect::<Vec<_>>(), Debug::default())
+            .expect("it opens");
+        session.feed_to(ProgramId(0), "x", &data).expect("x");
+        session.run(ProgramId(0)).expect("it runs");
+        let whole: Vec<f32> = session.output(ProgramId(0), "o").expect("an output");
+        let mut start = 0;
+        for (i, rows) in pieces.into_iter().enumerate() {
+            let id = ProgramId(i + 1);
+            let range = start * heads * size..(start + rows) * heads * size;
+            session.feed_to(id, "x", &data[range.clone()]).expect("x");
+            session.feed_to(id, "used", &[start as u32]).expect("length");
+            let positions: Vec<u32> = (start as u32..(start + rows) as u32).collect();
+            session.feed_to(id, "positions", &positions).expect("positions");
+            session.run(id).expect("it runs");
+            let found: Vec<f32> = session.output(id, "o").expect("an output");
+            let wanted: Vec<f64> = whole[range].iter().map(|&x| f64::from(x)).collect();
+            assert_close(&format!("from {start}"), &found, &wanted, Near { rel: 1e-5, abs: 1e-5 });
+            start += rows;
+        }
+    });
+}
+
+/// NaN reaches the texts that have it, and no others.
+#[test]
+fn nan_in_a_cache_stays_in_its_text() {
+    let (heads, size, rows) = (1, 8, 2);
+    let options = Attention::causal();
+    let case = Case {
+        batch: 2,
+        rows,
+        length: 70,
+        heads: [heads, heads],
+        size,
+        dtype: DType::F16,
+        options,
+        used: vec![65, 65],
+        seed: 9,
+    };
+    unchecked(|device, limits| {
+        let plan = case.forward().plan(limits).expect("it can be planned");
+        let mut session = Session::new(device, &plan).expect("it opens");
+        for name in ["q", "new k", "new v"] {
+            session.feed(name, &noise(4, 2 * rows * size, -1.0, 1.0)).expect(name);
+        }
+        let mut keys = noise(5, 2 * 70 * size, -1.0, 1.0);
+        // Of the first text a key that is in use; of the second one that is not.
+        keys[64 * size] = f32::NAN;
+        keys[(70 + 68) * size] = f32::NAN;
+        session.set_parameter("k", &keys).expect("keys");
+        session.feed("used", &case.used).expect("lengths");
+        session.run(ProgramId(0)).expect("it runs");
+        let found: Vec<f32> = session.output(ProgramId(0), "o").expect("an output");
+        let (first, second) = found.split_at(rows * size);
+        assert!(first.iter().all(|x| x.is_nan()) && second.iter().all(|x| x.is_finite()), "{found:?}");
+    });
+}

@@ -1,0 +1,117 @@
+//! Texts token by token over a KV cache, against texts as a whole.
+
+use crate::support::close::{Near, assert_close};
+use crate::support::devices;
+use crate::support::folder::Folder;
+use crate::support::golden::{path, wide};
+use wgrad::compile::{Forward, PlanOptions, TrainStep};
+use wgrad::dtype::DType;
+use wgrad::exec::{Debug, Decoder, LoadOptions, ProgramId, Rename, Sampling, Session};
+use wgrad::graph::{Attention, Params, Trace};
+use wgrad::models::{Model, ModelOptions};
+
+/// A small network, with the weights of its folder if it has one.
+fn open(name: &str) -> (Model, Option<LoadOptions>) {
+    let options = ModelOptions { seq: Some(17), ..ModelOptions::default() };
+    if name == "gpt-nano" {
+        return (Model::with_options(name, 0, &options).expect("known"), None);
+    }
+    let model = Model::open(Params::new(0), path("llama").join(name), &options).expect("a folder");
+    let load = LoadOptions { rename: Rename::By(model.rename()), ..LoadOptions::default() };
+    (model, Some(load))
+}
+
+/// A prompt in pieces, then token by token over a KV cache beside a training step: the logits of the whole text.
+#[test]
+fn decoders_draw_what_whole_texts_draw() {
+    let names = |device| ["llama", "gpt-nano", "qwen3", "gemma2", "mistral"].map(|name| (device, name));
+    for (i, (device, name)) in devices().iter().flat_map(names).enumerate() {
+        let (model, weights) = open(name);
+        let dtype = if i % 2 == 0 { DType::F32 } else { DType::F16 };
+        let room = 16;
+        let cache = model.kv_cache(room, dtype).expect("a cache");
+        let limits = device.limits();
+        let train = model.train_step(1).expect("valid").plan(&PlanOptions::default(), limits);
+        let whole = Forward::trace(model.params(), "next", |trace| model.next_logits(trace));
+        let part = |tokens| {
+            Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, tokens))
+        };
+        let forwards = [whole, part(4), part(1)].map(|forward| forward.expect("valid").plan(limits));
+        let plans: Vec<_> =
+            std::iter::once(train).chain(forwards).map(|plan| plan.expect("planned")).collect();
+        let mut session = Session::with_plans(device, &plans.iter().collect::<Vec<_>>(), Debug::default())
+            .expect("it opens");
+        if let Some(options) = &weights {
+            session.load_with(path("llama").join(name), options).expect("it fits");
+        }
+        let mut decoder = Decoder::new(&session, &[ProgramId(2), ProgramId(3)]).expect("it decodes");
+        let logits =
+            |session: &mut Session, id| session.output::<f32>(ProgramId(id), "next").expect("an output");
+        let near = if dtype == DType::F32 { 2e-5 } else { 2e-2 };
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        let mut text: Vec<u32> = (1..10).map(|i| i * i % model.classes as u32).collect();
+        while text.len() <= room {
+            let token = decoder.next_token(&mut session, &text, &greedy).expect("a token");
+            assert_eq!(decoder.cached(), text.len());
+            // The last run was that of one token: of nine the first eight are two runs of the other program.
+            let found = logits(&mut session, 3);
+            let wanted = session.next_token(ProgramId(1), &text, &greedy).expect("a token");
+            if dtype == DType::F32 {
+                assert_eq!(token, wanted, "{name} after {} tokens", text.len());
+            }
+            assert_close(name, &found, &wide(&logits(&mut session, 1)), Near { rel: near, abs: near });
+            text.push(token);
+        }
+        let error = decoder.next_token(&mut session, &text, &greedy).unwrap_err().to_string();
+        assert!(error.contains("a text of 17 tokens for a KV cache of 16"), "{error}");
+        // Another text with the same beginning.
+        text.truncate(12);
+        text[10] = (text[10] + 1) % model.classes as u32;
+        decoder.next_token(&mut session, &text, &greedy).expect("a token");
+        let found = logits(&mut session, 2);
+        session.next_token(ProgramId(1), &text, &greedy).expect("a token");
+        assert_close(name, &found, &wide(&logits(&mut session, 1)), Near { rel: near, abs: near });
+        // Files and states are those of a session without a cache.
+        let state = session.state().expect("a state");
+        let folder = Folder::new("decoder");
+        let file = folder.join("model.safetensors");
+        session.save(&file).expect("saved");
+        let (bare, ..) = open(name);
+        let plan = bare.train_step(1).expect("valid").plan(&PlanOptions::default(), limits).expect("planned");
+        let mut other = Session::new(device, &plan).expect("it opens");
+        other.load(&file).expect("nothing but weights");
+        assert_eq!(other.parameters_hash().expect("a hash"), session.parameters_hash().expect("a hash"));
+        other.set_state(&state).expect("the same tensors");
+    }
+}
+
+#[test]
+fn caches_that_cannot_be_are_refused() {
+    let refused = |name: &str, tokens, dtype, why: &str| {
+        let error = Model::named(name, 0).expect("known").kv_cache(tokens, dtype).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused("bert-base", 8, DType::F32, "does not predict the next token");
+    refused("mlp", 8, DType::F32, "takes no tokens");
+    refused("gpt-nano", 0, DType::F32, "must be at least 1");
+    refused("gpt2", 1025, DType::F32, "1024 positions");
+    let model = Model::named("gpt-nano", 0).expect("known");
+    let cache = model.kv_cache(8, DType::U32).expect("traces report it");
+    let traced = Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, 1));
+    assert!(traced.unwrap_err().to_string().contains("in u32: it is stored in f32, f16 or bf16"));
+    // Not in a training step, nor over all keys.
+    let params = Params::new(0);
+    let caches = ["k", "v"].map(|name| params.add_cache(name, [1, 8, 1, 4], DType::F32));
+    let attend = |trace: &Trace, options: &Attention| {
+        let x = trace.input("x", [1, 2, 1, 4]);
+        let caches = caches.each_ref().map(|cache| trace.param(cache));
+        x.cached_attention(&x, &x, caches.each_ref(), &trace.ids("length", [1], 8), options)
+    };
+    let step = TrainStep::trace(&params, |trace| attend(trace, &Attention::causal()).sum(&[]));
+    assert!(step.unwrap_err().to_string().contains("in a training step: it has no gradient"));
+    let alibi = Attention { alibi: true, ..Attention::causal() };
+    for (options, why) in [(Attention::default(), "not causal"), (alibi, "with ALiBi")] {
+        let error = Forward::trace(&params, "y", |trace| attend(trace, &options)).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
