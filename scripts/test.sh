@@ -26,9 +26,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-log=$(mktemp) beside=$(mktemp)
+log=$(mktemp) beside=$(mktemp) set_up_log=$(mktemp)
 # Bash starts what runs beside with interrupts ignored, so it is ended here.
-trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside"' EXIT
+trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside" "$set_up_log"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
 programs=(--lib --bins --tests)
@@ -89,33 +89,54 @@ test_python() {
 # The features with which docs.rs makes its pages, by Cargo.toml.
 docs_rs_features() { sed -n '/^\[package.metadata.docs.rs\]/,/^$/s/^features = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '" '; }
 
-# The pages as docs.rs shows them, and those of the internals.
 # shellcheck disable=SC2329
 make_documents() {
     local -x RUSTDOCFLAGS="-D warnings"
-    cargo doc "${built[@]}" --no-deps && cargo doc "${profile[@]}" --features "$(docs_rs_features)" --no-deps
+    cargo doc "$@" --no-deps
 }
 
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
+can_lint() { find_cargo && has_components && command -v cc >/dev/null 2>&1; }
 
-start=$SECONDS
-"$here/setup.sh" --software --swiftshader --browser --mpi --spirv
-find_cargo
+# The library without the feature `gpu`, and the pages as docs.rs shows them: they need cargo and a linker, and no packages.
+check_without_packages() {
+    stage fmt cargo fmt --check
+    stage no-gpu cargo clippy "${profile[@]}" --no-default-features --lib --tests -- -D warnings
+    stage docs.rs make_documents "${profile[@]}" --features "$(docs_rs_features)"
+}
+
 cd "$here/.."
-quiet_mesa
 profile=(--release --config 'profile.release.lto="off"')
 profile+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=2")
 for crate in "${rarely_run[@]}"; do profile+=(--config "profile.release.package.$crate.opt-level=0"); done
-built=("${profile[@]}" --features "$(features)")
-if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
-summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 
-if ! has_components && command -v rustup >/dev/null 2>&1; then
-    say "adding rustfmt and clippy through rustup"
-    rustup component add rustfmt clippy
+set_up=("$here/setup.sh" --software --swiftshader --browser --mpi --spirv)
+if can_lint; then
+    # What needs no packages runs while the set-up waits for downloads.
+    "${set_up[@]}" >"$set_up_log" 2>&1 &
+    set_up_job=$!
+    check_without_packages
+    start=$SECONDS verdict=0
+    wait "$set_up_job" || verdict=$?
+    cat "$set_up_log"
+    [ "$verdict" = 0 ] || exit "$verdict"
+else
+    start=$SECONDS
+    "${set_up[@]}"
+    find_cargo
+    if ! has_components && command -v rustup >/dev/null 2>&1; then
+        say "adding rustfmt and clippy through rustup"
+        rustup component add rustfmt clippy
+    fi
+    has_components ||
+        fail "cargo fmt or cargo clippy is missing. This command would help: rustup component add rustfmt clippy"
 fi
-has_components ||
-    fail "cargo fmt or cargo clippy is missing. This command would help: rustup component add rustfmt clippy"
+summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
+[ -n "${set_up_job:-}" ] || check_without_packages
+
+built=("${profile[@]}" --features "$(features)")
+quiet_mesa
+if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 
 if uses_vulkan; then
     required=llvmpipe
@@ -136,10 +157,8 @@ fi
 
 if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
-stage fmt cargo fmt --check
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
-stage no-gpu cargo clippy "${profile[@]}" --no-default-features --lib --tests -- -D warnings
-stage doc make_documents
+stage doc make_documents "${built[@]}"
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
 stage test run_tests "$@"
