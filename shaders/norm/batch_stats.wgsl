@@ -1,5 +1,9 @@
-// Mean and deviation of channels: of parts, with END of all; with RUNNING those of all batches.
+// Mean and deviation of channels: of parts, with END of all parts, with WHOLE of channels that are one part. With RUNNING they
+// move the running statistics, alone too.
 #if RUNNING
+fn moved(old: f32, batch: f32) -> f32 { return (1.0 - p.momentum) * old + p.momentum * batch; }
+#endif
+#if RUNNING && !END && !WHOLE
 // running_stats: r += momentum (s - r) for a mean and a variance, the batch's variance made unbiased
 // mean [c], var [c], batch_mean [c], batch_var [c] -> mean and var in place
 // grid: one thread per channel, folded      overrides: none
@@ -20,20 +24,38 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = thread_number(id, p.threads_x);
     if (c < p.channels) {
-        mean[c] = (1.0 - p.momentum) * mean[c] + p.momentum * batch_mean[c];
-        variance[c] = (1.0 - p.momentum) * variance[c] + p.momentum * (batch_variance[c] * p.unbias);
+        mean[c] = moved(mean[c], batch_mean[c]);
+        variance[c] = moved(variance[c], batch_variance[c] * p.unbias);
     }
 }
 #else
 #import norm/channels
-#if END
-// batch_stats_end: mean, 1 / sqrt(variance + eps) and variance of each channel from its parts' means and squares
-// parts [2, parts, c] (see batch_stats) -> mean [c], deviation [c], variance [c]
-// grid: one thread per channel, folded by grid_x      overrides: none
-@group(0) @binding(1) var<storage, read_write> parts: array<f32>;
+#if END || WHOLE
 @group(0) @binding(2) var<storage, read_write> mean: array<f32>;
 @group(0) @binding(3) var<storage, read_write> deviation: array<f32>;
 @group(0) @binding(4) var<storage, read_write> variance: array<f32>;
+#if RUNNING
+@group(0) @binding(5) var<storage, read_write> running_mean: array<f32>;
+@group(0) @binding(6) var<storage, read_write> running_variance: array<f32>;
+#endif
+
+fn store_stats(channel: u32, middle: f32, v: f32) {
+    // No `max`: it would return zero for a NaN.
+    let spread = select(v, 0.0, v < 0.0);
+    mean[channel] = middle;
+    deviation[channel] = 1.0 / sqrt(spread + p.eps);
+    variance[channel] = spread;
+#if RUNNING
+    running_mean[channel] = moved(running_mean[channel], middle);
+    running_variance[channel] = moved(running_variance[channel], spread * p.unbias);
+#endif
+}
+#endif
+#if END
+// batch_stats_end: mean, 1 / sqrt(variance + eps) and variance of each channel from its parts' means and squares
+// parts [2, parts, c] (see batch_stats) -> mean [c], deviation [c], variance [c]; running mean and variance
+// grid: one thread per channel, folded by grid_x      overrides: none
+@group(0) @binding(1) var<storage, read_write> parts: array<f32>;
 
 fn elements_of(part: u32) -> f32 { return f32(min(p.part_len, p.count - part * p.part_len)); }
 
@@ -59,21 +81,18 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         squares += fma(elements * off, off, parts[(p.parts + part) * p.channels + channel]);
     }
     let rest = sum / f32(p.count);
-    let v = squares / f32(p.count) - rest * rest;
-    // No `max`: it would return zero for a NaN.
-    let spread = select(v, 0.0, v < 0.0);
-    mean[channel] = centre + rest;
-    deviation[channel] = 1.0 / sqrt(spread + p.eps);
-    variance[channel] = spread;
+    store_stats(channel, centre + rest, squares / f32(p.count) - rest * rest);
 }
 #else
 #import common/elem
 #import common/held
 #import common/jobs
 // batch_stats: the mean of a part of a channel, and Σ (x - mean)² of it
-// x as held [n, c, h, w] -> parts [2, parts, c]
+// x as held [n, c, h, w] -> parts [2, parts, c], or with WHOLE what batch_stats_end computes
 // grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none
+#if !WHOLE
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+#endif
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -131,8 +150,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let rest = group_sum(lane, own * off) / all;
     squares = group_sum(lane, squares + own * off * off) - all * rest * rest;
     if (lane == 0u) {
+#if WHOLE
+        store_stats(channel, centre + rest, squares / f32(p.count));
+#else
         parts[job] = centre + rest;
         parts[p.parts * p.channels + job] = squares;
+#endif
     }
 }
 #endif

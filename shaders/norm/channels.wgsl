@@ -9,5 +9,7 @@ struct Params {
     eps: f32,
     activation: u32,
     training: u32,
+    momentum: f32, // of running statistics
+    unbias: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;

@@ -8,10 +8,10 @@
 struct Params {
     threads_x: u32,
     threads: u32,
-#repeat i 6
+#repeat i 7
     n$i: u32,
 #endrepeat
-#repeat i 6
+#repeat i 7
     least$i: u32, // a number's bits
 #endrepeat
 }
@@ -32,6 +32,9 @@ struct Params {
 #endif
 #if X5
 @group(0) @binding(7) var<storage, read_write> x5: array<vec4<u32>>;
+#endif
+#if X6
+@group(0) @binding(8) var<storage, read_write> x6: array<vec4<u32>>;
 #endif
 
 fn words(n: u32, least: u32) -> u32 { return select(n, n / 2u + n % 2u, least < 0x10000u); }
@@ -69,6 +72,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #endif
 #if X5
     for (var l = i; l < quads(p.n5, p.least5); l += p.threads) { bad |= is_bad(x5[l], l, p.n5, p.least5); }
+#endif
+#if X6
+    for (var l = i; l < quads(p.n6, p.least6); l += p.threads) { bad |= is_bad(x6[l], l, p.n6, p.least6); }
 #endif
     if (bad) {
         atomicOr(&found, 0x3f800000u);

@@ -141,7 +141,7 @@ fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec
         Op::Resample { mode, size } => {
             vec![("size", Json::list(*size)), ("corners", Json::Bool(*mode == Resample::BilinearCorners))]
         }
-        Op::BatchStats { eps } => vec![("eps", number(*eps))],
+        Op::BatchStats { eps, .. } => vec![("eps", number(*eps))],
         Op::RowNorm { kind, eps } => vec![("rms", Json::Bool(*kind == RowNorm::Rms)), ("eps", number(*eps))],
         Op::Rotary { heads, rope, .. } => {
             let [far, slope, offset] = rope.ramp().map(Json::Float);

@@ -174,7 +174,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         Op::Update { rule: Update::Sgd { .. }, .. } => 4 * first.numel(),
         Op::Update { rule: Update::Momentum { .. }, .. } => 6 * first.numel(),
         Op::Update { .. } => 16 * first.numel(),
-        Op::RunningStats { .. } => 8 * first.numel(),
+        Op::RunningStats(_) => 8 * first.numel(),
         Op::Custom(kernel) => kernel.flops.unwrap_or(n),
         Op::Fused(chain) => linked(chain),
         // Operations that only move elements cost no arithmetic; all others count one operation per element.

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::pooling::MAX_TAPS;
-use super::{Activation, Averaging, Op, Resample, Source, Tensor, Window};
+use super::{Activation, Averaging, Op, Resample, Running, Source, Tensor, Window};
 use crate::shape::Shape;
 
 /// Running statistics of a batch norm, each `[c]`.
@@ -154,12 +154,12 @@ impl Tensor {
         running: Option<&RunningStats>,
     ) -> Tensor {
         let at = Location::caller();
-        let stats = self.trace.emit(Op::BatchStats { eps }, &[self], at);
+        let stats = self.trace.emit(Op::BatchStats { eps, running: None }, &[self], at);
         let [mean, deviation, var] = [&stats[0], &stats[1], &stats[2]];
         if let Some(running) = running {
             let count = self.shape.numel() as f64 / self.dim(1).max(1) as f64;
             let unbias = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
-            let op = Op::RunningStats { momentum: running.momentum, unbias: unbias as f32 };
+            let op = Op::RunningStats(Running { momentum: running.momentum, unbias: unbias as f32 });
             self.trace.emit(op, &[running.mean, running.var, mean, var], at);
         }
         self.one(Op::BatchNorm(Activation::None), &[self, mean, deviation, gamma, beta], at)

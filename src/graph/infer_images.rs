@@ -118,7 +118,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             let [n, c, ..] = image(0)?;
             one([n, c, size[0], size[1]])
         }
-        Op::BatchStats { .. } => Ok(vec![(Shape::from([image(0)?[1]]), F32); 3]),
+        Op::BatchStats { running, .. } => {
+            channels(1..if running.is_some() { 3 } else { 1 }, image(0)?[1])?;
+            Ok(vec![(Shape::from([image(0)?[1]]), F32); 3])
+        }
         Op::BatchNorm(_) => {
             channels(1..5, image(0)?[1])?;
             Ok(vec![(inputs[0].0, F32)])
@@ -127,7 +130,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             channels(1..5, image(0)?[1])?;
             Ok(vec![inputs[5], inputs[3], inputs[4]])
         }
-        Op::RunningStats { .. } => {
+        Op::RunningStats(_) => {
             let c = inputs[0].0.numel() as usize;
             channels(0..4, c)?;
             Ok(Vec::new())

@@ -2,7 +2,7 @@
 
 use super::Array;
 use super::images::dims;
-use crate::graph::{Activation, Unary};
+use crate::graph::{Activation, Running, Unary};
 
 /// Returns the channel of each element.
 fn channels(x: Array) -> impl Iterator<Item = usize> {
@@ -70,8 +70,8 @@ pub(super) fn grad(inputs: &[Array], activation: Activation, training: bool) -> 
 
 /// Updates `memory[0]` and `memory[1]`, the running mean and variance, with `memory[2]` and `memory[3]`,
 /// those of the batch.
-pub(super) fn running(memory: &mut [Vec<f64>], momentum: f32, unbias: f32) {
-    let (momentum, unbias) = (f64::from(momentum), f64::from(unbias));
+pub(super) fn running(memory: &mut [Vec<f64>], running: &Running) {
+    let (momentum, unbias) = (f64::from(running.momentum), f64::from(running.unbias));
     for i in 0..memory[0].len() {
         memory[0][i] += momentum * (memory[2][i] - memory[0][i]);
         memory[1][i] += momentum * (memory[3][i] * unbias - memory[1][i]);

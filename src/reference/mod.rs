@@ -217,8 +217,23 @@ impl<'a> Twin<'a> {
                 let message = "the reference has one rank: it runs no plan with exchanges";
                 return Err(Error::PlanMismatch(message.to_owned()));
             }
-            Op::RunningStats { momentum, unbias } => {
-                return self.update(node, |memory| batch_norm::running(memory, *momentum, *unbias));
+            Op::RunningStats(running) => {
+                return self.update(node, |memory| batch_norm::running(memory, running));
+            }
+            Op::BatchStats { eps, running: Some(running) } => {
+                let results = batch_norm::stats(self.operands(node)?[0], *eps);
+                let [mean, var] = [&results[0], &results[2]].map(Clone::clone);
+                self.update(node, |memory| {
+                    let mut moved =
+                        [std::mem::take(&mut memory[1]), std::mem::take(&mut memory[2]), mean, var];
+                    batch_norm::running(&mut moved, running);
+                    let [mean, var, ..] = moved;
+                    (memory[1], memory[2]) = (mean, var);
+                })?;
+                for (id, data) in node.outputs.iter().zip(results) {
+                    self.memory[id.index()] = Some(data);
+                }
+                return Ok(());
             }
             Op::LossScale { settings, counting, early } => {
                 let mut results = [Vec::new(), Vec::new()];
@@ -286,7 +301,7 @@ impl<'a> Twin<'a> {
                 vec![vec![found.fold(x(0).data[0], f64::max)]]
             }
             Op::Update { .. }
-            | Op::RunningStats { .. }
+            | Op::RunningStats(_)
             | Op::MovingAverage { .. }
             | Op::LossScale { .. }
             | Op::CachedAttention(_)
@@ -298,7 +313,7 @@ impl<'a> Twin<'a> {
                 unreachable!("handled above")
             }
             Op::Custom(own) => vec![custom(own, &inputs)?],
-            Op::BatchStats { eps } => batch_norm::stats(x(0), *eps),
+            Op::BatchStats { eps, .. } => batch_norm::stats(x(0), *eps),
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
             Op::Embedding => vec![embedding::embedding(x(0), x(1))],
             Op::EmbeddingGrad { rows } => {

@@ -121,7 +121,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::AvgPool2dGrad { .. }
         | Op::BatchStats { .. }
         | Op::BatchNormGrad { .. }
-        | Op::RunningStats { .. }
+        | Op::RunningStats(_)
         | Op::ResampleGrad { .. }
         | Op::EmbeddingGrad { .. }
         | Op::RowNormGrad { .. }

@@ -11,6 +11,7 @@ mod fuse_concat_into_conv;
 mod fuse_elementwise;
 mod fuse_epilogues;
 mod fuse_norm_into_conv;
+mod fuse_running_stats;
 mod fuse_updates;
 mod gather_parameters;
 mod join_slice_grads;
@@ -41,6 +42,7 @@ use fuse_elementwise::fuse_elementwise;
 use fuse_epilogues::fuse_epilogues;
 pub(crate) use fuse_epilogues::pairs;
 use fuse_norm_into_conv::fuse_norm_into_conv;
+use fuse_running_stats::fuse_running_stats;
 pub(crate) use fuse_updates::{fuse_updates, is_small, is_small_vector, small_states};
 pub(crate) use gather_parameters::{Gathers, WHOLE};
 use join_slice_grads::join_slice_grads;
@@ -149,7 +151,7 @@ const BEFORE: [Pass; 2] = [
 ];
 
 /// Passes over the whole graph; for a training step, that includes its backward pass and updates.
-const AFTER: [Pass; 16] = [
+const AFTER: [Pass; 17] = [
     pass("remove_detached", When::Always, true, |graph, _| remove_detached(graph)),
     pass("fold_scalar_grads", When::FuseTraining, true, |graph, _| fold_scalar_grads(graph)),
     pass("join_slice_grads", When::Training, true, |graph, _| join_slice_grads(graph)),
@@ -180,6 +182,7 @@ const AFTER: [Pass; 16] = [
     pass("fuse_epilogues", When::Fuse, true, |graph, choices| {
         fuse_epilogues(graph, choices.limits.max_storage_buffers as usize)
     }),
+    pass("fuse_running_stats", When::FuseTraining, true, |graph, _| fuse_running_stats(graph)),
     pass("offload_optimizer_state", When::OffloadOptimizer, true, |graph, choices| {
         offload_optimizer_state(graph, choices.offload.unwrap_or(u64::MAX))
     }),

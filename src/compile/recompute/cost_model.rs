@@ -213,7 +213,9 @@ impl CostModel {
     /// Whether a forward operation of this step computes the slot, so that it can be recomputed.
     pub(in crate::compile) fn can_drop(&self, slot: usize) -> bool {
         let Slot { producer, stays, persistent, passing, .. } = self.slots[slot];
-        !stays && !persistent && !passing && producer.is_some_and(|n| self.works[n as usize].forward)
+        // What changes state cannot run twice.
+        let again = |n: u32| self.works[n as usize].forward && self.works[n as usize].changes.is_empty();
+        !stays && !persistent && !passing && producer.is_some_and(again)
     }
 
     /// Slots that an operation after the forward pass reads.

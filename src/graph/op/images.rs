@@ -50,3 +50,13 @@ pub enum Averaging {
     /// `h' × w'` bins, bin `i` from `⌊i h / h'⌋` to `⌈(i + 1) h / h'⌉`.
     Adaptive([usize; 2]),
 }
+
+/// How running statistics move with those of a batch: `r += momentum (s - r)`, with the variance of the batch scaled by
+/// `unbias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Running {
+    /// Weight of the batch's statistics.
+    pub momentum: f32,
+    /// `n / (n - 1)`
+    pub unbias: f32,
+}

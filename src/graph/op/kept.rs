@@ -85,7 +85,7 @@ impl Op {
             | Self::BatchStats { .. }
             | Self::BatchNorm(_)
             | Self::BatchNormGrad { .. }
-            | Self::RunningStats { .. }
+            | Self::RunningStats(_)
             | Self::Resample { .. }
             | Self::ResampleGrad { .. }
             | Self::Embedding

@@ -18,7 +18,7 @@ pub use binary::Binary;
 pub(crate) use binary::{Pair, Results, largest};
 pub use fused::{Arg, FusedElementwise, FusedOp, Read};
 pub(crate) use fused::{can_fuse, only_reads, reads};
-pub use images::{Activation, Averaging, Resample, Source};
+pub use images::{Activation, Averaging, Resample, Running, Source};
 pub use kept::Kept;
 pub use loss_scale::{Counting, LossScale};
 pub use reduction::Reduction;
@@ -321,11 +321,13 @@ pub enum Op {
         /// `h, w`
         size: [usize; 2],
     },
-    /// `x [n, c, h, w] → mean [c], 1/√(var + ε) [c], var [c]` over all axes but `c`, with the biased
-    /// variance.
+    /// `x [n, c, h, w], running? → mean [c], 1/√(var + ε) [c], var [c]` over all axes but `c`, with the biased
+    /// variance. With running statistics, mean and variance, it does what [`Op::RunningStats`] does as well.
     BatchStats {
         /// ε
         eps: f32,
+        /// How running statistics move. Only plans set it.
+        running: Option<Running>,
     },
     /// `x [n, c, h, w], mean [c], deviation⁻¹ [c], γ [c], β [c] → f(γ (x - mean) deviation⁻¹ + β)`
     BatchNorm(Activation),
@@ -337,13 +339,8 @@ pub enum Op {
         training: bool,
     },
     /// Updates running statistics in place; no outputs. Inputs: `running mean, running var, mean, var`, each
-    /// `[c]`. `r += μ (s - r)`, with the variance scaled by `unbias`.
-    RunningStats {
-        /// μ
-        momentum: f32,
-        /// `n / (n - 1)`
-        unbias: f32,
-    },
+    /// `[c]`.
+    RunningStats(Running),
     /// `x [n, c, h, w] → y [n, c, h', w']`
     Resample {
         /// Interpolation between pixels.
@@ -481,7 +478,8 @@ impl Op {
             Self::LossScale { .. } | Self::Replace { .. } => &[0],
             // It changes nothing, and waits for the update.
             Self::Send { share: Some(_), .. } => &[0],
-            Self::RunningStats { .. } => &[0, 1],
+            Self::RunningStats(_) => &[0, 1],
+            Self::BatchStats { running: Some(_), .. } => &[1, 2],
             Self::CachedAttention(_) => &[Attend::CACHES[0], Attend::CACHES[1]],
             _ => &[],
         }
@@ -522,7 +520,7 @@ impl Op {
     /// Returns the number of results.
     pub fn results(&self) -> usize {
         match self {
-            Self::Update { .. } | Self::RunningStats { .. } | Self::ToHost { .. } => 0,
+            Self::Update { .. } | Self::RunningStats(_) | Self::ToHost { .. } => 0,
             Self::Gates(Gates::Lstm) | Self::GatesGrad(Gates::Lstm) => 2,
             Self::GatesGrad(Gates::Gru) => 3,
             Self::CrossEntropy

@@ -92,7 +92,7 @@ named! {
         Op::BatchStats { .. } => "batch_stats",
         Op::BatchNorm(_) => "batch_norm",
         Op::BatchNormGrad { .. } => "batch_norm_grad",
-        Op::RunningStats { .. } => "running_stats",
+        Op::RunningStats(_) => "running_stats",
         Op::Resample { mode: Resample::Nearest, .. } => "upsample_nearest",
         Op::Resample { .. } => "upsample_bilinear",
         Op::ResampleGrad { .. } => "upsample_grad",
@@ -179,7 +179,7 @@ impl Op {
             | Self::BatchStats { .. }
             | Self::BatchNorm(_)
             | Self::BatchNormGrad { .. }
-            | Self::RunningStats { .. }
+            | Self::RunningStats(_)
             | Self::Embedding
             | Self::RowNorm { .. }
             | Self::RowNormGrad { .. }

@@ -1,7 +1,7 @@
 //! Batch norm: statistics of channels, normalization, gradient and running statistics.
 
 use crate::dtype::DType;
-use crate::graph::Activation;
+use crate::graph::{Activation, Running};
 use crate::kernels::conv::image;
 use crate::kernels::grid::{fold, per_thread};
 use crate::kernels::kernel::Variants;
@@ -15,12 +15,24 @@ pub(in crate::kernels) const ACTIVATIONS: Variants =
 static STATS: Kernel = Kernel::new("batch_stats", "norm/batch_stats", &[], &[1, 2], 8, &[&[]]);
 static STATS_END: Kernel =
     Kernel::new("batch_stats_end", "norm/batch_stats", &["END"], &[1, 2, 3, 4], 8, &[&[]]);
+/// For channels that are one part each.
+static STATS_WHOLE: Kernel =
+    Kernel::new("batch_stats_whole", "norm/batch_stats", &["WHOLE"], &[1, 2, 3, 4], 8, &[&[]]);
 static SUMS: Kernel =
     Kernel::new("batch_norm_sums", "norm/batch_norm_sums", &[], &[1, 2, 3, 4, 5, 6, 7], 8, &[&[]]);
 static SUMS_END: Kernel = Kernel::new(
     "batch_norm_sums_end",
     "norm/batch_norm_sums",
     &["END"],
+    &[1, 2, 3, 4, 5, 6, 7, 8],
+    8,
+    &[&[]],
+);
+/// For channels that are one part each, without an activation.
+static SUMS_WHOLE: Kernel = Kernel::new(
+    "batch_norm_sums_whole",
+    "norm/batch_norm_sums",
+    &["WHOLE"],
     &[1, 2, 3, 4, 5, 6, 7, 8],
     8,
     &[&[]],
@@ -38,18 +50,25 @@ fn norm_of(dtype: DType) -> Kernel {
     if dtype.is_half() { NORM.with("HELD_X") } else { NORM.clone() }
 }
 
+/// Returns the kernel of statistics that updates running ones too.
+fn with_running(kernel: &Kernel) -> Kernel {
+    kernel.with("RUNNING").with_slots(&[5, 6]).suffixed("running")
+}
+
 /// Threads of a workgroup that processes one part of a channel.
 const GROUP: u32 = 128;
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let shared =
-        |kernel: &'static Kernel| Kernel::HELD.map(|dtype| kernel.in_workgroups(GROUP).holding(dtype));
-    let sums = [&STATS, &SUMS].into_iter().flat_map(shared);
-    let others = [&STATS, &SUMS, &STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
+    let shared = |kernel: &Kernel| Kernel::HELD.map(|dtype| kernel.in_workgroups(GROUP).holding(dtype));
+    let (whole, end) = ([STATS_WHOLE.clone(), with_running(&STATS_WHOLE)], with_running(&STATS_END));
+    let sums =
+        [&STATS, &SUMS, &SUMS_WHOLE, &whole[0], &whole[1]].into_iter().flat_map(shared).collect::<Vec<_>>();
+    let others = [&STATS, &SUMS, &SUMS_WHOLE, &STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
+    let others = others.chain(whole).chain([end]);
     let of = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4()];
     let grads = Kernel::HELD.map(|dtype| of(&GRAD).map(|kernel| kernel.holding(dtype))).concat();
     let narrow = HALVES.map(|dtype| of(&norm_of(dtype)).map(|kernel| kernel.holding(dtype))).concat();
-    [sums.chain(others).collect(), and_in_place(&of(&NORM)), narrow, and_in_place(&grads)].concat()
+    [sums, others.collect(), and_in_place(&of(&NORM)), narrow, and_in_place(&grads)].concat()
 }
 
 /// Returns the code of an activation in `shaders/common/activation.wgsl`.
@@ -92,7 +111,7 @@ impl Channels {
         kernel: &Kernel,
         jobs: u64,
         memory: Vec<Operand>,
-        rest: [u32; 3],
+        rest: &[u32],
     ) -> Launch<Operand> {
         let groups =
             if kernel.workgroup == GROUP { jobs } else { jobs.div_ceil(u64::from(kernel.workgroup)) };
@@ -100,7 +119,7 @@ impl Channels {
         let Self { channels, plane, count, parts, part_len } = *self;
         let mut params = vec![grid[0]];
         params.extend([channels, plane, count, parts, part_len].map(|n| n as u32));
-        params.extend(rest);
+        params.extend_from_slice(rest);
         Launch { kernel: kernel.clone(), constants: Vec::new(), memory, params, grid }
     }
 
@@ -111,11 +130,9 @@ impl Channels {
         [kernel, end]: [&Kernel; 2],
         first: &[Operand],
         then: &[Operand],
-        rest: [u32; 3],
+        rest: &[u32],
     ) -> Vec<Launch<Operand>> {
-        let alone = site.limits.class == AdapterClass::Cpu;
-        let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
-        let kernel = kernel.holding(site.inputs[0].1);
+        let kernel = self.by_adapter(site, kernel);
         let sums = [first, &[Operand::Workspace(0)]].concat();
         let ends = [&[Operand::Workspace(0)], then].concat();
         vec![
@@ -124,16 +141,32 @@ impl Channels {
         ]
     }
 
+    /// Returns the kernel with one thread, or one workgroup, for each part of a channel.
+    fn by_adapter(&self, site: &Site, kernel: &Kernel) -> Kernel {
+        let alone = site.limits.class == AdapterClass::Cpu;
+        let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
+        kernel.holding(site.inputs[0].1)
+    }
+
     fn scratch(&self) -> u64 {
         2 * self.parts * self.channels * 4
     }
 }
 
-pub(in crate::kernels) fn stats(site: &Site, eps: f32) -> Lowered {
+pub(in crate::kernels) fn stats(site: &Site, eps: f32, running: Option<Running>) -> Lowered {
     let channels = Channels::of(site);
-    let then = [0, 1, 2].map(Operand::Output);
-    let launches =
-        channels.sums(site, [&STATS, &STATS_END], &[Operand::Input(0)], &then, [eps.to_bits(), 0, 0]);
+    let kernel = |kernel: &Kernel| if running.is_some() { with_running(kernel) } else { kernel.clone() };
+    let Running { momentum, unbias } = running.unwrap_or(Running { momentum: 0.0, unbias: 0.0 });
+    let rest = &[eps.to_bits(), 0, 0, momentum.to_bits(), unbias.to_bits()];
+    let mut results = [0, 1, 2].map(Operand::Output).to_vec();
+    results.extend(running.iter().flat_map(|_| [1, 2].map(Operand::Input)));
+    if channels.parts == 1 {
+        let memory = [&[Operand::Input(0)], &results[..]].concat();
+        let kernel = channels.by_adapter(site, &kernel(&STATS_WHOLE));
+        return channels.launch(site, &kernel, channels.channels, memory, rest).into();
+    }
+    let kernels = [&STATS, &kernel(&STATS_END)];
+    let launches = channels.sums(site, kernels, &[Operand::Input(0)], &results, rest);
     Lowered { launches, workspace: vec![channels.scratch()] }
 }
 
@@ -157,25 +190,25 @@ pub(in crate::kernels) fn norm(site: &Site, activation: Activation) -> Launch<Op
 
 pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bool) -> Lowered {
     let channels = Channels::of(site);
-    let first = [0, 5, 1, 2, 3, 4].map(Operand::Input);
+    let rest = &[0, code(activation), u32::from(training)];
     let both = Operand::Workspace(1);
-    let then = [
-        Operand::Input(1),
-        Operand::Input(2),
-        Operand::Input(3),
-        Operand::Input(4),
-        Operand::Output(1),
-        Operand::Output(2),
-        both,
-    ];
-    let mut launches =
-        channels.sums(site, [&SUMS, &SUMS_END], &first, &then, [0, code(activation), u32::from(training)]);
+    let results = [Operand::Output(1), Operand::Output(2), both];
+    let inputs = |of: &[usize]| of.iter().map(|&i| Operand::Input(i)).collect::<Vec<_>>();
+    let mut launches = if channels.parts == 1 && activation == Activation::None {
+        let kernel = channels.by_adapter(site, &SUMS_WHOLE);
+        let memory = [inputs(&[0, 5, 1, 2, 3]), results.to_vec()].concat();
+        vec![channels.launch(site, &kernel, channels.channels, memory, rest)]
+    } else {
+        let then = [inputs(&[4, 1, 2, 3]), results.to_vec()].concat();
+        channels.sums(site, [&SUMS, &SUMS_END], &inputs(&[0, 5, 1, 2, 3, 4]), &then, rest)
+    };
     let memory = site.placed(5, &[Operand::Input(0), both]);
     launches.push(elements(site, &GRAD, memory, activation));
     Lowered { launches, workspace: vec![channels.scratch(), channels.channels * 32] }
 }
 
-pub(in crate::kernels) fn running_stats(site: &Site, momentum: f32, unbias: f32) -> Launch<Operand> {
+pub(in crate::kernels) fn running_stats(site: &Site, running: Running) -> Launch<Operand> {
+    let Running { momentum, unbias } = running;
     let channels = site.inputs[0].0.numel();
     let params = [channels as u32, momentum.to_bits(), unbias.to_bits()];
     let memory = [0, 1, 2, 3].map(Operand::Input).to_vec();

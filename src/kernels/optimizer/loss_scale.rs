@@ -12,7 +12,7 @@ static NOT_FINITE: Kernel = Kernel::new("not_finite", "optimizer/not_finite", &[
 
 /// Names for which a kernel reads a second tensor, a third, and so on: as many as there are bindings on every
 /// adapter, with the flag.
-const MORE: [&str; 5] = ["X1", "X2", "X3", "X4", "X5"];
+const MORE: [&str; 6] = ["X1", "X2", "X3", "X4", "X5", "X6"];
 
 /// Returns the kernel that checks this many tensors.
 fn checking(tensors: usize) -> Kernel {

@@ -292,7 +292,7 @@ impl<'a> Export<'a> {
             }
             Op::MaxPool2d(window) if first_only(self) => one(self.max_pool(window, node)),
             Op::AvgPool2d(over) => one(self.avg_pool(over, node)),
-            Op::BatchStats { eps } => Some(self.batch_stats(*eps, node)),
+            Op::BatchStats { eps, .. } => Some(self.batch_stats(*eps, node)),
             Op::BatchNorm(activation) => one(self.batch_norm(*activation, node)),
             Op::Resample { mode, size } => one(self.resample(*mode, *size, node)),
             _ => self.movement(node).map(|name| vec![name]),

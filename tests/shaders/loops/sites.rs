@@ -205,7 +205,7 @@ pub fn others() -> Vec<Case> {
     bins(add, &[([9, 9], [2, 4])]);
     maxima(add, &[[3, 3]]);
     resamples(add, &[([9, 9], [18, 19])]);
-    norms(add, &[[2, 3, 9, 9]]);
+    norms(add, &[[2, 3, 9, 9], [4, 3, 40, 40]]);
     convolutions(
         add,
         &[
