@@ -12,8 +12,8 @@
 # Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
 #
 # Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and
-# without link-time optimization, which takes longer than it saves; with fewer optimizations of wgrad the tests take twice as
-# long. Lints and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
+# without link-time optimization, which takes longer than it saves. wgrad is compiled in few units, between which nothing is
+# inlined, and with optimizations, without which its tests take twice as long. Lints and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
 # WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
@@ -107,7 +107,8 @@ check_without_packages() {
 
 cd "$here/.."
 profile=(--release --config 'profile.release.lto="off"')
-profile+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true" --config "$checked.opt-level=2")
+profile+=(--config "$checked.overflow-checks=true" --config "$checked.debug-assertions=true")
+profile+=(--config "$checked.opt-level=2" --config "$checked.codegen-units=4")
 for crate in "${rarely_run[@]}"; do profile+=(--config "profile.release.package.$crate.opt-level=0"); done
 
 set_up=("$here/setup.sh" --software --swiftshader --browser --mpi --spirv)

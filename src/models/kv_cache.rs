@@ -12,6 +12,7 @@ pub struct KvCache {
     /// Keys and values of each layer.
     layers: Vec<[Param; 2]>,
     tokens: usize,
+    dtype: DType,
 }
 
 /// What a network keeps of each token of a text.
@@ -55,12 +56,17 @@ impl KvCache {
             let params = params.scope(format!("kv_cache.{i}"));
             ["k", "v"].map(|name| params.add_cache(name, [batch, tokens, heads, head_size], dtype))
         };
-        Ok(Self { layers: (0..layers).map(of_layer).collect(), tokens })
+        Ok(Self { layers: (0..layers).map(of_layer).collect(), tokens, dtype })
     }
 
     /// Returns the number of tokens that it holds of each text.
     pub fn tokens(&self) -> usize {
         self.tokens
+    }
+
+    /// Returns its bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.layers.iter().flatten().map(|param| self.dtype.bytes(param.shape().numel())).sum()
     }
 }
 

@@ -7,7 +7,7 @@ use wgrad::dtype::{DType, Precision};
 use wgrad::exec::{Debug, Decoder, ProgramId, Sampling, Session};
 use wgrad::graph::{LoraConfig, ParamGroup, Params};
 use wgrad::models::{Model, ModelOptions};
-use wgrad::{Error, Result};
+use wgrad::{Bytes, Error, Result};
 
 use crate::print;
 use crate::text::{Language, load, writer};
@@ -48,7 +48,8 @@ fn cache_format(text: &str) -> std::result::Result<DType, String> {
     known.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| "f32, f16 or bf16".to_owned())
 }
 
-pub fn run(options: &Options) -> Result<()> {
+/// Runs the command. Unless `quiet`, it says on stderr what is created, before the weights are read.
+pub fn run(options: &Options, quiet: bool) -> Result<()> {
     options.writer.check()?;
     let language = Language::open(&options.folder)?;
     let prompt = language.prompt(&options.prompt, options.chat)?;
@@ -71,6 +72,10 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let plans = [of_tokens(1)?, of_tokens(prompt.len().clamp(2, AT_ONCE))?];
     let mut session = Session::with_plans(&device, &plans.iter().collect::<Vec<_>>(), Debug::default())?;
+    if !quiet {
+        let (all, own) = (Bytes(session.device_bytes()), Bytes(cache.bytes()));
+        eprintln!("{all} are created on the device, {own} of them for a KV cache of {room} tokens");
+    }
     let mut decoder = Decoder::new(&session, &[ProgramId(0), ProgramId(1)])?;
     load(&mut session, &model, &options.folder)?;
     if let Some(adapters) = &options.adapters {

@@ -127,7 +127,7 @@ fn run(
         Command::Plan(options) => return Ok(plan::run(&options)?),
         Command::Bench(options) => bench::run(&options, given, start)?,
         Command::Finetune(options) => return Ok(finetune::run(*options, quiet)?),
-        Command::Generate(options) => generate::run(&options)?,
+        Command::Generate(options) => generate::run(&options, quiet)?,
         Command::Run(options) => run::run(&options)?,
         Command::Export(options) => export::run(&options)?,
         Command::Check(options) => return Ok(check::run(&options)?),
