@@ -4,7 +4,7 @@
 use std::panic::Location;
 
 use super::op::{Attend, Band};
-use super::{Mode, Op, Tensor};
+use super::{Class, Mode, Op, Tensor, ValueId};
 
 /// Options of attention. By default every query sees all keys, scores are scaled by `1/√d`, and there is no
 /// dropout. Queries and keys are counted from the first ones, also where their numbers differ.
@@ -87,9 +87,17 @@ impl Tensor {
     ) -> Tensor {
         let at = Location::caller();
         let Some(scale) = self.score_scale(options, at) else { return Tensor { id: None, ..self.clone() } };
+        let [of_keys, of_values] = caches.map(|cache| cache.id);
+        let lasts = |id: ValueId| self.trace.class_of(id) == Class::Parameter;
         let message = match options {
             _ if self.trace.mode() == Mode::Train => {
                 "attention over a cache in a training step: it has no gradient"
+            }
+            _ if of_keys.is_some() && of_keys == of_values => {
+                "attention over one cache for keys and values: each has its own"
+            }
+            _ if ![of_keys, of_values].into_iter().flatten().all(lasts) => {
+                "attention over a cache that is no parameter: `Params::add_cache` registers one"
             }
             Attention { causal: false, .. } => "attention over a cache that is not causal",
             Attention { alibi: true, .. } => "attention over a cache with ALiBi",

@@ -334,6 +334,11 @@ impl Trace {
         self.state.borrow().graph.value(id).name.clone()
     }
 
+    /// Returns what a value's memory is for.
+    pub(crate) fn class_of(&self, id: ValueId) -> Class {
+        self.state.borrow().graph.value(id).class
+    }
+
     /// Returns how a parameter is updated.
     pub(crate) fn group_of(&self, parameter: &str) -> ParamGroup {
         let state = self.state.borrow();

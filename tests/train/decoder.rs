@@ -7,7 +7,7 @@ use crate::support::golden::{path, wide};
 use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::dtype::DType;
 use wgrad::exec::{Debug, Decoder, LoadOptions, ProgramId, Rename, Sampling, Session};
-use wgrad::graph::{Attention, Params, Trace};
+use wgrad::graph::{Attention, Params, Tensor, Trace};
 use wgrad::models::{Model, ModelOptions};
 
 /// A small network, with the weights of its folder if it has one.
@@ -114,4 +114,17 @@ fn caches_that_cannot_be_are_refused() {
         let error = Forward::trace(&params, "y", |trace| attend(trace, &options)).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
+    // Each of keys and values in a parameter of its own.
+    let params = Params::new(0);
+    let cache = params.add_cache("k", [1, 8, 1, 4], DType::F32);
+    let attend = |other: &dyn Fn(&Trace) -> Tensor| {
+        let traced = Forward::trace(&params, "y", |trace| {
+            let x = trace.input("x", [1, 2, 1, 4]);
+            let caches = [&trace.param(&cache), &other(trace)];
+            x.cached_attention(&x, &x, caches, &trace.ids("length", [1], 8), &Attention::causal())
+        });
+        traced.unwrap_err().to_string()
+    };
+    assert!(attend(&|trace| trace.param(&cache)).contains("one cache for keys and values"));
+    assert!(attend(&|trace| trace.input("v", [1, 8, 1, 4])).contains("a cache that is no parameter"));
 }
