@@ -78,10 +78,7 @@ var<workgroup> cached: u32;
 
 fn score(product: f32) -> f32 {
     let s = product * p.scale;
-    // tanh(s / cap), by one exponential.
-    let e = exp1(abs(s) * (-2.0 / p.cap));
-    let t = p.cap * ((1.0 - e) / (1.0 + e));
-    return select(s, or_nan1(s, select(-t, t, s > 0.0)), p.cap > 0.0);
+    return select(s, p.cap * tanh_of_ratio(vec4(s), p.cap).x, p.cap > 0.0);
 }
 
 @compute @workgroup_size(64)

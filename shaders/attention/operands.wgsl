@@ -82,12 +82,7 @@ fn alibi_slope(head: u32) -> f32 {
 }
 
 #if CAPPED
-// tanh(s / cap), by one exponential: its absolute error, times the cap, is that of a score near the cap.
-fn share_of_cap(s: vec4<f32>) -> vec4<f32> {
-    let e = exp4(abs(s) * (-2.0 / p.cap));
-    let t = (1.0 - e) / (1.0 + e);
-    return select(-t, t, s > vec4(0.0));
-}
+fn share_of_cap(s: vec4<f32>) -> vec4<f32> { return tanh_of_ratio(s, p.cap); }
 #endif
 
 // Scores of products of own rows and other rows, hidden where an own row does not see the other.

@@ -19,3 +19,10 @@ fn log1p4(v: vec4<f32>) -> vec4<f32> {
     let near = v - v * v * (0.5 - v * (1.0 / 3.0 - v * 0.25));
     return select(log(1.0 + v), near, v < vec4(0.015625));
 }
+
+// tanh(v / cap), by one exponential: its absolute error, times the cap, is that of a number near the cap.
+fn tanh_of_ratio(v: vec4<f32>, cap: f32) -> vec4<f32> {
+    let e = exp4(abs(v) * (-2.0 / cap));
+    let t = (1.0 - e) / (1.0 + e);
+    return select(-t, t, v > vec4(0.0));
+}

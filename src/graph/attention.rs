@@ -97,7 +97,7 @@ impl Tensor {
                 "attention over one cache for keys and values: each has its own"
             }
             _ if ![of_keys, of_values].into_iter().flatten().all(lasts) => {
-                "attention over a cache that is no parameter: `Params::add_cache` registers one"
+                "attention over a cache that is not a parameter: `Params::add_cache` registers one"
             }
             Attention { causal: false, .. } => "attention over a cache that is not causal",
             Attention { alibi: true, .. } => "attention over a cache with ALiBi",

@@ -306,13 +306,7 @@ impl Params {
     /// `bf16`. It starts as zeros and is saved to no file. Another type is reported when a step is traced.
     #[track_caller]
     pub fn add_cache(&self, name: &str, shape: [usize; 4], dtype: DType) -> Param {
-        let param = self.register(name, shape.into(), Init::Constant(0.0), Kind::Cache(dtype));
-        if dtype != DType::F32 && !dtype.is_half() {
-            let at = Location::caller();
-            let message = format!("cache `{}` in {dtype}: it is stored in f32, f16 or bf16", param.name());
-            self.lock().errors.push(TraceError { message, file: at.file(), line: at.line() });
-        }
-        param
+        self.register(name, shape.into(), Init::Constant(0.0), Kind::Cache(dtype))
     }
 
     #[track_caller]
@@ -333,6 +327,12 @@ impl Params {
         }
         if let Err(message) = shape.check_size() {
             complain(format!("parameter `{name}` {message}"));
+        }
+        if let Kind::Cache(dtype) = kind
+            && dtype != DType::F32
+            && !dtype.is_half()
+        {
+            complain(format!("cache `{name}` in {dtype}: it is stored in f32, f16 or bf16"));
         }
         if name == "__metadata__" {
             complain(

@@ -4,7 +4,6 @@
 use super::grid::fold;
 use super::split;
 use super::{Kernel, Launch, Lowered, Operand, Site};
-use crate::dtype::DType;
 use crate::graph::Attend;
 
 static ATTEND: Kernel =
@@ -13,17 +12,7 @@ static JOIN: Kernel =
     Kernel::new("cached_attention_join", "attention/cached", &["JOIN"], &[1, 2], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let [f32, f16, bf16] = [DType::F32, DType::F16, DType::BF16].map(of_cache);
-    vec![f32, f16, bf16, JOIN.clone()]
-}
-
-/// Returns the kernel for caches of this element type.
-fn of_cache(dtype: DType) -> Kernel {
-    match dtype {
-        DType::F16 => ATTEND.with("F16").suffixed("f16"),
-        DType::BF16 => ATTEND.with("BF16").suffixed("bf16"),
-        _ => ATTEND.clone(),
-    }
+    Kernel::HELD.map(|dtype| ATTEND.storing(dtype)).into_iter().chain([JOIN.clone()]).collect()
 }
 
 /// Keys that a workgroup takes at once.
@@ -52,7 +41,7 @@ pub(super) fn cached_attention(site: &Site, attend: &Attend) -> Lowered {
         params.extend([attend.scale, attend.cap].map(f32::to_bits));
         Launch { kernel, constants: Vec::new(), memory, params, grid }
     };
-    let kernel = of_cache(site.inputs[Attend::CACHES[0]].1);
+    let kernel = ATTEND.storing(site.inputs[Attend::CACHES[0]].1);
     let mut memory: Vec<Operand> = (0..6).map(Operand::Input).collect();
     if parts == 1 {
         memory.push(Operand::Output(0));

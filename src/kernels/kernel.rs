@@ -124,6 +124,15 @@ impl Kernel {
         }
     }
 
+    /// Returns this kernel with its stored operands in elements of this type: `F16` or `BF16` holds.
+    pub(crate) fn storing(&self, dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => self.with("F16").suffixed("f16"),
+            DType::BF16 => self.with("BF16").suffixed("bf16"),
+            _ => self.clone(),
+        }
+    }
+
     /// Returns this kernel with a workgroup of `threads` threads for each job, instead of one thread.
     pub(crate) fn in_workgroups(&self, threads: u32) -> Self {
         Self { workgroup: threads, ..self.with("WORKGROUP").suffixed("wg") }

@@ -126,5 +126,5 @@ fn caches_that_cannot_be_are_refused() {
         traced.unwrap_err().to_string()
     };
     assert!(attend(&|trace| trace.param(&cache)).contains("one cache for keys and values"));
-    assert!(attend(&|trace| trace.input("v", [1, 8, 1, 4])).contains("a cache that is no parameter"));
+    assert!(attend(&|trace| trace.input("v", [1, 8, 1, 4])).contains("a cache that is not a parameter"));
 }

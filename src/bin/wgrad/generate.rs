@@ -70,13 +70,16 @@ pub fn run(options: &Options, quiet: bool) -> Result<()> {
         Forward::trace(model.params(), "logits", |trace| model.cached_logits(trace, &cache, tokens))?
             .plan(&limits)
     };
-    let plans = [of_tokens(1)?, of_tokens(prompt.len().clamp(2, AT_ONCE))?];
+    // A prompt of one token needs no other program than the rest of the text.
+    let mut sizes = vec![1, prompt.len().clamp(1, AT_ONCE)];
+    sizes.dedup();
+    let plans = sizes.into_iter().map(of_tokens).collect::<Result<Vec<_>>>()?;
     let mut session = Session::with_plans(&device, &plans.iter().collect::<Vec<_>>(), Debug::default())?;
     if !quiet {
         let (all, own) = (Bytes(session.device_bytes()), Bytes(cache.bytes()));
         eprintln!("{all} are created on the device, {own} of them for a KV cache of {room} tokens");
     }
-    let mut decoder = Decoder::new(&session, &[ProgramId(0), ProgramId(1)])?;
+    let mut decoder = Decoder::new(&session, &(0..plans.len()).map(ProgramId).collect::<Vec<_>>())?;
     load(&mut session, &model, &options.folder)?;
     if let Some(adapters) = &options.adapters {
         session.load_adapter(adapters)?;
@@ -88,6 +91,7 @@ pub fn run(options: &Options, quiet: bool) -> Result<()> {
     if !options.chat {
         show(&options.prompt)?;
     }
+    // The decoder refuses a prompt that is too long; what is written ends where the cache does.
     let asked = prompt.len();
     let next = |text: &[u32], sampling: &Sampling| match text.len() > room.max(asked) {
         true => Ok(None),

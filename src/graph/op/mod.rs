@@ -480,7 +480,7 @@ impl Op {
             Self::Send { share: Some(_), .. } => &[0],
             Self::RunningStats(_) => &[0, 1],
             Self::BatchStats { running: Some(_), .. } => &[1, 2],
-            Self::CachedAttention(_) => &[Attend::CACHES[0], Attend::CACHES[1]],
+            Self::CachedAttention(_) => &Attend::CACHES,
             _ => &[],
         }
     }

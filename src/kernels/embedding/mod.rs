@@ -5,7 +5,6 @@ pub(super) mod rotary;
 
 use super::grid::per_thread;
 use super::{Kernel, Launch, Lowered, Operand, Site, movement};
-use crate::dtype::DType;
 use crate::limits::AdapterClass;
 
 static EMBEDDING: Kernel = Kernel::new("embedding", "embedding/embedding", &[], &[1, 2, 3], 64, &[&[]]);
@@ -17,7 +16,7 @@ static SORT_BASES: Kernel = Kernel::new("sort_bases", "embedding/sort", &["BASES
 static SORT_MOVE: Kernel = Kernel::new("sort_move", "embedding/sort", &["MOVE"], &[1, 2, 3, 4], 8, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let tables = [DType::F32, DType::F16, DType::BF16].map(of_table);
+    let tables = Kernel::HELD.map(|dtype| EMBEDDING.storing(dtype));
     let by_width = tables.iter().flat_map(|kernel| [kernel.clone(), kernel.in_vec4()]);
     let sums = [SUMS.clone(), SUMS.in_vec4()].map(added_to_result);
     let sort = [&SORT_START, &SORT_COUNT, &SORT_SCAN, &SORT_BASES, &SORT_MOVE].map(Kernel::clone);
@@ -29,15 +28,6 @@ fn added_to_result(kernel: Kernel) -> Kernel {
     kernel.suffixed("in_place")
 }
 
-/// Returns the kernel for a table of this element type.
-fn of_table(dtype: DType) -> Kernel {
-    match dtype {
-        DType::F16 => EMBEDDING.with("F16").suffixed("f16"),
-        DType::BF16 => EMBEDDING.with("BF16").suffixed("bf16"),
-        _ => EMBEDDING.clone(),
-    }
-}
-
 /// Returns the kernel for rows of `columns` elements, and the columns in its units, vec4s or elements.
 fn by_width(kernel: &Kernel, columns: u64) -> (Kernel, u64) {
     if columns.is_multiple_of(4) { (kernel.in_vec4(), columns / 4) } else { (kernel.clone(), columns) }
@@ -45,7 +35,7 @@ fn by_width(kernel: &Kernel, columns: u64) -> (Kernel, u64) {
 
 pub(super) fn embedding(site: &Site) -> Launch<Operand> {
     let table = site.inputs[0].0;
-    let (kernel, columns) = by_width(&of_table(site.inputs[0].1), table.last() as u64);
+    let (kernel, columns) = by_width(&EMBEDDING.storing(site.inputs[0].1), table.last() as u64);
     let n = site.inputs[1].0.numel() * columns;
     let memory = vec![Operand::Input(0), Operand::Input(1), Operand::Output(0)];
     per_thread(site, &kernel, n, memory, &[n as u32, columns as u32, table.dims()[0] as u32])

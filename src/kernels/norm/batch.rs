@@ -92,6 +92,13 @@ struct Channels {
     part_len: u64,
 }
 
+/// Returns the kernel with one thread, or one workgroup, for each part of a channel.
+fn by_adapter(site: &Site, kernel: &Kernel) -> Kernel {
+    let alone = site.limits.class == AdapterClass::Cpu;
+    let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
+    kernel.holding(site.inputs[0].1)
+}
+
 impl Channels {
     fn of(site: &Site) -> Self {
         let [n, c, h, w] = image(site.inputs[0].0).map(|dim| dim as u64);
@@ -132,20 +139,13 @@ impl Channels {
         then: &[Operand],
         rest: &[u32],
     ) -> Vec<Launch<Operand>> {
-        let kernel = self.by_adapter(site, kernel);
+        let kernel = by_adapter(site, kernel);
         let sums = [first, &[Operand::Workspace(0)]].concat();
         let ends = [&[Operand::Workspace(0)], then].concat();
         vec![
             self.launch(site, &kernel, self.channels * self.parts, sums, rest),
             self.launch(site, end, self.channels, ends, rest),
         ]
-    }
-
-    /// Returns the kernel with one thread, or one workgroup, for each part of a channel.
-    fn by_adapter(&self, site: &Site, kernel: &Kernel) -> Kernel {
-        let alone = site.limits.class == AdapterClass::Cpu;
-        let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
-        kernel.holding(site.inputs[0].1)
     }
 
     fn scratch(&self) -> u64 {
@@ -162,7 +162,7 @@ pub(in crate::kernels) fn stats(site: &Site, eps: f32, running: Option<Running>)
     results.extend(running.iter().flat_map(|_| [1, 2].map(Operand::Input)));
     if channels.parts == 1 {
         let memory = [&[Operand::Input(0)], &results[..]].concat();
-        let kernel = channels.by_adapter(site, &kernel(&STATS_WHOLE));
+        let kernel = by_adapter(site, &kernel(&STATS_WHOLE));
         return channels.launch(site, &kernel, channels.channels, memory, rest).into();
     }
     let kernels = [&STATS, &kernel(&STATS_END)];
@@ -195,7 +195,7 @@ pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bo
     let results = [Operand::Output(1), Operand::Output(2), both];
     let inputs = |of: &[usize]| of.iter().map(|&i| Operand::Input(i)).collect::<Vec<_>>();
     let mut launches = if channels.parts == 1 && activation == Activation::None {
-        let kernel = channels.by_adapter(site, &SUMS_WHOLE);
+        let kernel = by_adapter(site, &SUMS_WHOLE);
         let memory = [inputs(&[0, 5, 1, 2, 3]), results.to_vec()].concat();
         vec![channels.launch(site, &kernel, channels.channels, memory, rest)]
     } else {
