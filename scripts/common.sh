@@ -96,6 +96,19 @@ has_mpi() {
             compgen -G '/usr/lib/*/libclang*.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; }
 }
 
+wasm_target=wasm32-unknown-unknown
+
+# Whether cargo's own toolchain has the standard library for browsers, which rustup adds.
+has_wasm_target() { [ -d "$(rustc --print sysroot)/lib/rustlib/$wasm_target/lib" ]; }
+
+# The linker of Debian's and Ubuntu's compiler for browsers, if that is here: rustc-web, cargo-web, rust-web-src and an lld.
+packaged_wasm_linker() {
+    [ -x /usr/bin/rustc ] && [ -x /usr/bin/cargo ] && compgen -G '/usr/src/rustc-*/library/std' >/dev/null &&
+        compgen -c wasm-ld- | sort -V | tail -n 1 | grep .
+}
+
+has_wasm_compiler() { find_cargo && { has_wasm_target || packaged_wasm_linker >/dev/null; }; }
+
 # Every feature that can be built here.
 features() { if has_mpi; then echo full,mpi; else echo full; fi; }
 

@@ -7,6 +7,7 @@
 #   scripts/setup.sh --browser        tries to add Chromium (for the tests of pages and of Tint; going without it is no error)
 #   scripts/setup.sh --mpi            tries to add Open MPI and libclang (for the feature mpi; going without them is no error)
 #   scripts/setup.sh --spirv          tries to add spirv-val (for the tests of SPIR-V; going without it is no error)
+#   scripts/setup.sh --web            tries to add a compiler for browsers (for scripts/web.sh); alone, it looks for no driver
 #
 # Packages come from the system's package manager, as root or through sudo without a password. Where that is not
 # possible, it prints the one command that would help and exits 1.
@@ -15,7 +16,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-software=no swiftshader=no browser=no mpi=no spirv=no
+software=no swiftshader=no browser=no mpi=no spirv=no web=no driver=yes
+if [ "$*" = --web ]; then driver=no; fi
 for arg in "$@"; do
     case "$arg" in
         --software) software=yes ;;
@@ -23,11 +25,12 @@ for arg in "$@"; do
         --browser) browser=yes ;;
         --mpi) mpi=yes ;;
         --spirv) spirv=yes ;;
+        --web) web=yes ;;
         -h | --help)
             sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
             exit 0
             ;;
-        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --mpi, --spirv, --help)" ;;
+        *) fail "unknown option '$arg' (known: --software, --swiftshader, --browser, --mpi, --spirv, --web, --help)" ;;
     esac
 done
 
@@ -242,6 +245,24 @@ try_mpi() {
         "This command would help: $(command_for "$packages")"
 }
 
+# The standard library for browsers, from rustup where it can be had, else with the compiler of Debian's and Ubuntu's packages.
+try_web() {
+    local packages="rustc-web cargo-web rust-web-src lld-19"
+    has_wasm_compiler && return 0
+    if command -v rustup >/dev/null 2>&1; then
+        say "adding $wasm_target through rustup"
+        (cd "$here/.." && quietly rustup target add "$wasm_target") && return 0
+    fi
+    if [ "$manager" = apt-get ] && can_be_root; then
+        update_apt
+        # shellcheck disable=SC2086 # a list of names
+        install_packages $packages || true
+    fi
+    has_wasm_compiler && return 0
+    say "SKIPPED: there is no compiler for browsers here, and none could be installed; the page of scripts/web.sh needs one." \
+        "This command would help: rustup target add $wasm_target, or with Debian's packages: $(command_for "$packages")"
+}
+
 # Debian's chromium-common holds SwiftShader and is a third of the browser's download; should it move, chromium needs it.
 try_swiftshader() {
     local package
@@ -261,9 +282,11 @@ try_swiftshader() {
 
 check_cargo
 check_linker
-if uses_vulkan; then check_driver; fi
+if [ "$driver" = yes ] && uses_vulkan; then check_driver; fi
 install_missing
-if uses_vulkan; then
+if [ "$driver" = no ]; then
+    say "ready: $(cd "$here/.." && cargo --version)"
+elif uses_vulkan; then
     check_driver_again
     if [ "$swiftshader" = yes ]; then try_swiftshader; fi
     drivers=$(all_icds | sed 's:.*/::; s/\.json$//' | paste -sd ' ' -)
@@ -274,3 +297,4 @@ fi
 if [ "$browser" = yes ]; then try_browser; fi
 if [ "$mpi" = yes ]; then try_mpi; fi
 if [ "$spirv" = yes ]; then try_spirv; fi
+if [ "$web" = yes ]; then try_web; fi

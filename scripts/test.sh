@@ -18,6 +18,8 @@
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
 # WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
 #
+# The page for browsers is built where there is a compiler for them, and opened by the tests; WGRAD_WEB names it to them.
+#
 # The Python package is built and tested where python3 can make virtual environments.
 #
 # Arguments go to the test programs: scripts/test.sh --test-threads 1
@@ -26,9 +28,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-log=$(mktemp) beside=$(mktemp) set_up_log=$(mktemp)
+log=$(mktemp) beside=$(mktemp) set_up_log=$(mktemp) page_log=$(mktemp)
 # Bash starts what runs beside with interrupts ignored, so it is ended here.
-trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside" "$set_up_log"' EXIT
+trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside" "$set_up_log" "$page_log"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
 programs=(--lib --bins --tests)
@@ -86,6 +88,16 @@ test_python() {
     WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
 }
 
+# The page is built beside the lints, which leave a core idle at times.
+# shellcheck disable=SC2329
+finish_page() {
+    local verdict=0
+    wait "$page_job" || verdict=$?
+    cat "$page_log"
+    cargo fmt --check --manifest-path web/Cargo.toml || verdict=$?
+    return "$verdict"
+}
+
 # The features with which docs.rs makes its pages, by Cargo.toml.
 docs_rs_features() { sed -n '/^\[package.metadata.docs.rs\]/,/^$/s/^features = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '" '; }
 
@@ -111,7 +123,7 @@ profile+=(--config "$checked.overflow-checks=true" --config "$checked.debug-asse
 profile+=(--config "$checked.opt-level=2" --config "$checked.codegen-units=4")
 for crate in "${rarely_run[@]}"; do profile+=(--config "profile.release.package.$crate.opt-level=0"); done
 
-set_up=("$here/setup.sh" --software --swiftshader --browser --mpi --spirv)
+set_up=("$here/setup.sh" --software --swiftshader --browser --mpi --spirv --web)
 if can_lint; then
     # What needs no packages runs while the set-up waits for downloads.
     "${set_up[@]}" >"$set_up_log" 2>&1 &
@@ -158,10 +170,17 @@ fi
 
 if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
+if has_wasm_compiler; then
+    WGRAD_WEB=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
+    export WGRAD_WEB
+    "$here/web.sh" --out "$WGRAD_WEB" >"$page_log" 2>&1 &
+    page_job=$!
+fi
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
 stage doc make_documents "${built[@]}"
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
+if [ -n "${page_job:-}" ]; then stage web finish_page; fi
 stage test run_tests "$@"
 stage python test_python
 

@@ -131,6 +131,7 @@ mod reference;
 pub mod reference;
 pub mod report;
 pub mod shape;
+mod time;
 #[cfg(feature = "gpu")]
 pub mod train;
 pub mod units;

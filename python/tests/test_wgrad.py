@@ -132,6 +132,19 @@ class Plans(unittest.TestCase):
             with self.subTest(options), self.assertRaisesRegex(TypeError, "{} must be".format(*options)):
                 wgrad.plan("mlp", **options)
 
+    def test_adapters_and_ranks_are_planned(self):
+        whole = wgrad.plan("smollm2-135m", 1, seq=64)
+        lora = wgrad.plan("smollm2-135m", 1, seq=64, lora="r=4", frozen_weights="nf4")
+        self.assertEqual(lora["frozen_weights"], "nf4")
+        self.assertLess(4 * lora["device_bytes"]["total"], whole["device_bytes"]["total"])
+        frozen = wgrad.plan("mlp", 8, freeze=["0.*", "1.*"], loss_scale=True, budget=10**9)
+        self.assertEqual((frozen["freeze"], frozen["budget_bytes"]), (["0.*", "1.*"], 10**9))
+        self.assertLess(frozen["trained_parameters"], frozen["parameters"])
+        sharded = wgrad.plan("mlp", 8, ranks=4, shard="optimizer", accumulate=4)
+        self.assertEqual((sharded["ranks"], sharded["shard"]), (4, "optimizer"))
+        with self.assertRaisesRegex(ValueError, "set lora or freeze"):
+            wgrad.plan("mlp", frozen_weights="int8")
+
     def test_models_are_those_that_can_be_planned(self):
         self.assertIn("resnet50", wgrad.models())
         self.assertIn("gpt2", wgrad.models())

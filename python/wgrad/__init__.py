@@ -16,22 +16,29 @@ from . import _native
 
 __all__ = ["Error", "Plan", "models", "pack", "plan", "plan_onnx", "replay"]
 
+# The options of a plan and the types of their values. The compiled half checks the values.
 _SETTINGS = {
-    "optimizer": "adam",
-    "budget": None,
-    "fit": False,
-    "precision": "f32",
-    "weights": "f32",
-    "stochastic_rounding": False,
-    "limits": "discrete",
-    "recompute": "off",
-    "rebuild": True,
-    "fuse": True,
-    "bit_masks": False,
-    "accumulate": 1,
-    "offload": "off",
-    "card": "p100",
-    "clip_norm": None,
+    "optimizer": str,
+    "budget": str,
+    "fit": bool,
+    "precision": str,
+    "weights": str,
+    "stochastic_rounding": bool,
+    "freeze": str,
+    "lora": str,
+    "frozen_weights": str,
+    "limits": str,
+    "recompute": str,
+    "rebuild": bool,
+    "fuse": bool,
+    "bit_masks": bool,
+    "accumulate": int,
+    "ranks": int,
+    "shard": str,
+    "offload": str,
+    "card": str,
+    "clip_norm": float,
+    "loss_scale": bool,
 }
 
 
@@ -48,27 +55,28 @@ def _optional(what, value):
 
 
 def _setting(name, value):
-    kind = type(_SETTINGS[name])
-    if name == "budget":
-        return value if value is None or isinstance(value, str) else _count(name, value)
-    if name == "accumulate":
-        return _count(name, value)
-    if name == "clip_norm":
-        kind = (float, int)
-        if value is None:
-            return value
-    if not isinstance(value, kind):
-        expected = {"clip_norm": "a number"}.get(name, getattr(kind, "__name__", None))
+    kind = _SETTINGS[name]
+    if name == "budget" and not isinstance(value, str):
+        return "{}B".format(_count(name, value))
+    if kind is int:
+        return str(_count(name, value))
+    if not isinstance(value, (int, float) if kind is float else kind):
+        expected = "a number" if kind is float else kind.__name__
         raise TypeError("{} must be {}, not {}".format(name, expected, type(value).__name__))
-    return value
+    return str(value).lower() if kind is bool else str(value)
 
 
-def _settings(given):
+def _settings(given, **sizes):
     unknown = sorted(set(given) - set(_SETTINGS))
     if unknown:
         known = ", ".join(_SETTINGS)
         raise TypeError("there is no option {}; known: {}".format(", ".join(unknown), known))
-    return {**_SETTINGS, **{name: _setting(name, value) for name, value in given.items()}}
+    settings = [(name, str(size)) for name, size in sizes.items() if size is not None]
+    for name, value in given.items():
+        # Only patterns may be several.
+        values = value if name == "freeze" and isinstance(value, (list, tuple)) else [value]
+        settings += [(name, _setting(name, value)) for value in values if value is not None]
+    return settings
 
 
 class Plan(dict):
@@ -114,16 +122,19 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH
     - ``card``: the card that times are modelled on: p100, h200, a100, rtx3060, rtx4090, rx7900xtx, arc-b580, m2-max or
       steam-deck
-    - ``accumulate``: parts of the batch; ``rebuild``, ``fuse``, ``bit_masks``, ``clip_norm``
+    - ``lora``: adapters in place of the model, such as ``"r=16,alpha=32"``; ``freeze``: patterns of parameters that are not
+      trained; ``frozen_weights``: their storage, int8, int4 or nf4 as well
+    - ``ranks``: devices that share the batch; ``shard``: none, optimizer or parameters
+    - ``accumulate``: parts of the batch; ``rebuild``, ``fuse``, ``bit_masks``, ``clip_norm``, ``loss_scale``
 
     Raises ``ValueError`` for arguments that cannot be, ``wgrad.Error`` for a step that cannot be planned.
     """
     if isinstance(image, int):
         image = (image, image)
     if image is not None:
-        image = [_count("image", side) for side in image]
+        image = "x".join(str(_count("image", side)) for side in image)
     batch, classes, seq = _count("batch", batch), _optional("classes", classes), _optional("seq", seq)
-    return Plan(_native.plan(model, batch, image, classes, seq, _settings(settings)))
+    return Plan(_native.plan(model, _settings(settings, batch=batch, image=image, classes=classes, seq=seq)))
 
 
 def plan_onnx(path, batch=None, sizes=None, **settings):
@@ -132,8 +143,8 @@ def plan_onnx(path, batch=None, sizes=None, **settings):
     ``batch``: the first dimension of inputs, where the file leaves it open. ``sizes``: other open dimensions, by the
     file's name of them or as ``"INPUT.AXIS"``. The options are those of ``plan``.
     """
-    sizes = {str(name): _count("size " + str(name), size) for name, size in (sizes or {}).items()}
-    return Plan(_native.plan_onnx(os.fspath(path), _optional("batch", batch), sizes, _settings(settings)))
+    lengths = [("dim", "{}={}".format(name, _count("size " + str(name), size))) for name, size in (sizes or {}).items()]
+    return Plan(_native.plan_onnx(os.fspath(path), lengths + _settings(settings, batch=_optional("batch", batch))))
 
 
 def pack(items, capacity=None, *, effort="balanced"):

@@ -1,7 +1,5 @@
 //! Sizes of a model from Hugging Face's `config.json`.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::gemma::Gemma;
@@ -20,15 +18,14 @@ pub(super) enum Pretrained {
 /// The values of `model_type` that are known.
 const TYPES: [&str; 7] = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"];
 
-/// Reads a `config.json`.
+/// Reads the text of a `config.json`, which messages call `name`.
 ///
 /// # Errors
-/// [`Error::Setting`] with the path and the entry for a file that cannot be read, an entry that is missing or of another
-/// type, and for what no model of this crate has, such as another activation.
-pub(super) fn read(path: &Path) -> Result<Pretrained> {
-    let failed = |message: String| Error::setting("config.json", format!("{}: {message}", path.display()));
-    let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    let config = serde_json::from_slice(&text).map_err(|e| failed(format!("damaged: {e}")))?;
+/// [`Error::Setting`] with the name and the entry for a text that is not JSON, an entry that is missing or of another type,
+/// and for what no model of this crate has, such as another activation.
+pub(super) fn read(name: &str, text: &[u8]) -> Result<Pretrained> {
+    let failed = |message: String| Error::setting("config.json", format!("{name}: {message}"));
+    let config = serde_json::from_slice(text).map_err(|e| failed(format!("damaged: {e}")))?;
     parse(&Entries(&config)).map_err(failed)
 }
 

@@ -217,9 +217,30 @@ impl Model {
     #[cfg(feature = "safetensors")]
     pub fn open(params: Params, folder: impl AsRef<std::path::Path>, options: &ModelOptions) -> Result<Self> {
         let folder = folder.as_ref();
-        options.check()?;
         let name = folder.file_name().map_or("model".into(), |name| name.to_string_lossy().into_owned());
-        let config = config::read(&folder.join("config.json"))?;
+        let path = folder.join("config.json");
+        let file = path.display().to_string();
+        let text = std::fs::read(&path).map_err(|e| Error::setting("config.json", format!("{file}: {e}")))?;
+        Self::configured(params, name, config::read(&file, &text)?, options)
+    }
+
+    /// Does what [`Model::open`] does, with the text of a `config.json`. `name` is that of the model.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    #[cfg(feature = "safetensors")]
+    pub fn from_config(params: Params, name: &str, text: &[u8], options: &ModelOptions) -> Result<Self> {
+        Self::configured(params, name.to_owned(), config::read(name, text)?, options)
+    }
+
+    #[cfg(feature = "safetensors")]
+    fn configured(
+        params: Params,
+        name: String,
+        config: config::Pretrained,
+        options: &ModelOptions,
+    ) -> Result<Self> {
+        options.check()?;
         let sequence = sequence::of_config(config, &params, options.seq)?;
         Self::of_sequences(name, params, sequence, options)
     }

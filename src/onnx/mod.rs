@@ -188,6 +188,12 @@ impl Network {
         twice.or_else(|| computed().find(|name| inputs.contains(name))).map(|name| &name[..])
     }
 
+    /// Calls the network by another name than that of its file.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
     /// Returns the name of the file.
     pub fn name(&self) -> &str {
         &self.name

@@ -10,6 +10,7 @@ mod page;
 mod palette;
 mod passes;
 mod picture;
+mod request;
 mod scene;
 mod summary;
 mod table;
@@ -24,9 +25,10 @@ pub use launches::{launches, launches_json};
 pub use operations::{
     ONNX_CONSTANTS, Operation, operations, operations_json, operations_markdown, operations_text,
 };
-pub use page::page;
+pub use page::{page, page_data};
 pub use passes::{passes, passes_json};
 pub use picture::{Panel, picture};
+pub use request::{Planned, Request, Source};
 pub use summary::{LayerSummary, Summary};
 pub use tensors::{TensorReport, tensors};
 pub use traces::{TraceFile, contenders_named, packing_json};

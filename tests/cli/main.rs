@@ -20,6 +20,7 @@ use wgrad::dtype::Precision;
 use wgrad::limits::Limits;
 use wgrad::models::Model;
 use wgrad::optim::Adam;
+use wgrad::report::{Request, Source};
 
 fn wgrad(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wgrad")).args(arguments).output().expect("the program starts")
@@ -99,6 +100,64 @@ fn read_a_little(arguments: &[&str]) -> (bool, String) {
     drop(out);
     let output = child.wait_with_output().expect("it ends");
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// What Python and browsers ask for by name is what the program plans.
+#[test]
+fn requests_by_name_are_plans_of_the_program() {
+    let cases: [(&str, &[(&str, &str)]); 5] = [
+        ("digits", &[]),
+        (
+            "resnet18",
+            &[
+                ("batch", "8"),
+                ("image", "64x96"),
+                ("precision", "f16"),
+                ("loss_scale", "true"),
+                ("fuse", "false"),
+            ],
+        ),
+        (
+            "cnn",
+            &[
+                ("batch", "64"),
+                ("budget", "3MB"),
+                ("recompute", "auto"),
+                ("bit_masks", "true"),
+                ("optimizer", "muon"),
+            ],
+        ),
+        (
+            "mlp",
+            &[
+                ("ranks", "4"),
+                ("shard", "parameters"),
+                ("clip_norm", "2"),
+                ("rebuild", "false"),
+                ("card", "m2-max"),
+            ],
+        ),
+        (
+            "smollm2-135m",
+            &[("batch", "1"), ("seq", "32"), ("lora", "r=2"), ("frozen_weights", "int8"), ("limits", "arc")],
+        ),
+    ];
+    for (model, settings) in cases {
+        let mut request = Request::default();
+        let mut arguments = vec!["plan".to_owned(), model.to_owned(), "--json".to_owned()];
+        for (name, value) in settings {
+            request.set(name, value).unwrap();
+            let flag = name.replace('_', "-");
+            match *value {
+                "true" => arguments.push(format!("--{flag}")),
+                "false" => arguments.push(format!("--no-{flag}")),
+                value => arguments.extend([format!("--{flag}"), value.to_owned()]),
+            }
+        }
+        let planned = request.plan(&Source::Named(model)).unwrap();
+        let output = wgrad(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), planned.json().to_string(), "{model}");
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ mod recompute_cheap;
 mod reports;
 mod source_rules;
 mod tables;
+#[cfg(all(feature = "onnx", feature = "safetensors"))]
+mod web;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -52,6 +52,18 @@ pub fn said(dom: &str) -> &str {
 /// Serves a page to a browser until its script posts an answer, and returns that. A page that waits for the GPU
 /// needs this: a browser that prints a DOM does not wait for it.
 pub fn answer(browser: &Path, page: &str, profile: &Path, options: &[&str], limit: Duration) -> String {
+    answer_beside(browser, page, None, profile, options, limit)
+}
+
+/// Does what [`answer`] does, and serves the files of a folder as well.
+pub fn answer_beside(
+    browser: &Path,
+    page: &str,
+    folder: Option<&Path>,
+    profile: &Path,
+    options: &[&str],
+    limit: Duration,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("supported");
     let address = listener.local_addr().expect("it is bound");
@@ -68,7 +80,7 @@ pub fn answer(browser: &Path, page: &str, profile: &Path, options: &[&str], limi
     let mut answer = None;
     while answer.is_none() && start.elapsed() < limit {
         match listener.accept() {
-            Ok((stream, _)) => answer = serve(stream, page).unwrap_or_default(),
+            Ok((stream, _)) => answer = serve(stream, page, folder).unwrap_or_default(),
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
@@ -78,7 +90,7 @@ pub fn answer(browser: &Path, page: &str, profile: &Path, options: &[&str], limi
 }
 
 /// Answers one request; returns the body of a POST.
-fn serve(stream: TcpStream, page: &str) -> std::io::Result<Option<String>> {
+fn serve(stream: TcpStream, page: &str, folder: Option<&Path>) -> std::io::Result<Option<String>> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut reader = BufReader::new(stream);
@@ -86,11 +98,11 @@ fn serve(stream: TcpStream, page: &str) -> std::io::Result<Option<String>> {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        let line = line.trim_end().to_lowercase();
+        let line = line.trim_end().to_owned();
         if line.is_empty() {
             break;
         }
-        if let Some(value) = line.strip_prefix("content-length:") {
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap_or(0);
         }
         lines.push(line);
@@ -98,8 +110,24 @@ fn serve(stream: TcpStream, page: &str) -> std::io::Result<Option<String>> {
     let first = lines.first().cloned().unwrap_or_default();
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let text = if first.starts_with("get / ") { page } else { "" };
-    let head = format!("content-type: text/html\r\ncontent-length: {}\r\nconnection: close", text.len());
-    write!(reader.get_mut(), "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{text}")?;
-    Ok(first.starts_with("post ").then(|| String::from_utf8_lossy(&body).into_owned()))
+    let asked = first.strip_prefix("GET /").and_then(|rest| rest.split([' ', '?']).next());
+    // Only names: no path leads out of the folder.
+    let file = asked.zip(folder).filter(|(name, _)| !name.is_empty() && !name.contains('/'));
+    let (status, content) = match file.map(|(name, folder)| std::fs::read(folder.join(name))) {
+        Some(Ok(bytes)) => ("200 OK", bytes),
+        Some(Err(_)) => ("404 Not Found", Vec::new()),
+        None if asked == Some("") => ("200 OK", page.as_bytes().to_vec()),
+        None => ("200 OK", Vec::new()),
+    };
+    let kind = match asked.and_then(|name| name.rsplit_once('.')) {
+        Some((_, "js")) => "text/javascript",
+        Some((_, "css")) => "text/css",
+        Some((_, "wasm")) => "application/wasm",
+        _ => "text/html",
+    };
+    let length = content.len();
+    let head = format!("content-type: {kind}\r\ncontent-length: {length}\r\nconnection: close");
+    write!(reader.get_mut(), "HTTP/1.1 {status}\r\n{head}\r\n\r\n")?;
+    reader.get_mut().write_all(&content)?;
+    Ok(first.starts_with("POST ").then(|| String::from_utf8_lossy(&body).into_owned()))
 }

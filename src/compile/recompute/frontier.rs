@@ -71,7 +71,7 @@ impl Frontier {
             groups.clear();
         }
         let lowest = if groups.is_empty() { LOWEST } else { LOWEST_OF_MANY };
-        let share = lowest.powf(1.0 / rungs as f64);
+        let share = libm::pow(lowest, 1.0 / rungs as f64);
         let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
         let work = work / rungs.len() as u64;

@@ -35,7 +35,7 @@ pub(in crate::kernels) fn rotary(site: &Site, heads: usize, rope: &Rope, back: b
     let fraction = |number: f64| (number * 2f64.powi(64)) as u64;
     let words = |fraction: u64| [fraction as u32, (fraction >> 32) as u32];
     for k in 0..POWERS {
-        let power = f64::from(rope.base).powf(-2.0 * (1u64 << k) as f64 / columns as f64);
+        let power = libm::pow(f64::from(rope.base), -2.0 * (1u64 << k) as f64 / columns as f64);
         params.extend(words(fraction(power)));
     }
     let [far, slope, offset] = rope.ramp();

@@ -1,7 +1,9 @@
 //! The remaining search budget. Work is counted, not timed, so that a result does not depend on the machine;
 //! a wall-clock limit is optional.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::time::Instant;
 
 /// Units of work between two reads of the clock. One unit is roughly one memory access of the search, about a
 /// nanosecond.

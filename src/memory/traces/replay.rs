@@ -2,10 +2,9 @@
 
 mod planned;
 
-use std::time::Instant;
-
 use super::trace::{Step, Trace};
 use crate::memory::{AllocError, Block, Growth, Kind, Offsets, Pool, PoolOptions, Request, Strategy};
+use crate::time::Instant;
 
 /// Source of a contender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 "use strict";
 // The plans of this page, and the numbers computed from their rectangles.
-const data = JSON.parse(document.getElementById("data").textContent);
+let data = { classes: [], words: [], plans: [] }, plans = [];
 
 function bytes(n) {
   const units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -32,7 +32,10 @@ function unpack(plan) {
   return { ...plan, blocks, alive, live, peak, top };
 }
 
-const plans = data.plans.map(unpack);
+function load(given) {
+  data = given;
+  plans = data.plans.map(unpack);
+}
 
 function operation(plan, t) {
   const [op, layer, phase] = plan.operations[t].map(i => data.words[i]);
@@ -41,6 +44,7 @@ function operation(plan, t) {
 
 function figures() {
   const body = document.querySelector("#figures tbody");
+  body.replaceChildren();
   for (const plan of plans) {
     const again = plan.blocks.filter(b => b.again);
     const recomputed = again.reduce((sum, b) => sum + b.bytes, 0);

@@ -120,6 +120,19 @@ function peak(context, f, plan, narrow) {
   context.fillText(told, Math.max(LEFT, Math.min(x - 4, f.right - wide)), TOP - 15);
 }
 
+// The bytes that a plan may need, as a line across the picture.
+function limit(context, f, plan) {
+  const y = f.y(plan.limit.bytes), over = plan.top > plan.limit.bytes;
+  context.strokeStyle = context.fillStyle = colour(over ? "--over" : "--within");
+  context.lineWidth = 2;
+  context.stroke(new Path2D(`M${LEFT} ${y}H${f.right}`));
+  context.textAlign = "end";
+  context.lineWidth = 3;
+  context.strokeStyle = colour("--paper");
+  context.strokeText(plan.limit.name, f.right - 6, y + 15);
+  context.fillText(plan.limit.name, f.right - 6, y + 15);
+}
+
 function drawMemory(canvas, plan, most, narrow) {
   const { context, w, h } = open(canvas), f = frame(plan, w, h, most), fill = fills(context);
   axes(context, f, most);
@@ -150,6 +163,7 @@ function drawMemory(canvas, plan, most, narrow) {
     }
   }
   peak(context, f, plan, narrow);
+  if (plan.limit) limit(context, f, plan);
   canvas.find = (x, y) => {
     const t = f.time(x), at = f.address(y);
     const b = plan.blocks.find(b => b.from <= t && t < b.until && b.address <= at && at < b.address + b.bytes);

@@ -6,7 +6,7 @@ const COLUMNS = [
   ["computed again", b => (b.again ? "again" : ""), 1], ["arena", b => b.arena.name, 1],
   ["offset", b => b.address - b.arena.base, 0],
 ];
-const state = { tab: "memory", plan: plans.length - 1, together: false, sort: 8, down: true };
+const state = { tab: "memory", plan: 0, together: false, sort: 8, down: true };
 const element = id => document.getElementById(id);
 
 function legend() {
@@ -24,7 +24,8 @@ function chosen() { return state.together ? plans : [plans[state.plan]]; }
 function pictures() {
   const section = element(state.tab), draw = state.tab === "memory" ? drawMemory : drawLive;
   section.replaceChildren();
-  const list = chosen(), height = p => (state.tab === "memory" ? p.top : p.live[p.peak] * 1.02);
+  const list = chosen();
+  const height = p => (state.tab === "memory" ? Math.max(p.top, p.limit ? p.limit.bytes * 1.02 : 0) : p.live[p.peak] * 1.02);
   const most = Math.max(1, ...list.map(height));
   for (const plan of list) {
     const figure = document.createElement("figure"), canvas = document.createElement("canvas");
@@ -85,9 +86,14 @@ function show() {
   if (state.tab === "tensors") table(); else pictures();
 }
 
-function start() {
+// Shows other plans, the last of them first.
+function renew(given) {
+  load(given);
+  state.plan = plans.length - 1;
+  state.together = state.together && plans.length > 1;
   figures();
   legend();
+  element("plans").replaceChildren();
   const choices = plans.length < 2 ? [] : [...plans.map((p, i) => [p.name, i]), ["side by side", "all"]];
   for (const [name, plan] of choices) {
     const button = document.createElement("button");
@@ -95,9 +101,10 @@ function start() {
     button.dataset.plan = plan;
     element("plans").append(button);
   }
-  const parts = location.hash.slice(1).split("+");
-  if (["memory", "live", "tensors"].includes(parts[0])) state.tab = parts[0];
-  state.together = parts.includes("all") && plans.length > 1;
+  show();
+}
+
+function listen() {
   element("tabs").addEventListener("click", e => { if (e.target.dataset.tab) { state.tab = e.target.dataset.tab; show(); } });
   element("plans").addEventListener("click", e => {
     const plan = e.target.dataset.plan;
@@ -115,7 +122,4 @@ function start() {
   element("find").addEventListener("input", table);
   addEventListener("resize", show);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-  show();
 }
-
-start();

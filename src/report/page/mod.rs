@@ -18,6 +18,20 @@ const SCRIPTS: [&str; 3] = [include_str!("data.js"), include_str!("draw.js"), in
 /// lifetime in descending order. Hovering over a tensor shows its details. The page follows the reader's
 /// light or dark theme.
 pub fn page(panels: &[Panel<'_>], title: &str) -> String {
+    fill(
+        include_str!("page.html"),
+        &[
+            ("title", &escape(title)),
+            ("style", include_str!("page.css").trim_end()),
+            ("pictures", include_str!("pictures.html").trim_end()),
+            ("data", &page_data(panels).to_string()),
+            ("script", SCRIPTS.concat().trim_end()),
+        ],
+    )
+}
+
+/// Returns what the scripts of [`page`] draw: for pages of one's own, which call `renew` with it.
+pub fn page_data(panels: &[Panel<'_>]) -> Json {
     let mut words = Words::default();
     let plans: Vec<Json> =
         panels.iter().map(|panel| plan(panel.name, &Scene::of(panel.plan), &mut words)).collect();
@@ -28,21 +42,12 @@ pub fn page(panels: &[Panel<'_>], title: &str) -> String {
                 .map(|(key, text)| (key, Json::from(text))),
         )
     });
-    let data = Json::object([
+    Json::object([
         ("classes", Json::list(classes)),
         ("again", AGAIN.into()),
         ("words", Json::list(words.list)),
         ("plans", Json::List(plans)),
-    ]);
-    fill(
-        include_str!("page.html"),
-        &[
-            ("title", &escape(title)),
-            ("style", include_str!("page.css").trim_end()),
-            ("data", &data.to_string()),
-            ("script", SCRIPTS.concat().trim_end()),
-        ],
-    )
+    ])
 }
 
 /// Substitutes texts for the placeholders of a template in one pass: substituted text is not scanned for

@@ -25,6 +25,9 @@ use state::State;
 /// Largest number of items for exact search: memory and time per node grow with it.
 pub(super) const MOST_ITEMS: usize = 2500;
 
+/// Where no thread with a stack of [`STACK_BYTES`] can be had: browsers give about 1 MB.
+const MOST_ITEMS_IN_WASM: usize = 1000;
+
 /// The search recurses twice per item.
 const STACK_BYTES: usize = 64 << 20;
 
@@ -65,6 +68,12 @@ pub(super) fn fits(instance: &Instance, capacity: u64, seed: u64, budget: &mut B
         |i: usize| instance.size[i] > 0 && instance.fixed[i].unwrap_or(0) + instance.size[i] > capacity;
     if (0..instance.len()).any(blocked) {
         return Outcome::Impossible;
+    }
+    if cfg!(target_family = "wasm") {
+        return match instance.len() <= MOST_ITEMS_IN_WASM {
+            true => take_turns(instance, capacity, seed, budget),
+            false => Outcome::Unknown,
+        };
     }
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().stack_size(STACK_BYTES);
