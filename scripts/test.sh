@@ -28,9 +28,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-log=$(mktemp) beside=$(mktemp) set_up_log=$(mktemp) page_log=$(mktemp)
+logs=$(mktemp -d) log=$logs/tests
 # Bash starts what runs beside with interrupts ignored, so it is ended here.
-trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -f "$log" "$beside" "$set_up_log" "$page_log"' EXIT
+trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -rf "$logs"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
 programs=(--lib --bins --tests)
@@ -41,6 +41,23 @@ rarely_run=(
     aho-corasick ash chrono clap_builder criterion fancy-regex insta minijinja minijinja-contrib num-bigint parquet
     regex-automata regex-syntax similar tokenizers
 )
+
+# start NAME COMMAND...: runs beside what comes next, which leaves a core idle at times. `finish NAME` waits for it and shows what
+# it said.
+declare -A started=()
+start() {
+    local name=$1
+    shift
+    "$@" >"$logs/$name" 2>&1 &
+    started[$name]=$!
+}
+finish() {
+    local verdict=0
+    wait "${started[$1]}" || verdict=$?
+    cat "$logs/$1"
+    grep 'SKIPPED: ' "$logs/$1" >>"$log" || true
+    return "$verdict"
+}
 
 # stage NAME COMMAND...: later stages run even if this one fails, so that one run shows all there is to mend.
 stage() {
@@ -70,32 +87,32 @@ other_programs() {
 run_tests() {
     local others verdict=0
     mapfile -t others < <(other_programs)
-    cargo test "${built[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@" >"$beside" 2>&1 &
-    cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee "$log" || verdict=1
-    wait $! || verdict=1
-    tee -a "$log" <"$beside"
+    start longest cargo test "${built[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@"
+    cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || verdict=1
+    finish longest || verdict=1
+    cat "$logs/longest" >>"$log"
     return "$verdict"
 }
 
 # shellcheck disable=SC2329
 test_python() {
     if ! has_python; then
-        say "SKIPPED: the Python package: python3 with venv is missing (apt-get install python3-venv)" 2>&1 | tee -a "$log"
+        say "SKIPPED: the Python package: python3 with venv is missing (apt-get install python3-venv)"
         return
     fi
     cargo fmt --check --manifest-path python/Cargo.toml || return
-    local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off
+    local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off
     WGRAD_PROGRAM=$(realpath -m "${CARGO_TARGET_DIR:-target}")/release/wgrad "$here/python.sh"
 }
 
-# The page is built beside the lints, which leave a core idle at times.
 # shellcheck disable=SC2329
-finish_page() {
-    local verdict=0
-    wait "$page_job" || verdict=$?
-    cat "$page_log"
-    cargo fmt --check --manifest-path web/Cargo.toml || verdict=$?
-    return "$verdict"
+build_page() {
+    if ! has_wasm_compiler; then
+        say "SKIPPED: the page for browsers: there is no compiler for them (scripts/setup.sh --web)"
+        return
+    fi
+    cargo fmt --check --manifest-path web/Cargo.toml || return
+    "$here/web.sh" --out "$site"
 }
 
 # The features with which docs.rs makes its pages, by Cargo.toml.
@@ -126,13 +143,10 @@ for crate in "${rarely_run[@]}"; do profile+=(--config "profile.release.package.
 set_up=("$here/setup.sh" --software --swiftshader --browser --mpi --spirv --web)
 if can_lint; then
     # What needs no packages runs while the set-up waits for downloads.
-    "${set_up[@]}" >"$set_up_log" 2>&1 &
-    set_up_job=$!
+    start setup "${set_up[@]}"
     check_without_packages
-    start=$SECONDS verdict=0
-    wait "$set_up_job" || verdict=$?
-    cat "$set_up_log"
-    [ "$verdict" = 0 ] || exit "$verdict"
+    start=$SECONDS
+    finish setup
 else
     start=$SECONDS
     "${set_up[@]}"
@@ -145,7 +159,7 @@ else
         fail "cargo fmt or cargo clippy is missing. This command would help: rustup component add rustfmt clippy"
 fi
 summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
-[ -n "${set_up_job:-}" ] || check_without_packages
+[ -n "${started[setup]:-}" ] || check_without_packages
 
 built=("${profile[@]}" --features "$(features)")
 quiet_mesa
@@ -170,19 +184,17 @@ fi
 
 if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; fi
 
-if has_wasm_compiler; then
-    WGRAD_WEB=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
-    export WGRAD_WEB
-    "$here/web.sh" --out "$WGRAD_WEB" >"$page_log" 2>&1 &
-    page_job=$!
-fi
+site=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
+if has_wasm_compiler; then export WGRAD_WEB=$site; fi
+start web build_page
 stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
 stage doc make_documents "${built[@]}"
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc
-if [ -n "${page_job:-}" ]; then stage web finish_page; fi
+stage web finish web
+start python test_python
 stage test run_tests "$@"
-stage python test_python
+stage python finish python
 
 printf '\n%s\n' 'stage      result   wall'
 printf '%s\n' "${summary[@]}"
