@@ -14,6 +14,8 @@ export interface Settings {
   budget?: string;
   /** Choose the cheapest plan within the budget. */
   fit?: boolean;
+  /** Search for the longest sequence within the budget. */
+  max_seq?: boolean;
   precision?: "f32" | "f16" | "bf16";
   weights?: "f32" | "f16" | "bf16";
   stochastic_rounding?: boolean;
@@ -80,6 +82,8 @@ export interface Report {
   budget_bytes?: number;
   fits?: boolean;
   max_batch?: number | null;
+  /** With `max_seq`: the most tokens in each sequence. */
+  max_seq?: number | null;
   levers?: Lever[];
   cheapest?: { changes: string; total_bytes: number; time_fraction: number } | null;
   [key: string]: unknown;
@@ -94,4 +98,25 @@ export interface Time {
 export interface Known {
   name: string;
   takes: "vectors" | "images" | "tokens";
+}
+
+/** A packing of buffers: what `wgrad pack --json` prints, and the offset of each buffer. */
+export interface Packed {
+  buffers: number;
+  lower_bound: number;
+  height: number;
+  ratio: number;
+  optimal: boolean;
+  method: string;
+  seconds: number;
+  offsets: number[];
+}
+
+/** What `wgrad replay --json` prints of a file. */
+export interface Replayed {
+  file: string;
+  blocks: number;
+  lower_bound_bytes: number;
+  strategies: { strategy: string; peak_live: number; peak_reserved: number; ratio: number; [key: string]: unknown }[];
+  [key: string]: unknown;
 }

@@ -1,13 +1,12 @@
 //! The compiled half of the Python package `wgrad`: plans as JSON and HTML. `python/wgrad/__init__.py` has the documented functions.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use wgrad::Error as Failure;
-use wgrad::memory::planner::{Effort, Item, Options, Problem, solve};
+use wgrad::memory::planner::{Item, Problem};
 use wgrad::models::Model;
 use wgrad::onnx::Network;
 use wgrad::report::{self, Request, Source, TraceFile};
@@ -22,11 +21,6 @@ fn raised(error: Failure) -> PyErr {
         }
         _ => Error::new_err(error.to_string()),
     }
-}
-
-fn unknown(kind: &'static str, name: &str, known: &[&str]) -> Failure {
-    let known = known.iter().map(|&name| name.to_owned()).collect();
-    Failure::Unknown { kind, name: name.to_owned(), known }
 }
 
 /// Settings by the names of the command line, as text.
@@ -87,20 +81,11 @@ fn pack(
     capacity: Option<u64>,
     effort: &str,
 ) -> PyResult<(String, Vec<u64>)> {
-    let effort = match effort {
-        "fast" => Effort::Fast,
-        "balanced" => Effort::Balanced,
-        "exact" => Effort::Exact,
-        _ => return Err(raised(unknown("effort", effort, &["fast", "balanced", "exact"]))),
-    };
     let item = |(name, lower, upper, size, alignment): (String, u64, u64, u64, u64)| {
         Item::new(name, lower, upper, size).aligned(alignment)
     };
     let problem = Problem::new(items.into_iter().map(item).collect());
-    let start = Instant::now();
-    let options = Options { effort, capacity, time_limit: None };
-    let packing = py.detach(|| solve(&problem, &options)).map_err(|error| raised(error.into()))?;
-    let json = report::packing_json(&problem, &packing, start.elapsed().as_secs_f64()).to_string();
+    let (packing, json) = py.detach(|| report::pack(&problem, effort, capacity)).map_err(raised)?;
     let certificate = &packing.certificate;
     match capacity {
         Some(capacity) if certificate.height > capacity => {
@@ -113,7 +98,10 @@ fn pack(
                 "it needs {height} bytes, more than the capacity of {capacity} (lower bound {bound}): {advice}"
             )))
         }
-        _ => Ok((json, packing.solution.placements.iter().map(|placement| placement.offset).collect())),
+        _ => Ok((
+            json.to_string(),
+            packing.solution.placements.iter().map(|placement| placement.offset).collect(),
+        )),
     }
 }
 
@@ -126,14 +114,8 @@ fn replay_trace(
     device: Option<usize>,
 ) -> PyResult<String> {
     let replayed = || {
-        let chosen = report::contenders_named(strategy)?;
-        if capacity == Some(0) {
-            return Err(Failure::setting("capacity", "capacity 0: it must be at least 1 byte"));
-        }
         let file = TraceFile::read(&path, device)?;
-        let outcomes = chosen.into_iter().map(|contender| file.replay(contender, capacity));
-        let outcomes = outcomes.collect::<wgrad::Result<Vec<_>>>()?;
-        Ok(file.json(&path, &outcomes).to_string())
+        report::replayed(&file, &path.display().to_string(), strategy, capacity).map(|json| json.to_string())
     };
     py.detach(replayed).map_err(raised)
 }

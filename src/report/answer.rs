@@ -35,6 +35,8 @@ pub struct Fitting {
     pub cheapest: Option<(String, u64, f64)>,
     /// The largest batch within the budget; `None` if the network has a fixed batch.
     pub largest: Option<LargestBatch>,
+    /// The most tokens in each sequence within the budget, by [`compile::max_seq`]; `None` if nobody asked.
+    pub max_seq: Option<usize>,
 }
 
 /// What a plan was made of, by the names of the command line.
@@ -131,15 +133,35 @@ impl Answer {
                 .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
         }
         let largest = |trace: &dyn Fn(usize) -> Result<TrainStep>| -> Result<LargestBatch> {
-            let within = |budget| -> Result<usize> {
-                Ok(compile::max_batch(trace, options, budget, limits)? * options.accumulate as usize)
-            };
-            let with_headroom = plan.estimate().spared(budget);
-            Ok(LargestBatch { budget, all: within(budget)?, with_headroom: within(with_headroom)? })
+            let budgets = [budget, plan.estimate().spared(budget)];
+            let most = compile::max_batches(trace, options, budgets, limits)?;
+            let [all, with_headroom] = most.map(|parts| parts * options.accumulate as usize);
+            Ok(LargestBatch { budget, all, with_headroom })
         };
         let largest = trace.map(|trace| largest(trace)).transpose()?;
-        let fitting = Some(Fitting { budget, fits, levers, cheapest, largest });
+        let fitting = Some(Fitting { budget, fits, levers, cheapest, largest, max_seq: None });
         Ok(Self { plan, savings, changes, fitting })
+    }
+
+    /// Adds the longest sequence within the budget, by [`compile::max_seq`]; `trace` traces the network for a number of tokens in
+    /// each sequence.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] without a budget; otherwise as [`compile::max_seq`].
+    pub fn with_max_seq(
+        mut self,
+        trace: impl FnMut(usize) -> Result<TrainStep>,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let Some(fitting) = &mut self.fitting else {
+            return Err(Error::setting(
+                "max_seq",
+                "the longest sequence is searched for within a budget: set one",
+            ));
+        };
+        fitting.max_seq = Some(compile::max_seq(trace, options, fitting.budget, limits)?);
+        Ok(self)
     }
 
     /// Returns the estimate of the plan's memory for a batch of this many samples.
@@ -310,6 +332,7 @@ impl Fitting {
             ("budget_bytes", self.budget.0.into()),
             ("fits", self.fits.into()),
             ("max_batch", self.largest.map(|largest| largest.all).into()),
+            ("max_seq", self.max_seq.into()),
             ("levers", Json::List(self.levers.iter().map(lever).collect())),
             ("cheapest", cheapest),
         ]

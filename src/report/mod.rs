@@ -31,4 +31,4 @@ pub use picture::{Panel, picture};
 pub use request::{Planned, Request, Source};
 pub use summary::{LayerSummary, Summary};
 pub use tensors::{TensorReport, tensors};
-pub use traces::{TraceFile, contenders_named, packing_json};
+pub use traces::{TraceFile, contenders_named, pack, packing_json, replayed};

@@ -50,6 +50,7 @@ pub struct Request {
     lora: Option<LoraConfig>,
     frozen_weights: Option<FrozenStorage>,
     fit: bool,
+    max_seq: bool,
     accumulate: Option<u32>,
     /// The options whose value says all; others are completed by [`Request::options`].
     options: PlanOptions,
@@ -76,6 +77,7 @@ impl Default for Request {
             lora: None,
             frozen_weights: None,
             fit: false,
+            max_seq: false,
             accumulate: None,
             options: PlanOptions { optimizer: Adam::default().into(), ..PlanOptions::default() },
         }
@@ -83,7 +85,7 @@ impl Default for Request {
 }
 
 /// The settings of [`Request::set`].
-const SETTINGS: [&str; 27] = [
+const SETTINGS: [&str; 28] = [
     "accumulate",
     "batch",
     "bit_masks",
@@ -101,6 +103,7 @@ const SETTINGS: [&str; 27] = [
     "lora",
     "loss",
     "loss_scale",
+    "max_seq",
     "offload",
     "optimizer",
     "precision",
@@ -177,6 +180,7 @@ impl Request {
                 options.budget = Some(budget);
             }
             "fit" => self.fit = flag(name, value)?,
+            "max_seq" => self.max_seq = flag(name, value)?,
             "rebuild" => options.rebuild = flag(name, value)?,
             "fuse" => options.fuse = flag(name, value)?,
             "bit_masks" => options.bit_masks = flag(name, value)?,
@@ -229,7 +233,19 @@ impl Request {
         let part = part(batch)?;
         let step = (network.trace)(part)?;
         let trace = network.retraced.then_some(&*network.trace);
-        let answer = Answer::of(&step, part, trace, &options, &limits, self.fit)?;
+        let mut answer = Answer::of(&step, part, trace, &options, &limits, self.fit)?;
+        if self.max_seq {
+            if network.seq.is_none() {
+                let message =
+                    format!("`{}` takes no sequences: max_seq is for networks that do", network.name);
+                return Err(Error::setting("max_seq", message));
+            }
+            let longer = |tokens| {
+                let request = Self { seq: Some(tokens), ..self.clone() };
+                (request.network(source)?.trace)(part)
+            };
+            answer = answer.with_max_seq(longer, &options, &limits)?;
+        }
         let Described { name, seq, params, .. } = network;
         let params = [params.count(), params.trained()];
         Ok(Planned { request: self.clone(), name, batch, seq, params, answer, step, options, limits })

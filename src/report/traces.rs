@@ -4,10 +4,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::json::Json;
-use crate::memory::planner::{Packing, Problem};
+use crate::memory::planner::{Effort, Options, Packing, Problem, solve};
 use crate::memory::replay::{Contender, Outcome, contenders, replay};
 use crate::memory::snapshot::Snapshot;
 use crate::memory::trace::Trace;
+use crate::time::Instant;
 
 /// A trace in a file.
 #[derive(Clone, Debug)]
@@ -26,8 +27,19 @@ impl TraceFile {
     /// [`Error::Data`] for a file that is none of these, for a device without events, and for a device of a file without
     /// devices.
     pub fn read(path: &Path, device: Option<usize>) -> Result<Self> {
-        let wrong = |message: String| Error::Data { what: path.display().to_string(), message };
-        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let name = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Self::parse(&name, bytes, device),
+            Err(error) => Err(Error::Data { what: name, message: error.to_string() }),
+        }
+    }
+
+    /// Does what [`TraceFile::read`] does, with the content of a file of this name.
+    ///
+    /// # Errors
+    /// As [`TraceFile::read`].
+    pub fn parse(name: &str, bytes: Vec<u8>, device: Option<usize>) -> Result<Self> {
+        let wrong = |message: String| Error::Data { what: name.to_owned(), message };
         // Binary pickles begin with the byte 0x80, which no UTF-8 text begins with.
         if bytes.first() == Some(&0x80) {
             let device = device.unwrap_or(0);
@@ -58,7 +70,7 @@ impl TraceFile {
     }
 
     /// Returns what `wgrad replay --json` prints of this file.
-    pub fn json(&self, path: &Path, outcomes: &[Outcome]) -> Json {
+    pub fn json(&self, name: &str, outcomes: &[Outcome]) -> Json {
         let strategy = |o: &Outcome| {
             let times = o.ns_per_op.map_or(Json::Null, |time| {
                 Json::object([("p50", time.p50.into()), ("p99", Json::from(time.p99))])
@@ -76,13 +88,26 @@ impl TraceFile {
             ])
         };
         Json::object([
-            ("file", path.display().to_string().into()),
+            ("file", name.into()),
             ("blocks", self.trace.blocks.len().into()),
             ("lower_bound_bytes", self.trace.lower_bound().into()),
             ("reported_reserved_bytes", self.reserved.into()),
             ("strategies", Json::List(outcomes.iter().map(strategy).collect())),
         ])
     }
+}
+
+/// Replays a file through the strategies of these names, as [`contenders_named`], and returns what `wgrad replay --json` prints of it.
+///
+/// # Errors
+/// [`Error::Unknown`] for the names, [`Error::Setting`] for a capacity of 0; those of [`TraceFile::replay`].
+pub fn replayed(file: &TraceFile, name: &str, strategies: &str, capacity: Option<u64>) -> Result<Json> {
+    let chosen = contenders_named(strategies)?;
+    if capacity == Some(0) {
+        return Err(Error::setting("capacity", "capacity 0: it must be at least 1 byte"));
+    }
+    let outcomes = chosen.into_iter().map(|contender| file.replay(contender, capacity));
+    Ok(file.json(name, &outcomes.collect::<Result<Vec<_>>>()?))
 }
 
 /// Returns the contenders with these names, separated by commas; `all` for all of them.
@@ -101,6 +126,23 @@ pub fn contenders_named(names: &str) -> Result<Vec<Contender>> {
         found.ok_or_else(|| Error::Unknown { kind: "strategy", name: name.to_owned(), known: known() })
     };
     names.split(',').map(find).collect()
+}
+
+/// Packs a problem with an effort by name. Returns the packing, and what `wgrad pack --json` prints.
+///
+/// # Errors
+/// [`Error::Unknown`] with the known efforts; [`Error::Pack`] for a problem that cannot be packed.
+pub fn pack(problem: &Problem, effort: &str, capacity: Option<u64>) -> Result<(Packing, Json)> {
+    let unknown = || Error::Unknown {
+        kind: "effort",
+        name: effort.to_owned(),
+        known: Effort::NAMES.map(str::to_owned).to_vec(),
+    };
+    let effort = Effort::named(effort).ok_or_else(unknown)?;
+    let start = Instant::now();
+    let packing = solve(problem, &Options { effort, capacity, time_limit: None })?;
+    let json = packing_json(problem, &packing, start.elapsed().as_secs_f64());
+    Ok((packing, json))
 }
 
 /// Returns what `wgrad pack --json` prints of a packing that took this long.

@@ -6,8 +6,9 @@ use wgrad::compile::{self, Activations, Offload, Plan, PlanOptions, Recompute, T
 use wgrad::dtype::Precision;
 use wgrad::graph::{Init, Params};
 use wgrad::limits::{Card, Limits};
-use wgrad::models::Model;
+use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::Optimizer;
+use wgrad::report::{Request, Source};
 
 fn optimizer(name: &str) -> Optimizer {
     Optimizer::named(name).expect("known")
@@ -283,4 +284,37 @@ fn quickest_row_of_the_auto_table_matches_its_plan() {
 #[ignore = "plans for minutes: the rest of the table"]
 fn auto_table_of_the_docs_matches_the_plans() {
     assert_eq!(compare_auto(|_| true), 11);
+}
+
+#[test]
+fn longest_sequence_fits_and_64_more_tokens_do_not() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let of = |tokens: usize| {
+        let sizes = ModelOptions { seq: Some(tokens), ..ModelOptions::default() };
+        Model::with_options("gpt-nano", 0, &sizes)?.train_step(2)
+    };
+    for (recompute, precision) in [(Recompute::Off, Precision::F32), (Recompute::Sqrt, Precision::Bf16)] {
+        let options = PlanOptions { recompute, precision, ..PlanOptions::default() };
+        let total = |tokens| of(tokens).unwrap().plan(&options, &limits).unwrap().footprint().total();
+        let budget = Bytes(total(500));
+        let most = compile::max_seq(of, &options, budget, &limits).expect("found");
+        assert_eq!(most, 448, "a multiple of 64");
+        assert!(total(most) <= budget.0 && total(most + 64) > budget.0);
+        assert_eq!(compile::max_seq(of, &options, Bytes(1), &limits).expect("found"), 0);
+    }
+    let request = |settings: &[(&str, &str)]| {
+        let mut request = Request::default();
+        settings.iter().for_each(|(name, value)| request.set(name, value).unwrap());
+        request
+    };
+    let asked = [("batch", "2"), ("limits", "nvidia"), ("optimizer", "adamw"), ("max_seq", "true")];
+    let within = request(&[&asked[..], &[("budget", "20MB")]].concat());
+    let found = within.plan(&Source::Named("gpt-nano")).unwrap().answer.fitting.unwrap().max_seq;
+    assert_eq!(
+        found,
+        Some(compile::max_seq(of, &PlanOptions::default(), Bytes(20_000_000), &limits).unwrap())
+    );
+    let refused = |request: Request, model| request.plan(&Source::Named(model)).unwrap_err().to_string();
+    assert!(refused(request(&asked), "gpt-nano").contains("set one"));
+    assert!(refused(within, "mlp").contains("takes no sequences"));
 }

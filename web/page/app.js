@@ -80,6 +80,9 @@ function conclude({ title, report, room }) {
   if (report.max_batch !== undefined && report.max_batch !== null) {
     sentences.push(report.max_batch ? `The largest batch that fits as it is: ${report.max_batch}` : "As it is, no batch fits");
   }
+  if (typeof report.max_seq === "number") {
+    sentences.push(report.max_seq ? `The longest context that fits as it is: ${report.max_seq.toLocaleString("en")} tokens` : "As it is, no context fits");
+  }
   verdict.className = room === undefined ? "" : total <= room ? "within" : "over";
   verdict.replaceChildren(strong, document.createElement("br"), sentences.join(". ") + ".");
 }
@@ -167,7 +170,8 @@ function ask() {
   searched.stop();
   levers.hidden = searching.hidden = true;
   answer.classList.add("stale");
-  const chosen = settings(), { budget, ...rest } = chosen;
+  const chosen = settings(), { budget, max_seq, ...rest } = chosen;
+  if (!budget) delete chosen.max_seq;
   const failed = message => {
     say(message, "error");
     searching.hidden = true;

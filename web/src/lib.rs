@@ -1,12 +1,13 @@
 //! The compiled half of the package `wgrad-web`: plans of training steps in JavaScript, without a GPU.
 
-use js_sys::{Array, Function, JSON, Object};
+use js_sys::{Array, Function, JSON, Object, Reflect};
 use wasm_bindgen::prelude::*;
 use wgrad::Bytes;
+use wgrad::memory::planner::read_problem;
 use wgrad::models::Model;
 use wgrad::onnx::Network;
 use wgrad::progress;
-use wgrad::report::{Planned, Request, Source};
+use wgrad::report::{self, Planned, Request, Source, TraceFile};
 
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = include_str!("../types.d.ts");
@@ -18,6 +19,10 @@ extern "C" {
     pub type Settings;
     #[wasm_bindgen(typescript_type = "Report")]
     pub type Report;
+    #[wasm_bindgen(typescript_type = "Packed")]
+    pub type Packed;
+    #[wasm_bindgen(typescript_type = "Replayed")]
+    pub type Replayed;
     #[wasm_bindgen(typescript_type = "Known[]")]
     pub type Models;
     #[wasm_bindgen(typescript_type = "Time[]")]
@@ -76,6 +81,31 @@ pub fn size(text: &str) -> Result<f64, JsError> {
         Ok(Bytes(bytes)) => Ok(bytes as f64),
         Err(why) => Err(JsError::new(&format!("{text}: {why}"))),
     }
+}
+
+/// Packs buffers with known lifetimes. `problem` is a CSV file of the columns id, lower, upper (or end), size and perhaps
+/// alignment; `effort` is fast, balanced or exact. Returns what `wgrad pack --json` prints, and `offsets` in the order of the file.
+/// With a capacity it stops at the first packing of at most that height.
+#[wasm_bindgen]
+pub fn pack(problem: &str, effort: Option<String>, capacity: Option<f64>) -> Result<Packed, JsValue> {
+    let problem = read_problem(problem).map_err(JsError::from)?;
+    let effort = effort.as_deref().unwrap_or("balanced");
+    let capacity = capacity.map(|bytes| bytes as u64);
+    let (packing, json) = report::pack(&problem, effort, capacity).map_err(JsError::from)?;
+    let packed = JSON::parse(&json.to_string())?;
+    let offsets: Array =
+        packing.solution.placements.iter().map(|placement| JsValue::from(placement.offset as f64)).collect();
+    Reflect::set(&packed, &"offsets".into(), &offsets)?;
+    Ok(packed.unchecked_into())
+}
+
+/// Replays an allocation trace through the strategies of these names, separated by commas (`all` by default): a memory snapshot of
+/// PyTorch (pickle), lifetimes (CSV) or an event log of wgrad. Returns what `wgrad replay --json` prints of the file.
+#[wasm_bindgen]
+pub fn replay(name: &str, file: Vec<u8>, strategies: Option<String>) -> Result<Replayed, JsValue> {
+    let file = TraceFile::parse(name, file, None).map_err(JsError::from)?;
+    let json = report::replayed(&file, name, strategies.as_deref().unwrap_or("all"), None);
+    Ok(JSON::parse(&json.map_err(JsError::from)?.to_string())?.unchecked_into())
 }
 
 /// A plan of a training step.

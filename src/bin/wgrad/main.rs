@@ -25,6 +25,7 @@ mod run;
 mod summary;
 mod text;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -92,7 +93,6 @@ fn main() -> ExitCode {
     let filter = env_logger::Env::default().default_filter_or(logged(verbose));
     env_logger::Builder::from_env(filter)
         .format(|out, record| {
-            use std::io::Write as _;
             let level = match record.level() {
                 log::Level::Warn => "warning".to_owned(),
                 other => other.as_str().to_lowercase(),
@@ -103,7 +103,8 @@ fn main() -> ExitCode {
     let ended = watch(Meter::new(quiet).drawing(), || run(command, &given, quiet, start));
     let ended = print::end().map_err(Into::into).and(ended);
     ended.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        // In one write, so that the lines of several ranks do not mix.
+        let _ = std::io::stderr().write_all(format!("error: {error}\n").as_bytes());
         ExitCode::FAILURE
     })
 }

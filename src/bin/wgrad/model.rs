@@ -14,7 +14,7 @@ use wgrad::{Error, Result};
 const BATCH: usize = 128;
 
 /// Options that select the network.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Choice {
     #[arg(help = format!("Path of an ONNX file, NAME.onnx, folder of Hugging Face with a config.json, or name of a model: {}", Model::NAMES.join(", ")))]
@@ -33,7 +33,7 @@ pub struct Choice {
     dim: Vec<(String, usize)>,
 }
 
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Options {
     #[command(flatten)]
@@ -196,6 +196,11 @@ impl Choice {
 }
 
 impl Options {
+    /// Returns the options of sequences with this many tokens.
+    pub fn with_seq(&self, tokens: usize) -> Self {
+        Self { choice: Choice { seq: Some(tokens), ..self.choice.clone() }, ..self.clone() }
+    }
+
     /// Returns the samples per step.
     pub fn batch(&self, network: &Selected) -> usize {
         self.batch.or(network.fixed_batch()).unwrap_or(BATCH)

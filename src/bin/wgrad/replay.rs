@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<()> {
             .collect::<Result<_, _>>()?;
         drop(task);
         if options.json {
-            reports.push(file.json(path, &outcomes));
+            reports.push(file.json(&path.display().to_string(), &outcomes));
         } else {
             print_table(path, trace, file.reserved, &outcomes);
         }

@@ -5,7 +5,8 @@ mod max_batch;
 mod over_budget_help;
 
 pub use levers::{Lever, levers};
-pub use max_batch::max_batch;
+pub(crate) use max_batch::max_batches;
+pub use max_batch::{max_batch, max_seq};
 
 use std::collections::BTreeMap;
 

@@ -23,6 +23,17 @@ pub enum Effort {
     Exact,
 }
 
+impl Effort {
+    /// The names of [`Effort::named`].
+    pub const NAMES: [&'static str; 3] = ["fast", "balanced", "exact"];
+
+    /// Returns the effort of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let efforts = Self::NAMES.into_iter().zip([Self::Fast, Self::Balanced, Self::Exact]);
+        efforts.into_iter().find(|(known, _)| *known == name).map(|(_, effort)| effort)
+    }
+}
+
 /// Options of [`solve`](super::solve).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {

@@ -8,7 +8,7 @@ use wgrad::compile::{PassEffect, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::dtype::{FrozenStorage, Precision};
 use wgrad::optim::Optimizer;
 use wgrad::report::{Answer, Asked, Fitting};
-use wgrad::{Bytes, Result, report};
+use wgrad::{Bytes, Error, Result, report};
 
 use crate::fitting;
 use crate::model::Selected;
@@ -30,6 +30,9 @@ pub struct Options {
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
     #[arg(long, requires = "budget")]
     fit: bool,
+    /// Search for the longest sequence within --budget, in multiples of 64 tokens.
+    #[arg(long, requires = "budget")]
+    max_seq: bool,
     /// Print a table of the compiler's passes: when each runs, and by how much it changes bytes and
     /// dispatches.
     #[arg(long, conflicts_with = "summary")]
@@ -136,7 +139,15 @@ fn printed(options: &Options) -> Result<Printed> {
     let trace: Option<&dyn Fn(usize) -> Result<TrainStep>> =
         if model.fixed_batch().is_some() { None } else { Some(&trace) };
     let part = batch / fitting.parts().max(1) as usize;
-    let answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
+    let mut answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
+    if options.max_seq {
+        if model.seq().is_none() {
+            let message = format!("--max-seq: `{}` takes no sequences", model.name());
+            return Err(Error::setting("command line", message));
+        }
+        let longer = |tokens| options.network.with_seq(tokens).planned_network()?.train_step(part);
+        answer = answer.with_max_seq(longer, &settings, &limits)?;
+    }
     draw(options, &title, &step, &settings, &answer.plan)?;
     Ok(Printed { model, title, settings, answer, passes })
 }

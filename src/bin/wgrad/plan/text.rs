@@ -57,6 +57,11 @@ fn print_fitting(fitting: &Fitting, total: u64) {
     } else {
         println!("budget          {budget}: {} too much", Bytes(total - budget.0));
     }
+    match fitting.max_seq {
+        Some(0) => println!("longest         not even 64 tokens fit"),
+        Some(tokens) => println!("longest         sequences of {tokens} tokens fit"),
+        None => {}
+    }
     if !levers.is_empty() {
         println!("\neach lever on its own, most bytes for its time first");
         println!("  {:<24}{:>12}{:>12}{:>9}", "", "total", "saved", "time");
