@@ -5,7 +5,7 @@
 use super::gemma::Gemma;
 use super::kv_cache::{Before, CacheSizes, Seen};
 use super::sequence::Sequence;
-use super::transformer::{STD, residual_std, rows_within_chunk};
+use super::transformer::{STD, perceptron_rows, residual_std};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
 use crate::nn::{Embedding, Linear, RmsNorm};
@@ -347,7 +347,8 @@ impl Block {
         x.trace().clone().layer(&self.path, || {
             let attended = self.attention.forward(&x.apply(&self.norms[0]), seen);
             let x = x.add(&self.added(0, attended));
-            x.in_chunks(rows_within_chunk(self.config.hidden), |x| {
+            let rows = (x.shape().numel() / self.config.width as u64) as usize;
+            x.in_chunks(perceptron_rows(rows, self.config.hidden), |x| {
                 let normal = x.apply(&self.norms[1]);
                 // SwiGLU, in Gemma GEGLU (Shazeer 2020).
                 let gate = normal.apply(&self.gate);

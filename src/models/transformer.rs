@@ -49,13 +49,21 @@ impl Heads {
 /// of a layer needs anyway, and every adapter can bind it.
 const CHUNK_BYTES: usize = 74 << 20;
 
+/// Maximum number of chunks of a perceptron: the plan of a long sequence has no more operations than that of a shorter one.
+const MOST_CHUNKS: usize = 16;
+
 /// Rows of a chunk are a multiple of this, that of the largest tile of a product.
 const TILE: usize = 128;
 
 /// Returns how many rows of so many columns are within a chunk.
-pub(super) fn rows_within_chunk(columns: usize) -> usize {
+fn rows_within_chunk(columns: usize) -> usize {
     let most = CHUNK_BYTES / (4 * columns).max(1);
     if most < TILE { most.max(1) } else { most / TILE * TILE }
+}
+
+/// Returns how many of `rows` a perceptron with a hidden layer of `columns` processes at a time.
+pub(super) fn perceptron_rows(rows: usize, columns: usize) -> usize {
+    rows.div_ceil(MOST_CHUNKS).next_multiple_of(TILE).max(rows_within_chunk(columns))
 }
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,
@@ -80,4 +88,18 @@ pub(super) const STD: f32 = 0.02;
 /// layers. Their sum then starts with the variance of a single layer with [`STD`].
 pub(super) fn residual_std(adding: usize) -> f32 {
     STD / (adding.max(1) as f32).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sequences_have_larger_chunks_not_more() {
+        assert_eq!([100, 8192].map(|rows| perceptron_rows(rows, 14_336)), [1280; 2]);
+        assert_eq!(perceptron_rows(44_032, 14_336), 2816);
+        for rows in [20_481usize, 100_000, 1 << 20] {
+            assert!(rows.div_ceil(perceptron_rows(rows, 14_336)) <= MOST_CHUNKS, "{rows}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::chain::{Chain, Stage};
 use super::cost_model::CostModel;
 use super::script::{Retention, Writer};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Op};
 
@@ -163,13 +164,17 @@ impl Layers {
 const MOST_LAYERS: usize = 128;
 
 /// Results that are alike, such as the outputs of one layer in all blocks of a transformer: those of the same operation in
-/// layers whose paths differ only in numbers, in the order of the forward pass.
+/// layers whose paths differ only in numbers, with the same sizes but for their number of rows, in the order of the forward pass.
+/// The last chunk of rows often has fewer.
 pub(super) fn alike(model: &CostModel, graph: &Graph) -> Vec<Vec<usize>> {
-    let mut groups: BTreeMap<(String, &str, u64), Vec<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, &str, &[usize], DType), Vec<usize>> = BTreeMap::new();
     for slot in candidates(model) {
         let Some(node) = model.slots[slot].producer.map(|n| &graph.nodes[n as usize]) else { continue };
         let layer = node.layer.split('.').filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>();
-        groups.entry((layer.join("."), node.op.name(), model.slots[slot].bytes)).or_default().push(slot);
+        let value = &graph.values[slot];
+        let dims = value.shape.dims();
+        let row = if dims.len() > 1 { &dims[1..] } else { dims };
+        groups.entry((layer.join("."), node.op.name(), row, value.dtype)).or_default().push(slot);
     }
     groups.into_values().collect()
 }

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::compile::{Parallel, PlanOptions, TrainStep};
-use crate::graph::Node;
+use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
+use crate::nn::Linear;
 use select::Layers;
 
 fn small(name: &str) -> TrainStep {
@@ -201,4 +202,21 @@ fn deep(layers: usize) -> TrainStep {
         y.square().mean(&[])
     });
     step.expect("valid")
+}
+
+#[test]
+fn chunks_of_rows_are_alike_whatever_their_number_of_rows() {
+    let params = Params::new(0);
+    let linear = Linear::new(&params.scope("line"), 64, 64);
+    // Chunks of 96, 96 and 64 rows.
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [256, 64]).apply(&linear);
+        x.in_chunks(96, |x| x.apply(&linear).tanh().apply(&linear).square()).mean(&[])
+    });
+    let planner = planner(&step.expect("valid"), &Limits::default(), false);
+    let tanh = |slots: &Vec<usize>| {
+        slots.iter().all(|&slot| planner.graph.values[slot].name.starts_with("tanh")).then(|| slots.len())
+    };
+    let groups = select::alike(&planner.model, &planner.graph);
+    assert_eq!(groups.iter().filter_map(tanh).collect::<Vec<_>>(), [3], "{groups:?}");
 }
