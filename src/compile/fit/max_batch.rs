@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn interpolation_finds_the_last_that_fits_in_a_few_plans() {
         // Lines with steps, curves, cliffs beyond which nothing can be, and constants.
-        let shapes: [(&str, fn(u64) -> Option<u64>, usize); 6] = [
+        type Shape = fn(u64) -> Option<u64>;
+        let shapes: [(&str, Shape, usize); 6] = [
             ("a line", |n| Some(1_000_000 + 12_345 * n), 6),
             ("a line with steps", |n| Some(5_000_000 + (12_345 * n).next_multiple_of(4096)), 7),
             ("a curve", |n| Some(1_000 + 100 * n + n * n), 30),

@@ -215,7 +215,7 @@ fn chunks_of_rows_are_alike_whatever_their_number_of_rows() {
     });
     let planner = planner(&step.expect("valid"), &Limits::default(), false);
     let tanh = |slots: &Vec<usize>| {
-        slots.iter().all(|&slot| planner.graph.values[slot].name.starts_with("tanh")).then(|| slots.len())
+        slots.iter().all(|&slot| planner.graph.values[slot].name.starts_with("tanh")).then_some(slots.len())
     };
     let groups = select::alike(&planner.model, &planner.graph);
     assert_eq!(groups.iter().filter_map(tanh).collect::<Vec<_>>(), [3], "{groups:?}");
