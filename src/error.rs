@@ -291,6 +291,12 @@ impl Error {
         Self::Setting { name: name.into(), message: message.into() }
     }
 
+    /// Creates an [`Error::Unknown`].
+    pub(crate) fn unknown(kind: &'static str, name: &str, known: &[&str]) -> Self {
+        let known = known.iter().map(|&name| name.to_owned()).collect();
+        Self::Unknown { kind, name: name.to_owned(), known }
+    }
+
     /// Creates an [`Error::Unsupported`].
     pub(crate) fn unsupported(adapter: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Unsupported { adapter: adapter.into(), message: message.into() }

@@ -23,16 +23,16 @@ pub enum Shard {
 }
 
 impl Shard {
+    /// All of them, the least sharded first.
+    pub const ALL: [Self; 3] = [Self::None, Self::Optimizer, Self::Parameters];
+
     /// Returns a way to shard by its [name](Shard::name).
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
     pub fn named(name: &str) -> Result<Self> {
-        let all = [Self::None, Self::Optimizer, Self::Parameters];
-        all.into_iter().find(|shard| shard.name() == name).ok_or_else(|| {
-            let known = all.map(|shard| shard.name().to_owned()).to_vec();
-            Error::Unknown { kind: "way to shard", name: name.to_owned(), known }
-        })
+        let found = Self::ALL.into_iter().find(|shard| shard.name() == name);
+        found.ok_or_else(|| Error::unknown("way to shard", name, &Self::ALL.map(Self::name)))
     }
 
     /// Returns its name.

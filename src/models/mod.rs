@@ -189,10 +189,7 @@ impl Model {
         let mut sizes = match name {
             "mlp" => vec![784, 512, 512, 10],
             "digits" => vec![64, 128, 64, 10],
-            _ => {
-                let known = Self::NAMES.map(str::to_owned).to_vec();
-                return Err(Error::Unknown { kind: "model", name: name.to_owned(), known });
-            }
+            _ => return Err(Error::unknown("model", name, &Self::NAMES)),
         };
         if image.is_some() || seq.is_some() {
             return takes(&format!("vectors of {}", sizes[0]), "not images or sequences");

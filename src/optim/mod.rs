@@ -113,10 +113,7 @@ impl Optimizer {
             "adagrad" => Adagrad::default().into(),
             "adam-mini" => AdamMini::default().into(),
             "muon" => Muon::default().into(),
-            _ => {
-                let known = Self::NAMES.map(str::to_owned).to_vec();
-                return Err(Error::Unknown { kind: "optimizer", name: name.to_owned(), known });
-            }
+            _ => return Err(Error::unknown("optimizer", name, &Self::NAMES)),
         })
     }
 

@@ -41,7 +41,7 @@ pub struct Request {
     #[cfg(feature = "onnx")]
     loss: Loss,
     optimizer: String,
-    limits: String,
+    limits: Limits,
     recompute: String,
     offload: String,
     weights: String,
@@ -68,7 +68,7 @@ impl Default for Request {
             #[cfg(feature = "onnx")]
             loss: Loss::default(),
             optimizer: "adam".to_owned(),
-            limits: "discrete".to_owned(),
+            limits: Limits::default(),
             recompute: "off".to_owned(),
             offload: "off".to_owned(),
             weights: "f32".to_owned(),
@@ -145,8 +145,8 @@ impl Request {
                 value.clone_into(&mut self.optimizer);
             }
             "limits" => {
-                Limits::named(value).ok_or_else(|| unknown("set of limits", value, &Limits::NAMES))?;
-                value.clone_into(&mut self.limits);
+                self.limits = Limits::named(value)
+                    .ok_or_else(|| Error::unknown("set of limits", value, &Limits::NAMES))?;
             }
             "recompute" => {
                 options.recompute = Recompute::named(value)?;
@@ -157,12 +157,13 @@ impl Request {
                 value.clone_into(&mut self.offload);
             }
             "precision" => {
-                options.precision = Precision::named(value)
-                    .ok_or_else(|| unknown("precision", value, &Precision::ALL.map(Precision::name)))?;
+                options.precision = Precision::named(value).ok_or_else(|| {
+                    Error::unknown("precision", value, &Precision::ALL.map(Precision::name))
+                })?;
             }
             "weights" => {
                 WeightStorage::named(value, Rounding::Nearest)
-                    .ok_or_else(|| unknown("weight storage", value, &WeightStorage::NAMES))?;
+                    .ok_or_else(|| Error::unknown("weight storage", value, &WeightStorage::NAMES))?;
                 value.clone_into(&mut self.weights);
             }
             "stochastic_rounding" => self.stochastic_rounding = flag(name, value)?,
@@ -171,7 +172,8 @@ impl Request {
             "frozen_weights" => {
                 let known = FrozenStorage::ALL.map(FrozenStorage::name);
                 let found = FrozenStorage::named(value);
-                self.frozen_weights = Some(found.ok_or_else(|| unknown("weight storage", value, &known))?);
+                self.frozen_weights =
+                    Some(found.ok_or_else(|| Error::unknown("weight storage", value, &known))?);
             }
             "budget" => {
                 let budget = value.parse::<Bytes>();
@@ -192,7 +194,7 @@ impl Request {
             "card" => {
                 options.card = value.parse().map_err(|message: String| Error::setting(name, message))?
             }
-            _ => return Err(unknown("option", name, &SETTINGS)),
+            _ => return Err(Error::unknown("option", name, &SETTINGS)),
         }
         Ok(())
     }
@@ -206,7 +208,7 @@ impl Request {
             "precision" => Precision::ALL.map(Precision::name).to_vec(),
             "weights" => WeightStorage::NAMES.to_vec(),
             "frozen_weights" => FrozenStorage::ALL.map(FrozenStorage::name).to_vec(),
-            "shard" => [Shard::None, Shard::Optimizer, Shard::Parameters].map(Shard::name).to_vec(),
+            "shard" => Shard::ALL.map(Shard::name).to_vec(),
             _ => Vec::new(),
         }
     }
@@ -215,22 +217,17 @@ impl Request {
     ///
     /// # Errors
     /// [`Error::Setting`] and [`Error::Unknown`] for options that do not go together or do not belong to the network;
-    /// otherwise as [`Answer::of`]. A plan over its budget is no error.
+    /// otherwise as [`Answer::of`]. A plan that exceeds its budget is not an error.
     pub fn plan(&self, source: &Source<'_>) -> Result<Planned> {
-        let (options, limits) = (self.options()?, self.limits()?);
+        let (options, limits) = (self.options()?, self.limits.clone());
         let network = self.network(source)?;
-        let part = |batch: usize| {
-            let parts = options.accumulate as usize;
-            match parts == 0 || !batch.is_multiple_of(parts) {
-                true => {
-                    let message = format!("accumulate {parts}: it must divide the batch of {batch}");
-                    Err(Error::setting("accumulate", message))
-                }
-                false => Ok(batch / parts),
-            }
-        };
         let batch = self.batch.or(network.fixed_batch).unwrap_or(network.usual_batch);
-        let part = part(batch)?;
+        let parts = options.accumulate as usize;
+        if parts == 0 || !batch.is_multiple_of(parts) {
+            let message = format!("accumulate {parts}: it must divide the batch of {batch}");
+            return Err(Error::setting("accumulate", message));
+        }
+        let part = batch / parts;
         let step = (network.trace)(part)?;
         let trace = network.retraced.then_some(&*network.trace);
         let mut answer = Answer::of(&step, part, trace, &options, &limits, self.fit)?;
@@ -262,10 +259,6 @@ impl Request {
         let parallel = Parallel { shard: self.options.parallel.shard, ..Parallel::of(0, ranks) };
         let accumulate = self.accumulate.unwrap_or(ranks);
         Ok(PlanOptions { weights, parallel, accumulate, ..self.options })
-    }
-
-    fn limits(&self) -> Result<Limits> {
-        Limits::named(&self.limits).ok_or_else(|| unknown("set of limits", &self.limits, &Limits::NAMES))
     }
 
     fn network<'a>(&self, source: &Source<'a>) -> Result<Described<'a>> {
@@ -333,10 +326,9 @@ impl Request {
         let (sizes, loss) = (self.sizes.clone(), self.loss.clone());
         // Only the rows of a batch that was asked for can be others.
         let open = self.batch.is_some();
-        let batch = move |part: usize| if open { Some(part) } else { None };
         let shared = params.clone();
         let trace = move |part: usize| {
-            let sizes = Sizes { batch: batch(part), ..sizes.clone() };
+            let sizes = Sizes { batch: open.then_some(part), ..sizes.clone() };
             network.train_step(&shared, &sizes, |trace, outputs| network.loss(&loss, trace, outputs))
         };
         if !self.freeze.is_empty() {
@@ -408,7 +400,7 @@ impl Planned {
             freeze: &request.freeze,
             lora: request.lora.as_ref(),
             frozen_weights: request.frozen_weights.map(FrozenStorage::name),
-            limits: &request.limits,
+            limits: &request.limits.name,
             recompute: &request.recompute,
             offload: &request.offload,
         };
@@ -471,9 +463,4 @@ fn image(value: &str) -> Result<[usize; 2]> {
         Some(&[rows, columns]) => Ok([rows, columns]),
         _ => Err(wrong("image", value, "a size such as 224 or 416x608")),
     }
-}
-
-fn unknown(kind: &'static str, name: &str, known: &[&str]) -> Error {
-    let known = known.iter().map(|&name| name.to_owned()).collect();
-    Error::Unknown { kind, name: name.to_owned(), known }
 }

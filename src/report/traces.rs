@@ -133,12 +133,8 @@ pub fn contenders_named(names: &str) -> Result<Vec<Contender>> {
 /// # Errors
 /// [`Error::Unknown`] with the known efforts; [`Error::Pack`] for a problem that cannot be packed.
 pub fn pack(problem: &Problem, effort: &str, capacity: Option<u64>) -> Result<(Packing, Json)> {
-    let unknown = || Error::Unknown {
-        kind: "effort",
-        name: effort.to_owned(),
-        known: Effort::NAMES.map(str::to_owned).to_vec(),
-    };
-    let effort = Effort::named(effort).ok_or_else(unknown)?;
+    let named = Effort::named(effort);
+    let effort = named.ok_or_else(|| Error::unknown("effort", effort, &Effort::NAMES))?;
     let start = Instant::now();
     let packing = solve(problem, &Options { effort, capacity, time_limit: None })?;
     let json = packing_json(problem, &packing, start.elapsed().as_secs_f64());

@@ -83,8 +83,8 @@ fn a_model_learns_answers_and_writes_them() {
         let generate = ["generate", &out, "--temperature", "0", "--seq", "16", "--adapter", name];
         let written = wgrad(&[&generate[..], &prompt].concat());
         assert_eq!(String::from_utf8_lossy(&written.stdout), "dog says woof\n", "{written:?}");
-        let told = String::from_utf8_lossy(&written.stderr);
-        assert!(told.contains(" of them for a KV cache of 16 tokens"), "{told}");
+        let said = String::from_utf8_lossy(&written.stderr);
+        assert!(said.contains(" of them for a KV cache of 16 tokens"), "{said}");
         // A prompt of nine characters, and room for two more.
         let short = wgrad(&[&generate[..4], &["--seq", "11", "--adapter", name], &prompt].concat());
         assert_eq!(String::from_utf8_lossy(&short.stdout), "dog says woo\n", "{short:?}");

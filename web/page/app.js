@@ -4,6 +4,7 @@ import { Planner } from "./planner.js";
 const form = document.getElementById("settings"), slide = document.getElementById("slide");
 const verdict = document.getElementById("verdict"), answer = document.getElementById("answer");
 const levers = document.getElementById("levers"), searching = document.getElementById("searching");
+const times = document.getElementById("times");
 const controls = [...form.elements].filter(control => control.name);
 // What each known network takes: vectors, images or tokens.
 const takes = new Map();
@@ -140,27 +141,39 @@ function advise({ report }) {
   levers.replaceChildren(table);
 }
 
-function draw({ text, report, picture, times, room }) {
-  renew(JSON.parse(picture));
-  if (room !== undefined) {
-    // What a session creates beside the arenas is not in the picture.
-    const beside = report.device_bytes.total - report.device_bytes.arenas;
-    plans[0].limit = { bytes: Math.max(0, room - beside), name: "budget" };
-    show();
-  }
-  const table = document.querySelector("#times table");
+// The times on all cards, which are modelled only while they are shown.
+function list(report, modelled) {
+  const table = times.querySelector("table");
   table.replaceChildren();
-  for (const { card, modelled_ms } of times) {
+  for (const { card, modelled_ms } of modelled) {
     const row = table.insertRow(), rate = 1e3 * report.batch / modelled_ms;
     const cells = [card, `${modelled_ms.toPrecision(3)} ms`, `${rate.toPrecision(3)} samples/s`];
     for (const text of cells) row.insertCell().textContent = text;
   }
+}
+
+function draw({ text, report, picture, times: modelled, room }) {
+  const drawn = JSON.parse(picture);
+  if (room !== undefined) {
+    // What a session creates beside the arenas is not in the picture.
+    const beside = report.device_bytes.total - report.device_bytes.arenas;
+    drawn.plans[0].limit = { bytes: Math.max(0, room - beside), name: "budget" };
+  }
+  renew(drawn);
+  list(report, modelled);
   document.querySelector("#text pre").textContent = text;
   answer.classList.remove("stale");
 }
 
 function question(settings, what) {
-  return { settings, file: file?.name === settings.model ? file.bytes : undefined, what, budget: settings.budget };
+  const bytes = file?.name === settings.model ? file.bytes : undefined;
+  return { settings, file: bytes, what, budget: settings.budget, timed: times.open };
+}
+
+// The settings of the plan as it is, without a search for what would fit. Recomputation is chosen for a budget: without one it
+// would be another plan.
+function alone({ budget, max_seq, ...rest }) {
+  return budget && rest.recompute === "auto" ? { ...rest, budget } : rest;
 }
 
 // Plans what the controls say: at once as it is, and then with the budget, which searches for what would fit.
@@ -170,8 +183,7 @@ function ask() {
   searched.stop();
   levers.hidden = searching.hidden = true;
   answer.classList.add("stale");
-  const chosen = settings(), { budget, max_seq, ...rest } = chosen;
-  if (!budget) delete chosen.max_seq;
+  const chosen = settings(), { budget } = chosen, quickly = alone(chosen);
   const failed = message => {
     say(message, "error");
     searching.hidden = true;
@@ -190,18 +202,17 @@ function ask() {
     };
     searched.ask(question(chosen), { failed, progress, done });
   };
-  // Recomputation is chosen for a budget: without one it would be another plan.
-  if (budget && chosen.recompute === "auto") {
+  if (quickly.budget) {
     quick.stop();
     search();
     return;
   }
-  const done = made => {
+  const done = (made, newest) => {
     conclude(made);
     draw(made);
-    if (budget) search();
+    if (budget && newest) search();
   };
-  quick.ask({ ...question(rest), budget }, { failed, done });
+  quick.ask({ ...question(quickly), budget }, { failed, done });
 }
 
 async function take(given) {
@@ -223,7 +234,7 @@ async function take(given) {
 }
 
 function save() {
-  quick.ask(question(settings(), "html"), {
+  quick.ask(question(alone(settings()), "html"), {
     failed: message => say(message, "error"),
     done: ({ html, title }) => {
       const link = document.createElement("a");
@@ -255,6 +266,10 @@ function listenToControls() {
     setTimeout(() => { event.target.textContent = "Copy a link"; }, 1500);
   });
   document.getElementById("save").addEventListener("click", save);
+  times.addEventListener("toggle", () => {
+    const failed = message => say(message, "error"), done = made => list(made.report, made.times);
+    if (times.open) quick.ask(question(alone(settings())), { failed, done });
+  });
   addEventListener("hashchange", () => { recall(); ask(); });
   addEventListener("dragover", event => { event.preventDefault(); document.body.classList.add("drop"); });
   addEventListener("dragleave", event => { if (!event.relatedTarget) document.body.classList.remove("drop"); });
@@ -284,7 +299,6 @@ async function load_planner() {
     for (const value of list) control.append(new Option(value));
   }
 }
-
 
 try {
   listen();

@@ -30,7 +30,7 @@ export class Planner {
     this.#asked = undefined;
     if (data.lost) { this.#worker.terminate(); this.#start(); }
     // An answer that a newer question has overtaken is of use while one drags, but a failure is not.
-    if (data.done) asked.done(data.done); else if (!this.#next) asked.failed(data.failed);
+    if (data.done) asked.done(data.done, !this.#next); else if (!this.#next) asked.failed(data.failed);
     this.#send();
   }
 
@@ -45,7 +45,8 @@ export class Planner {
     this.#worker.postMessage(this.#asked.question);
   }
 
-  // Asks a question; `done`, `failed` and `progress` are called with what the worker says of it.
+  // Asks a question; `done`, `failed` and `progress` are called with what the worker says of it, `done` also with whether the
+  // question is still the newest.
   ask(question, { done, failed, progress }) {
     this.#next = { question, done, failed, progress };
     this.#send();

@@ -133,7 +133,7 @@ fn interpolated(mut total: impl FnMut(usize) -> Result<Option<u64>>, budget: u64
             None => 2,
         };
         // Where totals do not grow, the steps do.
-        ahead *= 2;
+        ahead = (2 * ahead).min(MOST);
         let guess = guess.clamp(low.0 + 1, high.0 - 1);
         let (at, gap) = (sum(guess)?, high.0 - low.0);
         if at <= budget {

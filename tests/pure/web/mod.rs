@@ -194,7 +194,7 @@ const PERSON: &str = include_str!("person.js");
 fn a_person_plans_a_network_on_the_page() {
     let Some((browser, folder)) = site("web-person") else { return };
     let said = run(&browser, &folder, PERSON);
-    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is not a string")).to_owned();
     assert!(text(&said["first"][0]).contains("resnet50, batch 32, adam"), "{}", said["first"]);
     assert!(said["first"][1].as_u64() > Some(20), "the picture has colours: {}", said["first"]);
     let plain = planned(&json!({"model": "cnn", "batch": 64}), &folder);

@@ -69,6 +69,7 @@ put(control("model"), "digits");
 put(find("#slide"), "128");
 await until("digits", () => verdict().includes("digits, batch 128") && idle());
 find("#times summary").click();
+await until("times", () => find("#times tr") && idle());
 said.cards = [...page().querySelectorAll("#times tr")].map(row => row.cells[0].textContent);
 said.table = find("#text pre").textContent;
 tell(said);
