@@ -187,7 +187,7 @@ if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; 
 site=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
 if has_wasm_compiler; then export WGRAD_WEB=$site; fi
 start web build_page
-stage clippy cargo clippy "${built[@]}" --all-targets -- -D warnings
+stage clippy cargo clippy "${built[@]}" --all-targets --test adapters -- -D warnings
 stage doc make_documents "${built[@]}"
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc

@@ -31,6 +31,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #else
 #import norm/channels
 #if END || WHOLE
+#import common/nan
 @group(0) @binding(2) var<storage, read_write> mean: array<f32>;
 @group(0) @binding(3) var<storage, read_write> deviation: array<f32>;
 @group(0) @binding(4) var<storage, read_write> variance: array<f32>;
@@ -40,8 +41,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #endif
 
 fn store_stats(channel: u32, middle: f32, v: f32) {
-    // No `max`: it would return zero for a NaN.
-    let spread = select(v, 0.0, v < 0.0);
+    let spread = or_nan1(v, max(v, 0.0));
     mean[channel] = middle;
     deviation[channel] = 1.0 / sqrt(spread + p.eps);
     variance[channel] = spread;

@@ -2,6 +2,7 @@
 #import common/elem
 #import common/held
 #import common/jobs
+#import common/nan
 #import norm/row_norm_kind
 #if LAYER
 // What layer norm adds and keeps.
@@ -76,8 +77,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         mean += rest;
         variance -= rest * rest;
     }
-    // No `max`: it would return zero for a NaN.
-    let deviation = 1.0 / sqrt(select(variance, 0.0, variance < 0.0) + p.eps);
+    let deviation = 1.0 / sqrt(or_nan1(variance, max(variance, 0.0)) + p.eps);
     for (var c = lane; c < p.cols; c += GROUP) {
         let standard = centred(held_at(start + c), mean) * deviation;
         y[start + c] = to_memory(from_memory(gamma[c]) * standard + beta_at(c));

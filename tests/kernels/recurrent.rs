@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::everywhere;
+use super::everywhere;
 use crate::support::close::{Near, assert_close};
 use crate::support::golden::{File, read, wide};
 use wgrad::autodiff::differentiate;

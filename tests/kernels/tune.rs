@@ -17,7 +17,7 @@ use wgrad::limits::Products;
 use wgrad::models::Model;
 use wgrad::progress::watch;
 
-const LONG: Tuning = Tuning { time: Duration::from_secs(100), max_workspace: Bytes(64 << 20) };
+const LONG: Tuning = Tuning { time: Duration::from_secs(100), max_workspace: Bytes(1 << 30) };
 
 /// Opens a separate device, with a cache folder for the results of tuning.
 fn fresh(device: &Device, folder: Option<&Path>) -> Device {
@@ -115,7 +115,9 @@ fn plans_without_tuning_are_deterministic() {
         for precision in Precision::ALL {
             let limits = one.target(precision);
             assert_eq!(limits.kernels.products, Products::default());
-            assert_eq!(plan(precision, &limits), plan(precision, &other.target(precision)));
+            // Whether matrices are used at all is measured: only what follows from it is the same.
+            let again = other.target(precision).choosing(|kernels| *kernels = limits.kernels);
+            assert_eq!(plan(precision, &limits), plan(precision, &again));
         }
         // The chosen rows are part of the limits, so it changes the plan.
         let named = device.limits().choosing(|kernels| kernels.products = Products::all("any32"));

@@ -9,6 +9,7 @@ use wgrad::data::{Loader, Table};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, OnOom, ProgramId, Refit, Session};
 use wgrad::graph::{LossScale, Params, Tensor, Window};
+use wgrad::limits::Limits;
 use wgrad::models::Mlp;
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear, Module};
 use wgrad::train::{Callback, Checkpoint, Epoch, Task, TrainOptions, Trainer};
@@ -323,6 +324,23 @@ fn replan_loses_nothing_whichever_allocation_fails() {
         assert!(error.contains("optimizer"), "{error}");
         assert!(session.replan(&[]).is_err());
         assert_eq!(train(&mut session, 4..5).len(), 1, "a refusal changes nothing");
+    }
+}
+
+#[test]
+fn every_budget_down_to_that_of_the_smallest_plan_is_met() {
+    for preset in ["nvidia", "webgpu", "lavapipe"] {
+        let limits = Limits::named(preset).expect("a preset");
+        let (step, options) = (step(), PlanOptions::default());
+        let whole = step.plan(&options, &limits).expect("planned").footprint().total();
+        let Err(Error::OverBudget { needed, .. }) = step.fit(&options, Bytes(1), &limits) else {
+            panic!("a step fits in a byte")
+        };
+        for part in 0..=32 {
+            let budget = needed + (whole - needed) * part / 32;
+            let fitted = step.fit(&options, Bytes(budget), &limits).expect("a plan of fewer bytes is known");
+            assert!(fitted.plan.footprint().total() <= budget, "{preset}: {budget}");
+        }
     }
 }
 

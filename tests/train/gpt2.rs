@@ -132,7 +132,8 @@ fn output_and_gradients_of_a_block_match() {
             session.step().expect("it runs");
             let y: Vec<f32> = session.output(ProgramId(0), "y").expect("an output");
             assert_close("y", &y, &wide(&golden["block/y"].1), Near { rel: 5e-6, abs: 5e-6 });
-            let near = Near { rel: 2e-5, abs: 2e-5 };
+            // Compilers of GPUs contract `a * b + c`: sums of elements up to 10 that cancel lose another digit.
+            let near = Near { rel: 2e-5, abs: if device.limits().class.is_cpu() { 2e-5 } else { 1e-4 } };
             let mut gradient = |name: &str, expected: &str| {
                 let found = session.parameter(&format!("{name}.momentum_buffer")).expect("state");
                 assert_close(expected, &found, &wide(&golden[expected].1), near);

@@ -32,9 +32,11 @@ impl Device {
         let verdict = verdict(self);
         let lanes = self.note(LANES).and_then(|lanes| lanes.parse().ok());
         let tried = self.adapter().cooperative.iter().find(|matrices| Some(matrices.lanes) == lanes);
-        let cooperative = tried.copied().filter(|_| is_favourable(&verdict));
+        let Some(matrices) = tried.copied().filter(|_| is_favourable(&verdict)) else {
+            return limits.clone();
+        };
         limits.choosing(|kernels| {
-            (kernels.cooperative, kernels.cooperative_convolutions) = (cooperative, verdict == WON);
+            (kernels.cooperative, kernels.cooperative_convolutions) = (Some(matrices), verdict == WON);
         })
     }
 }
