@@ -1,5 +1,5 @@
 // Products of matrices whose rows are multiples of four long, with batch strides % 4 == 0, for tiles: what they read
-// in blocks, by loads of four, and where results go.
+// in blocks, by loads of four.
 #import matmul/operands
 #import matmul/tiles
 fn turned(t: Block) -> Block {
@@ -59,21 +59,4 @@ fn b_block(columns: Columns, k: u32, end: u32) -> Block {
     return Block(
         b_across(columns, k), b_across(columns, k + 1u), b_across(columns, k + 2u), b_across(columns, k + 3u),
     );
-}
-
-// Where results of four neighbouring columns lie in row 0, in units of vec4.
-struct Results {
-    at: u32,
-    live: bool,
-}
-fn results_at(product: u32, column: u32) -> Results {
-    return Results(product * (p.c_batch / 4u) + column / 4u, column < p.n);
-}
-fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
-    if (near.live) {
-        store(near.at + row * (p.n / 4u), left);
-    }
-    if (far.live) {
-        store(far.at + row * (p.n / 4u), right);
-    }
 }

@@ -98,7 +98,13 @@ fn b_of_word(word: BWord, i: u32) -> f32 { return word; }
 // Operands as vec4, for matrix products whose rows are multiples of four long.
 @group(0) @binding(1) var<storage, read_write> a: array<AFour>;
 @group(0) @binding(2) var<storage, read_write> b: array<BFour>;
+#if STORE_VEC4
+// Results as vec4.
 @group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
+#else
+// Results one by one.
+@group(0) @binding(3) var<storage, read_write> c: array<f32>;
+#endif
 
 fn read_a(i: u32) -> vec4<f32> { return a_of_four(a[i]); }
 #if B_INT8 || B_INT4 || B_NF4

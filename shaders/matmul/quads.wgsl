@@ -1,4 +1,4 @@
-// Products of matrices of any sizes, for tiles: what they read in quads, element by element, and where results go.
+// Products of matrices of any sizes, for tiles: what they read in quads, element by element.
 #import matmul/operands
 #import matmul/tiles
 struct Step {
@@ -32,18 +32,4 @@ fn columns_at(product: u32, column: u32) -> Columns {
 fn b_quad(columns: Columns, step: Step) -> vec4<f32> {
     let i = columns.at + select(step.k * p.n, step.k, TRANSPOSE_B);
     return select(vec4<f32>(), read_four_b(i), step.live);
-}
-
-// Where results of four neighbouring columns lie in row 0.
-struct Results {
-    at: vec4<u32>,
-    live: vec4<bool>,
-}
-fn results_at(product: u32, column: u32) -> Results {
-    let column4 = vec4(column) + vec4(0u, 1u, 2u, 3u);
-    return Results(product * p.c_batch + column4, column4 < vec4(p.n));
-}
-fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {
-    store(near.at + row * p.n, near.live, left);
-    store(far.at + row * p.n, far.live, right);
 }

@@ -1,4 +1,4 @@
-// Tiles of 128 x 128, or with SIDE64 of 64 x 64, in workgroup memory.
+// Tiles of 64 x 64 in workgroup memory.
 #if MATMUL && OPERANDS_VEC4
 #import matmul/blocks
 #elif MATMUL
@@ -8,21 +8,22 @@
 #else
 #import conv/operands
 #endif
-// tile: matrix products, for GPUs     SIDE x SIDE results per workgroup of SIDE²/64 threads, 8 x 8 each
+// tile: matrix products, for GPUs     SIDE x SIDE results per workgroup of SIDE threads, 8 x 8 each
 // The imported source of the operands defines the number of products(), where a tile of `side` rows and columns begins and
 // which steps are summed; rows_at and columns_at, the state of four neighbouring rows of A and columns of B; their blocks of
 // four steps, or their vec4 for a step, zero for steps past the end; and stores a row of results. A_ACROSS, B_ACROSS: whether
 // neighbouring threads should load along rows (columns) instead of steps.
 // grid: tiles_m * tiles_n * products() workgroups, folded: tile = wg.y * grid_x + wg.x; surplus workgroups return
 //   tiles_m = ceil(m / SIDE), tiles_n = ceil(columns / SIDE)
-// requires: 128 SIDE bytes of workgroup memory
-#if SIDE64
-const SIDE = 64u;
-const THREADS = 64u;
+// requires: 8,192 bytes of workgroup memory
+#if SOFTWARE
+#let UNROLLED 1
 #else
-const SIDE = 128u;
-const THREADS = 256u;
+#let UNROLLED 16
 #endif
+// Iterations that are written out: an H100 takes 1.4 times as long for a loop, software adapters take long to compile them.
+const UNROLLED = $(UNROLLED)u;
+const SIDE = 64u;
 // Quads of rows (of columns) of a tile.
 const QUADS = SIDE / 4u;
 
@@ -76,7 +77,7 @@ fn share(thread: u32, across: bool) -> vec2<u32> {
     return select(vec2(thread % 4u * 4u, thread / 4u), vec2(thread / QUADS * 4u, thread % QUADS), across);
 }
 
-@compute @workgroup_size(THREADS)
+@compute @workgroup_size(SIDE)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let tile = wg.y * p.grid_x + wg.x;
     let product = tile / (p.tiles_m * p.tiles_n);
@@ -85,9 +86,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     }
     let first = corner(tile % (p.tiles_m * p.tiles_n), SIDE);
     let steps = steps_of(product);
-    // The loads of the next iteration are in flight while this one computes.
-#if SIDE64
-    // Each thread fetches a block of A and one of B.
+    // Each thread fetches a block of A and one of B; the loads of the next iteration are in flight while this one computes.
     let a = share(thread, A_ACROSS);
     let b = share(thread, B_ACROSS);
     let rows = rows_at(product, first.x + a.y * 4u);
@@ -101,60 +100,31 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     // A thread owns row quads y and y + 8, column quads x and x + 8.
     let x = thread % 8u;
     let y = thread / 8u;
-#else
-    // Half of the threads fetch A, the others B.
-    let fetches_a = thread < 128u;
-    let own = share(thread % 128u, select(B_ACROSS, A_ACROSS, fetches_a));
-    let rows = rows_at(product, first.x + own.y * 4u);
-    let columns = columns_at(product, first.y + own.y * 4u);
-    var next = Block();
-    if (steps.x < steps.y) {
-        if (fetches_a) {
-            next = a_block(rows, steps.x + own.x, steps.y);
-        } else {
-            next = b_block(columns, steps.x + own.x, steps.y);
-        }
-    }
-    // A thread owns row quads y and y + 16, column quads x and x + 16; 32 neighbours 4 x 8 of them.
-    let x = thread % 8u + thread / 32u % 2u * 8u;
-    let y = thread / 8u % 4u + thread / 64u * 4u;
-#endif
 #repeat i 8
     var l$i = vec4<f32>();
     var r$i = vec4<f32>();
 #endrepeat
     for (var k0 = steps.x; k0 < steps.y; k0 += 16u) {
-#if SIDE64
         put_a(a.x, a.y, next_a);
         put_b(b.x, b.y, next_b);
-#else
-        if (fetches_a) {
-            put_a(own.x, own.y, next);
-        } else {
-            put_b(own.x, own.y, next);
-        }
-#endif
         workgroupBarrier();
         if (k0 + 16u < steps.y) {
-#if SIDE64
             next_a = a_block(rows, k0 + 16u + a.x, steps.y);
             next_b = b_block(columns, k0 + 16u + b.x, steps.y);
-#else
-            if (fetches_a) {
-                next = a_block(rows, k0 + 16u + own.x, steps.y);
-            } else {
-                next = b_block(columns, k0 + 16u + own.x, steps.y);
-            }
-#endif
         }
-        for (var k = 0u; k < 16u; k += 1u) {
-            let s0 = a_tile[place(k, y)];
-            let s1 = a_tile[place(k, y + QUADS / 2u)];
-            let left = b_tile[place(k, x)];
-            let right = b_tile[place(k, x + QUADS / 2u)];
+        for (var from_k = 0u; from_k < 16u; from_k += UNROLLED) {
+#repeat k $UNROLLED
+            {
+                let k = from_k + $(k)u;
+                let a0 = a_tile[place(k, y)];
+                let a1 = a_tile[place(k, y + QUADS / 2u)];
+                let left = b_tile[place(k, x)];
+                let right = b_tile[place(k, x + QUADS / 2u)];
 #repeat i 8
-            l$i = fma(vec4(s$(i / 4)[$(i % 4)]), left, l$i);
-            r$i = fma(vec4(s$(i / 4)[$(i % 4)]), right, r$i);
+                l$i = fma(vec4(a$(i / 4)[$(i % 4)]), left, l$i);
+                r$i = fma(vec4(a$(i / 4)[$(i % 4)]), right, r$i);
+#endrepeat
+            }
 #endrepeat
         }
         workgroupBarrier();

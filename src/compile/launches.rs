@@ -7,7 +7,7 @@ use crate::limits::{Card, Job};
 /// A dispatch of a plan, and its modelled time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedLaunch {
-    /// Name of the kernel, which includes that of the variant, such as `tiled128`.
+    /// Name of the kernel, which includes that of the variant, such as `tiled64`.
     pub kernel: String,
     /// Values of its `override` constants other than 0, such as `transpose_b`.
     pub variant: String,

@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn trial_convolution_uses_the_named_tiles() {
         for (products, kernel) in
-            [(Products::default(), "conv_tiled64"), (Products::all("tiled128"), "conv_tiled128")]
+            [(Products::default(), "conv_tiled64"), (Products::all("direct"), "conv_direct")]
         {
             let limits =
                 Limits::named("nvidia").expect("a preset").choosing(|kernels| kernels.products = products);

@@ -28,7 +28,7 @@ pub(super) fn cached_attention(site: &Site, attend: &Attend) -> Lowered {
     // The most keys that a query sees: a full cache and all new tokens, or its window.
     let keys = (length as u64 + rows as u64).min(u64::from(attend.band.before) + 1);
     let queries = (batch * rows * heads) as u64;
-    let wanted = split::pieces(site.limits.class, queries, keys);
+    let wanted = split::pieces(site.limits.class, (queries, ATTEND.workgroup), keys);
     let longest = if site.limits.class.is_cpu() { LONGEST } else { u64::MAX };
     let span = keys.div_ceil(wanted).next_multiple_of(TILE).min(longest);
     let parts = keys.div_ceil(span);

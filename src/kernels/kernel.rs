@@ -174,7 +174,7 @@ impl Kernel {
         self.defines.contains(&define)
     }
 
-    /// Returns the complete WGSL source.
+    /// Returns the complete WGSL source, for GPUs.
     pub fn source(&self) -> String {
         assemble(self.module, &self.defines, self.generated.as_deref())
     }
@@ -184,13 +184,16 @@ impl Kernel {
         super::assemble::modules_of(self.module, &self.defines, self.generated.as_deref())
     }
 
-    /// Returns the source for a class of adapters. On CPU adapters `main` first copies the uniforms to
-    /// private variables: after a branch lavapipe reloads uniforms per lane, and in a loop in each iteration.
-    /// Kernels with barriers are skipped, because the copy breaks the uniformity analysis. naga does not
-    /// require uniform control flow for subgroup operations.
+    /// Returns the source for a class of adapters. On CPU adapters `SOFTWARE` is true, and `main` first copies the
+    /// uniforms to private variables: after a branch lavapipe reloads uniforms per lane, and in a loop in each
+    /// iteration. Kernels with barriers are skipped, because the copy breaks the uniformity analysis. naga does
+    /// not require uniform control flow for subgroup operations.
     pub fn source_for(&self, class: AdapterClass) -> String {
-        let source = self.source();
-        if class.is_cpu() && !source.contains("Barrier();") { with_params_copied(&source) } else { source }
+        if !class.is_cpu() {
+            return self.source();
+        }
+        let source = self.with("SOFTWARE").source();
+        if source.contains("Barrier();") { source } else { with_params_copied(&source) }
     }
 
     /// Returns a string that identifies the source: module, sorted conditions, generated source.

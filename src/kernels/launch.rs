@@ -38,8 +38,7 @@ impl<M> Launch<M> {
     /// cooperative matrices notes its columns, at most 1/7 of the whole, are not counted.
     pub fn shared_bytes(&self) -> u32 {
         match self.kernel.module {
-            "tile/tile" if self.kernel.is("SIDE64") => 8192,
-            "tile/tile" => 16_384,
+            "tile/tile" => 8192,
             "attention/tiled" | "attention/tiled_dkv" => 15_616,
             "attention/cached" if !self.kernel.is("JOIN") => 1540,
             "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,

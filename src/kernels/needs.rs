@@ -18,10 +18,8 @@ impl Needs {
     pub(super) const NOTHING: Self = Self { subgroup: 0, threads: 64, workgroup_bytes: 0 };
     /// Lanes of a subgroup that share their loads by broadcast.
     pub(super) const SHARING: Self = Self { subgroup: 8, threads: 8, workgroup_bytes: 0 };
-    /// `shaders/tile/tile.wgsl` with `SIDE64`.
-    pub(super) const TILE64: Self = Self { subgroup: 0, threads: 64, workgroup_bytes: 8192 };
-    /// The same without.
-    pub(super) const TILE128: Self = Self { subgroup: 0, threads: 256, workgroup_bytes: 16_384 };
+    /// `shaders/tile/tile.wgsl`.
+    pub(super) const TILE: Self = Self { subgroup: 0, threads: 64, workgroup_bytes: 8192 };
 
     /// Whether a thread can loop over `steps` of the inner dimension within [`MAX_LOOP_ITERATIONS`]. Checked
     /// only for tiles in workgroup memory on software adapters, where a step takes more than one iteration.

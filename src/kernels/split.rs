@@ -9,22 +9,24 @@ const MULTIPLE: u64 = 32;
 /// Fewest steps of a piece: with fewer, scratch moves more bytes than operands.
 const SMALLEST: u64 = 256;
 
-/// Returns the workgroups that keep the adapters of a class busy: two for each unit of a large GPU (132 units of an
-/// H200), of Apple's (40), and large blocks of a software adapter with cooperative matrices.
-pub(super) fn enough(class: AdapterClass) -> u64 {
+/// Returns the workgroups of this many threads that keep the adapters of a class busy: two for each unit of a large GPU
+/// (132 units of an H200), of Apple's (40), and large blocks of a software adapter with cooperative matrices. Of
+/// workgroups of 64 threads a unit takes four: with two, half of its schedulers have nothing to hide latency with.
+fn enough(class: AdapterClass, threads: u32) -> u64 {
+    let small = if threads <= 64 { 2 } else { 1 };
     match class {
         AdapterClass::Cpu => 128,
-        AdapterClass::Integrated => 80,
-        AdapterClass::Discrete => 264,
+        AdapterClass::Integrated => 80 * small,
+        AdapterClass::Discrete => 264 * small,
     }
 }
 
-/// Returns the number of pieces for a result of this many workgroups; software adapters take one.
-pub(super) fn pieces(class: AdapterClass, workgroups: u64, steps: u64) -> u64 {
+/// Returns the number of pieces for a result of so many workgroups of so many threads; software adapters take one.
+pub(super) fn pieces(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> u64 {
     if class.is_cpu() {
         return 1;
     }
-    let wanted = enough(class).div_ceil(workgroups.max(1)).min(steps / SMALLEST).max(1);
+    let wanted = enough(class, threads).div_ceil(workgroups.max(1)).min(steps / SMALLEST).max(1);
     steps.div_ceil(length(steps, wanted)).max(1)
 }
 
@@ -33,9 +35,9 @@ pub(super) fn length(steps: u64, pieces: u64) -> u64 {
     if pieces == 1 { steps.max(1) } else { steps.div_ceil(pieces).next_multiple_of(MULTIPLE) }
 }
 
-/// Whether a result of this many workgroups keeps the adapter busy, if necessary in pieces.
-pub(super) fn fills(class: AdapterClass, workgroups: u64, steps: u64) -> bool {
-    workgroups * pieces(class, workgroups, steps) >= enough(class)
+/// Whether a result of so many workgroups of so many threads keeps the adapter busy, if necessary in pieces.
+pub(super) fn fills(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> bool {
+    workgroups * pieces(class, (workgroups, threads), steps) >= enough(class, threads)
 }
 
 #[cfg(test)]
@@ -45,27 +47,30 @@ mod tests {
     #[test]
     fn pieces_cover_every_step_and_none_is_empty() {
         use AdapterClass::{Cpu, Discrete, Integrated};
-        for (class, workgroups, steps, expected) in [
-            (Discrete, 144, 8192, 2),
-            (Discrete, 72, 50_257, 4),
-            (Discrete, 264, 1 << 20, 1),
-            (Discrete, 1, 255, 1),
-            (Discrete, 1, 1 << 20, 263),
-            (Discrete, 0, 0, 1),
-            (Integrated, 12, 30_522, 7),
-            (Cpu, 1, 100_000, 1),
+        for (class, work, steps, expected) in [
+            (Discrete, (144, 256), 8192, 2),
+            (Discrete, (144, 64), 8192, 4),
+            (Discrete, (72, 256), 50_257, 4),
+            (Discrete, (264, 256), 1 << 20, 1),
+            (Discrete, (1, 256), 255, 1),
+            (Discrete, (1, 256), 1 << 20, 263),
+            (Discrete, (0, 64), 0, 1),
+            (Integrated, (12, 256), 30_522, 7),
+            (Cpu, (1, 256), 100_000, 1),
         ] {
-            let found = pieces(class, workgroups, steps);
-            assert_eq!(found, expected, "{class:?} {workgroups} {steps}");
+            let found = pieces(class, work, steps);
+            assert_eq!(found, expected, "{class:?} {work:?} {steps}");
         }
         for steps in (0..5000).chain([50_257, 65_537]) {
             for workgroups in [1, 7, 100, 263] {
-                let found = pieces(Discrete, workgroups, steps);
+                let found = pieces(Discrete, (workgroups, 256), steps);
                 let length = length(steps, found);
                 assert!(found * length >= steps && (found == 1 || (found - 1) * length < steps), "{steps}");
                 assert!(found == 1 || length.is_multiple_of(32) && length >= SMALLEST, "{steps}: {length}");
             }
         }
-        assert!(fills(Discrete, 144, 8192) && !fills(Discrete, 144, 128) && fills(Cpu, 128, 1));
+        let [few, many] = [144, 528].map(|workgroups| (workgroups, 64));
+        assert!(fills(Discrete, few, 8192) && !fills(Discrete, few, 128));
+        assert!(fills(Discrete, many, 1) && fills(Cpu, many, 1));
     }
 }

@@ -124,10 +124,10 @@ fn bench_variant_selects_the_kernel() {
     for device in devices() {
         let name = &device.adapter().name;
         for (kernel, size, variant) in
-            [("matmul", "64", "matmul_tiled128"), ("conv", "2x5x3x7x3x1", "conv_tiled128")]
+            [("matmul", "64", "matmul_tiled64"), ("conv", "2x5x3x7x3x1", "conv_tiled64")]
         {
             let bench =
-                ["bench", kernel, "--size", size, "--variant", "tiled128", "--adapter", name, "--json"];
+                ["bench", kernel, "--size", size, "--variant", "tiled64", "--adapter", name, "--json"];
             let result = json(&bench);
             assert_eq!(result["variant"], variant);
             assert!(result["max_error"].as_f64() < Some(1e-5), "{result}");
@@ -138,7 +138,7 @@ fn bench_variant_selects_the_kernel() {
     let text = refusal(&["bench", "conv", "--variant", "any32"]);
     assert!(
         text.contains(
-            "packed, packed4, tiled128, tiled64, direct, cooperative, cooperative_wide, cooperative_small for `conv`"
+            "packed, packed4, tiled64, direct, cooperative, cooperative_wide, cooperative_small for `conv`"
         ),
         "{text}"
     );

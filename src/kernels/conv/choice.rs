@@ -33,8 +33,9 @@ impl Choice {
         if let Some(choice) =
             cooperative::convolution((&kernel(&TILED64), image), (sizes, divisible), named, site.limits)
         {
-            let cooperative::Choice { kernel, tile, constants } = choice;
-            return Self { kernel, constants, tiling: Tiling { tile, parts: PARTS }, packed_at_once: None };
+            let cooperative::Choice { kernel, tile, threads, constants } = choice;
+            let tiling = Tiling { tile, threads, parts: PARTS };
+            return Self { kernel, constants, tiling, packed_at_once: None };
         }
         let variant = choose(case, site.limits);
         let kernel = of_image(kernel(variant), image);

@@ -60,6 +60,8 @@ impl Case {
 pub(super) struct Tiling {
     /// Rows and columns per workgroup; 1 × 1: one thread per element.
     pub(super) tile: (u64, u64),
+    /// Threads of a workgroup.
+    pub(super) threads: u32,
     pub(super) parts: Parts,
 }
 
@@ -99,21 +101,21 @@ pub struct Variant {
     /// Whether it supports groups of few channels.
     few: bool,
     needs: Needs,
-    /// Whether it is preferred to the variants after it, given the number of workgroups that it would run.
-    preferred: fn(AdapterClass, &Case, u64) -> bool,
+    /// Whether it is preferred to the variants after it.
+    preferred: fn(AdapterClass) -> bool,
 }
 
 /// Tiles of 64 x 64 in workgroup memory, and the operands of cooperative matrices.
 pub(in crate::kernels) const TILED64: Variant = Variant {
     name: "tiled64",
-    image: Kernel::new("conv_tiled64", "tile/tile", &["STORE_LANES", "SIDE64"], &[1, 2, 3], 64, &[&[]]),
-    weight: Kernel::new("conv_weight_tiled64", "tile/tile", &["WEIGHT", "SIDE64"], &[1, 2, 3], 64, &[&[]]),
+    image: Kernel::new("conv_tiled64", "tile/tile", &["STORE_LANES"], &[1, 2, 3], 64, &[&[]]),
+    weight: Kernel::new("conv_weight_tiled64", "tile/tile", &["WEIGHT"], &[1, 2, 3], 64, &[&[]]),
     tiles: [(64, 64); 2],
     parts: Parts { wanted: 1 << 10, smallest: 256, most: 512 },
     packed_at_once: None,
     few: false,
-    needs: Needs::TILE64,
-    preferred: |class, _, _| !class.is_cpu(),
+    needs: Needs::TILE,
+    preferred: |class| !class.is_cpu(),
 };
 
 /// Lanes of a subgroup read weights, or gradients, and share them by broadcast.
@@ -126,11 +128,11 @@ const PACKED: Variant = Variant {
     packed_at_once: Some(2),
     few: false,
     needs: Needs::SHARING,
-    preferred: |class, _, _| class.is_cpu(),
+    preferred: |class| class.is_cpu(),
 };
 
 /// All variants. The first one that the class prefers and that can compute the convolution is selected.
-pub static VARIANTS: [Variant; 5] = [
+pub static VARIANTS: [Variant; 4] = [
     PACKED,
     // The same for smaller subgroups.
     Variant {
@@ -149,23 +151,7 @@ pub static VARIANTS: [Variant; 5] = [
         packed_at_once: Some(1),
         few: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
-        preferred: |class, _, _| class.is_cpu(),
-    },
-    // Tiles of 128 x 128 in workgroup memory.
-    Variant {
-        name: "tiled128",
-        image: Kernel::new("conv_tiled128", "tile/tile", &["STORE_LANES"], &[1, 2, 3], 256, &[&[]]),
-        weight: Kernel::new("conv_weight_tiled128", "tile/tile", &["WEIGHT"], &[1, 2, 3], 256, &[&[]]),
-        tiles: [(128, 128); 2],
-        parts: Parts { wanted: 300, smallest: 256, most: 512 },
-        packed_at_once: None,
-        few: false,
-        needs: Needs::TILE128,
-        preferred: |class, case, workgroups| {
-            class == AdapterClass::Discrete
-                && case.m.min(case.columns) >= 128
-                && split::fills(class, workgroups, case.divisible)
-        },
+        preferred: |class| class.is_cpu(),
     },
     TILED64,
     // No shared loads.
@@ -178,7 +164,7 @@ pub static VARIANTS: [Variant; 5] = [
         packed_at_once: None,
         few: true,
         needs: Needs::NOTHING,
-        preferred: |_, _, _| true,
+        preferred: |_| true,
     },
 ];
 
@@ -230,7 +216,8 @@ impl Variant {
     pub(super) fn tiling(&self, pass: Pass, class: AdapterClass) -> Tiling {
         let tile = self.tiles[usize::from(pass == Pass::Weight)];
         let alone = tile == (1, 1) && !class.is_cpu();
-        Tiling { tile, parts: if alone { GPU_DIRECT } else { self.parts } }
+        let parts = if alone { GPU_DIRECT } else { self.parts };
+        Tiling { tile, threads: self.image.workgroup, parts }
     }
 }
 
@@ -261,7 +248,8 @@ impl Tiling {
 
     /// Returns the pieces of the steps of a result on GPUs; each needs a workspace of one result.
     pub(super) fn pieces(&self, case: &Case, class: AdapterClass) -> u64 {
-        if self.tile == (1, 1) { 1 } else { split::pieces(class, self.work(case), case.divisible) }
+        let work = (self.work(case), self.threads);
+        if self.tile == (1, 1) { 1 } else { split::pieces(class, work, case.divisible) }
     }
 
     /// Returns the number of workgroups, or with 1 × 1 tiles of threads.
@@ -294,12 +282,7 @@ pub fn choose(case: &Case, limits: &Limits) -> &'static Variant {
     let steps = case.steps.min(if case.pass == Pass::Weight { MAX_PART } else { u64::MAX });
     let can = |row: &&Variant| row.runs_on(limits) && row.computes(case) && row.needs.ends(steps, limits);
     let named = limits.kernels.products.of(case.class()).and_then(Variant::named).filter(can);
-    let preferred = || {
-        VARIANTS
-            .iter()
-            .filter(can)
-            .find(|row| (row.preferred)(limits.class, case, row.tiling(case.pass, limits.class).work(case)))
-    };
+    let preferred = || VARIANTS.iter().filter(can).find(|row| (row.preferred)(limits.class));
     // The last variant computes every convolution on every adapter.
     named.or_else(preferred).unwrap_or(&VARIANTS[VARIANTS.len() - 1])
 }
@@ -327,29 +310,15 @@ mod tests {
             let of = |preset| chosen(preset, &large);
             assert_eq!(
                 ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
-                ["packed", "packed4", "tiled64", "tiled128"]
+                ["packed", "packed4", "tiled64", "tiled64"]
             );
         }
         let few = Case { groups: 64, ..image(4, 4, 12_544) };
         assert!(Limits::NAMES.iter().all(|preset| chosen(preset, &few) == "direct"));
-        assert_eq!(
-            chosen("nvidia", &image(64, 256, 1 << 20)),
-            "tiled64",
-            "half of a tile of 128 would be empty"
-        );
-        assert_eq!(chosen("nvidia", &image(128, 8, 263 * 128)), "tiled64", "too few tiles of 128");
-        assert_eq!(chosen("nvidia", &image(128, 8, 263 * 128 + 1)), "tiled128");
-        let small = image(512, 512, 49 * 64);
-        assert_eq!(chosen("nvidia", &small), "tiled128", "enough in pieces");
-        assert_eq!(chosen("nvidia", &Case { divisible: 0, ..small }), "tiled64", "phases");
     }
 
     #[test]
-    fn parts_of_a_weight_gradient_count_as_tiles() {
-        // 2 x 9 tiles of 128: in one part too few, with 15 parts of 256 pixels or more enough.
-        assert_eq!(chosen("nvidia", &weight(256, 128, 256)), "tiled64");
-        assert_eq!(chosen("nvidia", &weight(256, 128, 15 * 256)), "tiled128");
-        assert_eq!(chosen("nvidia", &weight(256, 14, 1 << 20)), "tiled64", "126 columns");
+    fn parts_of_a_weight_gradient_cover_every_pixel() {
         for row in &VARIANTS {
             for pixels in [1, 63, 4096, 100_000, 40_000_000] {
                 let case = weight(24, 3, pixels);
@@ -376,7 +345,7 @@ mod tests {
                 assert_eq!(choose(&case, &limits(row.name)).name, row.name);
             }
             assert_eq!(choose(&case, &limits("cpu_any")).name, "packed", "no way to compute convolutions");
-            let small = Limits { max_workgroup_bytes: 8192, ..limits("tiled128") };
+            let small = Limits { max_workgroup_bytes: 4096, ..limits("tiled64") };
             assert_eq!(choose(&case, &small).name, "packed");
         }
         assert_eq!(choose(&Case { groups: 2, ..image(3, 3, 5) }, &limits("tiled64")).name, "direct");
@@ -403,6 +372,6 @@ mod tests {
         assert_eq!(names.len(), VARIANTS.len());
         let last = &VARIANTS[VARIANTS.len() - 1];
         assert!(last.few && last.needs.subgroup + last.needs.workgroup_bytes == 0);
-        assert!((last.preferred)(AdapterClass::Cpu, &image(1, 1, 1), 1));
+        assert!((last.preferred)(AdapterClass::Cpu));
     }
 }

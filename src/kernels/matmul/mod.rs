@@ -91,19 +91,23 @@ impl Product {
     /// output; more are only made for the default, and are written to scratch.
     fn launch(&self, site: &Site, to: Option<Operand>) -> (Launch<Operand>, u64) {
         let Sizes { batch, m, n, k } = self.case.sizes;
-        let (kernel, tile, constants, splits) = match cooperative::choose(&self.case, self.types, site.limits)
-        {
-            Some(cooperative::Choice { kernel, tile, constants }) => (kernel, tile, constants, true),
+        let (choice, splits) = match cooperative::choose(&self.case, self.types, site.limits) {
+            Some(choice) => (choice, true),
             None => {
                 let row = choose(&self.case, site.limits);
                 let kernel = reading(row.kernel(&self.case), self.types);
-                (kernel, row.tile, row.constants(&self.case), row.splits)
+                let (tile, threads, constants) = (row.tile, kernel.workgroup, row.constants(&self.case));
+                (cooperative::Choice { kernel, tile, threads, constants }, row.splits)
             }
         };
+        let cooperative::Choice { kernel, tile, threads, constants } = choice;
         let (tiles_m, tiles_n) = (m.div_ceil(tile.0), n.div_ceil(tile.1));
         let workgroups = tiles_m * tiles_n * batch;
-        let splits = splits && to.is_none();
-        let parts = if splits { split::pieces(site.limits.class, workgroups, k) } else { 1 };
+        let parts = if splits && to.is_none() {
+            split::pieces(site.limits.class, (workgroups, threads), k)
+        } else {
+            1
+        };
         let grid = fold(workgroups * parts, site.limits.max_workgroups);
         let default = if parts == 1 { Operand::Output(0) } else { Operand::Workspace(0) };
         let words = [

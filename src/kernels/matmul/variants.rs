@@ -6,7 +6,6 @@ use crate::kernels::Kernel;
 use crate::kernels::kernel::Variants;
 use crate::kernels::lower::flag;
 use crate::kernels::needs::Needs;
-use crate::kernels::split;
 use crate::limits::{AdapterClass, Limits, ShapeClass};
 
 /// Which operands are transposed.
@@ -27,28 +26,22 @@ static ANY: Kernel = Kernel::new(
 );
 static CPU_ANY: Kernel =
     Kernel::new("matmul_cpu_any", "matmul/cpu_any", &["CPU", "STORE_LANES"], &[1, 2, 3], 8, &[&[]]);
-static TILED64: Kernel = Kernel::new(
-    "matmul_tiled64",
-    "tile/tile",
-    &["MATMUL", "SIDE64", "STORE_LANES"],
-    &[1, 2, 3],
-    64,
-    TRANSPOSES,
-);
+static TILED64: Kernel =
+    Kernel::new("matmul_tiled64", "tile/tile", &["MATMUL", "STORE_LANES"], &[1, 2, 3], 64, TRANSPOSES);
 static TILED64_VEC4: Kernel = Kernel::new(
     "matmul_tiled64_vec4",
     "tile/tile",
-    &["MATMUL", "SIDE64", "OPERANDS_VEC4", "STORE_VEC4"],
+    &["MATMUL", "OPERANDS_VEC4", "STORE_VEC4"],
     &[1, 2, 3],
     64,
     TRANSPOSES,
 );
-static TILED128: Kernel = Kernel::new(
-    "matmul_tiled128",
+static TILED64_ROWS: Kernel = Kernel::new(
+    "matmul_tiled64_rows",
     "tile/tile",
-    &["MATMUL", "OPERANDS_VEC4", "STORE_VEC4"],
+    &["MATMUL", "OPERANDS_VEC4", "STORE_LANES"],
     &[1, 2, 3],
-    256,
+    64,
     TRANSPOSES,
 );
 static CPU_NN: Kernel = Kernel::new(
@@ -153,12 +146,25 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether the lengths of the result's rows and of both operands' rows in memory are multiples of four.
-    fn in_vec4(&self) -> bool {
+    /// Returns the matrices whose rows in memory are multiples of four long.
+    fn fours(&self) -> Fours {
         let Sizes { m, n, k, .. } = self.sizes;
-        let rows = [if self.ta { m } else { k }, if self.tb { k } else { n }, n];
-        rows.iter().all(|row| row.is_multiple_of(4))
+        let operands = [if self.ta { m } else { k }, if self.tb { k } else { n }];
+        match operands.iter().all(|row| row.is_multiple_of(4)) {
+            true if n.is_multiple_of(4) => Fours::All,
+            true => Fours::Operands,
+            false => Fours::None,
+        }
     }
+}
+
+/// Matrices that are accessed as `vec4`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fours {
+    None,
+    Operands,
+    /// The result as well.
+    All,
 }
 
 /// A kernel variant for products. All variants read operands of 16 and 32 bits and support epilogues.
@@ -172,8 +178,8 @@ pub struct Variant {
     constants: &'static [(&'static str, f64)],
     /// Whether `override` constants of its kernel select what is transposed.
     transpose_by_constant: bool,
-    /// Whether the lengths of rows in memory, and of the result's rows, must be multiples of four.
-    needs_vec4: bool,
+    /// The matrices whose rows in memory must be multiples of four long.
+    fours: Fours,
     /// Whether rows in memory must be contiguous.
     contiguous_only: bool,
     /// Whether it computes pieces of the inner dimension, as on GPUs: [`split`].
@@ -202,7 +208,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 32),
         constants: &[],
         transpose_by_constant: false,
-        needs_vec4: true,
+        fours: Fours::All,
         contiguous_only: true,
         splits: false,
         needs: Needs::SHARING,
@@ -215,7 +221,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (8, 32),
         constants: &[],
         transpose_by_constant: false,
-        needs_vec4: true,
+        fours: Fours::All,
         contiguous_only: true,
         splits: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
@@ -228,7 +234,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 16),
         constants: &[],
         transpose_by_constant: false,
-        needs_vec4: false,
+        fours: Fours::None,
         contiguous_only: false,
         splits: false,
         needs: Needs::SHARING,
@@ -241,29 +247,11 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (8, 16),
         constants: &[("LANES_N", 4.0), ("LANES_M", 2.0)],
         transpose_by_constant: false,
-        needs_vec4: false,
+        fours: Fours::None,
         contiguous_only: false,
         splits: false,
         needs: Needs::NOTHING,
         preferred: |class, _| class.is_cpu(),
-    },
-    // Tiles of 128 x 128 in workgroup memory.
-    Variant {
-        name: "tiled128",
-        kernels: all(&TILED128),
-        tile: (128, 128),
-        constants: &[],
-        transpose_by_constant: true,
-        needs_vec4: true,
-        contiguous_only: true,
-        splits: true,
-        needs: Needs::TILE128,
-        preferred: |class, sizes| {
-            let tiles = sizes.m.div_ceil(128) * sizes.n.div_ceil(128) * sizes.batch;
-            class == AdapterClass::Discrete
-                && sizes.m.min(sizes.n) >= 128
-                && split::fills(class, tiles, sizes.k)
-        },
     },
     // Tiles of 64 x 64 in workgroup memory, of operands that are read in vec4.
     Variant {
@@ -272,10 +260,23 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (64, 64),
         constants: &[],
         transpose_by_constant: true,
-        needs_vec4: true,
+        fours: Fours::All,
         contiguous_only: true,
         splits: true,
-        needs: Needs::TILE64,
+        needs: Needs::TILE,
+        preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
+    },
+    // The same with results of any row length: logits of a vocabulary that is no multiple of four.
+    Variant {
+        name: "tiled64_rows",
+        kernels: all(&TILED64_ROWS),
+        tile: (64, 64),
+        constants: &[],
+        transpose_by_constant: true,
+        fours: Fours::Operands,
+        contiguous_only: true,
+        splits: true,
+        needs: Needs::TILE,
         preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
     // The same of any sizes.
@@ -285,10 +286,10 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (64, 64),
         constants: &[],
         transpose_by_constant: true,
-        needs_vec4: false,
+        fours: Fours::None,
         contiguous_only: true,
         splits: true,
-        needs: Needs::TILE64,
+        needs: Needs::TILE,
         preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
     // No shared loads.
@@ -298,7 +299,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 32),
         constants: &[("LANES_N", 8.0), ("LANES_M", 8.0)],
         transpose_by_constant: false,
-        needs_vec4: false,
+        fours: Fours::None,
         contiguous_only: false,
         splits: true,
         needs: Needs::NOTHING,
@@ -319,9 +320,8 @@ impl Variant {
 
     /// Whether it can compute this product, on an adapter that can run it.
     pub fn computes(&self, case: &Case) -> bool {
-        let fours = !self.needs_vec4 || case.in_vec4();
         let together = !self.contiguous_only || !case.apart;
-        self.of(case).is_some() && fours && together
+        self.of(case).is_some() && self.fours <= case.fours() && together
     }
 
     /// Returns all its kernels, for operands of 32 bits.
@@ -374,12 +374,11 @@ mod tests {
         let of = |preset| chosen(preset, large, plain);
         assert_eq!(
             ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
-            ["cpu32", "cpu8", "tiled64_vec4", "tiled128"]
+            ["cpu32", "cpu8", "tiled64_vec4", "tiled64_vec4"]
         );
-        assert_eq!(chosen("nvidia", [512, 512, 512], plain), "tiled64_vec4", "too few tiles of 128");
-        assert_eq!(chosen("nvidia", [512, 512, 4352], plain), "tiled128", "enough in pieces");
         assert_eq!(chosen("nvidia", [2304, 2048, 511], plain), "tiled64", "rows that are no fours");
-        assert_eq!(chosen("nvidia", [2304, 2048, 511], (true, false)), "tiled128", "K is free");
+        assert_eq!(chosen("nvidia", [512, 50_257, 768], (false, true)), "tiled64_rows");
+        assert_eq!(chosen("nvidia", [2304, 2048, 511], (true, false)), "tiled64_vec4", "K is free");
         assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");
         assert_eq!(chosen("lavapipe", [8, 2048, 512], plain), "cpu8");
         assert_eq!(chosen("lavapipe", [2048, 2048, 512], (true, true)), "cpu_any");
@@ -395,9 +394,9 @@ mod tests {
         };
         let case =
             |k| Case { sizes: Sizes { batch: 1, m: 64, n: 64, k }, ta: false, tb: false, apart: false };
-        assert_eq!(choose(&case(64), &limits("tiled128")).name, "tiled128");
-        assert_eq!(choose(&case(63), &limits("tiled128")).name, "cpu_any");
-        let small = Limits { max_workgroup_bytes: 8192, ..limits("tiled128") };
+        assert_eq!(choose(&case(64), &limits("tiled64_vec4")).name, "tiled64_vec4");
+        assert_eq!(choose(&case(63), &limits("tiled64_vec4")).name, "cpu_any");
+        let small = Limits { max_workgroup_bytes: 4096, ..limits("tiled64_vec4") };
         assert_eq!(choose(&case(64), &small).name, "cpu32");
     }
 

@@ -6,7 +6,7 @@ pub(super) mod loss_scale;
 use super::grid::{per_thread, quads};
 use super::kernel::Variants;
 use super::lower::flag;
-use super::{Kernel, Launch, Operand, Site};
+use super::{Kernel, Launch, Operand, Site, split};
 use crate::dtype::DType;
 use crate::graph::{Stored, Update};
 use crate::limits::AdapterClass;
@@ -126,7 +126,8 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
         }
         Update::Adam { beta1, beta2, eps, weight_decay, decoupled, amsgrad } => {
             let kernel = if amsgrad { &AMSGRAD } else { &ADAM };
-            (kernel, vec![("DECOUPLED", flag(decoupled))], vec![beta1, beta2, eps, weight_decay])
+            let settings = vec![beta1, beta2, eps, weight_decay, f32::from_bits(adam_quads(site))];
+            (kernel, vec![("DECOUPLED", flag(decoupled))], settings)
         }
         Update::RmsProp { keep, take, eps, momentum, weight_decay } => {
             let kernel = if momentum == 0.0 { &RMSPROP } else { &RMSPROP_MOMENTUM };
@@ -148,11 +149,22 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
     };
     settings.push(rate);
     let threads = match update {
-        // A workgroup processes four vec4s per thread.
-        Update::Adam { .. } => count.div_ceil(4 * kernel.kernel.workgroup) * kernel.kernel.workgroup,
+        Update::Adam { .. } => {
+            count.div_ceil(adam_quads(site) * kernel.kernel.workgroup) * kernel.kernel.workgroup
+        }
         _ => count,
     };
     launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, storing)
+}
+
+/// Returns the vec4s that a thread of Adam processes: four, or one where a GPU would have too few workgroups.
+fn adam_quads(site: &Site) -> u32 {
+    let workgroups = u64::from(quads(site.inputs[0].0.numel()).div_ceil(4 * ADAM.kernel.workgroup));
+    match site.limits.class {
+        AdapterClass::Cpu => 4,
+        class if split::fills(class, (workgroups, ADAM.kernel.workgroup), 0) => 4,
+        _ => 1,
+    }
 }
 
 /// Returns the launch over `quads` vec4s by `threads` threads, of the kernel for the weight's element type.
