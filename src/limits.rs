@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::dtype::Precision;
 use crate::units::Bytes;
-pub use card::{CARDS, Card, Job};
+pub use card::{CARDS, Card, Job, JobKind};
 pub use products::{Products, ShapeClass};
 
 /// Alignment of regions in bytes, equal on every adapter, so that plans do not depend on the adapter's

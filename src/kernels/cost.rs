@@ -28,7 +28,7 @@ pub fn jobs(site: &Site, lowered: &Lowered) -> Vec<Job> {
     let of = |(launch, ([own, scratch], share)): (&Launch<Operand>, (&[u64; 2], &u64))| Job {
         flops: if *share == 0 { scratch / 4 } else { part(cost.flops, *share, all_shares) },
         bytes: part(cost.bytes, *own, all_bound) + scratch,
-        matrices: launch.uses_matrices(),
+        kind: launch.kind(),
         workgroups: launch.workgroups(),
         threads: launch.threads(),
         shared_bytes: launch.shared_bytes(),

@@ -1,6 +1,7 @@
 //! A dispatch as plain data: kernel, constants, memory, parameters and grid.
 
 use super::Kernel;
+use crate::limits::JobKind;
 
 /// One dispatch. `M` is the type of its memory: operands while lowering, regions in a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,9 +54,21 @@ impl<M> Launch<M> {
         }
     }
 
-    /// Whether cooperative matrices compute it.
-    pub fn uses_matrices(&self) -> bool {
-        self.kernel.module == "cooperative/main"
+    /// Returns what it computes.
+    pub fn kind(&self) -> JobKind {
+        let product = self.kernel.is("MATMUL");
+        match self.kernel.module {
+            "cooperative/main" if product => JobKind::MatrixProduct,
+            "cooperative/main" => JobKind::MatrixConvolution,
+            "tile/tile" if product => JobKind::Product,
+            "matmul/any" | "matmul/cpu" | "matmul/cpu_any" => JobKind::Product,
+            "tile/tile" | "conv/cpu" | "conv/weight_cpu" => JobKind::Convolution,
+            "conv/direct" => JobKind::DirectConvolution,
+            "attention/cpu" | "attention/cpu_dkv" | "attention/tiled" | "attention/tiled_dkv" => {
+                JobKind::Attention
+            }
+            _ => JobKind::Elements,
+        }
     }
 
     /// Returns the launch with its memory mapped by `to`.

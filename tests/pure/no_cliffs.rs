@@ -16,11 +16,11 @@ type Row = (&'static str, usize, Option<usize>, [usize; 2], f64);
 const NETWORKS: [Row; 8] = [
     ("gpt2", 8, Some(1024), [960, 1000], 3.0),
     ("gpt2-medium", 4, Some(1024), [1560, 1800], 3.0),
-    ("llama-tiny", 32, Some(256), [630, 810], 5.5),
-    ("bert-base", 32, Some(128), [720, 860], 4.0),
-    ("resnet50", 64, None, [620, 750], 4.5),
+    ("llama-tiny", 32, Some(256), [630, 810], 3.5),
+    ("bert-base", 32, Some(128), [720, 860], 3.0),
+    ("resnet50", 64, None, [620, 750], 3.0),
     ("vgg16", 64, None, [150, 190], 3.0),
-    ("mobilenet-v2", 64, None, [580, 710], 16.0),
+    ("mobilenet-v2", 64, None, [580, 710], 9.0),
     ("unet", 8, None, [355, 420], 3.0),
 ];
 

@@ -187,7 +187,7 @@ fn workgroup_sizes_match_the_kernel_table() {
             assert_eq!(launch.threads(), threads, "{} with {variant:?}", kernel.name);
             let shared: u32 = shared_bytes(&module);
             // Cooperative convolutions note columns beside their tiles.
-            let least = if launch.uses_matrices() { shared - shared / 7 } else { shared };
+            let least = if launch.kind().uses_matrices() { shared - shared / 7 } else { shared };
             let counted = launch.shared_bytes();
             assert!(
                 (least..=shared).contains(&counted),
