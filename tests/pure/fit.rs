@@ -264,7 +264,7 @@ fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
         let found = [&total[..], &percent(plan.work.time_fraction(), 1), &flops];
         if std::env::var("WGRAD_TABLES").as_deref() == Ok("write") {
             let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/fit.md");
-            let line = |cells: &[&str]| format!("| {} |", cells.join(" | ")).replace("|  |", "| |");
+            let line = |cells: &[&str]| format!("| {} |", cells.join(" | ")).replace("  ", " ");
             let [old, new] = [&row[2..5], &found].map(|cells| line(&[&row[..2], cells, &row[5..]].concat()));
             let text = std::fs::read_to_string(path).expect("the document").replace(&old, &new);
             std::fs::write(path, text).expect("it can be written");
