@@ -9,6 +9,7 @@ use crate::compile::Plan;
 use crate::error::Result;
 use crate::graph::Class;
 use crate::json::Json;
+use crate::limits::Card;
 use crate::units::Bytes;
 
 /// A dispatch and its time.
@@ -30,9 +31,7 @@ pub struct KernelSpan {
     pub ns: f64,
     /// Bytes of the memory it binds: read, written or both.
     pub bytes: u64,
-    /// The operation's floating-point operations, by [`Graph::cost`](crate::graph::Graph::cost). If an
-    /// operation has several dispatches, the longest of them counts all of its floating-point operations, the
-    /// others 0.
+    /// Floating-point operations, as [`Plan::launches`] counts them: an operation's are divided among its dispatches.
     pub flops: u64,
 }
 
@@ -75,8 +74,10 @@ impl Session {
 impl Profile {
     fn of(plan: &Plan, times: &[(f64, f64)]) -> Self {
         let program = &plan.program;
+        // Which card it is decides over times alone.
+        let planned = plan.launches(&Card::default()).expect("what a plan has was lowered for its limits");
         let mut spans: Vec<KernelSpan> = Vec::new();
-        for ((launch, position), (start, end)) in program.launches.iter().zip(times) {
+        for (((launch, position), planned), (start, end)) in program.launches.iter().zip(planned).zip(times) {
             let node = &program.graph.nodes[program.order[*position]];
             let layer = if program.nodes_at(*position).nth(1).is_some() { "" } else { &*node.layer };
             spans.push(KernelSpan {
@@ -88,15 +89,8 @@ impl Profile {
                 start_ns: *start,
                 ns: end - start,
                 bytes: launch.memory.iter().map(|span| span.bytes).sum(),
-                flops: 0,
+                flops: planned.job.flops,
             });
-        }
-        for group in spans.chunk_by_mut(|a, b| a.position == b.position) {
-            let nodes = program.nodes_at(group[0].position);
-            let flops = nodes.map(|node| program.graph.cost(node).flops).sum();
-            if let Some(longest) = group.iter_mut().max_by(|a, b| a.ns.total_cmp(&b.ns)) {
-                longest.flops = flops;
-            }
         }
         Self { spans, alive: alive(plan) }
     }
