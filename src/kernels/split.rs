@@ -21,7 +21,7 @@ fn enough(class: AdapterClass, threads: u32) -> u64 {
     }
 }
 
-/// Returns the number of pieces for a result of so many workgroups of so many threads; software adapters take one.
+/// Returns the number of pieces for a result that `workgroups` compute, each of `threads`; 1 on software adapters.
 pub(super) fn pieces(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> u64 {
     if class.is_cpu() {
         return 1;
@@ -35,7 +35,7 @@ pub(super) fn length(steps: u64, pieces: u64) -> u64 {
     if pieces == 1 { steps.max(1) } else { steps.div_ceil(pieces).next_multiple_of(MULTIPLE) }
 }
 
-/// Whether a result of so many workgroups of so many threads keeps the adapter busy, if necessary in pieces.
+/// Whether `workgroups` of `threads` each, split into pieces if necessary, keep the adapter busy.
 pub(super) fn fills(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> bool {
     workgroups * pieces(class, (workgroups, threads), steps) >= enough(class, threads)
 }
@@ -71,6 +71,6 @@ mod tests {
         }
         let [few, many] = [144, 528].map(|workgroups| (workgroups, 64));
         assert!(fills(Discrete, few, 8192) && !fills(Discrete, few, 128));
-        assert!(fills(Discrete, many, 1) && fills(Cpu, many, 1));
+        assert!(fills(Discrete, many, 1) && fills(Cpu, (128, 256), 1));
     }
 }

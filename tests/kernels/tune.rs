@@ -115,8 +115,11 @@ fn plans_without_tuning_are_deterministic() {
         for precision in Precision::ALL {
             let limits = one.target(precision);
             assert_eq!(limits.kernels.products, Products::default());
-            // Whether matrices are used at all is measured: only what follows from it is the same.
-            let again = other.target(precision).choosing(|kernels| *kernels = limits.kernels);
+            let mut again = other.target(precision);
+            if precision == Precision::F16 && !limits.class.is_cpu() {
+                // A measurement decides whether cooperative matrices are used, and it may differ between two devices.
+                again.kernels = limits.kernels;
+            }
             assert_eq!(plan(precision, &limits), plan(precision, &again));
         }
         // The chosen rows are part of the limits, so it changes the plan.

@@ -73,14 +73,15 @@ impl TrainStep {
         match self.try_fit(options, budget, limits)? {
             Some(fitted) => Ok(fitted),
             None => {
-                let open = self.plan_over_budget(&as_it_is(options), limits)?;
+                let open = as_it_is(options);
                 let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
                 let smallest = self.plan_over_budget(&options, limits)?;
                 if smallest.footprint().total() > budget.0 {
                     return Err(self.refuse(&smallest, &options, budget, limits));
                 }
                 // The quick check of `recomputed` may miss a plan that fits.
-                let time_fraction = slowdown(&smallest, &open, &options.card);
+                let asked = self.plan_over_budget(&open, limits)?;
+                let time_fraction = slowdown(&smallest, &asked, &options.card);
                 let changes = vec!["recompute auto".to_owned()];
                 Ok(Fitted { plan: smallest, options, changes, time_fraction, exact: true })
             }

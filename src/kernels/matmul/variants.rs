@@ -266,7 +266,7 @@ pub static VARIANTS: [Variant; 8] = [
         needs: Needs::TILE,
         preferred: |class, sizes| !class.is_cpu() && sizes.m.min(sizes.n) > SMALL,
     },
-    // The same with results of any row length: logits of a vocabulary that is no multiple of four.
+    // The same, but rows of the result may have any length: logits, if the vocabulary is not a multiple of four.
     Variant {
         name: "tiled64_rows",
         kernels: all(&TILED64_ROWS),

@@ -119,6 +119,7 @@ pub(super) struct Storing {
 pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) -> Launch<Operand> {
     let count = quads(site.inputs[0].0.numel());
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
+    let each = adam_quads(site.limits.class, count);
     let (kernel, constants, mut settings) = match *update {
         Update::Sgd { weight_decay } => (&SGD, vec![], vec![weight_decay, 0.0]),
         Update::Momentum { momentum, weight_decay, nesterov } => {
@@ -126,7 +127,7 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
         }
         Update::Adam { beta1, beta2, eps, weight_decay, decoupled, amsgrad } => {
             let kernel = if amsgrad { &AMSGRAD } else { &ADAM };
-            let settings = vec![beta1, beta2, eps, weight_decay, f32::from_bits(adam_quads(site))];
+            let settings = vec![beta1, beta2, eps, weight_decay, f32::from_bits(each)];
             (kernel, vec![("DECOUPLED", flag(decoupled))], settings)
         }
         Update::RmsProp { keep, take, eps, momentum, weight_decay } => {
@@ -149,18 +150,16 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
     };
     settings.push(rate);
     let threads = match update {
-        Update::Adam { .. } => {
-            count.div_ceil(adam_quads(site) * kernel.kernel.workgroup) * kernel.kernel.workgroup
-        }
+        Update::Adam { .. } => count.div_ceil(each * kernel.kernel.workgroup) * kernel.kernel.workgroup,
         _ => count,
     };
     launch(site, kernel, (count, u64::from(threads)), memory, &settings, constants, storing)
 }
 
-/// Returns the vec4s that a thread of Adam processes: four, or one where a GPU would have too few workgroups.
-fn adam_quads(site: &Site) -> u32 {
-    let workgroups = u64::from(quads(site.inputs[0].0.numel()).div_ceil(4 * ADAM.kernel.workgroup));
-    match site.limits.class {
+/// Returns how many of `count` vec4s a thread of Adam processes: four, or one where a GPU would have too few workgroups.
+fn adam_quads(class: AdapterClass, count: u32) -> u32 {
+    let workgroups = u64::from(count.div_ceil(4 * ADAM.kernel.workgroup));
+    match class {
         AdapterClass::Cpu => 4,
         class if split::fills(class, (workgroups, ADAM.kernel.workgroup), 0) => 4,
         _ => 1,
