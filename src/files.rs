@@ -12,6 +12,7 @@ pub struct Replacement {
     target: PathBuf,
     temporary: PathBuf,
     file: BufWriter<File>,
+    earlier: Vec<PathBuf>,
     committed: bool,
 }
 
@@ -45,10 +46,16 @@ impl Replacement {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 file => {
                     let file = BufWriter::new(file?);
-                    return Ok(Self { target, temporary, file, committed: false });
+                    return Ok(Self { target, temporary, file, earlier: Vec::new(), committed: false });
                 }
             }
         }
+    }
+
+    /// Keeps the files that this one and its predecessors replaced, the latest first: [`Replacement::commit`] moves each
+    /// to the next name, and gives the replaced file the first.
+    pub fn keep(&mut self, earlier: &[PathBuf]) {
+        self.earlier = earlier.to_vec();
     }
 
     /// Replaces the file: afterwards it has the new contents, or after an error or a crash the old ones.
@@ -62,6 +69,7 @@ impl Replacement {
             file.set_permissions(old.permissions())?;
         }
         file.sync_all()?;
+        self.move_earlier()?;
         std::fs::rename(&self.temporary, &self.target)?;
         self.committed = true;
         // The file is replaced; some file systems cannot synchronize a folder, and only Unix opens folders.
@@ -69,6 +77,26 @@ impl Replacement {
             let _ = File::open(folder(&self.target)).and_then(|folder| folder.sync_all());
         }
         Ok(())
+    }
+
+    /// Moves the earlier files on by one. A crash here leaves whole files under their names, the replaced one under two.
+    fn move_earlier(&self) -> io::Result<()> {
+        let Some(first) = self.earlier.first() else { return Ok(()) };
+        let (Some(name), Some(own)) = (self.target.file_name(), self.temporary.file_name()) else {
+            return Ok(());
+        };
+        if !self.target.exists() {
+            return Ok(());
+        }
+        // Another folder than the target's if the path is a symbolic link.
+        remove_abandoned(folder(first), name);
+        let second = folder(first).join(own).with_extension(format!("earlier{SUFFIX}"));
+        std::fs::hard_link(&self.target, &second)
+            .or_else(|_| std::fs::copy(&self.target, &second).map(drop))?;
+        let moved = self.earlier.windows(2).rev().filter(|pair| pair[0].exists());
+        let mut names = moved.map(|pair| (&pair[0], &pair[1])).chain([(&second, first)]);
+        let result = names.try_for_each(|(from, to)| std::fs::rename(from, to));
+        result.inspect_err(|_| drop(std::fs::remove_file(&second)))
     }
 }
 
@@ -188,6 +216,41 @@ mod tests {
         assert_eq!((std::fs::read(&path).unwrap(), names(&folder)), (b"old".to_vec(), vec!["a".to_owned()]));
         write(&path, b"new").unwrap();
         assert_eq!((std::fs::read(&path).unwrap(), names(&folder)), (b"new".to_vec(), vec!["a".to_owned()]));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn replaced_files_are_kept_under_the_next_names() {
+        let folder = room("kept");
+        let [path, one, two] = ["a", "a.1", "a.2"].map(|name| folder.join(name));
+        let read = || {
+            names(&folder).iter().map(|name| std::fs::read(folder.join(name)).unwrap()).collect::<Vec<_>>()
+        };
+        let replace = |contents: &[u8]| {
+            let mut file = Replacement::create(&path)?;
+            file.keep(&[one.clone(), two.clone()]);
+            file.write_all(contents)?;
+            file.commit()
+        };
+        for contents in [b"0", b"1", b"2", b"3"] {
+            replace(contents).unwrap();
+        }
+        assert_eq!(
+            (names(&folder), read()),
+            (
+                ["a", "a.1", "a.2"].map(str::to_owned).to_vec(),
+                vec![b"3".to_vec(), b"2".to_vec(), b"1".to_vec()]
+            )
+        );
+        // What cannot be moved stays, and nothing temporary is left.
+        std::fs::remove_file(&two).unwrap();
+        std::fs::create_dir(&two).unwrap();
+        assert!(replace(b"4").is_err());
+        std::fs::remove_dir(&two).unwrap();
+        assert_eq!(
+            (names(&folder), read()),
+            (["a", "a.1"].map(str::to_owned).to_vec(), vec![b"3".to_vec(), b"2".to_vec()])
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

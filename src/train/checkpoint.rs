@@ -1,7 +1,7 @@
 //! Saving of parameters during training.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Best, Callback, Epoch, Trainer};
 use crate::error::{Error, Result};
@@ -64,35 +64,8 @@ impl Checkpoint {
 
     /// Saves; afterwards the earlier files have moved on by one. An error leaves all files as they were.
     fn save(&self, trainer: &mut Trainer) -> Result<()> {
-        // Of several ranks, rank 0 has the files.
-        if trainer.rank() > 0 {
-            return trainer.save_with(&self.path, &self.saved());
-        }
-        if self.last <= 1 || !self.path.exists() {
-            return trainer.save_with(&self.path, &self.saved());
-        }
-        let failed = |path: &Path, e: &std::io::Error| Error::Weights {
-            path: path.to_owned(),
-            message: e.to_string(),
-        };
-        // A second name for the last file, which the save replaces by another.
-        let previous = self.sibling("0");
-        let _ = std::fs::remove_file(&previous);
-        // A link to a symbolic link would show the new file.
-        files::followed(&self.path)
-            .and_then(|path| std::fs::hard_link(path, &previous))
-            .or_else(|_| std::fs::copy(&self.path, &previous).map(drop))
-            .map_err(|e| failed(&previous, &e))?;
-        trainer
-            .save_with(&self.path, &self.saved())
-            .inspect_err(|_| drop(std::fs::remove_file(&previous)))?;
-        for age in (0..self.last - 1).rev() {
-            let (from, to) = (self.sibling(&age.to_string()), self.sibling(&(age + 1).to_string()));
-            if from.exists() {
-                std::fs::rename(&from, &to).map_err(|e| failed(&to, &e))?;
-            }
-        }
-        Ok(())
+        let earlier: Vec<_> = (1..self.last).map(|age| self.sibling(&age.to_string())).collect();
+        trainer.save_keeping(&self.path, &self.saved(), &earlier)
     }
 }
 
@@ -114,7 +87,7 @@ impl Callback for Checkpoint {
             if best.is_better(metric.value, trainer.best, 0.0) {
                 // The file holds its own value as the best so far.
                 let before = trainer.best.replace(metric.value);
-                let saved = trainer.save_with(&self.sibling("best"), &self.saved());
+                let saved = trainer.save_keeping(&self.sibling("best"), &self.saved(), &[]);
                 saved.inspect_err(|_| trainer.best = before)?;
             }
         }
@@ -139,6 +112,8 @@ impl Callback for Checkpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! The training loop: feed, step, evaluate.
 
 #[cfg(feature = "safetensors")]
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::early_stopping::Waited;
@@ -491,19 +491,24 @@ impl Trainer {
     /// As [`Session::save`].
     #[cfg(feature = "safetensors")]
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path.as_ref(), &SaveOptions::training_state())
+        self.save_keeping(path.as_ref(), &SaveOptions::training_state(), &[])
     }
 
-    /// [`Trainer::save`] with notes of the user's, or without frozen parameters.
+    /// [`Trainer::save`] with options, which keeps earlier files under these names, the latest first.
     #[cfg(feature = "safetensors")]
-    pub(super) fn save_with(&mut self, path: &Path, options: &SaveOptions) -> Result<()> {
+    pub(super) fn save_keeping(
+        &mut self,
+        path: &Path,
+        options: &SaveOptions,
+        earlier: &[PathBuf],
+    ) -> Result<()> {
         if self.rank() > 0 && !self.session.is_sharded(true) {
             return Ok(());
         }
         let mut options = options.clone();
         let found = Found { best: self.best, plateau: self.plateau, waited: self.waited };
         options.notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
-        self.session.save_with(path, &options)
+        self.session.save_keeping(path, &options, earlier)
     }
 
     /// Continues from a file that [`Trainer::save`] or a [`Checkpoint`](super::Checkpoint) wrote:

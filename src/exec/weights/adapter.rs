@@ -142,9 +142,9 @@ impl Session {
         }
     }
 
-    fn contents(&self, tensors: Vec<(String, Stored)>) -> Contents {
+    fn contents(&self, tensors: Vec<(String, Stored)>) -> Contents<'static> {
         let sharded = self.is_sharded(false);
-        Contents { tensors, notes: BTreeMap::new(), accept_non_finite: false, sharded }
+        Contents { tensors, notes: BTreeMap::new(), accept_non_finite: false, sharded, earlier: &[] }
     }
 
     fn adapters(&self) -> Result<Adapters> {

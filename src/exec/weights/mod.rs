@@ -9,7 +9,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
@@ -81,12 +81,14 @@ impl SaveOptions {
 }
 
 /// What a file will have.
-struct Contents {
+struct Contents<'a> {
     tensors: Vec<(String, Stored)>,
     notes: BTreeMap<String, String>,
     accept_non_finite: bool,
     /// Whether ranks have shares of the tensors.
     sharded: bool,
+    /// Names under which the files that this one and its predecessors replace are kept, the latest first.
+    earlier: &'a [PathBuf],
 }
 
 impl Session {
@@ -107,8 +109,17 @@ impl Session {
     /// # Errors
     /// As [`Session::save`]; [`Error::Rank`].
     pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+        self.save_keeping(path.as_ref(), options, &[])
+    }
+
+    /// [`Session::save_with`] that keeps earlier files under these names, the latest first.
+    pub(crate) fn save_keeping(
+        &mut self,
+        path: &Path,
+        options: &SaveOptions,
+        earlier: &[PathBuf],
+    ) -> Result<()> {
         let SaveOptions { optimizer_state, ref notes, without_frozen, accept_non_finite } = *options;
-        let path = path.as_ref();
         let mut notes = notes.clone();
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
@@ -121,7 +132,7 @@ impl Session {
         let tensors = tensors.into_iter().collect();
         // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
-        let contents = Contents { tensors, notes, accept_non_finite, sharded };
+        let contents = Contents { tensors, notes, accept_non_finite, sharded, earlier };
         self.write_file(path, &contents, |session, name| session.parameter(name))
     }
 
@@ -132,11 +143,12 @@ impl Session {
         contents: &Contents,
         mut data: impl FnMut(&mut Self, &str) -> Result<Vec<f32>>,
     ) -> Result<()> {
-        let Contents { tensors, notes, accept_non_finite, sharded } = contents;
+        let Contents { tensors, notes, accept_non_finite, sharded, earlier } = contents;
         let mut notes = notes.clone();
         notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
             let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
+            file.keep(earlier);
             file.write_all(&write::header(tensors, &notes)).map_err(|e| failed(path, &e))?;
             Ok(file)
         });
