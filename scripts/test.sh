@@ -71,12 +71,13 @@ stage() {
     summary+=("$(printf '%-10s %-6s %5d s' "$name" "$verdict" $((SECONDS - start)))")
 }
 
-# The other programs of tests, as cargo's arguments. `adapters` has the tests of the others, for scripts/gpu_day.sh.
-other_programs() {
+# programs_except NAME...: the other programs of tests, as cargo's arguments. `adapters` has the tests of kernels, session and
+# train in one, for scripts/gpu_day.sh.
+programs_except() {
     local path name
     for path in tests/*.rs tests/*/main.rs; do
         name=${path#tests/} name=${name%/main.rs} name=${name%.rs}
-        case " ${longest[*]} adapters " in
+        case " $* " in
             *" $name "*) ;;
             *) printf '%s\n' --test "$name" ;;
         esac
@@ -86,7 +87,7 @@ other_programs() {
 # shellcheck disable=SC2329 # called through stage
 run_tests() {
     local others verdict=0
-    mapfile -t others < <(other_programs)
+    mapfile -t others < <(programs_except "${longest[@]}" adapters)
     start longest cargo test "${built[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@"
     cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || verdict=1
     finish longest || verdict=1
@@ -187,7 +188,8 @@ if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; 
 site=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
 if has_wasm_compiler; then export WGRAD_WEB=$site; fi
 start web build_page
-stage clippy cargo clippy "${built[@]}" --all-targets --test adapters -- -D warnings
+mapfile -t linted < <(programs_except kernels session train)
+stage clippy cargo clippy "${built[@]}" --lib --bins --examples --benches "${linted[@]}" -- -D warnings
 stage doc make_documents "${built[@]}"
 stage build cargo test "${built[@]}" "${programs[@]}" --no-run
 stage doctests cargo test "${built[@]}" --doc

@@ -1,6 +1,7 @@
 // Sums for the gradient of batch norm: of parts, with END of all parts, with WHOLE of channels that are one part, without
 // an activation: with one there would be more bindings than every adapter has.
 #import norm/channels
+#import common/jobs
 @group(0) @binding(3) var<storage, read_write> mean: array<f32>;
 @group(0) @binding(4) var<storage, read_write> deviation: array<f32>;
 @group(0) @binding(5) var<storage, read_write> gamma: array<f32>;
@@ -22,29 +23,33 @@ fn store_sums(channel: u32, sum: f32, products: f32, shift: f32) {
 // batch_norm_sums_end: dbeta = Σ g, dgamma = Σ g x̂, and for each channel what batch_norm_grad reads in one place
 // parts [2, parts, c], beta, mean, deviation, gamma [c] -> dgamma [c], dbeta [c], both [c, 2] of vec4:
 //   (mean, deviation, gamma, beta), (dbeta / count, dgamma / count, training, -), the second zero where not training
-// grid: one thread per channel, folded by grid_x      overrides: none
+// grid: one thread (CPU) or workgroup (GPU) per channel, folded by grid_x      overrides: none
 @group(0) @binding(1) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(2) var<storage, read_write> beta: array<f32>;
 
-@compute @workgroup_size(8)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let channel = (wg.y * p.grid_x + wg.x) * 8u + thread;
+    let channel = job_of(wg.y * p.grid_x + wg.x, thread);
+    let lane = lane_of(thread);
     if (channel >= p.channels) {
         return;
     }
     var sum = 0.0;
     var products = 0.0;
-    for (var part = 0u; part < p.parts; part++) {
+    for (var part = lane; part < p.parts; part += GROUP) {
         sum += parts[part * p.channels + channel];
         products += parts[(p.parts + part) * p.channels + channel];
     }
-    store_sums(channel, sum, products, beta[channel]);
+    sum = group_sum(lane, sum);
+    products = group_sum(lane, products);
+    if (lane == 0u) {
+        store_sums(channel, sum, products, beta[channel]);
+    }
 }
 #else
 #import common/elem
 #import common/held
 #import common/activation
-#import common/jobs
 // batch_norm_sums: Σ g and Σ g (x - mean) deviation of a part of a channel, g being dy where the activation lets it pass
 // x as held, dy [n, c, h, w], mean, deviation, gamma, beta [c] -> parts [2, parts, c]; with WHOLE without beta, what
 // batch_norm_sums_end computes

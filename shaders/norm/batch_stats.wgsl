@@ -30,6 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 #else
 #import norm/channels
+#import common/jobs
 #if END || WHOLE
 #import common/nan
 @group(0) @binding(2) var<storage, read_write> mean: array<f32>;
@@ -54,39 +55,42 @@ fn store_stats(channel: u32, middle: f32, v: f32) {
 #if END
 // batch_stats_end: mean, 1 / sqrt(variance + eps) and variance of each channel from its parts' means and squares
 // parts [2, parts, c] (see batch_stats) -> mean [c], deviation [c], variance [c]; running mean and variance
-// grid: one thread per channel, folded by grid_x      overrides: none
+// grid: one thread (CPU) or workgroup (GPU) per channel, folded by grid_x      overrides: none
 @group(0) @binding(1) var<storage, read_write> parts: array<f32>;
 
 fn elements_of(part: u32) -> f32 { return f32(min(p.part_len, p.count - part * p.part_len)); }
 
-@compute @workgroup_size(8)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let channel = (wg.y * p.grid_x + wg.x) * 8u + thread;
+    let channel = job_of(wg.y * p.grid_x + wg.x, thread);
+    let lane = lane_of(thread);
     if (channel >= p.channels) {
         return;
     }
     let first = parts[channel];
     var sum = 0.0;
-    for (var part = 0u; part < p.parts; part++) {
+    for (var part = lane; part < p.parts; part += GROUP) {
         sum += elements_of(part) * (parts[part * p.channels + channel] - first);
     }
-    let centre = first + sum / f32(p.count);
+    let centre = first + group_sum(lane, sum) / f32(p.count);
     // Squares about the mean of all parts; and how far rounding left it from the mean.
     sum = 0.0;
     var squares = 0.0;
-    for (var part = 0u; part < p.parts; part++) {
+    for (var part = lane; part < p.parts; part += GROUP) {
         let off = parts[part * p.channels + channel] - centre;
         let elements = elements_of(part);
         sum += elements * off;
         squares += fma(elements * off, off, parts[(p.parts + part) * p.channels + channel]);
     }
-    let rest = sum / f32(p.count);
-    store_stats(channel, centre + rest, squares / f32(p.count) - rest * rest);
+    let rest = group_sum(lane, sum) / f32(p.count);
+    squares = group_sum(lane, squares) / f32(p.count) - rest * rest;
+    if (lane == 0u) {
+        store_stats(channel, centre + rest, squares);
+    }
 }
 #else
 #import common/elem
 #import common/held
-#import common/jobs
 // batch_stats: the mean of a part of a channel, and Σ (x - mean)² of it
 // x as held [n, c, h, w] -> parts [2, parts, c], or with WHOLE what batch_stats_end computes
 // grid: one thread (CPU) or workgroup (GPU) per channel and part, folded      overrides: none

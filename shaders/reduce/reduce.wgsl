@@ -2,10 +2,16 @@
 // x [any]; o counts the kept positions of shape keep -> y [parts, outputs]
 // The longer job is cut into parts: the outer dimension, or the inner one where the outer has length 1.
 // A part keeps far below 65,535 turns of its loops: lavapipe ends a thread's loops there without a word.
-// grid: one thread per output and part, folded      overrides: MODE (0 sum, 1 max, 2 sum of squares)
+// grid: one thread per output and part, folded; with WORKGROUP 16 threads, which combine what they reduced
+// overrides: MODE (0 sum, 1 max, 2 sum of squares)
 #import common/grid
 #import common/nan
 override MODE: u32 = 0u;
+#if WORKGROUP
+const THREADS = 128u;
+#else
+const THREADS = 32u;
+#endif
 struct Params {
     threads_x: u32,
     outputs: u32,
@@ -32,20 +38,13 @@ fn take(i: u32) -> f32 {
     return select(v, v * v, MODE == 2u);
 }
 
-@compute @workgroup_size(32)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let i = thread_number(id, p.threads_x);
-    if (i >= p.outputs * p.parts) {
-        return;
-    }
-    let part = i / p.outputs;
-    let base = offset_of(coordinates(i - part * p.outputs, p.keep), p.keep_strides);
-    let first = part * p.part_len;
+// Reduces from `first` to `end` of the dimension that is cut.
+fn reduced(base: u32, first: u32, end: u32) -> f32 {
     let cut_inner = p.outer == 1u;
     let outer_first = select(first, 0u, cut_inner);
-    let outer_end = select(min(first + p.part_len, p.outer), 1u, cut_inner);
+    let outer_end = select(end, 1u, cut_inner);
     let inner_first = select(0u, first, cut_inner);
-    let inner_end = select(p.inner, min(first + p.part_len, p.inner), cut_inner);
+    let inner_end = select(p.inner, end, cut_inner);
     // A maximum starts from an element: nothing is below -inf.
     let own = base + outer_first * p.outer_stride + inner_first * p.inner_stride;
     let start = select(0.0, x[own], MODE == 1u);
@@ -80,6 +79,50 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             lines = start;
         }
     }
-    total = combine(total, lines);
-    y[i] = total * p.scale;
+    return combine(total, lines);
+}
+
+#if WORKGROUP
+// Eight neighbouring outputs are read together. Their lanes' results are combined in a fixed order.
+const OUTPUTS = 8u;
+const LANES = 16u;
+var<workgroup> results: array<f32, 128>;
+#endif
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let thread = thread_number(id, p.threads_x);
+    let cut = select(p.outer, p.inner, p.outer == 1u);
+#if WORKGROUP
+    let lane = thread / OUTPUTS % LANES;
+    let i = thread / (OUTPUTS * LANES) * OUTPUTS + thread % OUTPUTS;
+    let live = i < p.outputs * p.parts;
+    let slot = lane * OUTPUTS + thread % OUTPUTS;
+    if (live) {
+        let part = i / p.outputs;
+        let base = offset_of(coordinates(i - part * p.outputs, p.keep), p.keep_strides);
+        let end = min((part + 1u) * p.part_len, cut);
+        let lane_len = (p.part_len + LANES - 1u) / LANES;
+        // A lane past the end repeats the last element of a maximum, and adds nothing to a sum.
+        let first = min(part * p.part_len + lane * lane_len, end - select(0u, 1u, MODE == 1u));
+        results[slot] = reduced(base, first, min(first + lane_len, end));
+    }
+    for (var width = LANES / 2u; width > 0u; width /= 2u) {
+        workgroupBarrier();
+        if (live && lane < width) {
+            results[slot] = combine(results[slot], results[slot + width * OUTPUTS]);
+        }
+    }
+    if (live && lane == 0u) {
+        y[i] = results[slot] * p.scale;
+    }
+#else
+    if (thread >= p.outputs * p.parts) {
+        return;
+    }
+    let part = thread / p.outputs;
+    let base = offset_of(coordinates(thread - part * p.outputs, p.keep), p.keep_strides);
+    let first = part * p.part_len;
+    y[thread] = reduced(base, first, min(first + p.part_len, cut)) * p.scale;
+#endif
 }

@@ -2,26 +2,25 @@
 
 use super::elementwise::{fused, six};
 use super::grid::per_thread;
+use super::kernel::Variants;
+use super::split::fills;
 use super::{Kernel, Launch, Lowered, Operand, Site};
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
 
-static REDUCE: Kernel = Kernel::new(
-    "reduce",
-    "reduce/reduce",
-    &["STRIDED"],
-    &[1, 2],
-    32,
-    &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]],
-);
+const MODES: Variants = &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]];
+static REDUCE: Kernel = Kernel::new("reduce", "reduce/reduce", &["STRIDED"], &[1, 2], 32, MODES);
+/// On GPUs few outputs are reduced by workgroups: [`OUTPUTS`] of them by 16 threads each.
+const GROUP: u32 = 128;
+const OUTPUTS: u64 = 8;
+const LANES: u64 = GROUP as u64 / OUTPUTS;
 
 static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC4"], &[1, 3], 64, &[&[]]);
-static SUM_PARTS_LANES: Kernel =
-    Kernel::new("sum_parts_lanes", "reduce/parts", &["STORE_LANES"], &[1, 3], 64, &[&[]]);
+static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[], &[1, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    [&REDUCE, &SUM_PARTS, &SUM_PARTS_LANES].map(Kernel::clone).to_vec()
+    vec![REDUCE.clone(), REDUCE.in_workgroups(GROUP), SUM_PARTS.clone(), SUM_PARTS_EACH.clone()]
 }
 
 /// A dimension: its length and its stride, in elements.
@@ -64,15 +63,17 @@ const MAX_LEN: u64 = 16_384;
 /// Threads that keep a GPU's memory busy.
 const GPU_THREADS: u64 = 1 << 17;
 
-/// Returns the number of parts: enough to fill the adapter, but not so many that the second pass costs as
-/// much.
-fn parts(outputs: u64, reduced: u64, class: AdapterClass) -> u64 {
+/// Returns whether workgroups reduce, and the number of parts of `cut` positions: enough to fill the adapter, but not so
+/// many that the second pass costs as much.
+fn split(outputs: u64, reduced: u64, cut: u64, class: AdapterClass) -> (bool, u64) {
+    let few = !class.is_cpu() && cut >= 2 * LANES && !fills(class, (outputs.div_ceil(32), 32), 1);
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
-        AdapterClass::Integrated | AdapterClass::Discrete => (GPU_THREADS, 128),
+        _ if few => (GPU_THREADS / LANES, 128 * LANES),
+        _ => (GPU_THREADS, 128),
     };
     let wanted = (threads / outputs.max(1)).min(reduced / smallest);
-    wanted.max(reduced.div_ceil(MAX_LEN)).max(1)
+    (few, wanted.max(reduced.div_ceil(MAX_LEN)).clamp(1, cut.max(1)))
 }
 
 pub(super) fn reduce(site: &Site, kind: Reduction, axes: u8) -> Lowered {
@@ -96,10 +97,12 @@ pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, low
 /// Returns the launch that sums `parts` consecutive tensors of `len` elements in order, and applies the node's
 /// epilogue.
 pub(super) fn sum_in_order(site: &Site, from: Operand, parts: u64, len: u64) -> Launch<Operand> {
-    let kernel = if len.is_multiple_of(4) { &SUM_PARTS } else { &SUM_PARTS_LANES };
-    let fours = len.div_ceil(4);
-    let params = [fours, parts, len].map(|word| word as u32);
-    fused::with_epilogue(site, per_thread(site, kernel, fours, vec![from, Operand::Output(0)], &params))
+    let class = site.limits.class;
+    // Of short tensors, vec4s would be too few threads.
+    let vec4 = len.is_multiple_of(4) && (class.is_cpu() || fills(class, (len.div_ceil(256), 64), 1));
+    let (kernel, threads) = if vec4 { (&SUM_PARTS, len / 4) } else { (&SUM_PARTS_EACH, len) };
+    let params = [threads, parts, len].map(|word| word as u32);
+    fused::with_epilogue(site, per_thread(site, kernel, threads, vec![from, Operand::Output(0)], &params))
 }
 
 struct Passes<'a> {
@@ -142,7 +145,8 @@ impl Passes<'_> {
             _ => unreachable!("`run` leaves at most two reduced dimensions"),
         };
         let cut = if outer.0 == 1 { inner.0 } else { outer.0 };
-        let part_len = cut.div_ceil(parts(outputs, reduced, self.site.limits.class).min(cut));
+        let (few, wanted) = split(outputs, reduced, cut, self.site.limits.class);
+        let part_len = cut.div_ceil(wanted);
         let parts = cut.div_ceil(part_len);
         let target = if parts == 1 { to } else { self.scratch(outputs * parts) };
         let scale = if parts == 1 && divide { 1.0 / self.divide_by as f64 } else { 1.0 };
@@ -153,7 +157,12 @@ impl Passes<'_> {
         params.extend(six(&strides, 0));
         params.extend([outer.0, outer.1, inner.0, inner.1].map(|word| word as u32));
         params.push((scale as f32).to_bits());
-        let mut launch = per_thread(self.site, &REDUCE, outputs * parts, vec![from, target], &params);
+        let jobs = outputs * parts;
+        let (kernel, threads) = match few {
+            true => (REDUCE.in_workgroups(GROUP), jobs.div_ceil(OUTPUTS) * u64::from(GROUP)),
+            false => (REDUCE.clone(), jobs),
+        };
+        let mut launch = per_thread(self.site, &kernel, threads, vec![from, target], &params);
         launch.constants = vec![("MODE", mode(self.kind))];
         self.lowered.launches.push(launch);
         if parts > 1 {
@@ -199,7 +208,7 @@ mod tests {
     fn no_thread_reduces_more_than_the_limit() {
         for class in [AdapterClass::Cpu, AdapterClass::Integrated, AdapterClass::Discrete] {
             for reduced in [1u64, 100, 16_384, 16_385, 1 << 27] {
-                assert!(reduced.div_ceil(parts(1, reduced, class)) <= MAX_LEN);
+                assert!(reduced.div_ceil(split(1, reduced, reduced, class).1) <= MAX_LEN);
             }
         }
     }

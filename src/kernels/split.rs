@@ -35,7 +35,7 @@ pub(super) fn length(steps: u64, pieces: u64) -> u64 {
     if pieces == 1 { steps.max(1) } else { steps.div_ceil(pieces).next_multiple_of(MULTIPLE) }
 }
 
-/// Whether `workgroups` of `threads` each, split into pieces if necessary, keep the adapter busy.
+/// Whether `workgroups` of `threads` each, split into pieces if `steps` are enough for some, keep the adapter busy.
 pub(super) fn fills(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> bool {
     workgroups * pieces(class, (workgroups, threads), steps) >= enough(class, threads)
 }

@@ -93,11 +93,12 @@ fn batched_matmul_matches_the_twin_with_and_without_broadcasting() {
     });
 }
 
-/// GPUs split the inner dimension of results with few tiles: in pieces that do not divide it, for results whose
-/// rows are not fours, for batches, and with an epilogue that is stored over its operand.
+/// GPUs split the inner dimension of results with few tiles: in pieces that do not divide it, for results of any length,
+/// of which long ones are added as vec4s, for batches, and with an epilogue that is stored over its operand.
 #[test]
 fn products_in_pieces_match_the_twin() {
-    let sizes = [(65, 63, 300), (130, 132, 1028), (17, 40, 2049), (3, 5, 700), (128, 256, 512)];
+    let sizes =
+        [(65, 63, 300), (130, 132, 1028), (17, 40, 2049), (3, 5, 700), (128, 256, 512), (300, 460, 520)];
     everywhere(|device, limits| {
         let plan = compare_fused(device, limits, |trace, batch| {
             for transposes in TRANSPOSES {
@@ -107,7 +108,7 @@ fn products_in_pieces_match_the_twin() {
                 product(trace, batch, (&[3, 20, 260], &[3, 260, 33]), transposes);
                 product(trace, batch, (&[2, 132, 640], &[640, 36]), transposes);
             }
-            for (m, n, k) in [(36, 68, 640), (21, 33, 513)] {
+            for (m, n, k) in [(36, 68, 640), (21, 33, 513), (300, 460, 520)] {
                 let x = batch.input(trace, [m, k], noise(1, m * k, -1.0, 1.0));
                 let y = batch.input(trace, [k, n], noise(2, k * n, -1.0, 1.0));
                 let z = batch.input(trace, [m, n], noise(3, m * n, -1.0, 1.0));
@@ -117,7 +118,7 @@ fn products_in_pieces_match_the_twin() {
             }
         });
         let names = kernels(&plan);
-        for part in ["sum_parts", "sum_parts_lanes", "sum_parts+", "sum_parts_lanes+"] {
+        for part in ["sum_parts", "sum_parts_each", "sum_parts+", "sum_parts_each+"] {
             let ran = names.iter().any(|name| name == part || part.ends_with('+') && name.starts_with(part));
             assert_eq!(ran, is_gpu(limits), "{}: {part} in {names:?}", limits.name);
         }

@@ -3,9 +3,9 @@
 use wgrad::graph::{Reduction, Tensor};
 use wgrad::shape::Shape;
 
-use super::{Batch, everywhere, unchecked};
+use super::{Batch, everywhere, is_gpu, unchecked};
 use crate::support::close::{EXACT, Near, ulps};
-use crate::support::compare::compare;
+use crate::support::compare::{compare, kernels};
 use crate::support::noise;
 
 fn axes_of(mask: u8) -> Vec<usize> {
@@ -107,7 +107,9 @@ fn sums_of_equal_elements_do_not_drift() {
 fn every_element_is_summed_once() {
     unchecked(|device, limits| {
         compare(device, limits, |trace, batch| {
-            for n in [1, 255, 256, 257, 511, 16_383, 16_384, 16_385, 65_535, 65_536, 262_144, 999_983] {
+            let short = [1, 31, 32, 33, 47, 255, 256, 257, 511];
+            let long = [16_383, 16_384, 16_385, 65_535, 65_536, 262_144, 999_983];
+            for n in [&short[..], &long].concat() {
                 let x = batch.input(trace, [n], vec![1.0; n]);
                 batch.expect(&format!("row of {n}"), &x.sum(&[]), EXACT);
                 batch.expect(&format!("column of {n}"), &x.reshape([n, 1]).expand([n, 2]).sum(&[0]), EXACT);
@@ -125,5 +127,26 @@ fn max_and_sum_of_negative_and_huge_elements_match_the_twin() {
             let x = batch.input(trace, [3], vec![3e38, -3e38, 1e30]);
             batch.expect("sum without overflow on the way", &x.sum(&[]), ulps(4.0));
         });
+    });
+}
+
+/// The threads of a workgroup that share an output may have no element: their part of a maximum is neither zero nor lost.
+#[test]
+fn maxima_of_negative_elements_of_any_length_match_the_twin() {
+    everywhere(|device, limits| {
+        let plan = compare(device, limits, |trace, batch| {
+            for n in [31, 32, 33, 47, 100, 2049, 4100] {
+                let noise = noise(n as u64, 3 * n, -2.0, -1.0);
+                let mut with_nan = noise.clone();
+                *with_nan.last_mut().expect("not empty") = f32::NAN;
+                for data in [noise, with_nan] {
+                    for (dims, axis) in [([3, n], 1), ([n, 3], 0)] {
+                        let x = batch.input(trace, dims, data.clone());
+                        batch.expect(&format!("max of {dims:?}"), &x.max(&[axis]), EXACT);
+                    }
+                }
+            }
+        });
+        assert_eq!(kernels(&plan).iter().any(|name| name == "reduce_wg"), is_gpu(limits), "{}", limits.name);
     });
 }

@@ -64,7 +64,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
     let sums =
         [&STATS, &SUMS, &SUMS_WHOLE, &whole[0], &whole[1]].into_iter().flat_map(shared).collect::<Vec<_>>();
     let others = [&STATS, &SUMS, &SUMS_WHOLE, &STATS_END, &SUMS_END, &RUNNING_STATS].into_iter().cloned();
-    let others = others.chain(whole).chain([end]);
+    let ends = [&STATS_END, &SUMS_END, &end].map(|kernel| kernel.in_workgroups(GROUP));
+    let others = others.chain(whole).chain([end]).chain(ends);
     let of = |kernel: &Kernel| [kernel.clone(), kernel.in_vec4()];
     let grads = Kernel::HELD.map(|dtype| of(&GRAD).map(|kernel| kernel.holding(dtype))).concat();
     let narrow = HALVES.map(|dtype| of(&norm_of(dtype)).map(|kernel| kernel.holding(dtype))).concat();
@@ -92,11 +93,9 @@ struct Channels {
     part_len: u64,
 }
 
-/// Returns the kernel with one thread, or one workgroup, for each part of a channel.
+/// Returns the kernel with one thread, or one workgroup, for each job.
 fn by_adapter(site: &Site, kernel: &Kernel) -> Kernel {
-    let alone = site.limits.class == AdapterClass::Cpu;
-    let kernel = if alone { kernel.clone() } else { kernel.in_workgroups(GROUP) };
-    kernel.holding(site.inputs[0].1)
+    if site.limits.class.is_cpu() { kernel.clone() } else { kernel.in_workgroups(GROUP) }
 }
 
 impl Channels {
@@ -139,12 +138,12 @@ impl Channels {
         then: &[Operand],
         rest: &[u32],
     ) -> Vec<Launch<Operand>> {
-        let kernel = by_adapter(site, kernel);
+        let kernel = by_adapter(site, kernel).holding(site.inputs[0].1);
         let sums = [first, &[Operand::Workspace(0)]].concat();
         let ends = [&[Operand::Workspace(0)], then].concat();
         vec![
             self.launch(site, &kernel, self.channels * self.parts, sums, rest),
-            self.launch(site, end, self.channels, ends, rest),
+            self.launch(site, &by_adapter(site, end), self.channels, ends, rest),
         ]
     }
 
@@ -162,7 +161,7 @@ pub(in crate::kernels) fn stats(site: &Site, eps: f32, running: Option<Running>)
     results.extend(running.iter().flat_map(|_| [1, 2].map(Operand::Input)));
     if channels.parts == 1 {
         let memory = [&[Operand::Input(0)], &results[..]].concat();
-        let kernel = by_adapter(site, &kernel(&STATS_WHOLE));
+        let kernel = by_adapter(site, &kernel(&STATS_WHOLE)).holding(site.inputs[0].1);
         return channels.launch(site, &kernel, channels.channels, memory, rest).into();
     }
     let kernels = [&STATS, &kernel(&STATS_END)];
@@ -195,7 +194,7 @@ pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bo
     let results = [Operand::Output(1), Operand::Output(2), both];
     let inputs = |of: &[usize]| of.iter().map(|&i| Operand::Input(i)).collect::<Vec<_>>();
     let mut launches = if channels.parts == 1 && activation == Activation::None {
-        let kernel = by_adapter(site, &SUMS_WHOLE);
+        let kernel = by_adapter(site, &SUMS_WHOLE).holding(site.inputs[0].1);
         let memory = [inputs(&[0, 5, 1, 2, 3]), results.to_vec()].concat();
         vec![channels.launch(site, &kernel, channels.channels, memory, rest)]
     } else {

@@ -3,7 +3,9 @@
 use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
 use crate::kernels::grid::per_thread;
+use crate::kernels::split::fills;
 use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, movement};
+use crate::limits::AdapterClass;
 
 static SEED: Kernel = Kernel::new("loss_scale_seed", "optimizer/loss_scale", &["SEED"], &[1, 2], 1, &[&[]]);
 static LOSS_SCALE: Kernel =
@@ -60,9 +62,16 @@ pub(in crate::kernels) fn not_finite(site: &Site) -> Lowered {
         let lengths = few.iter().map(|&i| site.inputs[i].0.numel());
         let quads: u64 =
             few.iter().map(|&i| site.inputs[i].1.bytes(site.inputs[i].0.numel()).div_ceil(16)).sum();
-        let own = if site.limits.class.is_cpu() { 256 } else { 8 };
-        let threads = quads.div_ceil(own).min(THREADS).max(quads.div_ceil(MOST));
         let kernel = checking(few.len());
+        let class = site.limits.class;
+        let own = match class {
+            AdapterClass::Cpu => 256,
+            class if fills(class, (quads.div_ceil(8 * u64::from(kernel.workgroup)), kernel.workgroup), 0) => {
+                8
+            }
+            _ => 1,
+        };
+        let threads = quads.div_ceil(own).min(THREADS).max(quads.div_ceil(MOST));
         let threads = threads.next_multiple_of(u64::from(kernel.workgroup));
         let mut params = vec![threads as u32];
         params.extend(lengths.map(|n| n as u32));

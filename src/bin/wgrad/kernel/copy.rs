@@ -17,6 +17,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         b[i] = a[i];
     }
 }";
+/// Rounds of each way to copy.
+const ROUNDS: u32 = 2;
 /// Bytes that a workgroup of [`KERNEL`] copies.
 const OF_GROUP: u64 = 16 * 1024;
 
@@ -64,12 +66,12 @@ pub fn bandwidth(device: &Device) -> Result<f64> {
         device.wgpu_queue().submit([encoder.finish()]);
         Ok(())
     };
-    let by_command = time(device, |times| {
+    let by_command = time(device, ROUNDS, |times| {
         submit(&|encoder| {
             (0..times).for_each(|_| encoder.copy_buffer_to_buffer(&from, 0, &to, 0, bytes));
         })
     })?;
-    let by_kernel = time(device, |times| {
+    let by_kernel = time(device, ROUNDS, |times| {
         submit(&|encoder| {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&pipeline);

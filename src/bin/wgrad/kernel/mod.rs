@@ -49,6 +49,9 @@ pub fn storage(name: &str) -> Result<WeightStorage> {
     })
 }
 
+/// Rounds in which an operation is measured.
+const ROUNDS: u32 = 5;
+
 pub fn run(options: &Options) -> Result<()> {
     let device = options.device.open()?;
     let large = !device.limits().class.is_cpu();
@@ -62,7 +65,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     session.run(ProgramId(0))?;
     let compared = sample::compare(&mut session, &job, &work, options.dtype)?;
-    let spent = time(&device, |times| session.repeat(ProgramId(0), &job.launches, times))?;
+    let spent = time(&device, ROUNDS, |times| session.repeat(ProgramId(0), &job.launches, times))?;
     let copy = copy::bandwidth(&device)?;
     print(options, &device, &job, &size, &Measured { spent, copy, compared, flops: work.flops });
     Ok(())

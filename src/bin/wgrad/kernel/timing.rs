@@ -18,8 +18,7 @@ pub struct Spent {
     pub repeats: usize,
 }
 
-/// Number of rounds, of which the best counts, and minimum duration of a round in seconds.
-const ROUNDS: u32 = 5;
+/// Minimum duration of a round in seconds.
 const ROUND_SECONDS: f64 = 0.1;
 
 /// Seconds of work in a submit: far more than a submit costs, far less than a system lets one take.
@@ -29,9 +28,9 @@ const SUBMIT_SECONDS: f64 = 0.01;
 const MOST_REPEATS: f64 = 2000.0;
 const MOST_SUBMITS: f64 = 50.0;
 
-/// Returns the time per run in the best of `ROUNDS` rounds. `submit` submits the work so many times over, in one submit;
+/// Returns the time per run in the best of `rounds` rounds. `submit` submits its argument's number of runs at once;
 /// a round has several of these in flight and waits once.
-pub fn time(device: &Device, mut submit: impl FnMut(usize) -> Result<()>) -> Result<Spent> {
+pub fn time(device: &Device, rounds: u32, mut submit: impl FnMut(usize) -> Result<()>) -> Result<Spent> {
     let mut round = |submits: u32, repeats: usize| -> Result<Spent> {
         let (wall, cpu) = (Instant::now(), cpu_seconds());
         for _ in 0..submits {
@@ -52,7 +51,7 @@ pub fn time(device: &Device, mut submit: impl FnMut(usize) -> Result<()>) -> Res
     let once = round(1, repeats)?.wall * repeats as f64;
     let submits = (ROUND_SECONDS / once.max(1e-7)).ceil().clamp(1.0, MOST_SUBMITS) as u32;
     let mut best = round(submits, repeats)?;
-    for _ in 1..ROUNDS {
+    for _ in 1..rounds {
         let next = round(submits, repeats)?;
         best.wall = best.wall.min(next.wall);
         best.cpu = best.cpu.zip(next.cpu).map(|(a, b)| a.min(b));
