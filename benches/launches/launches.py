@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 
-UNITS = {"h200": 132, "h100": 132, "p100": 56, "a100": 108, "rtx3060": 28, "rtx4090": 128}
+UNITS = {"h200": 132, "h100": 132, "a100": 108, "rtx3060": 28, "rtx4090": 128}
 NETWORKS = [
     ("gpt2", "--batch 8 --seq 1024 --optimizer adamw"),
     ("gpt2-medium", "--batch 4 --seq 1024 --optimizer adamw"),

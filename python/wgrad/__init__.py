@@ -122,7 +122,7 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``limits``: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or apple
     - ``recompute``: off, auto (with a budget), every:N, sqrt, policy or named:PATH,PATH
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH
-    - ``card``: the card that times are modelled on: p100, h200, h100, a100, rtx3060, rtx4090, rx7900xtx, arc-b580, m2-max or
+    - ``card``: the card that times are modelled on: rtx3060, h200, h100, a100, rtx4090, rx7900xtx, arc-b580, m2-max or
       steam-deck
     - ``lora``: adapters in place of the model, such as ``"r=16,alpha=32"``; ``freeze``: patterns of parameters that are not
       trained; ``frozen_weights``: their storage, int8, int4 or nf4 as well

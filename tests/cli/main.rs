@@ -339,7 +339,7 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     assert!(both["host_bytes"].as_u64() > Some(host));
     assert!(optimizer["device_bytes"]["offload"].as_u64() > Some(0));
     // Twice the rate takes half the time.
-    let fast = ["--offload", "optimizer", "--card", "p100,host-bytes=24e9", "--json"];
+    let fast = ["--offload", "optimizer", "--card", "rtx3060,host-bytes=48e9", "--json"];
     let fast = json(&[&["plan", "mlp", "--batch", "64"][..], &fast].concat());
     let share = |plan: &Value| plan["moved_time_fraction"].as_f64().expect("a number");
     assert!((share(&optimizer) / share(&fast) - 2.0).abs() < 1e-9);
@@ -349,8 +349,8 @@ fn offloaded_bytes_are_counted_and_invalid_options_rejected() {
     }
     let text = refusal(&["plan", "resnet18", "--batch", "2", "--offload", "activations:layer1.0+layer9"]);
     assert!(text.contains("`layer9`") && text.contains("layer1.1.conv1"), "{text}");
-    let text = refusal(&["plan", "mlp", "--card", "p100,speed=4"]);
-    assert!(text.contains("--card p100,speed=4") && text.contains("host-bytes=50e9"), "{text}");
+    let text = refusal(&["plan", "mlp", "--card", "rtx3060,speed=4"]);
+    assert!(text.contains("--card rtx3060,speed=4") && text.contains("host-bytes=50e9"), "{text}");
 }
 
 /// `--launches` lists what `dispatches` counts; a faster card takes less time.
@@ -377,7 +377,7 @@ fn launches_are_listed_with_their_modelled_times() {
     let slow = of(&["--launches", "--card", "steam-deck", "--json"]);
     assert!(ms(&slow) > 10.0 * ms(&listed), "{} and {}", ms(&slow), ms(&listed));
     let text = String::from_utf8_lossy(&wgrad(&[&plan[..], &["--launches"]].concat()).stdout).into_owned();
-    for part in ["modelled on p100", "dispatches in order", "by kernel", "most time lost"] {
+    for part in ["modelled on rtx3060", "dispatches in order", "by kernel", "most time lost"] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
     let text = refusal(&["plan", "mlp", "--launches", "--card", "voodoo"]);

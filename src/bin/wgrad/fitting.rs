@@ -56,7 +56,7 @@ pub struct Options {
     /// optimizer and one of activations, activations:SIZE and activations:PATH+PATH.
     #[arg(long, default_value = "off")]
     pub offload: String,
-    /// The card that times are modelled on, p100 by default: a name of the list in docs/fit.md, and changes to its
+    /// The card that times are modelled on, rtx3060 by default: a name of the list in docs/fit.md, and changes to its
     /// numbers: units, flops, matrix-flops, bytes and host-bytes (each per second), launch (seconds).
     #[arg(long, value_name = "NAME[,NUMBER=VALUE]")]
     pub card: Option<String>,
