@@ -6,9 +6,9 @@ use super::passes::{self, Accumulated, Choices, Gathers, Parts, SharedBucket};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
-use crate::dtype::{DType, Precision, WeightStorage};
+use crate::dtype::{DType, FrozenStorage, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{GradientOf, Graph, Mode, Params, Tensor, Trace, ValueId};
+use crate::graph::{GradientOf, Graph, Mode, Param, ParamGroup, Params, Tensor, Trace, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::Clip;
 use crate::progress;
@@ -47,6 +47,24 @@ impl TrainStep {
     pub fn trace(params: &Params, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
         let graph = Trace::record(params, Mode::Train, "loss", model)?;
         Ok(Self { graph, seed: params.seed(), searches: Arc::default() })
+    }
+
+    /// Returns the step with its frozen matrices stored in another way; `None` if that is no smaller than they are with these
+    /// weights.
+    pub(in crate::compile) fn with_frozen(
+        &self,
+        storage: FrozenStorage,
+        weights: WeightStorage,
+    ) -> Option<Self> {
+        let mut graph = self.graph.clone();
+        let bytes = |param: &Param| param.stored_as(weights).bytes(param.shape().numel());
+        let before: u64 = graph.parameters.iter().map(bytes).sum();
+        for param in graph.parameters.iter_mut().filter(|param| param.group().frozen) {
+            *param = param.in_group(ParamGroup { storage: Some(storage), ..*param.group() });
+        }
+        let after = graph.parameters.iter().map(bytes).sum::<u64>();
+        // Searches are of one graph.
+        (after < before).then(|| Self { graph, seed: self.seed, searches: Arc::default() })
     }
 
     /// The forward graph.

@@ -147,7 +147,7 @@ impl Param {
     }
 
     /// Returns the parameter in another group.
-    pub(super) fn in_group(&self, group: ParamGroup) -> Self {
+    pub(crate) fn in_group(&self, group: ParamGroup) -> Self {
         Self(Arc::new(Registered { group, ..Registered::clone(&self.0) }))
     }
 

@@ -1,12 +1,13 @@
 //! Frozen parameters: nothing of their gradients, optimizer state and updates is in a plan.
 
-use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep};
+use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep, levers};
 use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, LoraConfig, LossScale, Op, ParamGroup, Params, Phase};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{AdamW, Clip, Optimizer};
 use wgrad::reference::Twin;
+use wgrad::units::Bytes;
 
 fn model(name: &str, frozen: &[&str]) -> Model {
     let model = Model::named(name, 1).expect("a model");
@@ -140,4 +141,42 @@ fn savings_count_copies_that_no_plan_has() {
     let table = plan.graph().values.iter().find(|value| value.name == "model.embed_tokens.weight");
     assert_eq!(table.expect("a table").bytes(), 32_000 * 288 * 2);
     assert!(savings.naive > plan.footprint().total() + 32_000 * 288 * 4, "{savings:?}");
+}
+
+/// A model under adapters takes less with its matrices in 8 or 4 bits: levers and errors say so, with the bytes of that plan.
+#[test]
+fn storing_frozen_matrices_in_fewer_bits_is_offered() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
+    let step = |lora: bool, base: Option<FrozenStorage>| {
+        let params = Params::new(0);
+        if lora {
+            params.adapt(&LoraConfig { base, ..LoraConfig::default() }).expect("valid");
+        }
+        let small = ModelOptions { seq: Some(16), ..ModelOptions::default() };
+        Model::over(params, "llama-tiny", &small).expect("known").train_step(1).expect("valid")
+    };
+    let offered = |lora, base| {
+        let all = levers(|_| Ok(step(lora, base)), 1, &options, Bytes(1), &limits).expect("planned");
+        all.into_iter().filter(|lever| lever.name.starts_with("frozen-weights")).collect::<Vec<_>>()
+    };
+    let found = offered(true, None);
+    assert_eq!(found.len(), 2, "{found:?}");
+    for storage in [FrozenStorage::Int8, FrozenStorage::Nf4] {
+        let lever = found.iter().find(|lever| lever.name == format!("frozen-weights {}", storage.name()));
+        let plan = step(true, Some(storage)).plan(&options, &limits).expect("planned");
+        assert_eq!(lever.expect("offered").total_bytes, plan.footprint().total());
+        assert!(!lever.expect("offered").exact);
+    }
+    assert_eq!(offered(true, Some(FrozenStorage::Nf4)).len(), 0);
+    assert_eq!(offered(true, Some(FrozenStorage::Int8)).len(), 1);
+    assert_eq!(offered(false, None).len(), 0);
+
+    let smallest = step(true, Some(FrozenStorage::Nf4)).plan(&options, &limits).expect("planned");
+    let tight = PlanOptions { budget: Some(Bytes(smallest.footprint().total())), ..options };
+    let error = step(true, None).plan(&tight, &limits).expect_err("over budget").to_string();
+    assert!(error.contains("`ParamGroup::storage`: `FrozenStorage::Nf4`"), "{error}");
+    let error =
+        step(true, Some(FrozenStorage::Int8)).plan(&tight, &limits).expect_err("over budget").to_string();
+    assert!(error.contains("FrozenStorage::Nf4"), "{error}");
 }

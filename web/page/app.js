@@ -94,7 +94,7 @@ function changed(words) {
   const [name, first, second] = words.split(" ");
   if (name === "accumulate") return [[name, String(first * (value(form.elements.accumulate) || 1))]];
   if (name === "weights") return [[name, first], ["stochastic_rounding", second === "stochastic" ? "true" : ""]];
-  return [[name, first]];
+  return [[name.replace("-", "_"), first]];
 }
 
 function apply(words) {

@@ -2,7 +2,7 @@
 
 use super::{Activations, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of, slowdown};
 use crate::compile::Plan;
-use crate::dtype::{Precision, Rounding, WeightStorage};
+use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::{Card, Limits};
 use crate::progress;
@@ -11,7 +11,8 @@ use crate::units::Bytes;
 /// One memory optimization, planned on its own.
 #[derive(Clone, Debug)]
 pub struct Lever {
-    /// The change: `recompute auto`, `offload optimizer`, `shard optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`.
+    /// The change: `recompute auto`, `offload optimizer`, `shard optimizer`, `precision f16`, `accumulate 4`, `optimizer sgd`,
+    /// `frozen-weights nf4`.
     pub name: String,
     /// Bytes of all buffers that a session would create.
     pub total_bytes: u64,
@@ -128,6 +129,11 @@ pub fn levers(
         let weights = WeightStorage::Bf16(Rounding::Stochastic);
         let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
         levers.push(lever(&format!("weights {weights}"), &plan, false));
+    }
+    for storage in [FrozenStorage::Int8, FrozenStorage::Nf4] {
+        let Some(smaller) = whole.with_frozen(storage, options.weights) else { continue };
+        let plan = smaller.plan(&open, limits)?;
+        levers.push(lever(&format!("frozen-weights {}", storage.name()), &plan, false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

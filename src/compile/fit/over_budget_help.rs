@@ -2,7 +2,7 @@
 
 use super::{Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
-use crate::dtype::Precision;
+use crate::dtype::{FrozenStorage, Precision};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::units::Bytes;
@@ -40,6 +40,10 @@ impl TrainStep {
                 ways.push(format!("`parallel.shard: Shard::{shard:?}`"));
                 break;
             }
+        }
+        let frozen = self.with_frozen(FrozenStorage::Nf4, options.weights);
+        if frozen.is_some_and(|step| step.fits(options, limits, SearchEffort::Near).unwrap_or(false)) {
+            ways.push("frozen matrices in 4 bits (`ParamGroup::storage`: `FrozenStorage::Nf4`)".to_owned());
         }
         for (name, optimizer) in options.optimizer.lighter() {
             if fits(PlanOptions { optimizer, ..*options }) {

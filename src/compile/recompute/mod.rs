@@ -306,20 +306,28 @@ impl RecomputePlanner {
     }
 
     fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
-        let mut smallest = None;
         let all = self.all_points();
-        if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, &mut smallest)? {
-            return Ok(chosen);
-        }
-        // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
-        if let Some(chosen) = self.near_that_fits(budget, limits, settings, &mut smallest)? {
+        let that_fits = |budget, smallest: &mut Option<Chosen>| {
+            if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, smallest)? {
+                return Ok(Some(chosen));
+            }
+            // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
+            self.near_that_fits(budget, limits, settings, smallest)
+        };
+        let mut smallest = None;
+        if let Some(chosen) = that_fits(budget, &mut smallest)? {
             return Ok(chosen);
         }
         let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
         let plan = Plan::lay_out(self.program(&least.retention, limits)?, limits, settings)?;
-        Ok(match smallest {
+        let mut fewest = match smallest {
             Some(smallest) if smallest.plan.total() < plan.total() => smallest,
             _ => Chosen { plan, retention: least.retention.clone() },
-        })
+        };
+        // What smaller budgets find: points with as many bytes alive have different numbers of dispatches.
+        while let Some(fewer) = that_fits(fewest.plan.total() - 1, &mut None)? {
+            fewest = fewer;
+        }
+        Ok(fewest)
     }
 }

@@ -211,6 +211,8 @@ fn a_person_plans_a_network_on_the_page() {
         assert!(reached.starts_with(&promised), "{change}: {promised} promised, {reached} reached");
         assert_eq!(reached.contains("fits 3MB"), fits == "fits", "{change}: {reached}");
     }
+    let [promised, reached] = [1, 2].map(|i| text(&said["frozen"][i]));
+    assert!(reached.starts_with(&promised), "frozen weights: {promised} promised, {reached} reached");
     assert_eq!(said["recalled"], json!(["cnn", "64", "3MB"]));
     assert_eq!(said["mistake"], "accumulate 7: it must divide the batch of 64");
     assert_eq!(said["rows"].as_u64(), plain["tensors"].as_array().map(|list| list.len() as u64));

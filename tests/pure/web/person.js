@@ -36,15 +36,21 @@ await until("levers", () => !find("#levers").hidden && idle());
 said.over = [verdict(), find("#verdict").className, find("#levers caption").textContent];
 const link = frame.contentWindow.location.hash;
 said.link = link;
-said.applied = [];
-for (const button of [...page().querySelectorAll("#levers button")]) {
-  const row = button.closest("tr"), change = button.dataset.change, promised = row.cells[2].textContent;
-  await load("/index.html?" + said.applied.length + link);
+async function proposals(link) {
+  await load("/index.html?" + Math.random() + link);
   await until("levers again", () => !find("#levers").hidden && idle());
-  [...page().querySelectorAll("#levers button")].find(button => button.dataset.change === change).click();
-  await until(change, idle);
-  said.applied.push([change, promised, find("#verdict strong").textContent, row.className]);
+  return [...page().querySelectorAll("#levers button")];
 }
+async function apply(link, change) {
+  const button = (await proposals(link)).find(button => button.dataset.change === change);
+  const row = button.closest("tr"), promised = row.cells[2].textContent, name = row.className;
+  button.click();
+  await until(change, idle);
+  return [change, promised, find("#verdict strong").textContent, name];
+}
+said.applied = [];
+for (const change of (await proposals(link)).map(button => button.dataset.change)) said.applied.push(await apply(link, change));
+said.frozen = await apply("#model=llama-tiny&batch=1&seq=32&lora=r=8&budget=30MB", "frozen-weights nf4");
 await load("/index.html?again" + link);
 said.recalled = [control("model").value, control("batch").value, control("budget").value];
 put(control("accumulate"), "7");
