@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// (a step, or the evaluation after an epoch), [`Trainer::fit`](super::Trainer::fit) returns
 /// [`Error::Stopped`](crate::Error::Stopped), and a [`Checkpoint`](super::Checkpoint) saves the state, from
 /// which a later `fit` continues. A request in the last epoch's last step, or in its evaluation, has no effect: the
-/// run ends as it would have.
+/// run ends as it would have. Of several ranks, all stop after the same step.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

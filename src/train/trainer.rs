@@ -329,9 +329,10 @@ impl Trainer {
         self.finished = true;
     }
 
-    /// Returns [`Error::Stopped`] where a stop is requested, once the last step is finished.
+    /// Returns [`Error::Stopped`] where a stop is requested on any rank, once the last step is finished.
     fn check_stop(&mut self) -> Result<()> {
-        if !self.stop.is_requested() {
+        let requested = self.stop.is_requested();
+        if !self.session.any_rank(requested)? {
             return Ok(());
         }
         self.session.wait_for_losses()?;

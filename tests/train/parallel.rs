@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::resume::open;
+use super::resume::{StopAt, open};
 use crate::support::devices;
 use crate::support::digits::digits;
 use crate::support::folder::{Folder, names};
@@ -113,6 +113,29 @@ fn a_run_that_lost_a_rank_goes_on_from_its_checkpoint() {
         assert!(named != (rank == 2), "rank {rank}: {error}");
     }
     for ranks in [(1, Shard::None), (2, Shard::Optimizer)] {
+        for (end, hash) in train(device, ranks, 2, Some(&path), &folder.join("next.safetensors")) {
+            assert_eq!((end.loss.to_bits(), hash), (whole.0.loss.to_bits(), whole.1), "{ranks:?}");
+        }
+    }
+}
+
+/// A signal reaches ranks at different moments, or only one of them: all stop after the same step, and the checkpoint goes on.
+#[test]
+fn a_stop_of_one_rank_stops_all_after_the_same_step() {
+    let device = &devices()[0];
+    let folder = Folder::new("ranks-stop");
+    let whole = train(device, (1, Shard::None), 2, None, &folder.join("whole.safetensors")).remove(0);
+    let path = folder.join("stopped.safetensors");
+    let errors = on_ranks(2, |rank, transport| {
+        let parallel = Parallel { shard: Shard::Optimizer, ..Parallel::of(rank, 2) };
+        let mut trainer = trainer(device, loader(340), parallel, OnOom::Fail).expect("it opens");
+        trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+        let mut checkpoint = Checkpoint { path: path.clone(), every: 100, ..Checkpoint::default() };
+        let mut stop = StopAt(if rank == 1 { 2 } else { u64::MAX }, trainer.stop());
+        trainer.fit(2, None, &mut [&mut checkpoint, &mut stop]).expect_err("rank 1 stops")
+    });
+    assert!(errors.iter().all(|error| matches!(error, Error::Stopped { steps: 2 })), "{errors:?}");
+    for ranks in [(1, Shard::None), (2, Shard::None)] {
         for (end, hash) in train(device, ranks, 2, Some(&path), &folder.join("next.safetensors")) {
             assert_eq!((end.loss.to_bits(), hash), (whole.0.loss.to_bits(), whole.1), "{ranks:?}");
         }

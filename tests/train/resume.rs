@@ -43,7 +43,7 @@ fn loader() -> Loader {
 }
 
 /// Requests a stop at a step.
-struct StopAt(u64, Stop);
+pub struct StopAt(pub u64, pub Stop);
 
 impl Callback for StopAt {
     fn on_step(&mut self, progress: &StepProgress) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Checks that all ranks run the same step, before the first one.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use super::{Transport, all_gather};
 use crate::compile::Plan;
@@ -80,6 +81,19 @@ impl Session {
         let outcome = own.and_then(|own| compare(exchanges.transport()?, &own, bytes));
         exchanges.fullest = outcome.map_err(|error| exchanges.failed(error))?;
         Ok(())
+    }
+
+    /// Whether any rank says so. All ranks must call it between steps; without a transport the answer is this one's own.
+    ///
+    /// # Errors
+    /// [`Error::Rank`].
+    pub(crate) fn any_rank(&mut self, own: bool) -> Result<bool> {
+        let (exchanges, start) = (&mut self.host.exchanges, Instant::now());
+        let Ok(transport) = exchanges.transport() else { return Ok(own) };
+        let outcome = all_gather(transport, u64::from(own), &[]);
+        exchanges.waited += start.elapsed();
+        let all = outcome.map_err(|error| exchanges.failed(error))?;
+        Ok(all.iter().any(|(said, _)| *said > 0))
     }
 
     /// What must be equal on all ranks, by name.
