@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::mpi::mpirun;
 use super::support::folder::{Folder, names};
 use super::support::{devices, golden};
 use super::{refusal, wgrad};
@@ -104,6 +105,39 @@ fn a_model_learns_answers_and_writes_them() {
     }
 }
 
+/// Ranks in threads and in processes write what one device writes that cuts its batch into as many parts, whatever is
+/// sharded among them; rank 0 alone prints.
+#[test]
+fn ranks_write_the_adapter_of_one_device() {
+    let Some(device) = devices().first() else { return };
+    let (folder, name) = (folder("finetune-ranks"), &device.adapter().name);
+    let of = |out: &str, more: &str| {
+        let mut arguments = finetune(&folder, "text.txt", out, name);
+        let same = "--lora r=4,dropout=0.1 --frozen-weights bf16 --epochs 2 --save-every 4 --length 2";
+        arguments.extend(same.split(' ').chain(more.split(' ')).map(str::to_owned));
+        arguments
+    };
+    let adapter =
+        |out: &str| std::fs::read(folder.join(out).join("adapter_model.safetensors")).expect("written");
+    let steps = |text: &str| {
+        let of_steps = text.lines().filter(|line| line.starts_with("step ")).map(str::to_owned);
+        of_steps.collect::<Vec<_>>()
+    };
+    let one = run(&of("one", "--accumulate 2"), &[]);
+    assert!(steps(&one).len() > 1, "{one}");
+    for (shard, budget) in [("none", ""), ("optimizer", " --budget 200MB"), ("parameters", "")] {
+        let text = run(&of(shard, &format!("--ranks 2 --shard {shard}{budget}")), &[]);
+        assert_eq!(steps(&text), steps(&one), "{shard}");
+        assert!(adapter(shard) == adapter("one"), "{shard}: another adapter");
+    }
+    let Some(mut command) = mpirun() else { return };
+    command.args(["-n", "2", env!("CARGO_BIN_EXE_wgrad")]).args(of("processes", "--shard optimizer"));
+    let output = command.output().expect("mpirun starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(steps(&String::from_utf8_lossy(&output.stdout)), steps(&one));
+    assert!(adapter("processes") == adapter("one"), "another adapter of processes");
+}
+
 /// Ended by force at some moment, and resumed: the same adapter as of a run that was left alone, without the base in its
 /// checkpoint.
 #[test]
@@ -196,7 +230,7 @@ fn mistakes_are_named_before_anything_is_trained() {
     let with = |more: &str| refused(&|arguments| arguments.extend(more.split(' ').map(str::to_owned)));
     for (more, part) in [
         ("--batch 50", "no batch of 50"),
-        ("--ranks 2", "finetune trains on one device"),
+        ("--ranks 2 --batch 3 --held-out 0", "the batch of 3"),
         ("--resume", "--resume: there is no"),
         ("--held-out 1", "--held-out 1: it must be at least 0 and below 1"),
         ("--merge", "--lora"),

@@ -13,7 +13,7 @@ use super::support::skip::skip;
 const BENCH: [&str; 8] = ["--quiet", "bench", "mlp", "--batch", "24", "--steps", "2", "--json"];
 
 /// `mpirun`, more ranks than cores, by root too: what containers and two cores need. `None` where there is no MPI.
-fn mpirun() -> Option<Command> {
+pub fn mpirun() -> Option<Command> {
     if !cfg!(feature = "mpi") {
         assert!(std::env::var_os("WGRAD_REQUIRE_MPI").is_none(), "built without the feature mpi");
         skip("runs of several processes: built without the feature mpi (scripts/setup.sh --mpi)");

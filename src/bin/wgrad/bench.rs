@@ -149,16 +149,7 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
         return Err(Error::setting("command line", "--steps 0: it must be at least 1".to_owned()));
     }
     let model = options.network.network()?;
-    let mut ranks = ranks::connect(options.fitting.ranks())?;
-    let run = |rank| run_rank(options, &model, rank, start);
-    if ranks.len() <= 1 {
-        return run(ranks.pop());
-    }
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(Some(rank)))).collect();
-        let ended = |panic| std::panic::resume_unwind(panic);
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(ended))
-    })
+    ranks::on_each(options.fitting.ranks(), |rank| run_rank(options, &model, rank, start))
 }
 
 /// Trains on one rank, or on the only device; rank 0 prints.

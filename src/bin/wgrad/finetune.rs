@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use wgrad::compile::{PlanOptions, Recompute};
+use wgrad::compile::{PlanOptions, Recompute, Shard};
 use wgrad::data::{Dataset, Documents, LastBatch, Loader, Subset};
 use wgrad::device::Device;
 use wgrad::dtype::FrozenStorage;
-use wgrad::exec::{OnOom, ProgramId, Session};
+use wgrad::exec::{OnOom, ProgramId};
 use wgrad::graph::IGNORE;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer, Schedule};
@@ -18,6 +18,7 @@ use wgrad::{Bytes, Error, Result, report};
 
 use crate::files::unusable;
 use crate::model::Selected;
+use crate::ranks::{self, Rank};
 use crate::text::{Language, load, seq, writer};
 
 #[derive(clap::Args)]
@@ -73,7 +74,7 @@ pub struct Options {
     device: crate::device::Options,
 }
 
-/// Describes the options that other commands have as well, and hides those that belong to other networks or to several devices.
+/// Describes the options that other commands have as well, and hides those that belong to other networks.
 pub fn described(command: clap::Command) -> clap::Command {
     command.mut_args(|option| match option.get_id().as_str() {
         "model" => option
@@ -84,9 +85,7 @@ pub fn described(command: clap::Command) -> clap::Command {
         }
         "batch" => option.help(format!("Rows of a step; {BATCH} by default")),
         "clip_norm" => option.help("Scale all gradients so that their norm is at most this; 1 by default"),
-        "image" | "classes" | "dim" | "loss" | "bit_masks" | "ranks" | "shard" | "bucket" | "wire" => {
-            option.hide(true)
-        }
+        "image" | "classes" | "dim" | "loss" | "bit_masks" => option.hide(true),
         _ => option,
     })
 }
@@ -126,52 +125,213 @@ pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
         return Err(Error::Internal("a folder was opened as an ONNX file".to_owned()));
     };
     let data = data(&options, &language, model, batch)?;
-    let device = options.device.open()?;
-    println!("{} · {} · {}", options.network.title(&selected), options.optimizer, device.adapter().name);
-    println!("{data}");
-    let opened = open(&options, model, &data, &device);
-    let mut trainer = options.failures.note(opened, |failure| failure.with_device(&device))?;
-    load(trainer.session(), model, &folder)?;
-    let checkpoint = options.out.join(CHECKPOINT);
-    if options.resume {
-        trainer.load(&checkpoint)?;
-    }
-    let (done, total) = (trainer.session().steps(), data.total());
-    if done >= total {
-        // It was stopped between the last step and the end.
-        println!("all {total} steps of --epochs {} are made", options.epochs);
-        return save(&options, &folder, trainer.session()).map(|()| ExitCode::SUCCESS);
-    }
-    println!("{}", report::Estimate::of(trainer.session().plan(ProgramId(0))?));
-    println!(
-        "{} are created on the device, with the programs that evaluate and write",
-        Bytes(trainer.session().device_bytes())
-    );
-    let beginning = || data.beginning();
-    let prompt = options.prompt.as_deref().map_or_else(beginning, |prompt| language.prompt(prompt, false))?;
-    let mut progress = if quiet { ProgressLine::quiet() } else { ProgressLine::default() };
-    progress = progress.counting("tokens", model.inputs);
-    let mut sample = Sample { options: &options, language: &language, prompt, data: &data };
-    let mut saved = Checkpoint {
-        path: checkpoint.clone(),
-        every: data.every,
-        without_frozen: true,
-        ..Checkpoint::default()
+    let run = Run {
+        options: &options,
+        folder: &folder,
+        title: &options.network.title(&selected),
+        language: &language,
+        model,
+        data: &data,
+        quiet,
     };
-    stop_on_signals(&trainer);
-    let fitted = trainer.fit(
-        data.rounds - done / data.steps,
-        (!data.test.is_empty()).then_some(&*data.test),
-        &mut [&mut progress, &mut saved, &mut sample],
-    );
-    match options.failures.note(fitted, |failure| failure.with_session(trainer.session())) {
-        Ok(_) => save(&options, &folder, trainer.session()).map(|()| ExitCode::SUCCESS),
-        Err(Error::Stopped { steps }) => {
-            let path = checkpoint.display();
-            eprintln!("stopped after step {steps}; the same command with --resume goes on from {path}");
-            Ok(ExitCode::from(130))
+    ranks::on_each(options.fitting.ranks(), |rank| run.on_rank(rank))
+}
+
+/// What all ranks of a run have.
+struct Run<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    title: &'a str,
+    language: &'a Language,
+    model: &'a Model,
+    data: &'a Data,
+    quiet: bool,
+}
+
+impl Run<'_> {
+    /// Trains on one rank, or on the only device. Rank 0 prints and writes; all take part in what needs parameters of which
+    /// each has a share.
+    fn on_rank(&self, rank: Option<Rank>) -> Result<ExitCode> {
+        let Self { options, data, quiet, .. } = *self;
+        let (mut trainer, device) = match rank {
+            None => self.open([0, 0])?,
+            Some(Rank { mut transport, local }) => {
+                let number = transport.rank();
+                let opened = self.open([number, local]);
+                let (mut trainer, device) =
+                    opened.map_err(|error| transport.fail(number, &error.to_string()))?;
+                trainer.set_transport(transport)?;
+                (trainer, device)
+            }
+        };
+        let prints = trainer.rank() == 0;
+        if prints {
+            println!("{} · {} · {}", self.title, options.optimizer, device.adapter().name);
+            println!("{data}");
         }
-        Err(error) => Err(error),
+        load(trainer.session(), self.model, self.folder)?;
+        let checkpoint = options.out.join(CHECKPOINT);
+        if options.resume {
+            trainer.load(&checkpoint)?;
+        }
+        let (done, total) = (trainer.session().steps(), data.total());
+        if done >= total {
+            // It was stopped between the last step and the end.
+            if prints {
+                println!("all {total} steps of --epochs {} are made", options.epochs);
+            }
+            return self.save(&mut trainer).map(|()| ExitCode::SUCCESS);
+        }
+        if prints {
+            println!("{}", report::Estimate::of(trainer.session().plan(ProgramId(0))?));
+            println!(
+                "{} are created on {}, with the programs that evaluate and write",
+                Bytes(trainer.session().device_bytes()),
+                if options.fitting.ranks() > 1 { "the device of rank 0" } else { "the device" },
+            );
+        }
+        let mut progress = if quiet { ProgressLine::quiet() } else { ProgressLine::default() };
+        progress = progress.counting("tokens", self.model.inputs);
+        let mut sample = Sample { run: self, prompt: self.prompt()? };
+        let mut saved = Checkpoint {
+            path: checkpoint.clone(),
+            every: data.every,
+            without_frozen: true,
+            ..Checkpoint::default()
+        };
+        stop_on_signals(&trainer);
+        let fitted = trainer.fit(
+            data.rounds - done / data.steps,
+            (!data.test.is_empty()).then_some(&*data.test),
+            &mut [&mut progress, &mut saved, &mut sample],
+        );
+        match options.failures.note(fitted, |failure| failure.with_session(trainer.session())) {
+            Ok(_) => self.save(&mut trainer).map(|()| ExitCode::SUCCESS),
+            Err(Error::Stopped { steps }) => {
+                if prints {
+                    let path = checkpoint.display();
+                    eprintln!(
+                        "stopped after step {steps}; the same command with --resume goes on from {path}"
+                    );
+                }
+                Ok(ExitCode::from(130))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a rank; `local` is its number among those of its machine.
+    fn open(&self, [rank, local]: [u32; 2]) -> Result<(Trainer, Device)> {
+        let Self { options, model, data, .. } = *self;
+        let device = options.device.open_number(local as usize)?;
+        let usual = if options.network.lora.is_some() { 2e-4 } else { 2e-5 };
+        let optimizer = Optimizer::named(&options.optimizer)?.with_learning_rate(options.lr.unwrap_or(usual));
+        let mut plan = PlanOptions {
+            precision: options.network.precision()?,
+            weights: options.network.weights()?,
+            fuse: !options.network.no_fuse,
+            ..options.fitting.plan_options(optimizer)?
+        };
+        if plan.clip == Clip::Off {
+            plan.clip = Clip::Norm(1.0);
+        }
+        plan.parallel.rank = rank;
+        let several = plan.parallel.ranks > 1;
+        if several {
+            // No rank may change its plan: the budget is for the training step.
+            if plan.budget.is_some() && plan.recompute == Recompute::Off {
+                plan.recompute = Recompute::Auto;
+            }
+        } else if let Some(budget) = plan.budget.take() {
+            // The budget is for the whole session: the trainer finds plans that fit together.
+            device.set_budget(Some(budget));
+            if plan.recompute == Recompute::Auto {
+                plan.recompute = Recompute::Off;
+            }
+        }
+        let loader = Loader::new(Arc::clone(&data.train), data.batch)?
+            .shuffled(options.writer.seed)
+            .last_batch(LastBatch::Drop)
+            .batches_per_epoch(data.steps as usize);
+        let loss = |trace: &_, samples| model.loss(trace, samples);
+        let task = Task::from(model)
+            .program("loss", loss)
+            .program("next", |trace, _| model.next_logits(trace))
+            .metric("held out", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
+        let total = data.total();
+        let schedule = Schedule::Cosine { warmup: total.div_ceil(33), total, floor: 0.1 };
+        let train = TrainOptions {
+            plan,
+            schedule,
+            eval_batch: Some(1),
+            on_oom: if several { OnOom::Fail } else { OnOom::Refit },
+            tune: options.device.trainer_tuning()?,
+            plateau: None,
+        };
+        let trainer = Trainer::new(&device, task, loader, &train).map_err(|error| match error {
+            Error::OverBudget { what, needed, budget, peak_at, largest, help } => {
+                let help = format!(
+                    "{help}; a smaller --seq, and with --lora or --freeze `--frozen-weights nf4`, take less"
+                );
+                Error::OverBudget { what, needed, budget, peak_at, largest, help }
+            }
+            other => other,
+        });
+        Ok((options.failures.note(trainer, |failure| failure.with_device(&device))?, device))
+    }
+
+    /// Writes the adapter or the model, with the files that it is used with.
+    fn save(&self, trainer: &mut Trainer) -> Result<()> {
+        if !self.reads_parameters(trainer) {
+            return Ok(());
+        }
+        let Self { options, folder, .. } = *self;
+        let (prints, session, out) = (trainer.rank() == 0, trainer.session(), &options.out);
+        let whole = options.network.lora.is_none() || options.merge;
+        if options.network.lora.is_some() {
+            session.save_adapter(out)?;
+        }
+        if whole {
+            let path = out.join("model.safetensors");
+            if options.merge { session.save_merged(&path)? } else { session.save(&path)? }
+        }
+        if !prints {
+            return Ok(());
+        }
+        if options.network.lora.is_some() {
+            println!("the adapter is in {}", out.display());
+        }
+        if whole {
+            for name in BESIDE {
+                let (from, to) = (folder.join(name), out.join(name));
+                if from.is_file() {
+                    std::fs::copy(&from, &to).map_err(|e| unusable(&to, &e))?;
+                }
+            }
+            println!("the model is in {}", out.display());
+        }
+        let arguments = match whole {
+            true => out.display().to_string(),
+            false => {
+                // An adapter belongs to the base as it was trained over.
+                let stored = options.network.frozen_weights.map(FrozenStorage::name);
+                let stored = stored.map_or(String::new(), |name| format!(" --weights {name}"));
+                format!("{}{stored} --adapters {}", folder.display(), out.display())
+            }
+        };
+        println!("it writes text: wgrad generate {arguments} --prompt TEXT");
+        Ok(())
+    }
+
+    /// Returns the tokens that a sample begins with.
+    fn prompt(&self) -> Result<Vec<u32>> {
+        let prompt = self.options.prompt.as_deref();
+        prompt.map_or_else(|| self.data.beginning(), |prompt| self.language.prompt(prompt, false))
+    }
+
+    /// Whether a rank takes part in what reads all parameters: rank 0 does, and each that has a share of them.
+    fn reads_parameters(&self, trainer: &Trainer) -> bool {
+        trainer.rank() == 0 || self.options.fitting.shard == Shard::Parameters.name()
     }
 }
 
@@ -182,9 +342,6 @@ fn check(options: &Options, folder: &Path) -> Result<()> {
         let message =
             "is no folder; finetune needs one of Hugging Face, with config.json, tokenizer.json and weights";
         return wrong(format!("{} {message}", folder.display()));
-    }
-    if options.fitting.ranks() != 1 {
-        return wrong("finetune trains on one device: --ranks 1".to_owned());
     }
     if options.epochs == 0 || options.save_every == Some(0) {
         return wrong("--epochs and --save-every must be at least 1".to_owned());
@@ -282,116 +439,39 @@ impl std::fmt::Display for Data {
     }
 }
 
-fn open(options: &Options, model: &Model, data: &Data, device: &Device) -> Result<Trainer> {
-    let usual = if options.network.lora.is_some() { 2e-4 } else { 2e-5 };
-    let optimizer = Optimizer::named(&options.optimizer)?.with_learning_rate(options.lr.unwrap_or(usual));
-    let mut plan = PlanOptions {
-        precision: options.network.precision()?,
-        weights: options.network.weights()?,
-        fuse: !options.network.no_fuse,
-        ..options.fitting.plan_options(optimizer)?
-    };
-    if plan.clip == Clip::Off {
-        plan.clip = Clip::Norm(1.0);
-    }
-    // The budget is for the whole session: the trainer finds plans that fit together.
-    if let Some(budget) = plan.budget.take() {
-        device.set_budget(Some(budget));
-        if plan.recompute == Recompute::Auto {
-            plan.recompute = Recompute::Off;
-        }
-    }
-    let loader = Loader::new(Arc::clone(&data.train), data.batch)?
-        .shuffled(options.writer.seed)
-        .last_batch(LastBatch::Drop)
-        .batches_per_epoch(data.steps as usize);
-    let loss = |trace: &_, samples| model.loss(trace, samples);
-    let task = Task::from(model)
-        .program("loss", loss)
-        .program("next", |trace, _| model.next_logits(trace))
-        .metric("held out", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
-    let total = data.total();
-    let schedule = Schedule::Cosine { warmup: total.div_ceil(33), total, floor: 0.1 };
-    let train = TrainOptions {
-        plan,
-        schedule,
-        eval_batch: Some(1),
-        on_oom: OnOom::Refit,
-        tune: options.device.trainer_tuning()?,
-        plateau: None,
-    };
-    Trainer::new(device, task, loader, &train).map_err(|error| match error {
-        Error::OverBudget { what, needed, budget, peak_at, largest, help } => {
-            let help = format!(
-                "{help}; a smaller --seq, and with --lora or --freeze `--frozen-weights nf4`, take less"
-            );
-            Error::OverBudget { what, needed, budget, peak_at, largest, help }
-        }
-        other => other,
-    })
-}
-
-/// Writes the adapter or the model, with the files that it is used with.
-fn save(options: &Options, folder: &Path, session: &mut Session) -> Result<()> {
-    let out = &options.out;
-    let whole = options.network.lora.is_none() || options.merge;
-    if options.network.lora.is_some() {
-        session.save_adapter(out)?;
-        println!("the adapter is in {}", out.display());
-    }
-    if whole {
-        let path = out.join("model.safetensors");
-        if options.merge {
-            session.save_merged(&path)?
-        } else {
-            session.save(&path)?
-        }
-        for name in BESIDE {
-            let (from, to) = (folder.join(name), out.join(name));
-            if from.is_file() {
-                std::fs::copy(&from, &to).map_err(|e| unusable(&to, &e))?;
-            }
-        }
-        println!("the model is in {}", out.display());
-    }
-    let arguments = match whole {
-        true => out.display().to_string(),
-        false => {
-            // An adapter belongs to the base as it was trained over.
-            let stored = options.network.frozen_weights.map(FrozenStorage::name);
-            let stored = stored.map_or(String::new(), |name| format!(" --weights {name}"));
-            format!("{}{stored} --adapters {}", folder.display(), out.display())
-        }
-    };
-    println!("it writes text: wgrad generate {arguments} --prompt TEXT");
-    Ok(())
-}
-
 /// Lets the model write at each evaluation.
 struct Sample<'a> {
-    options: &'a Options,
-    language: &'a Language,
+    run: &'a Run<'a>,
     prompt: Vec<u32>,
-    data: &'a Data,
 }
 
 impl Callback for Sample<'_> {
     fn on_epoch(&mut self, epoch: &Epoch, trainer: &mut Trainer) -> Result<()> {
+        let Run { options, language, data, .. } = *self.run;
         let done = epoch.epoch + 1;
-        if !done.is_multiple_of(self.data.every) && done < self.data.rounds {
+        let due = done.is_multiple_of(data.every) || done >= data.rounds;
+        if !due || !self.run.reads_parameters(trainer) {
             return Ok(());
         }
-        let (program, steps) = (trainer.program("next")?, trainer.session().steps());
-        let loss = match epoch.metric {
-            Some(metric) => format!("{:.4} held out, perplexity {:.2}", metric.value, metric.value.exp()),
-            None => format!("{:.4}", epoch.loss),
-        };
-        println!("step {steps}: loss {loss}");
-        let mut text = self.language.decode(&self.prompt)?;
+        let (program, steps, prints) =
+            (trainer.program("next")?, trainer.session().steps(), trainer.rank() == 0);
+        if prints {
+            match epoch.metric {
+                Some(metric) => {
+                    println!(
+                        "step {steps}: loss {:.4} held out, perplexity {:.2}",
+                        metric.value,
+                        metric.value.exp()
+                    );
+                }
+                None => println!("step {steps}: loss {:.4}", epoch.loss),
+            }
+        }
+        let mut text = language.decode(&self.prompt)?;
         let prompt = self.prompt.clone();
         let session = trainer.session();
-        self.options.writer.write(
-            self.language,
+        options.writer.write(
+            language,
             prompt,
             |text, sampling| session.next_token(program, text, sampling).map(Some),
             |new| {
@@ -399,7 +479,9 @@ impl Callback for Sample<'_> {
                 Ok(())
             },
         )?;
-        println!("{}\n", text.trim());
+        if prints {
+            println!("{}\n", text.trim());
+        }
         Ok(())
     }
 }
@@ -413,7 +495,9 @@ fn stop_on_signals(trainer: &Trainer) {
         }
         stop.request();
     };
-    if let Err(error) = ctrlc::set_handler(handler) {
-        log::warn!("Ctrl-C will end the run without saving: {error}");
+    match ctrlc::set_handler(handler) {
+        // Another rank of this process has set one: a stop of one is a stop of all.
+        Ok(()) | Err(ctrlc::Error::MultipleHandlers) => {}
+        Err(error) => log::warn!("Ctrl-C will end the run without saving: {error}"),
     }
 }

@@ -18,8 +18,25 @@ pub struct Rank {
     pub local: u32,
 }
 
+/// Calls `run` for each rank of this process, in a thread each if there are several; without other ranks for `None`. Returns
+/// what it returns for the first of them, or an error.
+pub fn on_each<T: Send>(ranks: u32, run: impl Fn(Option<Rank>) -> Result<T> + Sync) -> Result<T> {
+    let mut ranks = connect(ranks)?;
+    if ranks.len() <= 1 {
+        return run(ranks.pop());
+    }
+    std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(Some(rank)))).collect();
+        let ended = |panic| std::panic::resume_unwind(panic);
+        let results = threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended));
+        let mut results = results.collect::<Result<Vec<_>>>()?;
+        Ok(results.swap_remove(0))
+    })
+}
+
 /// Connects the ranks of this process: all, or with MPI one; none if there is one rank.
-pub fn connect(ranks: u32) -> Result<Vec<Rank>> {
+fn connect(ranks: u32) -> Result<Vec<Rank>> {
     match mpi_processes() {
         None if ranks <= 1 => Ok(Vec::new()),
         None => {
