@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 
-UNITS = {"h200": 132, "h100": 132, "a100": 108, "rtx3060": 28, "rtx4090": 128}
 NETWORKS = [
     ("gpt2", "--batch 8 --seq 1024 --optimizer adamw"),
     ("gpt2-medium", "--batch 4 --seq 1024 --optimizer adamw"),
@@ -38,10 +37,9 @@ def plan(arguments, more):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wgrad", default="target/release/wgrad")
-    parser.add_argument("--card", default="h200", choices=UNITS)
+    parser.add_argument("--card", default="h200")
     parser.add_argument("--limits", default="nvidia")
     arguments = parser.parse_args()
-    units = UNITS[arguments.card]
     print("`{}`, {}:\n".format(" ".join(["python", *sys.argv]), datetime.date.today()))
     print("| network | precision | dispatches | modelled, ms | below one wave | large and below two | planned, GB |")
     print("|---|---|---|---|---|---|---|")
@@ -52,9 +50,9 @@ def main():
             total = plan(arguments, options)["device_bytes"]["total"]
             launches, ms = listed["launches"], listed["modelled_ms"]
             sums = {key: sum(launch[key] for launch in launches) for key in ("flops", "bytes")}
-            low = sum(launch["modelled_us"] for launch in launches if launch["workgroups"] < units) / 1e3
+            low = sum(launch["modelled_us"] for launch in launches if launch["waves"] < 1) / 1e3
             large = [launch for launch in launches if any(launch[key] > sums[key] / 100 for key in sums)]
-            few = sum(launch["workgroups"] < 2 * units for launch in large)
+            few = sum(launch["waves"] < 2 for launch in large)
             cells = [network, precision, "{:,}".format(listed["dispatches"]), "{:.1f}".format(ms)]
             cells += ["{:.1f} %".format(100 * low / ms), str(few), "{:.3f}".format(total / 1e9)]
             print("| " + " | ".join(cells) + " |", flush=True)
