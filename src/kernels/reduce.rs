@@ -15,6 +15,8 @@ static REDUCE: Kernel = Kernel::new("reduce", "reduce/reduce", &["STRIDED"], &[1
 const GROUP: u32 = 128;
 const OUTPUTS: u64 = 8;
 const LANES: u64 = GROUP as u64 / OUTPUTS;
+/// The most elements that they read, 4 MiB: of more, 32 neighbours are read together, and workgroups reduce their sums.
+const FEW: u64 = 1 << 20;
 
 static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC4"], &[1, 3], 64, &[&[]]);
 static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[], &[1, 3], 64, &[&[]]);
@@ -66,7 +68,10 @@ const GPU_THREADS: u64 = 1 << 17;
 /// Returns whether workgroups reduce, and the number of parts of `cut` positions: enough to fill the adapter, but not so
 /// many that the second pass costs as much.
 fn split(outputs: u64, reduced: u64, cut: u64, class: AdapterClass) -> (bool, u64) {
-    let few = !class.is_cpu() && cut >= 2 * LANES && !fills(class, (outputs.div_ceil(32), 32), 1);
+    let few = !class.is_cpu()
+        && cut >= 2 * LANES
+        && outputs * reduced <= FEW
+        && !fills(class, (outputs.div_ceil(32), 32), 1);
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
         _ if few => (GPU_THREADS / LANES, 128 * LANES),
