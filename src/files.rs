@@ -88,8 +88,10 @@ impl Replacement {
         if !self.target.exists() {
             return Ok(());
         }
-        // Another folder than the target's if the path is a symbolic link.
-        remove_abandoned(folder(first), name);
+        // The path was a symbolic link: the target's folder was cleaned at first.
+        if folder(first) != folder(&self.target) {
+            remove_abandoned(folder(first), name);
+        }
         let second = folder(first).join(own).with_extension(format!("earlier{SUFFIX}"));
         std::fs::hard_link(&self.target, &second)
             .or_else(|_| std::fs::copy(&self.target, &second).map(drop))?;

@@ -8,10 +8,14 @@
 #import common/nan
 override MODE: u32 = 0u;
 #if WORKGROUP
-const THREADS = 128u;
+// Eight neighbouring outputs are read together, each by 16 lanes.
+const OUTPUTS = 8u;
+const LANES = 16u;
 #else
-const THREADS = 32u;
+const OUTPUTS = 32u;
+const LANES = 1u;
 #endif
+const THREADS = OUTPUTS * LANES;
 struct Params {
     threads_x: u32,
     outputs: u32,
@@ -82,30 +86,32 @@ fn reduced(base: u32, first: u32, end: u32) -> f32 {
     return combine(total, lines);
 }
 
+// Reduces a lane's share of output and part `i`.
+fn reduced_by(lane: u32, i: u32) -> f32 {
+    let part = i / p.outputs;
+    let base = offset_of(coordinates(i - part * p.outputs, p.keep), p.keep_strides);
+    let end = min((part + 1u) * p.part_len, select(p.outer, p.inner, p.outer == 1u));
+    let lane_len = (p.part_len + LANES - 1u) / LANES;
+    // A lane past the end repeats the last element of a maximum, and adds nothing to a sum.
+    let first = min(part * p.part_len + lane * lane_len, end - select(0u, 1u, MODE == 1u));
+    return reduced(base, first, min(first + lane_len, end));
+}
+
 #if WORKGROUP
-// Eight neighbouring outputs are read together. Their lanes' results are combined in a fixed order.
-const OUTPUTS = 8u;
-const LANES = 16u;
-var<workgroup> results: array<f32, 128>;
+// Combined in a fixed order.
+var<workgroup> results: array<f32, THREADS>;
 #endif
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let thread = thread_number(id, p.threads_x);
-    let cut = select(p.outer, p.inner, p.outer == 1u);
+    let i = thread / THREADS * OUTPUTS + thread % OUTPUTS;
+    let live = i < p.outputs * p.parts;
 #if WORKGROUP
     let lane = thread / OUTPUTS % LANES;
-    let i = thread / (OUTPUTS * LANES) * OUTPUTS + thread % OUTPUTS;
-    let live = i < p.outputs * p.parts;
     let slot = lane * OUTPUTS + thread % OUTPUTS;
     if (live) {
-        let part = i / p.outputs;
-        let base = offset_of(coordinates(i - part * p.outputs, p.keep), p.keep_strides);
-        let end = min((part + 1u) * p.part_len, cut);
-        let lane_len = (p.part_len + LANES - 1u) / LANES;
-        // A lane past the end repeats the last element of a maximum, and adds nothing to a sum.
-        let first = min(part * p.part_len + lane * lane_len, end - select(0u, 1u, MODE == 1u));
-        results[slot] = reduced(base, first, min(first + lane_len, end));
+        results[slot] = reduced_by(lane, i);
     }
     for (var width = LANES / 2u; width > 0u; width /= 2u) {
         workgroupBarrier();
@@ -117,12 +123,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         y[i] = results[slot] * p.scale;
     }
 #else
-    if (thread >= p.outputs * p.parts) {
-        return;
+    if (live) {
+        y[i] = reduced_by(0u, i) * p.scale;
     }
-    let part = thread / p.outputs;
-    let base = offset_of(coordinates(thread - part * p.outputs, p.keep), p.keep_strides);
-    let first = part * p.part_len;
-    y[thread] = reduced(base, first, min(first + p.part_len, cut)) * p.scale;
 #endif
 }

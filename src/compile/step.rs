@@ -49,8 +49,8 @@ impl TrainStep {
         Ok(Self { graph, seed: params.seed(), searches: Arc::default() })
     }
 
-    /// Returns the step with its frozen matrices stored in another way; `None` if that is no smaller than they are with these
-    /// weights.
+    /// Returns a copy of the step that stores frozen matrices as `storage`; `None` if that saves no bytes in a plan that stores
+    /// weights as `weights`.
     pub(in crate::compile) fn with_frozen(
         &self,
         storage: FrozenStorage,

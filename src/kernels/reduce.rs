@@ -3,7 +3,7 @@
 use super::elementwise::{fused, six};
 use super::grid::per_thread;
 use super::kernel::Variants;
-use super::split::fills;
+use super::split::threads_fill;
 use super::{Kernel, Launch, Lowered, Operand, Site};
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
@@ -68,10 +68,7 @@ const GPU_THREADS: u64 = 1 << 17;
 /// Returns whether workgroups reduce, and the number of parts of `cut` positions: enough to fill the adapter, but not so
 /// many that the second pass costs as much.
 fn split(outputs: u64, reduced: u64, cut: u64, class: AdapterClass) -> (bool, u64) {
-    let few = !class.is_cpu()
-        && cut >= 2 * LANES
-        && outputs * reduced <= FEW
-        && !fills(class, (outputs.div_ceil(32), 32), 1);
+    let few = cut >= 2 * LANES && outputs * reduced <= FEW && !threads_fill(class, outputs, REDUCE.workgroup);
     let (threads, smallest) = match class {
         AdapterClass::Cpu => (64, 256),
         _ if few => (GPU_THREADS / LANES, 128 * LANES),
@@ -102,9 +99,8 @@ pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, low
 /// Returns the launch that sums `parts` consecutive tensors of `len` elements in order, and applies the node's
 /// epilogue.
 pub(super) fn sum_in_order(site: &Site, from: Operand, parts: u64, len: u64) -> Launch<Operand> {
-    let class = site.limits.class;
     // Of short tensors, vec4s would be too few threads.
-    let vec4 = len.is_multiple_of(4) && (class.is_cpu() || fills(class, (len.div_ceil(256), 64), 1));
+    let vec4 = len.is_multiple_of(4) && threads_fill(site.limits.class, len / 4, SUM_PARTS.workgroup);
     let (kernel, threads) = if vec4 { (&SUM_PARTS, len / 4) } else { (&SUM_PARTS_EACH, len) };
     let params = [threads, parts, len].map(|word| word as u32);
     fused::with_epilogue(site, per_thread(site, kernel, threads, vec![from, Operand::Output(0)], &params))

@@ -40,6 +40,11 @@ pub(super) fn fills(class: AdapterClass, (workgroups, threads): (u64, u32), step
     workgroups * pieces(class, (workgroups, threads), steps) >= enough(class, threads)
 }
 
+/// Whether this many threads, in workgroups of `workgroup`, keep the adapter busy. A software adapter has few cores: any do.
+pub(super) fn threads_fill(class: AdapterClass, threads: u64, workgroup: u32) -> bool {
+    class.is_cpu() || fills(class, (threads.div_ceil(u64::from(workgroup)), workgroup), 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

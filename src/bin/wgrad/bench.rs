@@ -154,14 +154,13 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
 
 /// Trains on one rank, or on the only device; rank 0 prints.
 fn run_rank(options: &Options, model: &Selected, rank: Option<Rank>, start: Instant) -> Result<()> {
-    let Some(Rank { mut transport, local }) = rank else {
+    let Some(rank) = rank else {
         let (mut session, refit) = open(options, model, [0, 0])?;
         let measured = measure(&mut session, options, start)?;
         return print(options, model, &session, refit.as_ref(), &measured);
     };
+    let ((mut session, refit), transport) = rank.open(|numbers| open(options, model, numbers))?;
     let number = transport.rank();
-    let (mut session, refit) =
-        open(options, model, [number, local]).map_err(|error| transport.fail(number, &error.to_string()))?;
     session.set_transport(transport)?;
     let measured = measure(&mut session, options, start)?;
     if number == 0 { print(options, model, &session, refit.as_ref(), &measured) } else { Ok(()) }

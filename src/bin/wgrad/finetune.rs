@@ -155,11 +155,8 @@ impl Run<'_> {
         let Self { options, data, quiet, .. } = *self;
         let (mut trainer, device) = match rank {
             None => self.open([0, 0])?,
-            Some(Rank { mut transport, local }) => {
-                let number = transport.rank();
-                let opened = self.open([number, local]);
-                let (mut trainer, device) =
-                    opened.map_err(|error| transport.fail(number, &error.to_string()))?;
+            Some(rank) => {
+                let ((mut trainer, device), transport) = rank.open(|numbers| self.open(numbers))?;
                 trainer.set_transport(transport)?;
                 (trainer, device)
             }

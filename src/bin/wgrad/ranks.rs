@@ -13,9 +13,19 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A rank that runs in this process.
 pub struct Rank {
     /// Its connection with the others.
-    pub transport: Box<dyn Transport>,
+    transport: Box<dyn Transport>,
     /// Its number among those of its machine.
-    pub local: u32,
+    local: u32,
+}
+
+impl Rank {
+    /// Calls `open` with the number of this rank, and its number among those of its machine; an error ends all ranks. Returns the
+    /// connection as well, for what was opened.
+    pub fn open<T>(mut self, open: impl FnOnce([u32; 2]) -> Result<T>) -> Result<(T, Box<dyn Transport>)> {
+        let number = self.transport.rank();
+        let opened = open([number, self.local]);
+        Ok((opened.map_err(|error| self.transport.fail(number, &error.to_string()))?, self.transport))
+    }
 }
 
 /// Calls `run` for each rank of this process, in a thread each if there are several; without other ranks for `None`. Returns

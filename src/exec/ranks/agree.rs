@@ -1,4 +1,4 @@
-//! Checks that all ranks run the same step, before the first one.
+//! What ranks tell each other between steps: before the first one that all run the same, later whether one stops.
 
 use std::borrow::Cow;
 use std::time::Instant;

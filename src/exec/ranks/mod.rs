@@ -59,7 +59,9 @@ pub(super) fn all_gather(
     let (rank, ranks) = (transport.rank(), transport.ranks());
     for to in (0..ranks).filter(|to| *to != rank) {
         transport.send(to, bytemuck::bytes_of(&[number, bytes.len() as u64]))?;
-        transport.send(to, bytes)?;
+        if !bytes.is_empty() {
+            transport.send(to, bytes)?;
+        }
     }
     let mut all = Vec::with_capacity(ranks as usize);
     for from in 0..ranks {
@@ -70,7 +72,9 @@ pub(super) fn all_gather(
         let mut head = [0u64; 2];
         transport.receive(from, bytemuck::bytes_of_mut(&mut head))?;
         let mut other = vec![0; head[1] as usize];
-        transport.receive(from, &mut other)?;
+        if !other.is_empty() {
+            transport.receive(from, &mut other)?;
+        }
         all.push((head[0], other));
     }
     Ok(all)

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::graph::{Counting, LossScale};
 use crate::kernels::grid::per_thread;
-use crate::kernels::split::fills;
+use crate::kernels::split::threads_fill;
 use crate::kernels::{Kernel, Launch, Lowered, Operand, Site, movement};
 use crate::limits::AdapterClass;
 
@@ -66,9 +66,7 @@ pub(in crate::kernels) fn not_finite(site: &Site) -> Lowered {
         let class = site.limits.class;
         let own = match class {
             AdapterClass::Cpu => 256,
-            class if fills(class, (quads.div_ceil(8 * u64::from(kernel.workgroup)), kernel.workgroup), 0) => {
-                8
-            }
+            class if threads_fill(class, quads.div_ceil(8), kernel.workgroup) => 8,
             _ => 1,
         };
         let threads = quads.div_ceil(own).min(THREADS).max(quads.div_ceil(MOST));

@@ -158,12 +158,7 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
 
 /// Returns how many of `count` vec4s a thread of Adam processes: four, or one where a GPU would have too few workgroups.
 fn adam_quads(class: AdapterClass, count: u32) -> u32 {
-    let workgroups = u64::from(count.div_ceil(4 * ADAM.kernel.workgroup));
-    match class {
-        AdapterClass::Cpu => 4,
-        class if split::fills(class, (workgroups, ADAM.kernel.workgroup), 0) => 4,
-        _ => 1,
-    }
+    if split::threads_fill(class, u64::from(count.div_ceil(4)), ADAM.kernel.workgroup) { 4 } else { 1 }
 }
 
 /// Returns the launch over `quads` vec4s by `threads` threads, of the kernel for the weight's element type.
