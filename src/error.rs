@@ -91,8 +91,7 @@ pub enum Error {
 
     /// No adapter was found.
     #[error(
-        "no GPU adapter was found{}\nhelp: install a driver; on Debian and Ubuntu a software one is \
-         `apt-get install mesa-vulkan-drivers`",
+        "no GPU adapter was found{}\nhelp: {NO_ADAPTER_HELP}",
         bracketed(.0)
     )]
     NoAdapter(
@@ -315,6 +314,13 @@ fn plural(n: usize, word: &str) -> String {
 fn lines(errors: &[TraceError]) -> String {
     errors.iter().map(|e| format!("\n  {e}")).collect()
 }
+
+/// How to come by an adapter.
+const NO_ADAPTER_HELP: &str = if cfg!(target_family = "wasm") {
+    "use a browser with WebGPU, such as a recent Chrome, Edge, Firefox or Safari, and open the page by https or from localhost"
+} else {
+    "install a driver; on Debian and Ubuntu a software one is `apt-get install mesa-vulkan-drivers`"
+};
 
 fn bracketed(what: &str) -> String {
     if what.is_empty() { String::new() } else { format!(" ({what})") }

@@ -64,7 +64,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu |
+//! | `gpu` | yes | [`device`], [`exec`], `check`, [`train`]: everything that needs wgpu; in browsers, functions that wait are `async` |
 //! | `safetensors` | yes | `Session::save` and `load`, of PyTorch's `.pt` files, too; `train::Checkpoint` |
 //! | `onnx` | no | `onnx`: networks from ONNX files, and as ONNX files |
 //! | `images` | no | `data::ImageFolder`: PNG and JPEG files |
@@ -83,9 +83,9 @@
 mod autodiff;
 #[cfg(feature = "internals")]
 pub mod autodiff;
-#[cfg(all(any(feature = "gpu", test), not(feature = "internals")))]
+#[cfg(all(any(feature = "gpu", test), not(feature = "internals"), not(target_family = "wasm")))]
 mod check;
-#[cfg(all(any(feature = "gpu", test), feature = "internals"))]
+#[cfg(all(any(feature = "gpu", test), feature = "internals", not(target_family = "wasm")))]
 pub mod check;
 pub mod compile;
 pub mod data;
@@ -141,6 +141,13 @@ pub use units::Bytes;
 /// The version of wgpu whose devices, queues and buffers this crate takes and returns.
 #[cfg(feature = "gpu")]
 pub use wgpu;
+
+/// What waits for the device is written as `async` once. In browsers, where nothing may block, it stays so; elsewhere this
+/// attribute takes `async` and `.await` away and the function blocks.
+#[cfg(all(feature = "gpu", target_family = "wasm"))]
+use maybe_async::must_be_async as maybe_async;
+#[cfg(all(feature = "gpu", not(target_family = "wasm")))]
+use maybe_async::must_be_sync as maybe_async;
 
 /// Common imports: `use wgrad::prelude::*`.
 pub mod prelude {

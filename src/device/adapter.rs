@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::AdapterMemory;
+use super::{AdapterMemory, maybe_async};
 use crate::error::{Error, Result};
 use crate::limits::{ALIGNMENT, AdapterClass, Cooperative, F16, KernelChoices, Limits, MAX_BINDING};
 use crate::units::Bytes;
@@ -129,8 +129,10 @@ impl Adapter {
         let vulkan = info.backend == wgpu::Backend::Vulkan;
         let class = class(info.device_type);
         let long_words = class.is_cpu() && vulkan && features.contains(wgpu::Features::SHADER_INT64);
+        // Browsers often keep it to themselves.
+        let name = if info.name.is_empty() { "unnamed GPU" } else { &info.name };
         let own = Limits {
-            name: info.name.clone(),
+            name: name.to_owned(),
             class,
             max_buffer: limits.max_buffer_size,
             max_binding: limits.max_storage_buffer_binding_size.min(MAX_BINDING) / 16 * 16,
@@ -151,7 +153,7 @@ impl Adapter {
             own.lack().map(|lack| format!("it {lack}"))
         };
         Self {
-            name: info.name.clone(),
+            name: name.to_owned(),
             backend: info.backend.to_str().to_owned(),
             kind,
             driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
@@ -247,9 +249,18 @@ fn offered(raw: &wgpu::Adapter, adapter: &Adapter) -> std::result::Result<Vec<Co
 const COOPERATIVE_WORKGROUP_BYTES: u32 = 32_256;
 
 /// Returns every adapter, best first.
-pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
+#[maybe_async]
+pub(super) async fn list() -> Vec<(wgpu::Adapter, Adapter)> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    #[cfg(not(target_family = "wasm"))]
     let found = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    // Browsers show one adapter: by default the one that saves power.
+    #[cfg(target_family = "wasm")]
+    let found = {
+        let power_preference = wgpu::PowerPreference::HighPerformance;
+        let options = wgpu::RequestAdapterOptions { power_preference, ..Default::default() };
+        instance.request_adapter(&options).await
+    };
     let describe = |raw: wgpu::Adapter| {
         let compute = raw.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
         let adapter = Adapter::new(&raw.get_info(), &raw.limits(), raw.features(), compute);
@@ -273,8 +284,9 @@ pub(super) fn list() -> Vec<(wgpu::Adapter, Adapter)> {
 ///
 /// # Errors
 /// [`Error::NoAdapter`] and [`Error::Unknown`], with the available adapters.
-pub(super) fn choose(select: &Select, number: usize) -> Result<(wgpu::Adapter, Adapter)> {
-    let all = list();
+#[maybe_async]
+pub(super) async fn choose(select: &Select, number: usize) -> Result<(wgpu::Adapter, Adapter)> {
+    let all = list().await;
     let known: Vec<String> = all.iter().map(|(_, adapter)| adapter.selector()).collect();
     let fits = |adapter: &Adapter| match select {
         Select::Best => true,

@@ -21,27 +21,19 @@ impl Device {
         created: u64,
     ) -> Result<Buffer> {
         self.alive()?;
-        let refuse = |message: String| Error::OutOfMemory {
-            name: label.to_owned(),
-            bytes,
-            created,
-            holds: String::new(),
-            message,
-        };
-        let claim = self.shared.budget.claim(bytes).map_err(refuse)?;
+        let name = label.to_owned();
+        let refuse =
+            move |message: String| Error::OutOfMemory { name, bytes, created, holds: String::new(), message };
+        let claim = self.shared.budget.claim(bytes).map_err(refuse.clone())?;
         let device = self.wgpu_device();
         let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let descriptor =
             wgpu::BufferDescriptor { label: Some(label), size: bytes, usage, mapped_at_creation: mapped };
         let buffer = device.create_buffer(&descriptor);
-        let refused = pollster::block_on(validation.pop());
-        if let Some(error) = pollster::block_on(memory.pop()) {
-            return Err(refuse(error.to_string()));
-        }
-        match refused {
-            Some(error) => Err(self.refused(format!("buffer `{label}`"), &error)),
-            None => Ok(Buffer::new(buffer, claim)),
-        }
+        let what = format!("buffer `{label}`");
+        let refused = self.end(validation, |device, error| device.refused(what, error));
+        self.end(memory, |_, error| refuse(error.to_string()))?;
+        refused.map(|()| Buffer::new(buffer, claim))
     }
 }

@@ -12,14 +12,15 @@ mod driver;
 mod mapping;
 mod notes;
 mod pipelines;
+mod scopes;
 mod sealed;
+mod signal;
 mod submit;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 pub use adapter::{Adapter, Select};
 pub use cache::cache_folder;
@@ -32,16 +33,11 @@ pub use {budget::Buffer, mapping::Mapping, pipelines::CustomSource, pipelines::P
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
+use crate::maybe_async;
 use budget::Budget;
 use notes::Notes;
 use pipelines::Pipelines;
 use submit::{Rehearsal, Submits};
-
-/// A longer wait means that a GPU hangs.
-const TIMEOUT: Duration = Duration::from_secs(300);
-
-/// The same for a software adapter, on which a step of a large network takes minutes on a busy machine.
-const SOFTWARE_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// An open device. Cheap to clone; clones share pipelines.
 #[derive(Clone)]
@@ -64,6 +60,9 @@ struct Shared {
     failure: Arc<Mutex<Option<Error>>>,
     /// Why the device was lost; once set, every call returns it.
     lost: Arc<OnceLock<String>>,
+    /// What browsers have not answered yet.
+    #[cfg(target_family = "wasm")]
+    scopes: Mutex<Vec<scopes::Pending>>,
 }
 
 /// Options for opening a device.
@@ -97,8 +96,9 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::NoAdapter`], with the command that installs a software one.
-    pub fn new() -> Result<Self> {
-        Self::open(&DeviceOptions::default())
+    #[maybe_async]
+    pub async fn new() -> Result<Self> {
+        Self::open(&DeviceOptions::default()).await
     }
 
     /// Opens the first adapter whose name contains `name`, ignoring case; `vulkan:nvidia` asks for a backend as
@@ -106,29 +106,34 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Unknown`] with the available adapters.
-    pub fn by_name(name: &str) -> Result<Self> {
+    #[maybe_async]
+    pub async fn by_name(name: &str) -> Result<Self> {
         Self::open(&DeviceOptions { select: Select::Named(name.to_owned()), ..DeviceOptions::default() })
+            .await
     }
 
     /// Opens a software adapter, such as lavapipe.
     ///
     /// # Errors
     /// [`Error::NoAdapter`], with the command that installs one.
-    pub fn software() -> Result<Self> {
-        Self::open(&DeviceOptions { select: Select::Software, ..DeviceOptions::default() })
+    #[maybe_async]
+    pub async fn software() -> Result<Self> {
+        Self::open(&DeviceOptions { select: Select::Software, ..DeviceOptions::default() }).await
     }
 
     /// Returns every adapter on this machine, best first, with the reason for or against each.
-    pub fn list() -> Vec<Adapter> {
-        adapter::list().into_iter().map(|(_, adapter)| adapter).collect()
+    #[maybe_async]
+    pub async fn list() -> Vec<Adapter> {
+        adapter::list().await.into_iter().map(|(_, adapter)| adapter).collect()
     }
 
     /// Opens an adapter.
     ///
     /// # Errors
     /// As [`Device::new`] and [`Device::by_name`]; [`Error::Device`] if the driver refuses.
-    pub fn open(options: &DeviceOptions) -> Result<Self> {
-        let (raw, mut adapter) = adapter::choose(&options.select, options.number)?;
+    #[maybe_async]
+    pub async fn open(options: &DeviceOptions) -> Result<Self> {
+        let (raw, mut adapter) = adapter::choose(&options.select, options.number).await?;
         if !options.cooperative && !std::mem::take(&mut adapter.cooperative).is_empty() {
             "they are switched off".clone_into(&mut adapter.cooperative_reason);
         }
@@ -147,7 +152,12 @@ impl Device {
             // and avoid the known bugs. Plans use them only after a self-test on the same adapter and driver.
             descriptor.experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
         }
-        let (device, queue) = pollster::block_on(raw.request_device(&descriptor)).map_err(|e| refused(&e))?;
+        let opened = raw.request_device(&descriptor);
+        #[cfg(not(target_family = "wasm"))]
+        let opened = pollster::block_on(opened);
+        #[cfg(target_family = "wasm")]
+        let opened = opened.await;
+        let (device, queue) = opened.map_err(|e| refused(&e))?;
         let failure = Arc::new(Mutex::new(None));
         let (uncaptured, lost) = (Arc::clone(&failure), Arc::new(OnceLock::new()));
         let loss = Arc::clone(&lost);
@@ -186,6 +196,8 @@ impl Device {
                 notes,
                 failure,
                 lost,
+                #[cfg(target_family = "wasm")]
+                scopes: Mutex::default(),
             }),
         })
     }
@@ -211,6 +223,8 @@ impl Device {
                 notes,
                 failure,
                 lost: Arc::default(),
+                #[cfg(target_family = "wasm")]
+                scopes: Mutex::default(),
             }),
         }
     }
@@ -225,6 +239,12 @@ impl Device {
         &self.shared.adapter.limits
     }
 
+    /// Returns what to plan for on this device: its limits. Browsers have no cooperative matrices.
+    #[cfg(target_family = "wasm")]
+    pub fn target(&self, _precision: crate::dtype::Precision) -> Limits {
+        self.limits().clone()
+    }
+
     /// Returns wgpu's device.
     pub fn wgpu_device(&self) -> &wgpu::Device {
         &self.shared.device
@@ -233,23 +253,6 @@ impl Device {
     /// Returns wgpu's queue.
     pub fn wgpu_queue(&self) -> &wgpu::Queue {
         &self.shared.queue
-    }
-
-    /// Blocks until `submission` is done, or everything submitted so far.
-    ///
-    /// # Errors
-    /// [`Error::DeviceLost`] if the device hangs or is gone; [`Error::Device`] for an error that it reported
-    /// meanwhile.
-    pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
-        let timeout = if self.limits().class.is_cpu() { SOFTWARE_TIMEOUT } else { TIMEOUT };
-        let poll = wgpu::PollType::Wait { submission_index: submission, timeout: Some(timeout) };
-        match self.shared.device.poll(poll) {
-            Ok(_) => self.failure(),
-            Err(e) => {
-                self.failure()?;
-                Err(self.lose(format!("waiting for it failed: {e}")))
-            }
-        }
     }
 
     /// Runs the callbacks of finished work, without blocking.
@@ -292,16 +295,18 @@ impl Device {
     /// other error follows from it.
     fn failure(&self) -> Result<()> {
         self.alive()?;
-        let mut failure = self.shared.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        failure.take().map_or(Ok(()), Err)
+        lock(&self.shared.failure).take().map_or(Ok(()), Err)
     }
 }
 
 /// Stores the first failure: later ones follow from it.
 fn note(failure: &Mutex<Option<Error>>, error: Error) {
     log::error!("{error}");
-    let mut slot = failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    slot.get_or_insert(error);
+    lock(failure).get_or_insert(error);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl fmt::Display for Device {

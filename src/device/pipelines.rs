@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Device;
 use super::cache::Cache;
+use super::{Device, lock};
 use crate::error::Result;
 use crate::progress;
 
@@ -59,10 +59,6 @@ impl PipelineSource<'_> {
 
 /// Maximum number of threads that compile at once.
 const MOST_THREADS: usize = 8;
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 impl Device {
     /// Returns the layout of a bind group with `Params` at binding 0 and storage at `slots`.
@@ -188,9 +184,7 @@ impl Device {
             },
             cache: self.shared.pipelines.cache.as_ref().map(|cache| &cache.raw),
         });
-        match pollster::block_on(scope.pop()) {
-            None => Ok(pipeline),
-            Some(e) => Err(self.refused(format!("kernel `{}`", source.name), &e)),
-        }
+        let what = format!("kernel `{}`", source.name);
+        self.end(scope, |device, error| device.refused(what, error)).map(|()| pipeline)
     }
 }

@@ -4,6 +4,7 @@ use super::poison::POISON;
 use super::transfer::Place;
 use super::{ProgramId, Session};
 use crate::error::{Error, Result};
+use crate::maybe_async;
 
 impl Session {
     /// Checks that no kernel of the last run wrote between tensors. The plan must have been made with
@@ -13,7 +14,8 @@ impl Session {
     /// # Errors
     /// [`Error::Check`] with the tensor past whose end something was written; [`Error::PlanMismatch`] if there are
     /// no guards.
-    pub fn check_guards(&mut self, id: ProgramId) -> Result<()> {
+    #[maybe_async]
+    pub async fn check_guards(&mut self, id: ProgramId) -> Result<()> {
         let plan = self.plan(id)?.clone();
         if plan.layout.guard_bytes == 0 || !self.is_poisoned() {
             let message = "guards need a plan with `guard: true` and a session with `poison: true`";
@@ -25,7 +27,8 @@ impl Session {
             }
             let buffer = self.arenas.step[region.arena.index as usize].clone();
             let offset = region.offset + storage.bytes;
-            let words = self.read_words(Place { buffer: &buffer, offset, bytes: plan.layout.guard_bytes })?;
+            let words =
+                self.read_words(Place { buffer: &buffer, offset, bytes: plan.layout.guard_bytes }).await?;
             if let Some(at) = words.iter().position(|&word| word != POISON) {
                 let (name, found) = (&storage.name, words[at]);
                 return Err(Error::Check(format!("{found:#x} was written {} bytes behind `{name}`", at * 4)));

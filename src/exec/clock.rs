@@ -5,6 +5,7 @@ use crate::compile::Plan;
 use crate::device::Device;
 use crate::error::Result;
 use crate::graph::STEP_SCALARS;
+use crate::maybe_async;
 use crate::optim::Schedule;
 
 /// Step count, schedule and learning rate of a training run.
@@ -22,7 +23,8 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Feeds the step scalars if the plan has them as an input.
-    pub(super) fn feed(&self, device: &Device, plan: &Plan, feeds: &mut Feeds) -> Result<()> {
+    #[maybe_async]
+    pub(super) async fn feed(&self, device: &Device, plan: &Plan, feeds: &mut Feeds) -> Result<()> {
         if !plan.graph().inputs().any(|(_, value)| value.name == STEP_SCALARS) {
             return Ok(());
         }
@@ -31,6 +33,6 @@ impl Clock {
         let rate = rate * self.schedule.factor(self.steps);
         let scalars = optimizer.scalars(self.steps, rate, plan.seed);
         let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(&scalars));
-        feeds.feed(device, plan.graph(), STEP_SCALARS, words, true)
+        feeds.feed(device, plan.graph(), STEP_SCALARS, words, true).await
     }
 }

@@ -3,6 +3,7 @@
 use super::{ProgramId, Sampling, Session};
 use crate::error::{Error, Result};
 use crate::graph::{Attend, Op};
+use crate::maybe_async;
 
 /// Continues a text token by token. Keys and values of its tokens stay in a [`KvCache`](crate::models::KvCache), so that each
 /// token is computed once.
@@ -68,7 +69,13 @@ impl Decoder {
     /// # Errors
     /// [`Error::Setting`] for an empty text and for one that is longer than the cache; as [`Session::run`] and
     /// [`Sampling::draw`].
-    pub fn next_token(&mut self, session: &mut Session, text: &[u32], sampling: &Sampling) -> Result<u32> {
+    #[maybe_async]
+    pub async fn next_token(
+        &mut self,
+        session: &mut Session,
+        text: &[u32],
+        sampling: &Sampling,
+    ) -> Result<u32> {
         let wrong = |message: String| Err(Error::setting("text", message));
         let Some(known) = text.len().checked_sub(1) else {
             return wrong("an empty text: it must have a token at least".to_owned());
@@ -90,16 +97,16 @@ impl Decoder {
             let new = &left[..tokens.min(left.len())];
             let mut padded = new.to_vec();
             padded.resize(tokens, 0);
-            session.feed_to(id, "x", &padded)?;
-            session.feed_to(id, "length", &[self.cached.len() as u32])?;
-            session.feed_to(id, "at", &[new.len() as u32 - 1])?;
-            session.run(id)?;
+            session.feed_to(id, "x", &padded).await?;
+            session.feed_to(id, "length", &[self.cached.len() as u32]).await?;
+            session.feed_to(id, "at", &[new.len() as u32 - 1]).await?;
+            session.run(id).await?;
             if new.len() < left.len() {
                 self.cached.extend_from_slice(new);
                 continue;
             }
             let output = session.plan(id)?.graph().outputs[0].0.clone();
-            let token = sampling.draw(&session.output::<f32>(id, &output)?, text)?;
+            let token = sampling.draw(&session.output::<f32>(id, &output).await?, text)?;
             self.cached.extend_from_slice(new);
             return Ok(token);
         }

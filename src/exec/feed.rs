@@ -7,6 +7,7 @@ use crate::device::{Buffer, Device};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, IGNORE, Indices, Op, STEP_SCALARS, ValueId};
+use crate::maybe_async;
 
 /// Element types that can be fed and read: `f32`, `u32`, and the 16-bit formats of the crate `half`.
 pub trait Element: bytemuck::Pod {
@@ -121,7 +122,8 @@ impl Feeds {
     }
 
     /// Writes an input for the next step. Feeding it twice before a step replaces the first data.
-    pub(super) fn feed<T: Element>(
+    #[maybe_async]
+    pub(super) async fn feed<T: Element>(
         &mut self,
         device: &Device,
         graph: &Graph,
@@ -141,7 +143,7 @@ impl Feeds {
             Some(current) => (current + 1) % input.slots.len(),
             None => 0,
         };
-        input.slots[slot].write(device, bytemuck::cast_slice(data))?;
+        input.slots[slot].write(device, bytemuck::cast_slice(data)).await?;
         input.current = Some(slot);
         input.outside = None;
         input.there = false;
@@ -253,9 +255,10 @@ fn lasts(plan: &Plan, input: ValueId) -> bool {
 }
 
 impl Slot {
-    fn write(&mut self, device: &Device, bytes: &[u8]) -> Result<()> {
+    #[maybe_async]
+    async fn write(&mut self, device: &Device, bytes: &[u8]) -> Result<()> {
         if !self.mapped {
-            device.map(&self.buffer, wgpu::MapMode::Write, .., self.used_by.take()).wait(device)?;
+            device.map(&self.buffer, wgpu::MapMode::Write, .., self.used_by.take()).wait(device).await?;
             self.mapped = true;
         }
         let mut view =

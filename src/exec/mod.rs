@@ -8,8 +8,10 @@ mod check;
 mod clock;
 mod commands;
 mod compatible;
+#[cfg(not(target_family = "wasm"))]
 mod cooperative;
 mod decoder;
+#[cfg(not(target_family = "wasm"))]
 mod eager;
 mod feed;
 mod ledger;
@@ -33,28 +35,38 @@ mod state_layout;
 mod statistics;
 mod timers;
 mod transfer;
+#[cfg(not(target_family = "wasm"))]
 mod trial;
+#[cfg(not(target_family = "wasm"))]
 mod tune;
 #[cfg(feature = "safetensors")]
 mod weights;
 
-#[cfg(not(feature = "internals"))]
+#[cfg(all(not(feature = "internals"), not(target_family = "wasm")))]
 pub(crate) use cooperative::{Race, Races, race_cooperative, test_cooperative};
-#[cfg(feature = "internals")]
+#[cfg(all(feature = "internals", not(target_family = "wasm")))]
 pub use cooperative::{Race, Races, race_cooperative, test_cooperative};
 pub use decoder::Decoder;
+#[cfg(not(target_family = "wasm"))]
 pub use eager::Eager;
 pub use feed::Element;
 pub use on_device::DeviceTensor;
 pub use profile::{KernelSpan, KernelTotal, Profile};
 #[cfg(feature = "mpi")]
 pub use ranks::MpiTransport;
-pub use ranks::{LocalTransport, Transport, local, mpi_processes};
+pub use ranks::Transport;
+#[cfg(not(target_family = "wasm"))]
+pub use ranks::{LocalTransport, local, mpi_processes};
 pub use refit::{OnOom, Planner, Refit};
 pub use sampling::Sampling;
 pub use session::{Debug, ProgramId, Session};
 pub use state::SessionState;
 pub use statistics::RunStats;
+#[cfg(not(target_family = "wasm"))]
 pub use tune::{Tuning, tune};
 #[cfg(feature = "safetensors")]
-pub use weights::{Converted, Ignored, LoadOptions, LoadReport, Rename, SaveOptions, read_notes};
+pub use weights::{
+    Converted, Ignored, LoadOptions, LoadReport, Rename, SaveOptions, read_notes, read_notes_of,
+};
+#[cfg(feature = "safetensors")]
+pub(crate) use weights::{Destination, Origin, notes_of};

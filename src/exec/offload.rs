@@ -12,6 +12,7 @@ use crate::compile::{OFFLOAD_SLOTS, Plan, host_bytes, offload_piece};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::{Error, Result};
 use crate::graph::Exchange;
+use crate::maybe_async;
 
 /// Tensors in host memory, by name, and the buffers through which they are transferred.
 #[derive(Default)]
@@ -95,16 +96,21 @@ impl Host {
     }
 
     /// Waits for all pending downloads.
-    pub(super) fn flush(&mut self, device: &Device) -> Result<()> {
-        (0..self.down.slots.len()).try_for_each(|slot| self.arrive(slot, device))
+    #[maybe_async]
+    pub(super) async fn flush(&mut self, device: &Device) -> Result<()> {
+        for slot in 0..self.down.slots.len() {
+            self.arrive(slot, device).await?;
+        }
+        Ok(())
     }
 
     /// Returns the words of a tensor if it is in host memory, after waiting for all pending downloads.
-    pub(super) fn contents(&mut self, name: &str, device: &Device) -> Result<Option<&mut Vec<u32>>> {
+    #[maybe_async]
+    pub(super) async fn contents(&mut self, name: &str, device: &Device) -> Result<Option<&mut Vec<u32>>> {
         if !self.contents.contains_key(name) {
             return Ok(None);
         }
-        self.flush(device)?;
+        self.flush(device).await?;
         Ok(self.contents.get_mut(name))
     }
 
@@ -125,10 +131,11 @@ impl Host {
 
     /// Records the upload of a tensor to its place on the device, from byte `start` of what the host has under
     /// this name.
-    pub(super) fn upload(
+    #[maybe_async]
+    pub(super) async fn upload(
         &mut self,
         (name, start): (&str, u64),
-        place: Place,
+        place: Place<'_>,
         commands: &mut Commands,
         device: &Device,
     ) -> Result<()> {
@@ -138,7 +145,7 @@ impl Host {
                 if self.down.slots[slot].mapping.is_none() {
                     self.submit(commands, device)?;
                 }
-                self.arrive(slot, device)?;
+                self.arrive(slot, device).await?;
             }
         }
         let mut done = 0;
@@ -147,7 +154,7 @@ impl Host {
                 self.submit(commands, device)?;
             }
             let slot = &mut self.up.slots[self.up.current];
-            slot.write_soon(device)?;
+            slot.write_soon(device).await?;
             let bytes = (self.piece - slot.filled).min(place.bytes - done);
             let from = start + done;
             let words = &self.contents[name][(from / 4) as usize..((from + bytes) / 4) as usize];
@@ -165,10 +172,11 @@ impl Host {
 
     /// Records the download of a tensor from its place on the device, to byte `start` of what the host has under
     /// this name.
-    pub(super) fn take(
+    #[maybe_async]
+    pub(super) async fn take(
         &mut self,
         (name, start): (&str, u64),
-        place: Place,
+        place: Place<'_>,
         commands: &mut Commands,
         device: &Device,
     ) -> Result<()> {
@@ -177,7 +185,7 @@ impl Host {
             if self.down.slots[self.down.current].filled == self.piece {
                 self.submit(commands, device)?;
             }
-            self.arrive(self.down.current, device)?;
+            self.arrive(self.down.current, device).await?;
             let slot = &mut self.down.slots[self.down.current];
             let bytes = (self.piece - slot.filled).min(place.bytes - done);
             let from = place.offset + done;
@@ -220,13 +228,14 @@ impl Host {
 
     /// Receives the exchanges of a plan up to one, unless they are already here. Sends first what has arrived from the
     /// device, and waits for what is to be sent up to this exchange.
-    pub(super) fn receive(&mut self, index: u32, all: &[Exchange], device: &Device) -> Result<()> {
+    #[maybe_async]
+    pub(super) async fn receive(&mut self, index: u32, all: &[Exchange], device: &Device) -> Result<()> {
         while let Some(next) = self.exchanges.next_to_send(index) {
             let exchange = &all[next as usize];
             let [sent, _] = exchange.names();
             for slot in 0..self.down.slots.len() {
                 if self.down.slots[slot].pieces.iter().any(|piece| piece.name == sent) {
-                    self.arrive(slot, device)?;
+                    self.arrive(slot, device).await?;
                 }
             }
             self.exchanges.send(exchange, &self.contents[&sent])?;
@@ -254,10 +263,11 @@ impl Host {
     }
 
     /// Waits for a download that was submitted and copies it to the tensors in host memory.
-    fn arrive(&mut self, slot: usize, device: &Device) -> Result<()> {
+    #[maybe_async]
+    async fn arrive(&mut self, slot: usize, device: &Device) -> Result<()> {
         let slot = &mut self.down.slots[slot];
         let Some(mapping) = slot.mapping.take() else { return Ok(()) };
-        mapping.wait(device)?;
+        mapping.wait(device).await?;
         for Piece { name, at, from, bytes } in slot.pieces.drain(..) {
             let view = slot.buffer.get_mapped_range(from..from + bytes).map_err(|e| failed(device, &e))?;
             if let Some(words) = self.contents.get_mut(&name) {
@@ -278,16 +288,17 @@ impl Slot {
     }
 
     /// Waits until the buffer is mapped for writing.
-    fn write_soon(&mut self, device: &Device) -> Result<()> {
+    #[maybe_async]
+    async fn write_soon(&mut self, device: &Device) -> Result<()> {
         if let Some(mapping) = self.mapping.take() {
-            mapping.wait(device)?;
+            mapping.wait(device).await?;
             self.mapped = true;
         }
         if self.mapped {
             return Ok(());
         }
         // After a failed submit the buffer is unmapped and no mapping is pending.
-        device.map(&self.buffer, wgpu::MapMode::Write, .., None).wait(device)?;
+        device.map(&self.buffer, wgpu::MapMode::Write, .., None).wait(device).await?;
         self.mapped = true;
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::transfer::Place;
 use crate::compile::StorageId;
 use crate::error::{Error, Result};
 use crate::graph::{LOSS_SCALE, Op};
+use crate::maybe_async;
 use crate::progress;
 
 impl Session {
@@ -22,10 +23,11 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Rank`] and [`Error::NotReady`] for what is sharded.
-    pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
+    #[maybe_async]
+    pub async fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.state_plan, name)?;
         let layout = StateLayout::of(&self.state_plan, storage);
-        let own = layout.widened(&self.words_of(name)?);
+        let own = layout.widened(&self.words_of(name).await?);
         let Some((start, whole)) = layout.part_of else { return Ok(own) };
         let mut all = vec![0.0; whole.numel() as usize];
         let exchanges = &mut self.host.exchanges;
@@ -39,15 +41,16 @@ impl Session {
     }
 
     /// Returns a parameter or optimizer state as the words in which it is stored.
-    pub(super) fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
+    #[maybe_async]
+    pub(super) async fn words_of(&mut self, name: &str) -> Result<Vec<u32>> {
         let storage = lasting_storage(&self.state_plan, name)?;
         self.ledger.device.alive()?;
-        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+        if let Some(words) = self.host.contents(name, &self.ledger.device).await? {
             return Ok(words.clone());
         }
         let place = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place),
+            Some(transfer) => transfer.download(&self.ledger, place).await,
             None => Ok(Vec::new()),
         }
     }
@@ -58,7 +61,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
-    pub fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
+    #[maybe_async]
+    pub async fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
         let storage = lasting_storage(&self.state_plan, name)?;
         let held = StateLayout::of(&self.state_plan, storage);
         if held.whole() != data.len() as u64 {
@@ -67,14 +71,14 @@ impl Session {
         }
         let data = held.own(data);
         self.ledger.device.alive()?;
-        if let Some(words) = self.host.contents(name, &self.ledger.device)? {
+        if let Some(words) = self.host.contents(name, &self.ledger.device).await? {
             words.copy_from_slice(&held.dtype.pack(data));
             return Ok(());
         }
         let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
         let place = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
-            Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)),
+            Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)).await,
             None => Ok(()),
         }
     }
@@ -84,27 +88,30 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
-    pub fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
+    #[maybe_async]
+    pub async fn loss_scale(&mut self) -> Result<Option<(f32, u64)>> {
         let seed = self.state_plan.graph().nodes.iter().find_map(|node| match node.op {
             Op::LossScaleSeed { start } => Some(start),
             _ => None,
         });
         let Some(start) = seed else { return Ok(None) };
-        let state = self.parameter(LOSS_SCALE)?;
+        let state = self.parameter(LOSS_SCALE).await?;
         let scale = if state[0] == 0.0 { start } else { state[0] };
         Ok(Some((scale, state[2] as u64)))
     }
 
     /// Reads raw words of an arena.
-    pub(super) fn read_words(&mut self, place: Place) -> Result<Vec<u32>> {
+    #[maybe_async]
+    pub(super) async fn read_words(&mut self, place: Place<'_>) -> Result<Vec<u32>> {
         match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place),
+            Some(transfer) => transfer.download(&self.ledger, place).await,
             None => Err(Error::NotReady("a session without parameters cannot be read this way".to_owned())),
         }
     }
 
     /// Uploads the parameters' initial values. Optimizer state starts as zeros, which a new buffer holds.
-    pub(super) fn upload_start(&mut self) -> Result<()> {
+    #[maybe_async]
+    pub(super) async fn upload_start(&mut self) -> Result<()> {
         let plan = &self.state_plan;
         let Some(transfer) = &mut self.transfer else { return Ok(()) };
         let parameters = &plan.graph().parameters;
@@ -116,7 +123,7 @@ impl Session {
             let (place, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
             let first = held.part_of.map_or(0, |(start, _)| start);
             let initial = |part: Range<u64>| param.initial(first + part.start..first + part.end);
-            transfer.upload(&self.ledger, place, |words| held.words(words, initial))?;
+            transfer.upload(&self.ledger, place, |words| held.words(words, initial)).await?;
             filled += param.shape().numel();
             task.done(filled);
         }

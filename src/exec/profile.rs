@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::graph::Class;
 use crate::json::Json;
 use crate::limits::Card;
+use crate::maybe_async;
 use crate::units::Bytes;
 
 /// A dispatch and its time.
@@ -64,9 +65,10 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`]; [`Error::Unsupported`](crate::Error::Unsupported) on adapters without timestamp queries.
-    pub fn profile(&mut self, id: ProgramId) -> Result<Profile> {
+    #[maybe_async]
+    pub async fn profile(&mut self, id: ProgramId) -> Result<Profile> {
         let plan = self.plan(id)?.clone();
-        let times = self.run_timed(id)?;
+        let times = self.run_timed(id).await?;
         Ok(Profile::of(&plan, &times))
     }
 }

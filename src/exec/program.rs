@@ -17,6 +17,7 @@ use super::transfer::Place;
 use crate::compile::{Plan, Span, Transfer, readback_slots};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
+use crate::maybe_async;
 
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
@@ -77,7 +78,8 @@ impl Program {
 
     /// Records the copies of inputs, the dispatches, and the transfers to and from host memory, with timers
     /// if there are any, and submits all but the last part.
-    pub(super) fn record(
+    #[maybe_async]
+    pub(super) async fn record(
         &mut self,
         commands: &mut Commands,
         arenas: &Arenas,
@@ -96,12 +98,12 @@ impl Program {
             let place = Place { buffer, offset: arena + offset, bytes: *bytes };
             if *up {
                 if let Some(exchange) = exchange {
-                    host.receive(*exchange, &plan.graph().exchanges, device)?;
+                    host.receive(*exchange, &plan.graph().exchanges, device).await?;
                 }
-                host.upload((name, *start), place, commands, device)?;
+                host.upload((name, *start), place, commands, device).await?;
                 continue;
             }
-            host.take((name, *start), place, commands, device)?;
+            host.take((name, *start), place, commands, device).await?;
             if let Some(exchange) = exchange.filter(|_| plan.program.sends_last(i)) {
                 host.send(exchange, commands, device)?;
             }
@@ -159,7 +161,8 @@ impl Program {
     }
 
     /// Copies an output of the last run and waits for it.
-    pub(super) fn output<T: Element>(
+    #[maybe_async]
+    pub(super) async fn output<T: Element>(
         &mut self,
         device: &Device,
         arenas: &Arenas,
@@ -178,7 +181,7 @@ impl Program {
         let submission = device.submit(encoder)?;
         self.readbacks[i].submitted(device, slot, 0, submission);
         let mut data: Vec<T> =
-            self.readbacks[i].wait_oldest(device)?.map(|(_, data)| data).unwrap_or_default();
+            self.readbacks[i].wait_oldest(device).await?.map(|(_, data)| data).unwrap_or_default();
         // An odd number of 16-bit elements is padded to whole words.
         data.truncate(self.plan.graph().value(id).shape.numel() as usize);
         Ok(data)

@@ -4,6 +4,7 @@
 use super::ledger::{Ledger, Purpose};
 use crate::device::{Buffer, Device, Mapping};
 use crate::error::Result;
+use crate::maybe_async;
 use std::collections::VecDeque;
 
 /// A submitted copy that was not read yet.
@@ -29,8 +30,12 @@ impl Readback {
 
     /// Makes room for one more copy. If all buffers are in use, waits for the oldest copy and returns its
     /// step and data.
-    pub(super) fn make_room<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
-        if self.flights.len() < self.buffers.len() { Ok(None) } else { self.wait_oldest(device) }
+    #[maybe_async]
+    pub(super) async fn make_room<T: bytemuck::Pod>(
+        &mut self,
+        device: &Device,
+    ) -> Result<Option<(u64, Vec<T>)>> {
+        if self.flights.len() < self.buffers.len() { Ok(None) } else { self.wait_oldest(device).await }
     }
 
     /// Records the copy from an arena and returns the slot that it goes to; the caller must call
@@ -63,20 +68,30 @@ impl Readback {
         device.poll()?;
         let mut arrived = Vec::new();
         while self.flights.front().is_some_and(|flight| flight.mapping.is_done()) {
-            arrived.extend(self.wait_oldest(device)?);
+            let flight = self.flights.pop_front();
+            arrived.extend(flight.map(|flight| self.read(&flight, device)).transpose()?);
         }
         Ok(arrived)
     }
 
     /// Waits for the oldest submitted copy and returns it.
-    pub(super) fn wait_oldest<T: bytemuck::Pod>(&mut self, device: &Device) -> Result<Option<(u64, Vec<T>)>> {
+    #[maybe_async]
+    pub(super) async fn wait_oldest<T: bytemuck::Pod>(
+        &mut self,
+        device: &Device,
+    ) -> Result<Option<(u64, Vec<T>)>> {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
-        flight.mapping.wait(device)?;
+        flight.mapping.wait(device).await?;
+        self.read(&flight, device).map(Some)
+    }
+
+    /// Reads a copy whose buffer is mapped.
+    fn read<T: bytemuck::Pod>(&self, flight: &Flight, device: &Device) -> Result<(u64, Vec<T>)> {
         let buffer = &self.buffers[flight.slot];
         let view = buffer.get_mapped_range(..).map_err(|e| device.refused("to read an output", &e))?;
         let data = bytemuck::pod_collect_to_vec(&view);
         drop(view);
         buffer.unmap();
-        Ok(Some((flight.step, data)))
+        Ok((flight.step, data))
     }
 }

@@ -6,6 +6,7 @@ use super::{Debug, Session};
 use crate::compile::{Footprint, Plan, Planned};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::maybe_async;
 use crate::units::Bytes;
 
 /// What to do when the device has too little memory.
@@ -89,9 +90,10 @@ impl Session {
     /// # Errors
     /// As [`Session::with_plans`] and as `planner`; with [`OnOom::Refit`] [`Error::OverBudget`] if nothing
     /// fits.
-    pub fn open(
+    #[maybe_async]
+    pub async fn open(
         device: &Device,
-        planner: &mut Planner,
+        planner: &mut Planner<'_>,
         on_oom: OnOom,
         debug: Debug,
     ) -> Result<(Self, Option<Refit>)> {
@@ -108,7 +110,7 @@ impl Session {
                 planned => planned?,
             };
             let plans: Vec<&Plan> = planned.plans.iter().collect();
-            match Self::with_plans(device, &plans, debug) {
+            match Self::with_plans(device, &plans, debug).await {
                 Ok(session) => {
                     let refit = first.map(|(cause, before)| {
                         let after = session.device_bytes();
@@ -132,7 +134,13 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits; as [`Session::replan`].
-    pub fn refit(&mut self, within: Option<Bytes>, cause: &str, planner: &mut Planner) -> Result<Refit> {
+    #[maybe_async]
+    pub async fn refit(
+        &mut self,
+        within: Option<Bytes>,
+        cause: &str,
+        planner: &mut Planner<'_>,
+    ) -> Result<Refit> {
         let before = self.device_bytes();
         let most = within.map_or(u64::MAX, |bytes| bytes.0);
         let mut room = match within {
@@ -142,7 +150,7 @@ impl Session {
         loop {
             let planned = planner(Some(Bytes(room)))?;
             let plans: Vec<&Plan> = planned.plans.iter().collect();
-            match self.replan(&plans) {
+            match self.replan(&plans).await {
                 Ok(()) => {
                     let after = self.device_bytes();
                     return Ok(refitted(cause, self.steps(), [before, room, after], &planned));

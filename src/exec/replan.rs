@@ -8,6 +8,7 @@ use super::session::{Debug, Session};
 use super::transfer::Transfer;
 use crate::compile::{Footprint, Plan, transfer_bytes};
 use crate::error::Result;
+use crate::maybe_async;
 
 impl Session {
     /// Continues with other plans over the same parameters and the same optimizer. Parameters, optimizer
@@ -23,12 +24,13 @@ impl Session {
     /// [`Error::LossNotFinite`] for a loss that was still in flight.
     ///
     /// [`Error::LossNotFinite`]: crate::Error::LossNotFinite
-    pub fn replan(&mut self, plans: &[&Plan]) -> Result<()> {
+    #[maybe_async]
+    pub async fn replan(&mut self, plans: &[&Plan]) -> Result<()> {
         let state_plan = plans[compatible::state_plan(plans, self.device())?];
         compatible::same_state(&self.state_plan, state_plan)?;
-        self.wait_for_losses()?;
-        self.wait()?;
-        self.host.flush(&self.ledger.device)?;
+        self.wait_for_losses().await?;
+        self.wait().await?;
+        self.host.flush(&self.ledger.device).await?;
         let debug = Debug { poison: self.is_poisoned() };
         let arenas = Footprint::widest(plans, |plan| &plan.layout.persistent);
         let lies_alike = |s: &crate::compile::Storage| s.offloaded == self.host.has(&s.name);
@@ -36,10 +38,10 @@ impl Session {
             && state_plan.program.storages.iter().filter(|s| s.is_state()).all(lies_alike)
             && compatible::places(&self.state_plan).eq(compatible::places(state_plan));
         if !stays {
-            self.save_state_to_host()?;
+            self.save_state_to_host().await?;
         }
         self.release()?;
-        let created = self.recreate(plans, state_plan, (!stays).then_some(&arenas[..]), debug);
+        let created = self.recreate(plans, state_plan, (!stays).then_some(&arenas[..]), debug).await;
         if created.is_err() {
             // The first failure is the one to report: an error here would only be a consequence of it.
             drop(self.release());
@@ -49,7 +51,8 @@ impl Session {
 
     /// Creates the buffers and programs of `plans`. Parameters and optimizer state stay where they are if
     /// `arenas` is `None`; otherwise they are moved to new arenas of these sizes.
-    fn recreate(
+    #[maybe_async]
+    async fn recreate(
         &mut self,
         plans: &[&Plan],
         state_plan: &Plan,
@@ -61,34 +64,36 @@ impl Session {
             let piece = transfer_bytes(arenas);
             self.transfer = if piece > 0 { Some(Transfer::new(piece, &mut self.ledger)?) } else { None };
         }
-        self.create(plans, debug)?;
+        self.create(plans, debug).await?;
         self.state_plan = Arc::new(state_plan.clone());
         if arenas.is_some() {
-            self.restore()?;
+            self.restore().await?;
         }
         Ok(())
     }
 
     /// Copies all parameters and optimizer state to host memory. Afterwards no buffer of the device is
     /// needed.
-    fn save_state_to_host(&mut self) -> Result<()> {
+    #[maybe_async]
+    async fn save_state_to_host(&mut self) -> Result<()> {
         let storages = &self.state_plan.program.storages;
         let here = |name: &String| !self.host.has(name);
         let names: Vec<String> =
             storages.iter().filter(|s| s.is_state()).map(|s| s.name.clone()).filter(here).collect();
         for name in names {
-            let words = self.words_of(&name)?;
+            let words = self.words_of(&name).await?;
             self.host.keep(&name, words);
         }
         Ok(())
     }
 
     /// Uploads the parameters and optimizer state that belong on the device.
-    fn restore(&mut self) -> Result<()> {
+    #[maybe_async]
+    async fn restore(&mut self) -> Result<()> {
         let state_plan = Arc::clone(&self.state_plan);
         for storage in state_plan.program.storages.iter().filter(|s| s.persistent) {
             let device = &self.ledger.device;
-            let words = self.host.contents(&storage.name, device)?.map(|words| words.clone());
+            let words = self.host.contents(&storage.name, device).await?.map(|words| words.clone());
             if let Some(words) = words {
                 let place = self
                     .arenas
@@ -97,7 +102,7 @@ impl Session {
                     let part = |range: std::ops::Range<u64>| {
                         words[range.start as usize..range.end as usize].to_vec()
                     };
-                    transfer.upload(&self.ledger, place, part)?;
+                    transfer.upload(&self.ledger, place, part).await?;
                 }
             }
         }

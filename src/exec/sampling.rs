@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{ProgramId, Session};
 use crate::error::{Error, Result};
+use crate::maybe_async;
 use crate::random;
 
 /// How a token is drawn from the logits of a network.
@@ -107,7 +108,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Setting`] for an empty text and for a program of other inputs; as [`Session::run`] and [`Sampling::draw`].
-    pub fn next_token(&mut self, program: ProgramId, text: &[u32], sampling: &Sampling) -> Result<u32> {
+    #[maybe_async]
+    pub async fn next_token(&mut self, program: ProgramId, text: &[u32], sampling: &Sampling) -> Result<u32> {
         let graph = self.plan(program)?.graph();
         let window = graph.inputs().find(|(_, value)| value.name == "x").map(|(_, value)| value.shape.last());
         let (Some(window), [(output, _)]) = (window, &graph.outputs[..]) else {
@@ -123,10 +125,10 @@ impl Session {
         };
         let mut padded = seen.to_vec();
         padded.resize(window, 0);
-        self.feed_to(program, "x", &padded)?;
-        self.feed_to(program, "at", &[last as u32])?;
-        self.run(program)?;
-        let logits = self.output::<f32>(program, &output)?;
+        self.feed_to(program, "x", &padded).await?;
+        self.feed_to(program, "at", &[last as u32]).await?;
+        self.run(program).await?;
+        let logits = self.output::<f32>(program, &output).await?;
         sampling.draw(&logits, text)
     }
 }

@@ -23,6 +23,7 @@ use crate::data::{Batch, Values};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::maybe_async;
 use crate::optim::Schedule;
 
 /// A plan of a session, by its position among those the session was opened with.
@@ -77,15 +78,17 @@ impl Session {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Device`]; [`Error::PlanMismatch`] if the plan was made for limits that the
     /// device does not have.
-    pub fn new(device: &Device, plan: &Plan) -> Result<Self> {
-        Self::with_plans(device, &[plan], Debug::default())
+    #[maybe_async]
+    pub async fn new(device: &Device, plan: &Plan) -> Result<Self> {
+        Self::with_plans(device, &[plan], Debug::default()).await
     }
 
     /// Opens a session for several plans over the same parameters.
     ///
     /// # Errors
     /// As [`Session::new`]; [`Error::PlanMismatch`] if the plans do not share their parameters.
-    pub fn with_plans(device: &Device, plans: &[&Plan], debug: Debug) -> Result<Self> {
+    #[maybe_async]
+    pub async fn with_plans(device: &Device, plans: &[&Plan], debug: Debug) -> Result<Self> {
         let state_plan = Arc::new(plans[compatible::state_plan(plans, device)?].clone());
         let mut ledger = Ledger::new(device);
         let persistent = Arenas::persistent(plans, &mut ledger)?;
@@ -109,13 +112,14 @@ impl Session {
             losses: VecDeque::new(),
             poison: None,
         };
-        session.create(plans, debug)?;
-        session.upload_start()?;
+        session.create(plans, debug).await?;
+        session.upload_start().await?;
         Ok(session)
     }
 
     /// Creates everything that belongs to the plans, which is all but parameters and optimizer state.
-    pub(super) fn create(&mut self, plans: &[&Plan], debug: Debug) -> Result<()> {
+    #[maybe_async]
+    pub(super) async fn create(&mut self, plans: &[&Plan], debug: Debug) -> Result<()> {
         self.footprint = Footprint::of(plans);
         self.history = History::of(plans.len());
         self.last_run = None;
@@ -133,7 +137,7 @@ impl Session {
         if debug.poison {
             self.poison = Some(Poison::new(&self.ledger.device, &self.arenas.step)?);
         }
-        Ok(())
+        self.ledger.device.settle().await
     }
 
     /// Writes an input of the first plan for its next step. An input keeps its contents until it is fed
@@ -142,19 +146,21 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the inputs there are; [`Error::Input`] for a wrong type or length, or labels
     /// out of range; [`Error::NotFinite`] for NaN and infinities (see [`Session::set_accept_non_finite`]).
-    pub fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
-        self.feed_to(ProgramId(0), name, data)
+    #[maybe_async]
+    pub async fn feed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<()> {
+        self.feed_to(ProgramId(0), name, data).await
     }
 
     /// Writes an input of any plan.
     ///
     /// # Errors
     /// As [`Session::feed`].
-    pub fn feed_to<T: Element>(&mut self, id: ProgramId, name: &str, data: &[T]) -> Result<()> {
+    #[maybe_async]
+    pub async fn feed_to<T: Element>(&mut self, id: ProgramId, name: &str, data: &[T]) -> Result<()> {
         self.ready(id)?;
         let program = &mut self.programs[id.0];
         let accept = self.accept_non_finite;
-        program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data, accept)
+        program.feeds.feed(&self.ledger.device, program.plan.graph(), name, data, accept).await
     }
 
     /// Sets whether inputs may hold NaN and infinities. The default is `false`: one NaN in a batch makes every
@@ -167,11 +173,12 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NotFinite`] with the first parameter that holds NaN or an infinity; [`Error::DeviceLost`].
-    pub fn check_parameters(&mut self) -> Result<()> {
+    #[maybe_async]
+    pub async fn check_parameters(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.state_plan);
         for param in plan.graph().parameters.iter().filter(|param| !param.is_buffer()) {
             let name = param.name();
-            finite(&self.parameter(name)?, || format!("parameter `{name}`"), DIVERGED)?;
+            finite(&self.parameter(name).await?, || format!("parameter `{name}`"), DIVERGED)?;
         }
         Ok(())
     }
@@ -180,13 +187,14 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::feed`], but for unknown names.
-    pub fn feed_batch(&mut self, id: ProgramId, batch: &Batch) -> Result<()> {
+    #[maybe_async]
+    pub async fn feed_batch(&mut self, id: ProgramId, batch: &Batch) -> Result<()> {
         self.ready(id)?;
         for (name, values) in batch.inputs() {
             if self.programs[id.0].plan.graph().inputs().any(|(_, value)| value.name == name) {
                 match values {
-                    Values::F32(values) => self.feed_to(id, name, values)?,
-                    Values::U32(values) => self.feed_to(id, name, values)?,
+                    Values::F32(values) => self.feed_to(id, name, values).await?,
+                    Values::U32(values) => self.feed_to(id, name, values).await?,
                 }
             }
         }
@@ -198,40 +206,47 @@ impl Session {
     /// # Errors
     /// [`Error::Input`] if an input was never fed; [`Error::LossNotFinite`] if a loss that has arrived is NaN
     /// or infinite; [`Error::DeviceLost`].
-    pub fn step(&mut self) -> Result<()> {
-        self.run(ProgramId(0))
+    #[maybe_async]
+    pub async fn step(&mut self) -> Result<()> {
+        self.run(ProgramId(0)).await
     }
 
     /// Runs a plan once. A training step counts in [`Session::steps`]; a forward pass does not.
     ///
     /// # Errors
     /// As [`Session::step`].
-    pub fn run(&mut self, id: ProgramId) -> Result<()> {
-        self.run_with(id, None)
+    #[maybe_async]
+    pub async fn run(&mut self, id: ProgramId) -> Result<()> {
+        self.run_with(id, None).await
     }
 
     /// Runs a plan like [`Session::run`] and returns start and end of each dispatch, in nanoseconds.
-    pub(super) fn run_timed(&mut self, id: ProgramId) -> Result<Vec<(f64, f64)>> {
+    #[maybe_async]
+    pub(super) async fn run_timed(&mut self, id: ProgramId) -> Result<Vec<(f64, f64)>> {
         let timers = Timers::new(&self.ledger.device, self.plan(id)?.program.launches.len())?;
-        self.run_with(id, Some(&timers))?;
-        timers.read(&self.ledger.device)
+        self.run_with(id, Some(&timers)).await?;
+        timers.read(&self.ledger.device).await
     }
 
-    fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
+    #[maybe_async]
+    async fn run_with(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         self.known(id)?;
         let exchanges = !self.programs[id.0].plan.graph().exchanges.is_empty();
         if exchanges {
             self.host.exchanges.transport()?;
         }
-        let alive = self.ledger.device.alive();
-        let outcome = alive.and_then(|()| self.record_and_submit(id, timers));
+        let outcome = match self.ledger.device.alive() {
+            Ok(()) => self.record_and_submit(id, timers).await,
+            lost => lost,
+        };
         outcome.map_err(|error| {
             self.host.abandon();
             if exchanges { self.host.exchanges.failed(error) } else { error }
         })
     }
 
-    fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
+    #[maybe_async]
+    async fn record_and_submit(&mut self, id: ProgramId, timers: Option<&Timers>) -> Result<()> {
         let device = &self.ledger.device;
         // Plans share their step memory, and poison fills it.
         for (other, program) in self.programs.iter_mut().enumerate() {
@@ -240,17 +255,17 @@ impl Session {
             }
         }
         let program = &mut self.programs[id.0];
-        self.clock.feed(device, &program.plan, &mut program.feeds)?;
+        self.clock.feed(device, &program.plan, &mut program.feeds).await?;
         let reads_loss = program.trains() && self.clock.steps.is_multiple_of(self.loss_interval);
         let mut arrived = Vec::new();
         if reads_loss {
-            arrived.extend(program.loss_ring().make_room(device)?);
+            arrived.extend(program.loss_ring().make_room(device).await?);
         }
         let mut commands = Commands::new(device);
         if let Some(poison) = &self.poison {
             poison.record(commands.encoder());
         }
-        program.record(&mut commands, &self.arenas, &mut self.host, (device, timers))?;
+        program.record(&mut commands, &self.arenas, &mut self.host, (device, timers)).await?;
         let slot = reads_loss.then(|| program.record_loss(commands.encoder(), &self.arenas));
         let submission = self.host.submit(&mut commands, device)?;
         program.feeds.submitted(&submission);
@@ -269,17 +284,19 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::LossNotFinite`]; [`Error::NotReady`] before the first step.
-    pub fn loss(&mut self) -> Result<f32> {
-        self.wait_for_losses()?;
+    #[maybe_async]
+    pub async fn loss(&mut self) -> Result<f32> {
+        self.wait_for_losses().await?;
         self.last_loss.ok_or_else(|| Error::NotReady("no training step has been made yet".to_owned()))
     }
 
     /// Waits for the losses of all steps submitted so far.
-    pub(crate) fn wait_for_losses(&mut self) -> Result<()> {
+    #[maybe_async]
+    pub(crate) async fn wait_for_losses(&mut self) -> Result<()> {
         self.ledger.device.alive()?;
         let mut arrived = Vec::new();
         for program in self.programs.iter_mut().filter(|program| program.trains()) {
-            while let Some(loss) = program.loss_ring().wait_oldest(&self.ledger.device)? {
+            while let Some(loss) = program.loss_ring().wait_oldest(&self.ledger.device).await? {
                 arrived.push(loss);
             }
         }
@@ -309,16 +326,17 @@ impl Session {
     /// # Errors
     /// [`Error::Unknown`] with the outputs there are; [`Error::Input`] for another element type;
     /// [`Error::NotReady`] if the plan has not run, or another one ran after it.
-    pub fn output<T: Element>(&mut self, id: ProgramId, name: &str) -> Result<Vec<T>> {
+    #[maybe_async]
+    pub async fn output<T: Element>(&mut self, id: ProgramId, name: &str) -> Result<Vec<T>> {
         self.ready(id)?;
         let program = &self.programs[id.0];
         let (position, _) = program.plan.graph().output(name)?;
         if program.trains() && position == 0 && T::DTYPE == DType::F32 {
-            let loss = [self.loss()?];
+            let loss = [self.loss().await?];
             return Ok(bytemuck::cast_slice(&loss).to_vec());
         }
         self.check_ran_last(id, name)?;
-        self.programs[id.0].output(&self.ledger.device, &self.arenas, name)
+        self.programs[id.0].output(&self.ledger.device, &self.arenas, name).await
     }
 
     /// Checks that the outputs of a plan are still in step memory.
@@ -402,7 +420,7 @@ impl Session {
     }
 
     /// Sets the modelled time of one submit: a longer run is cut into several, which changes no bit. The default
-    /// is 100 ms on a slow adapter of the plan's class, because systems end a device whose submit takes too long,
+    /// is 100 ms (50 ms in browsers) on a slow adapter of the plan's class, because systems end a device whose submit takes too long,
     /// Windows after 2 s. Runs on software adapters are not cut. If the device has no memory for a submit after
     /// the first update of a parameter, the run is cut short, which is [`Error::Device`] and not
     /// [`Error::SubmitOutOfMemory`].
@@ -415,8 +433,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
-    pub fn wait(&self) -> Result<()> {
-        self.ledger.device.wait(None)
+    #[maybe_async]
+    pub async fn wait(&self) -> Result<()> {
+        self.ledger.device.wait(None).await
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -457,6 +476,8 @@ impl Session {
     }
 }
 
+// In browsers nothing may block, and the browser ends what runs.
+#[cfg(not(target_family = "wasm"))]
 impl Drop for Session {
     /// Waits for submitted work: software adapters crash if the process ends while they still run kernels.
     fn drop(&mut self) {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::compile::Plan;
 use crate::limits::{AdapterClass, Card};
 
-/// Modelled time of one submit.
-pub(super) const SUBMIT_TIME: Duration = Duration::from_millis(100);
+/// Modelled time of one submit. In browsers pages are drawn by the same GPU, between submits.
+pub(super) const SUBMIT_TIME: Duration =
+    Duration::from_millis(if cfg!(target_family = "wasm") { 50 } else { 100 });
 
 /// Returns a slow adapter of the class, from data sheets: Intel's UHD 620 with DDR4-2133, NVIDIA's GTX 1650. A
 /// submit that they model as 100 ms may take 20 times as long before Windows ends it; on fast cards it takes a few

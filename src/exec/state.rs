@@ -7,6 +7,7 @@ use super::arenas::lasting_storage;
 use super::state_layout::StateLayout;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Param};
+use crate::maybe_async;
 use crate::random;
 use crate::units::Bytes;
 
@@ -37,10 +38,11 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; as [`Session::parameter`] for sharded state.
-    pub fn state(&mut self) -> Result<SessionState> {
+    #[maybe_async]
+    pub async fn state(&mut self) -> Result<SessionState> {
         let mut tensors = BTreeMap::new();
         for name in self.state_names() {
-            let data = self.parameter(&name)?;
+            let data = self.parameter(&name).await?;
             tensors.insert(name, data);
         }
         Ok(SessionState { steps: self.steps(), tensors })
@@ -51,10 +53,11 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
-    pub fn parameters_hash(&mut self) -> Result<u64> {
+    #[maybe_async]
+    pub async fn parameters_hash(&mut self) -> Result<u64> {
         let parameters = self.state_plan.graph().parameters.iter().filter(|param| !param.is_cache());
         let names = parameters.map(|param| param.name().to_owned());
-        self.hash(names.collect())
+        self.hash(names.collect()).await
     }
 
     /// Whether each rank has a part of the parameters or, if that is asked, of the optimizer state.
@@ -64,19 +67,21 @@ impl Session {
     }
 
     /// Returns a hash of the bits of parameters and of optimizer state that every rank has.
-    pub(super) fn state_hash(&mut self) -> Result<u64> {
+    #[maybe_async]
+    pub(super) async fn state_hash(&mut self) -> Result<u64> {
         let mut names = self.state_names();
         let graph = self.state_plan.graph();
         let parts = graph.values.iter().filter(|value| value.part_of.is_some());
         let parts: BTreeSet<&str> = parts.map(|value| value.name.as_str()).collect();
         names.retain(|name| !parts.contains(name.as_str()));
-        self.hash(names)
+        self.hash(names).await
     }
 
-    fn hash(&mut self, names: Vec<String>) -> Result<u64> {
+    #[maybe_async]
+    async fn hash(&mut self, names: Vec<String>) -> Result<u64> {
         let mut hash = 0;
         for name in names {
-            for number in self.parameter(&name)? {
+            for number in self.parameter(&name).await? {
                 hash = random::mix(hash ^ u64::from(number.to_bits()));
             }
         }
@@ -97,7 +102,8 @@ impl Session {
     /// # Errors
     /// [`Error::PlanMismatch`] with what this session has and `state` does not, before anything is changed;
     /// [`Error::DeviceLost`].
-    pub fn set_state(&mut self, state: &SessionState) -> Result<()> {
+    #[maybe_async]
+    pub async fn set_state(&mut self, state: &SessionState) -> Result<()> {
         let mut tensors = Vec::new();
         for storage in self.state_plan.program.storages.iter().filter(|storage| storage.is_state()) {
             let name = &storage.name;
@@ -115,7 +121,7 @@ impl Session {
             }
         }
         for (name, data) in tensors {
-            self.set_parameter(&name, data)?;
+            self.set_parameter(&name, data).await?;
         }
         self.set_steps(state.steps);
         Ok(())

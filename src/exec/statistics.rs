@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Eager, Session};
+#[cfg(not(target_family = "wasm"))]
+use super::Eager;
+use super::Session;
 use crate::compile::{Footprint, Plan};
 use crate::device::DriverMemory;
 use crate::json::Json;
@@ -233,6 +235,7 @@ impl Session {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl Eager {
     /// Returns what the run holds now and its peaks, by class and by layer. [`Eager::stats`] covers the pool
     /// alone; here the buffers outside of the pool count as well.

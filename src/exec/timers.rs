@@ -5,6 +5,7 @@ use super::ledger::{Ledger, Purpose};
 use super::record::{self, Ready};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
+use crate::maybe_async;
 
 /// Dispatches that one query set can time; each needs two timestamps.
 const CHUNK: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
@@ -79,8 +80,9 @@ impl Timers {
     ///
     /// # Errors
     /// [`Error::DeviceLost`], [`Error::Device`].
-    pub(super) fn read(&self, device: &Device) -> Result<Vec<(f64, f64)>> {
-        device.map(&self.download, wgpu::MapMode::Read, .., None).wait(device)?;
+    #[maybe_async]
+    pub(super) async fn read(&self, device: &Device) -> Result<Vec<(f64, f64)>> {
+        device.map(&self.download, wgpu::MapMode::Read, .., None).wait(device).await?;
         let view =
             self.download.get_mapped_range(..).map_err(|e| device.refused("to read timestamps", &e))?;
         let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&view);

@@ -3,6 +3,7 @@
 use super::ledger::{Ledger, Purpose};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
+use crate::maybe_async;
 
 /// A place in an arena.
 #[derive(Clone, Copy)]
@@ -33,10 +34,11 @@ impl Transfer {
     }
 
     /// Fills a place with what `data` returns for each range of four-byte elements.
-    pub(super) fn upload<T: bytemuck::Pod>(
+    #[maybe_async]
+    pub(super) async fn upload<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,
-        place: Place,
+        place: Place<'_>,
         mut data: impl FnMut(std::ops::Range<u64>) -> Vec<T>,
     ) -> Result<()> {
         const { assert!(size_of::<T>() == 4) };
@@ -45,7 +47,7 @@ impl Transfer {
         while done < place.bytes {
             let bytes = self.piece.min(place.bytes - done);
             if !self.up_mapped {
-                device.map(&self.up, wgpu::MapMode::Write, .., None).wait(device)?;
+                device.map(&self.up, wgpu::MapMode::Write, .., None).wait(device).await?;
             }
             let piece = data(done / 4..(done + bytes) / 4);
             let mut view = self.up.get_mapped_range_mut(..bytes).map_err(|e| failed(device, &e))?;
@@ -62,7 +64,12 @@ impl Transfer {
     }
 
     /// Waits for everything submitted so far and reads a place.
-    pub(super) fn download<T: bytemuck::Pod>(&mut self, ledger: &Ledger, place: Place) -> Result<Vec<T>> {
+    #[maybe_async]
+    pub(super) async fn download<T: bytemuck::Pod>(
+        &mut self,
+        ledger: &Ledger,
+        place: Place<'_>,
+    ) -> Result<Vec<T>> {
         let device = &ledger.device;
         let mut all = Vec::new();
         let mut done = 0;
@@ -71,7 +78,7 @@ impl Transfer {
             let mut encoder = encoder(ledger);
             encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
             device.submit(encoder)?;
-            device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device)?;
+            device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device).await?;
             let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(device, &e))?;
             all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));
             drop(view);

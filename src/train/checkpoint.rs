@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Best, Callback, Epoch, Trainer};
 use crate::error::{Error, Result};
-use crate::exec::SaveOptions;
+use crate::exec::{Destination, SaveOptions};
 use crate::files;
 
 /// Saves parameters, optimizer state and what a run needs to continue ([`Trainer::save`]) after epochs. A run
@@ -65,7 +65,7 @@ impl Checkpoint {
     /// Saves; afterwards the earlier files have moved on by one. An error leaves all files as they were.
     fn save(&self, trainer: &mut Trainer) -> Result<()> {
         let earlier: Vec<_> = (1..self.last).map(|age| self.sibling(&age.to_string())).collect();
-        trainer.save_keeping(&self.path, &self.saved(), &earlier)
+        trainer.save_to(Destination::Path(&self.path, &earlier), &self.saved())
     }
 }
 
@@ -87,7 +87,7 @@ impl Callback for Checkpoint {
             if best.is_better(metric.value, trainer.best, 0.0) {
                 // The file holds its own value as the best so far.
                 let before = trainer.best.replace(metric.value);
-                let saved = trainer.save_keeping(&self.sibling("best"), &self.saved(), &[]);
+                let saved = trainer.save_to(Destination::Path(&self.sibling("best"), &[]), &self.saved());
                 saved.inspect_err(|_| trainer.best = before)?;
             }
         }

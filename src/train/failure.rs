@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use super::StepProgress;
 use crate::device::Device;
-use crate::exec::{Eager, ProgramId, Session};
+#[cfg(not(target_family = "wasm"))]
+use crate::exec::Eager;
+use crate::exec::{ProgramId, Session};
 use crate::json::Json;
 use crate::report::Failure;
 
@@ -63,6 +65,7 @@ impl Failure {
     }
 
     /// Adds the statistics of an eager run, and the last events of its pool as the snapshot.
+    #[cfg(not(target_family = "wasm"))]
     #[must_use]
     pub fn with_eager(self, eager: &Eager) -> Self {
         self.with("memory", eager.memory_stats().json()).with_snapshot(&eager.dump())

@@ -1,10 +1,11 @@
 //! A progress line for long work other than training: planning, opening, loading, benchmarks.
 
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::progress::{BAR, REDRAW, minutes};
 use crate::progress::Progress;
+use crate::time::Instant;
 
 /// Draws a line with a bar and the remaining time on standard error, after one second and only on a terminal.
 ///

@@ -2,7 +2,7 @@
 
 mod best;
 mod callback;
-#[cfg(feature = "safetensors")]
+#[cfg(all(feature = "safetensors", not(target_family = "wasm")))]
 mod checkpoint;
 mod early_stopping;
 mod failure;
@@ -14,6 +14,8 @@ mod progress;
 mod recipe;
 #[cfg(feature = "safetensors")]
 mod resume;
+#[cfg(feature = "safetensors")]
+mod saving;
 mod stop;
 mod task;
 mod tensorboard;
@@ -21,7 +23,7 @@ mod trainer;
 
 pub use best::Best;
 pub use callback::{Callback, Epoch, Metric, StepProgress};
-#[cfg(feature = "safetensors")]
+#[cfg(all(feature = "safetensors", not(target_family = "wasm")))]
 pub use checkpoint::Checkpoint;
 pub use early_stopping::EarlyStopping;
 pub use meter::Meter;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use super::failure::Recent;
 use super::{Callback, Epoch, StepProgress, Trainer};
 use crate::error::{Error, Result};
 use crate::report::Failure;
+use crate::time::Instant;
 use crate::units::Bytes;
 
 /// A problem that a [`Monitor`] noticed.

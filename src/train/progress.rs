@@ -1,10 +1,11 @@
 //! A progress line for a training run.
 
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Callback, Epoch, StepProgress, Trainer};
 use crate::error::Result;
+use crate::time::Instant;
 use crate::units::Bytes;
 
 /// Prints progress to standard error: a line that is redrawn on a terminal, plain lines at each epoch

@@ -1,25 +1,25 @@
 //! The training loop: feed, step, evaluate.
 
-#[cfg(feature = "safetensors")]
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::early_stopping::Waited;
 use super::plateau::Plateau;
 use super::recipe::Recipe;
-#[cfg(feature = "safetensors")]
-use super::resume::{self, Found, Rates};
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
 use crate::compile::{Forward, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
-use crate::data::{Batch, Dataset, Loader, ahead};
+#[cfg(not(target_family = "wasm"))]
+use crate::data::ahead;
+use crate::data::{Batch, Dataset, Loader};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Transport, Tuning, tune};
-#[cfg(feature = "safetensors")]
-use crate::exec::{SaveOptions, read_notes};
+use crate::exec::{Debug, OnOom, ProgramId, Refit, Session, Transport};
+#[cfg(not(target_family = "wasm"))]
+use crate::exec::{Tuning, tune};
+use crate::maybe_async;
 use crate::optim::Schedule;
 use crate::report::Failure;
+use crate::time::Instant;
 use crate::units::Bytes;
 
 /// Options for training a network.
@@ -35,7 +35,9 @@ pub struct TrainOptions {
     pub eval_batch: Option<usize>,
     /// What to do when the device has too little memory, at the start or later.
     pub on_oom: OnOom,
-    /// Limits on tuning, which measures the fastest kernels before training; `None` uses those of the tables.
+    /// Limits on tuning, which measures the fastest kernels before training; `None` uses those of the tables. Browsers do
+    /// not tune.
+    #[cfg(not(target_family = "wasm"))]
     pub tune: Option<Tuning>,
 }
 
@@ -43,15 +45,15 @@ const TRAIN: ProgramId = ProgramId(0);
 
 /// Trains a network on batches of a data set.
 pub struct Trainer {
-    session: Session,
-    loader: Loader,
+    pub(super) session: Session,
+    pub(super) loader: Loader,
     /// Samples of a forward pass.
     eval_batch: usize,
     /// Names of the forward passes, whose programs follow the training step.
     programs: Vec<String>,
     metric: Option<task::Metric>,
     measured: Option<Metric>,
-    recipe: Recipe,
+    pub(super) recipe: Recipe,
     on_oom: OnOom,
     refits: Vec<Refit>,
     /// Number of refits that callbacks were notified of.
@@ -62,9 +64,9 @@ pub struct Trainer {
     /// State of an [`EarlyStopping`](super::EarlyStopping).
     pub(super) waited: Option<Waited>,
     #[cfg(feature = "safetensors")]
-    schedule: Schedule,
-    reduces: Option<ReduceOnPlateau>,
-    plateau: Plateau,
+    pub(super) schedule: Schedule,
+    pub(super) reduces: Option<ReduceOnPlateau>,
+    pub(super) plateau: Plateau,
     /// The best metric of the run so far, kept by a [`Checkpoint`](super::Checkpoint).
     #[cfg(feature = "safetensors")]
     pub(super) best: Option<f64>,
@@ -77,13 +79,14 @@ impl Trainer {
     /// # Errors
     /// Mistakes in the model; a plan over the budget or a device out of memory, with [`OnOom::Refit`] only if
     /// no plan fits.
-    pub fn new<'a>(
+    #[maybe_async]
+    pub async fn new<'a>(
         device: &Device,
         task: impl Into<Task<'a>>,
         loader: Loader,
         options: &TrainOptions,
     ) -> Result<Self> {
-        Self::watched(device, task, loader, options, &mut [])
+        Self::watched(device, task, loader, options, &mut []).await
     }
 
     /// Like [`Trainer::new`], and notifies callbacks of an error, such as a plan over its budget or a device
@@ -91,7 +94,8 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    pub fn watched<'a>(
+    #[maybe_async]
+    pub async fn watched<'a>(
         device: &Device,
         task: impl Into<Task<'a>>,
         loader: Loader,
@@ -99,7 +103,8 @@ impl Trainer {
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Self> {
         let mut largest = None;
-        Self::open(device, task.into(), loader, options, &mut largest).inspect_err(|error| {
+        let opened = Self::open(device, task.into(), loader, options, &mut largest).await;
+        opened.inspect_err(|error| {
             let known = Failure::of(error).with_device(device);
             let known = match &largest {
                 Some(plan) => known.with_plan(plan),
@@ -111,9 +116,10 @@ impl Trainer {
 
     /// Implements [`Trainer::new`]. If no session can be opened, stores the plan of the training step in
     /// `largest`, even if it is over its budget.
-    fn open(
+    #[maybe_async]
+    async fn open(
         device: &Device,
-        task: Task,
+        task: Task<'_>,
         loader: Loader,
         options: &TrainOptions,
         largest: &mut Option<Plan>,
@@ -123,17 +129,17 @@ impl Trainer {
         if let Some(task::Metric { program, .. }) = &metric {
             position(&names, program)?;
         }
-        let TrainOptions { plan, schedule, plateau: reduces, eval_batch, on_oom, tune: tuning } =
-            options.clone();
+        let TrainOptions { plan, schedule, plateau: reduces, eval_batch, on_oom, .. } = options.clone();
         let eval_batch = eval_batch.unwrap_or(loader.batch());
         if eval_batch == 0 {
             return Err(Error::setting("eval_batch", "a batch of 0: it must be at least 1"));
         }
         reduces.map_or(Ok(()), |reduces| reduces.check())?;
-        let limits = device.target(plan.precision);
-        let limits = &match tuning {
-            Some(tuning) => tune(device, &limits, plan.precision, &tuning)?,
-            None => limits,
+        let limits = &device.target(plan.precision);
+        #[cfg(not(target_family = "wasm"))]
+        let limits = &match &options.tune {
+            Some(tuning) => tune(device, limits, plan.precision, tuning)?,
+            None => limits.clone(),
         };
         let Parallel { ranks, .. } = plan.parallel;
         if ranks > 1 && on_oom == OnOom::Refit {
@@ -162,8 +168,8 @@ impl Trainer {
         let sizes = [loader.batch(), loader.tail()];
         let recipe = Recipe::new(trace, sizes, programs, (plan, limits), on_oom == OnOom::Refit)?;
         let planner = &mut |within| recipe.plans(within);
-        let (mut session, refit) = Session::open(device, planner, on_oom, Debug::default())
-            .inspect_err(|_| *largest = recipe.as_asked().ok())?;
+        let opened = Session::open(device, planner, on_oom, Debug::default()).await;
+        let (mut session, refit) = opened.inspect_err(|_| *largest = recipe.as_asked().ok())?;
         session.set_schedule(schedule.clone());
         let refits = refit.into_iter().collect();
         let (programs, measured) = (names, None);
@@ -197,8 +203,9 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Session::set_transport`].
-    pub fn set_transport(&mut self, transport: Box<dyn Transport>) -> Result<()> {
-        self.session.set_transport(transport)
+    #[maybe_async]
+    pub async fn set_transport(&mut self, transport: Box<dyn Transport>) -> Result<()> {
+        self.session.set_transport(transport).await
     }
 
     /// Returns the number of this rank; 0 on one device.
@@ -214,20 +221,15 @@ impl Trainer {
     /// [`Error::LossNotFinite`]; [`Error::NotFinite`] for inputs, and for parameters at the end of the run;
     /// [`Error::DeviceLost`]; [`Error::Stopped`] (see [`Trainer::stop`]); and whatever the data or a callback
     /// returns; for `test` also as [`Trainer::evaluate`]. Files saved before stay.
-    pub fn fit(
+    #[maybe_async]
+    pub async fn fit(
         &mut self,
         epochs: u64,
         test: Option<&dyn Dataset>,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
         self.finished = false;
-        // What was loaded since the ranks were connected must be the same, too.
-        let agreed = self.session.agree();
-        let started =
-            agreed.and_then(|()| callbacks.iter_mut().try_for_each(|callback| callback.on_start(self)));
-        let result = started.and_then(|()| self.run_epochs(epochs, test, callbacks));
-        // A parameter that the last losses do not depend on can be NaN although they are finite.
-        let result = result.and_then(|end| self.session.check_parameters().map(|()| end));
+        let result = self.run_agreed(epochs, test, callbacks).await;
         if let Err(error) = &result {
             callbacks.iter_mut().for_each(|callback| callback.on_error(error, self));
         }
@@ -236,7 +238,24 @@ impl Trainer {
         result
     }
 
-    fn run_epochs(
+    #[maybe_async]
+    async fn run_agreed(
+        &mut self,
+        epochs: u64,
+        test: Option<&dyn Dataset>,
+        callbacks: &mut [&mut dyn Callback],
+    ) -> Result<Epoch> {
+        // What was loaded since the ranks were connected must be the same, too.
+        self.session.agree().await?;
+        callbacks.iter_mut().try_for_each(|callback| callback.on_start(self))?;
+        let end = self.run_epochs(epochs, test, callbacks).await?;
+        // A parameter that the last losses do not depend on can be NaN although they are finite.
+        self.session.check_parameters().await?;
+        Ok(end)
+    }
+
+    #[maybe_async]
+    async fn run_epochs(
         &mut self,
         epochs: u64,
         test: Option<&dyn Dataset>,
@@ -264,9 +283,9 @@ impl Trainer {
             let (mut sum, mut count, mut loss) = (0.0, 0u32, None);
             let batches = ahead.take().into_iter().flatten();
             for (i, batch) in (std::mem::take(&mut first)..).zip(batches) {
-                self.check_stop()?;
+                self.check_stop().await?;
                 let batch = batch?;
-                self.step(&batch)?;
+                self.step(&batch).await?;
                 self.tell(callbacks)?;
                 for (_, arrived) in self.session.losses()? {
                     sum += f64::from(arrived);
@@ -296,13 +315,13 @@ impl Trainer {
             // Prepared while the last steps and the evaluation run.
             ahead = (epoch + 1 < epochs).then(|| self.loader.epoch(epoch + 1, 0));
             // Losses still in flight belong to this epoch.
-            self.session.loss()?;
+            self.session.loss().await?;
             for (_, arrived) in self.session.losses()? {
                 sum += f64::from(arrived);
                 count += 1;
             }
             if let Some(test) = test {
-                self.measured = Some(self.evaluate(test)?);
+                self.measured = Some(self.evaluate(test).await?);
                 self.tell(callbacks)?;
             }
             let metric = test.and(self.measured);
@@ -319,7 +338,7 @@ impl Trainer {
         last.ok_or_else(|| Error::Internal("no epoch was run".to_owned()))
     }
 
-    fn set_plateau(&mut self, plateau: Plateau) {
+    pub(super) fn set_plateau(&mut self, plateau: Plateau) {
         self.plateau = plateau;
         self.session.set_rate_factor(plateau.factor as f32);
     }
@@ -330,12 +349,13 @@ impl Trainer {
     }
 
     /// Returns [`Error::Stopped`] where a stop is requested on any rank, once the last step is finished.
-    fn check_stop(&mut self) -> Result<()> {
+    #[maybe_async]
+    async fn check_stop(&mut self) -> Result<()> {
         let requested = self.stop.is_requested();
         if !self.session.any_rank(requested)? {
             return Ok(());
         }
-        self.session.wait_for_losses()?;
+        self.session.wait_for_losses().await?;
         Err(Error::Stopped { steps: self.session.steps() })
     }
 
@@ -344,47 +364,58 @@ impl Trainer {
         self.stop.clone()
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<()> {
-        self.keep_to_budget()?;
+    #[maybe_async]
+    async fn step(&mut self, batch: &Batch) -> Result<()> {
+        self.keep_to_budget().await?;
         let tail = ProgramId(1 + self.programs.len());
         let full = self.loader.read_of(self.loader.batch());
         let program = if batch.samples() == full { TRAIN } else { tail };
-        self.persist(|session| {
-            session.feed_batch(program, batch)?;
-            session.run(program)
-        })
-    }
-
-    /// Calls `run`; with [`OnOom::Refit`], repeats it with smaller plans for as long as memory runs out. This
-    /// is safe because a failed submit has not run.
-    fn persist<T>(&mut self, mut run: impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
         loop {
-            match run(&mut self.session) {
-                Err(error) if self.on_oom == OnOom::Refit && error.is_out_of_memory() => {
-                    self.refit(None, &error.to_string())?;
-                }
-                other => return other,
+            let run = self.fed_and_run(program, batch).await;
+            if !self.made_room(&run).await? {
+                return run;
             }
         }
     }
 
+    #[maybe_async]
+    async fn fed_and_run(&mut self, program: ProgramId, batch: &Batch) -> Result<()> {
+        self.session.feed_batch(program, batch).await?;
+        self.session.run(program).await
+    }
+
+    /// With [`OnOom::Refit`], changes to smaller plans after a run that memory ran out in, and returns whether to repeat it.
+    /// That is safe because a failed submit has not run.
+    #[maybe_async]
+    async fn made_room<T>(&mut self, run: &Result<T>) -> Result<bool> {
+        match run {
+            Err(error) if self.on_oom == OnOom::Refit && error.is_out_of_memory() => {
+                self.refit(None, &error.to_string()).await?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Applies a budget that was lowered during the run, from the next step on.
-    fn keep_to_budget(&mut self) -> Result<()> {
+    #[maybe_async]
+    async fn keep_to_budget(&mut self) -> Result<()> {
         let (own, device) = (self.session.device_bytes(), self.session.device());
         match self.session.within_reach() {
             Some(room) if room < own && self.on_oom == OnOom::Refit => {
                 let budget = device.budget().unwrap_or_default();
                 let message =
                     format!("the device's budget is {budget}, {} in use", Bytes(device.used_bytes()));
-                self.refit(Some(Bytes(room)), &message)
+                self.refit(Some(Bytes(room)), &message).await
             }
             _ => Ok(()),
         }
     }
 
-    fn refit(&mut self, within: Option<Bytes>, cause: &str) -> Result<()> {
+    #[maybe_async]
+    async fn refit(&mut self, within: Option<Bytes>, cause: &str) -> Result<()> {
         let recipe = &self.recipe;
-        let refit = self.session.refit(within, cause, &mut |within| recipe.plans(within))?;
+        let refit = self.session.refit(within, cause, &mut |within| recipe.plans(within)).await?;
         self.refits.push(refit);
         Ok(())
     }
@@ -395,12 +426,13 @@ impl Trainer {
     ///
     /// # Errors
     /// [`Error::OverBudget`] if nothing fits, and then nothing has changed; as [`Session::replan`].
-    pub fn refit_within(&mut self, within: Option<Bytes>) -> Result<()> {
+    #[maybe_async]
+    pub async fn refit_within(&mut self, within: Option<Bytes>) -> Result<()> {
         if within.is_some() {
-            return self.refit(within, "asked for");
+            return self.refit(within, "asked for").await;
         }
         let planned = self.recipe.plans(None)?;
-        self.session.replan(&planned.plans.iter().collect::<Vec<_>>())
+        self.session.replan(&planned.plans.iter().collect::<Vec<_>>()).await
     }
 
     /// Returns every change of plans so far, because memory ran out or because [`Trainer::refit_within`] set
@@ -423,7 +455,8 @@ impl Trainer {
     /// # Errors
     /// [`Error::NotReady`] if the task has no metric; [`Error::Data`] for an empty data set, or for one whose
     /// last batch is smaller if the forward pass does not return values for each sample; as [`Trainer::fit`].
-    pub fn evaluate(&mut self, data: &dyn Dataset) -> Result<Metric> {
+    #[maybe_async]
+    pub async fn evaluate(&mut self, data: &dyn Dataset) -> Result<Metric> {
         let task::Metric { name, program, score } = self.metric()?;
         let wrong = |message: String| Error::Data { what: "evaluation data".to_owned(), message };
         if data.is_empty() {
@@ -432,11 +465,20 @@ impl Trainer {
         let (len, step, mut sum) = (data.len(), self.eval_batch, 0.0);
         let read =
             |first: usize| data.batch(&(first..len.min(first.saturating_add(step))).collect::<Vec<_>>());
-        ahead((0..len).step_by(step).map(read), |batch| {
-            let output = self.predict(&program, &batch)?;
+        let batches = (0..len).step_by(step).map(read);
+        #[cfg(not(target_family = "wasm"))]
+        ahead(batches, |batch| {
+            let output = self.predict(&program, &batch).await?;
             sum += score(&output, &batch);
             Ok(())
         })?;
+        // Browsers give no thread.
+        #[cfg(target_family = "wasm")]
+        for batch in batches {
+            let batch = batch?;
+            let output = self.predict(&program, &batch).await?;
+            sum += score(&output, &batch);
+        }
         Ok(Metric { name, value: sum / data.len() as f64 })
     }
 
@@ -446,7 +488,8 @@ impl Trainer {
     /// # Errors
     /// [`Error::Unknown`] with the names of the forward passes; [`Error::Data`] for a larger batch, or a
     /// smaller one if the output's length is not a multiple of the trainer's batch; as [`Trainer::fit`].
-    pub fn predict(&mut self, program: &str, batch: &Batch) -> Result<Vec<f32>> {
+    #[maybe_async]
+    pub async fn predict(&mut self, program: &str, batch: &Batch) -> Result<Vec<f32>> {
         let id = ProgramId(1 + position(&self.programs, program)?);
         let (given, full) = (batch.samples(), self.eval_batch);
         let wrong = |message: String| Error::Data { what: format!("batch for `{program}`"), message };
@@ -454,11 +497,15 @@ impl Trainer {
             return Err(wrong(format!("{given} samples, the trainer's forward passes have {full}")));
         }
         let padded = (given < full).then(|| batch.clone().padded(full));
-        let mut output = self.persist(|session| {
-            session.feed_batch(id, padded.as_ref().unwrap_or(batch))?;
-            session.run(id)?;
-            session.output::<f32>(id, program)
-        })?;
+        let mut output = loop {
+            let read = match self.fed_and_run(id, padded.as_ref().unwrap_or(batch)).await {
+                Ok(()) => self.session.output::<f32>(id, program).await,
+                Err(error) => Err(error),
+            };
+            if !self.made_room(&read).await? {
+                break read?;
+            }
+        };
         if given < full {
             if !output.len().is_multiple_of(full) {
                 let len = output.len();
@@ -483,56 +530,6 @@ impl Trainer {
         self.metric.clone().ok_or_else(|| {
             Error::NotReady("evaluation without a metric: the task has none (`Task::metric`)".to_owned())
         })
-    }
-
-    /// Saves parameters, optimizer state, the number of steps made, and notes on data, batch, options and
-    /// version; [`Trainer::load`] continues from the file. Of several ranks, rank 0 writes it and the others do nothing.
-    ///
-    /// # Errors
-    /// As [`Session::save`].
-    #[cfg(feature = "safetensors")]
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_keeping(path.as_ref(), &SaveOptions::training_state(), &[])
-    }
-
-    /// [`Trainer::save`] with options, which keeps earlier files under these names, the latest first.
-    #[cfg(feature = "safetensors")]
-    pub(super) fn save_keeping(
-        &mut self,
-        path: &Path,
-        options: &SaveOptions,
-        earlier: &[PathBuf],
-    ) -> Result<()> {
-        if self.rank() > 0 && !self.session.is_sharded(true) {
-            return Ok(());
-        }
-        let mut options = options.clone();
-        let found = Found { best: self.best, plateau: self.plateau, waited: self.waited };
-        options.notes.extend(resume::notes(&self.loader, self.recipe.options(), self.rates(), found));
-        self.session.save_keeping(path, &options, earlier)
-    }
-
-    /// Continues from a file that [`Trainer::save`] or a [`Checkpoint`](super::Checkpoint) wrote:
-    /// [`Trainer::fit`] continues after the steps of that run, bit for bit if task, data, batch and options
-    /// are the same. Options that differ, such as the learning rate, are logged as warnings.
-    ///
-    /// # Errors
-    /// As [`Session::load`]; [`Error::Weights`] if the number of samples, the batch or the seed of their order
-    /// differ, because steps count the samples drawn. Nothing is loaded then.
-    #[cfg(feature = "safetensors")]
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let found =
-            resume::compare(path, &read_notes(path)?, &self.loader, self.recipe.options(), self.rates())?;
-        self.session.load(path)?;
-        (self.best, self.waited) = (found.best, found.waited);
-        self.set_plateau(found.plateau);
-        Ok(())
-    }
-
-    #[cfg(feature = "safetensors")]
-    fn rates(&self) -> Rates {
-        Rates { schedule: self.schedule.clone(), plateau: self.reduces }
     }
 
     /// Returns the session, to read, save and load parameters.

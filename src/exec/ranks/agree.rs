@@ -1,14 +1,15 @@
 //! What ranks tell each other between steps: before the first one that all run the same, later whether one stops.
 
 use std::borrow::Cow;
-use std::time::Instant;
 
 use super::{Transport, all_gather};
 use crate::compile::Plan;
 use crate::error::{Error, Result};
 use crate::exec::Session;
 use crate::graph::{Node, Phase, ValueId};
+use crate::maybe_async;
 use crate::random;
+use crate::time::Instant;
 
 impl Session {
     /// Connects a session whose plans are one rank's ([`Parallel`](crate::compile::Parallel)) with the other ranks. They
@@ -49,7 +50,8 @@ impl Session {
     /// # Errors
     /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::PlanMismatch`] if the plans are not for this
     /// rank of that many; [`Error::DeviceLost`].
-    pub fn set_transport(&mut self, mut transport: Box<dyn Transport>) -> Result<()> {
+    #[maybe_async]
+    pub async fn set_transport(&mut self, mut transport: Box<dyn Transport>) -> Result<()> {
         let (rank, ranks) = (transport.rank(), transport.ranks());
         for plan in self.programs.iter().map(|program| &program.plan).filter(|plan| plan.optimizer.is_some())
         {
@@ -64,7 +66,7 @@ impl Session {
             }
         }
         self.host.exchanges.connect(transport);
-        self.agree()
+        self.agree().await
     }
 
     /// Checks again that all ranks have what [`Session::set_transport`] compares. All ranks must call it. Does nothing on a
@@ -72,11 +74,12 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::DeviceLost`].
-    pub fn agree(&mut self) -> Result<()> {
+    #[maybe_async]
+    pub async fn agree(&mut self) -> Result<()> {
         if self.host.exchanges.transport().is_err() {
             return Ok(());
         }
-        let (own, bytes) = (self.describe(), self.device_bytes());
+        let (own, bytes) = (self.describe().await, self.device_bytes());
         let exchanges = &mut self.host.exchanges;
         let outcome = own.and_then(|own| compare(exchanges.transport()?, &own, bytes));
         exchanges.fullest = outcome.map_err(|error| exchanges.failed(error))?;
@@ -97,10 +100,12 @@ impl Session {
     }
 
     /// What must be equal on all ranks, by name.
-    fn describe(&mut self) -> Result<Vec<(&'static str, String)>> {
+    #[maybe_async]
+    async fn describe(&mut self) -> Result<Vec<(&'static str, String)>> {
         let plans = self.programs.iter().map(|program| fingerprint(&program.plan));
         let plans = plans.fold(0, |hash, plan| random::mix(hash ^ plan));
         let seed = self.state_plan.seed;
+        let parameters = self.state_hash().await?;
         let adapter = format!("{} ({})", self.device().adapter().name, self.device().adapter().driver);
         Ok(vec![
             ("wgrad", env!("CARGO_PKG_VERSION").to_owned()),
@@ -108,7 +113,7 @@ impl Session {
             ("plan", format!("{plans:016x}")),
             ("seed", seed.to_string()),
             ("steps", self.steps().to_string()),
-            ("parameters", format!("{:016x}", self.state_hash()?)),
+            ("parameters", format!("{parameters:016x}")),
         ])
     }
 }

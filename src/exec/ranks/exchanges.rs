@@ -1,11 +1,12 @@
 //! The exchanges of a run, in the host's memory.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Transport;
 use crate::error::{Error, Result};
 use crate::graph::{Exchange, ExchangeKind};
+use crate::time::Instant;
 
 /// Sends and receives what the ranks exchange.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 
 mod agree;
 mod exchanges;
+#[cfg(not(target_family = "wasm"))]
 mod local;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -11,6 +12,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 
 pub(super) use exchanges::Exchanges;
+#[cfg(not(target_family = "wasm"))]
 pub use local::{LocalTransport, local};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiTransport;
@@ -45,6 +47,7 @@ pub trait Transport: Send {
 
 /// Returns the number of processes that `mpirun` started, if this is one of several: Open MPI, MPICH and their descendants
 /// set it in the environment.
+#[cfg(not(target_family = "wasm"))]
 pub fn mpi_processes() -> Option<u32> {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|count| *count > 1)

@@ -7,11 +7,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::read::File;
-use super::{Contents, LoadOptions, Stored, failed, read_json};
+use super::{Contents, Destination, LoadOptions, Origin, Stored, failed, read_json};
 use crate::error::{Error, Result};
 use crate::exec::Session;
 use crate::files::Replacement;
 use crate::graph::LoraConfig;
+use crate::maybe_async;
 
 /// The files of a folder of PEFT, and what the names of tensors begin with there.
 const CONFIG: &str = "adapter_config.json";
@@ -55,7 +56,8 @@ impl Session {
     /// # Errors
     /// [`Error::Weights`] if it cannot be written; [`Error::Setting`] without adapters, or with adapters of several configs;
     /// [`Error::NotFinite`].
-    pub fn save_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+    #[maybe_async]
+    pub async fn save_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
         let adapters = self.adapters()?;
         // Of ranks that all have the adapters, the first writes them.
@@ -65,11 +67,8 @@ impl Session {
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
         let mut all = self.stored(false);
         all.retain(|name, _| adapters.names.contains(name));
-        let tensors = all.into_iter().map(|(name, stored)| (format!("{PREFIX}{name}"), stored)).collect();
-        let contents = self.contents(tensors);
-        self.write_file(&folder.join(TENSORS), &contents, |session, name| {
-            session.parameter(name.strip_prefix(PREFIX).unwrap_or(name))
-        })?;
+        let contents = Contents { prefix: PREFIX, ..self.contents(all) };
+        self.write_file(Destination::Path(&folder.join(TENSORS), &[]), &contents).await?;
         if self.state_plan.parallel.rank != 0 {
             return Ok(());
         }
@@ -88,7 +87,8 @@ impl Session {
     /// # Errors
     /// [`Error::Weights`] for a folder that cannot be read, or whose rank, alpha or tensors are others than this session's;
     /// [`Error::Setting`] without adapters; [`Error::NotFinite`].
-    pub fn load_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+    #[maybe_async]
+    pub async fn load_adapter(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let (adapters, folder) = (self.adapters()?, folder.as_ref());
         let path = folder.join(CONFIG);
         let theirs = read_json(&path)?;
@@ -105,7 +105,9 @@ impl Session {
         }
         let name_of = |name: &str| Some(name.strip_prefix(PREFIX).unwrap_or(name).to_owned());
         let tensors = folder.join(TENSORS);
-        self.load_file(&tensors, &LoadOptions::default(), &name_of, Some(&adapters.names)).map(drop)
+        self.load_file(Origin::Path(&tensors), &LoadOptions::default(), &name_of, Some(&adapters.names))
+            .await
+            .map(drop)
     }
 
     /// Writes the parameters as [`Session::save`] does, with `W + (alpha / rank) B A` in place of each adapted weight `W` and
@@ -113,26 +115,32 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::save`]; [`Error::Setting`] without adapters of [`Params::adapt`](crate::graph::Params::adapt).
-    pub fn save_merged(&mut self, path: impl AsRef<Path>) -> Result<()> {
+    #[maybe_async]
+    pub async fn save_merged(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let adapters = self.adapters()?;
         let mut all = self.stored(false);
         all.retain(|name, _| !adapters.names.contains(name));
-        let contents = self.contents(all.into_iter().collect());
-        self.write_file(path.as_ref(), &contents, |session, name| {
-            let mut weight = session.parameter(name)?;
-            if let Some(pair) = adapters.of_base.get(name) {
-                let [a, b] = [&pair.a, &pair.b].map(|name| session.parameter(name));
-                merge(&mut weight, &a?, &b?, pair);
-            }
-            Ok(weight)
-        })
+        let contents = Contents { merged: Some(&adapters), ..self.contents(all) };
+        self.write_file(Destination::Path(path.as_ref(), &[]), &contents).await
+    }
+
+    /// Returns a parameter or optimizer state, with the adapters of `merged` added to a weight.
+    #[maybe_async]
+    pub(super) async fn merged(&mut self, name: &str, merged: Option<&Adapters>) -> Result<Vec<f32>> {
+        let mut data = self.parameter(name).await?;
+        if let Some(pair) = merged.and_then(|adapters| adapters.of_base.get(name)) {
+            let a = self.parameter(&pair.a).await?;
+            let b = self.parameter(&pair.b).await?;
+            merge(&mut data, &a, &b, pair);
+        }
+        Ok(data)
     }
 
     /// Takes adapters out of what a file should have, if it has none of their tensors.
     pub(super) fn leave_out_adapters(
         &self,
         tensors: &mut BTreeMap<String, Stored>,
-        file: &File,
+        file: &File<'_>,
         name_of: &dyn Fn(&str) -> Option<String>,
     ) {
         let Ok(Adapters { names, .. }) = self.adapters() else { return };
@@ -142,9 +150,10 @@ impl Session {
         }
     }
 
-    fn contents(&self, tensors: Vec<(String, Stored)>) -> Contents<'static> {
-        let sharded = self.is_sharded(false);
-        Contents { tensors, notes: BTreeMap::new(), accept_non_finite: false, sharded, earlier: &[] }
+    fn contents(&self, tensors: BTreeMap<String, Stored>) -> Contents<'static> {
+        let (tensors, sharded) = (tensors.into_iter().collect(), self.is_sharded(false));
+        let notes = BTreeMap::new();
+        Contents { tensors, notes, accept_non_finite: false, sharded, prefix: "", merged: None }
     }
 
     fn adapters(&self) -> Result<Adapters> {
@@ -184,7 +193,7 @@ impl Session {
 }
 
 /// The adapters of a session.
-struct Adapters {
+pub(super) struct Adapters {
     config: Option<LoraConfig>,
     input_first: bool,
     /// Of all matrices.

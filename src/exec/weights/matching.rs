@@ -29,7 +29,7 @@ pub(super) struct Matched {
 
 /// # Errors
 /// [`Error::Weights`](crate::Error::Weights) with everything that keeps the file from being loaded.
-pub(super) fn matched(file: &mut File, wanted: &Wanted) -> Result<Matched> {
+pub(super) fn matched(file: &mut File<'_>, wanted: &Wanted<'_>) -> Result<Matched> {
     let all = file.tensors();
     let mut report = LoadReport::default();
     let mut problems = Vec::new();

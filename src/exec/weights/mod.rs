@@ -9,7 +9,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use options::{Converted, Ignored, LoadOptions, LoadReport, Rename};
 
@@ -20,11 +20,14 @@ use super::state_layout::StateLayout;
 use crate::compile::{Storage, StorageId};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::files::Replacement;
 use crate::graph::Param;
+use crate::maybe_async;
 use crate::progress;
+use adapter::Adapters;
 use matching::{Matched, Wanted, matched};
 use read::File;
+pub(crate) use read::Origin;
+pub(crate) use write::Destination;
 
 /// How a session stores a tensor that is saved to files.
 struct Stored {
@@ -87,8 +90,10 @@ struct Contents<'a> {
     accept_non_finite: bool,
     /// Whether ranks have shares of the tensors.
     sharded: bool,
-    /// Names under which the files that this one and its predecessors replace are kept, the latest first.
-    earlier: &'a [PathBuf],
+    /// What the tensors' names begin with in the file.
+    prefix: &'static str,
+    /// The adapters that are added to the weights that they adapt.
+    merged: Option<&'a Adapters>,
 }
 
 impl Session {
@@ -99,8 +104,9 @@ impl Session {
     /// # Errors
     /// [`Error::Weights`] if it cannot be written, [`Error::NotFinite`] for parameters that are NaN or
     /// infinite; a previous file stays as it was.
-    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.save_with(path, &SaveOptions::default())
+    #[maybe_async]
+    pub async fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_with(path, &SaveOptions::default()).await
     }
 
     /// [`Session::save`] with optimizer state, or with notes of your own. If the state is sharded
@@ -108,17 +114,24 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::save`]; [`Error::Rank`].
-    pub fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
-        self.save_keeping(path.as_ref(), options, &[])
+    #[maybe_async]
+    pub async fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+        self.save_to(Destination::Path(path.as_ref(), &[]), options).await
     }
 
-    /// [`Session::save_with`] that keeps earlier files under these names, the latest first.
-    pub(crate) fn save_keeping(
-        &mut self,
-        path: &Path,
-        options: &SaveOptions,
-        earlier: &[PathBuf],
-    ) -> Result<()> {
+    /// [`Session::save_with`] into host memory: returns the bytes of the file, of which rank 0 has all.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; [`Error::Rank`].
+    #[maybe_async]
+    pub async fn save_bytes(&mut self, options: &SaveOptions) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.save_to(Destination::Memory(&mut bytes), options).await?;
+        Ok(bytes)
+    }
+
+    #[maybe_async]
+    pub(crate) async fn save_to(&mut self, to: Destination<'_>, options: &SaveOptions) -> Result<()> {
         let SaveOptions { optimizer_state, ref notes, without_frozen, accept_non_finite } = *options;
         let mut notes = notes.clone();
         if optimizer_state {
@@ -132,30 +145,26 @@ impl Session {
         let tensors = tensors.into_iter().collect();
         // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
-        let contents = Contents { tensors, notes, accept_non_finite, sharded, earlier };
-        self.write_file(path, &contents, |session, name| session.parameter(name))
+        let contents = Contents { tensors, notes, accept_non_finite, sharded, prefix: "", merged: None };
+        self.write_file(to, &contents).await
     }
 
-    /// Writes a file of tensors, each with the elements that `data` returns for its name. If they are sharded, rank 0 writes.
-    fn write_file(
-        &mut self,
-        path: &Path,
-        contents: &Contents,
-        mut data: impl FnMut(&mut Self, &str) -> Result<Vec<f32>>,
-    ) -> Result<()> {
-        let Contents { tensors, notes, accept_non_finite, sharded, earlier } = contents;
+    /// Writes a file of tensors. If they are sharded, rank 0 writes.
+    #[maybe_async]
+    async fn write_file(&mut self, to: Destination<'_>, contents: &Contents<'_>) -> Result<()> {
+        let Contents { tensors, notes, accept_non_finite, sharded, prefix, merged } = contents;
+        let path = &to.path();
         let mut notes = notes.clone();
         notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
-            let mut file = Replacement::create(path).map_err(|e| failed(path, &e))?;
-            file.keep(earlier);
-            file.write_all(&write::header(tensors, &notes)).map_err(|e| failed(path, &e))?;
+            let mut file = to.open().map_err(|e| failed(path, &e))?;
+            file.write_all(&write::header(prefix, tensors, &notes)).map_err(|e| failed(path, &e))?;
             Ok(file)
         });
         let task = progress::task("saving", tensors.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in tensors {
-            let data = data(self, name)?;
+            let data = self.merged(name, *merged).await?;
             let checked = || match stored.finite && !accept_non_finite {
                 true => {
                     let what = || format!("{} was not written: parameter `{name}`", path.display());
@@ -186,8 +195,9 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::load_with`].
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.load_with(path, &LoadOptions::default()).map(drop)
+    #[maybe_async]
+    pub async fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.load_with(path, &LoadOptions::default()).await.map(drop)
     }
 
     /// [`Session::load`] for a file whose tensors have other names: `name_of` maps a name in the file to the
@@ -195,12 +205,13 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::load_with`].
-    pub fn load_named(
+    #[maybe_async]
+    pub async fn load_named(
         &mut self,
         path: impl AsRef<Path>,
         name_of: impl Fn(&str) -> Option<String>,
     ) -> Result<()> {
-        self.load_file(path.as_ref(), &LoadOptions::default(), &name_of, None).map(drop)
+        self.load_file(Origin::Path(path.as_ref()), &LoadOptions::default(), &name_of, None).await.map(drop)
     }
 
     /// Reads a safetensors file of this crate, of PyTorch or of Hugging Face, or a state dict that `torch.save` has
@@ -232,18 +243,39 @@ impl Session {
     /// [`Error::Weights`] with every name, shape and type that does not match, and how to resolve it; or for
     /// a file that is missing or damaged. [`Error::NotFinite`] for parameters that are NaN or infinite, or would
     /// be in the type in which the session stores them, before the first tensor is loaded.
-    pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
-        self.load_file(path.as_ref(), options, &|name| options.rename.apply(name), None)
+    #[maybe_async]
+    pub async fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<LoadReport> {
+        self.load_from(Origin::Path(path.as_ref()), options).await
     }
 
-    fn load_file(
+    /// [`Session::load_with`] from the contents of a file in host memory; `name` is its name, for errors.
+    ///
+    /// # Errors
+    /// As [`Session::load_with`].
+    #[maybe_async]
+    pub async fn load_bytes(
         &mut self,
-        path: &Path,
+        name: &str,
+        bytes: &[u8],
+        options: &LoadOptions,
+    ) -> Result<LoadReport> {
+        self.load_from(Origin::Memory(Path::new(name), bytes), options).await
+    }
+
+    #[maybe_async]
+    pub(crate) async fn load_from(&mut self, from: Origin<'_>, options: &LoadOptions) -> Result<LoadReport> {
+        self.load_file(from, options, &|name| options.rename.apply(name), None).await
+    }
+
+    #[maybe_async]
+    async fn load_file(
+        &mut self,
+        from: Origin<'_>,
         options: &LoadOptions,
         name_of: &dyn Fn(&str) -> Option<String>,
         only: Option<&BTreeSet<String>>,
     ) -> Result<LoadReport> {
-        let mut file = File::open(path)?;
+        let (mut file, path) = (File::open(from)?, from.path());
         let steps = file.notes().get(STEPS).map(|steps| steps.parse::<u64>());
         let steps = steps.transpose().map_err(|e| failed(path, &format!("the number of steps: {e}")))?;
         let mut tensors = self.stored(steps.is_some());
@@ -282,7 +314,7 @@ impl Session {
         for (name, info) in in_order {
             let Stored { dtype: to, .. } = *stored(&name);
             let (data, overflowed) = file.elements(&info, to)?;
-            self.set_parameter(&name, &data)?;
+            self.set_parameter(&name, &data).await?;
             loaded += stored(&name).elements();
             task.done(loaded);
             report.loaded += 1;
@@ -334,7 +366,20 @@ impl Session {
 /// # Errors
 /// [`Error::Weights`] for a file that is missing or damaged.
 pub fn read_notes(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>> {
-    Ok(File::open(path.as_ref())?.notes())
+    notes_of(Origin::Path(path.as_ref()))
+}
+
+/// [`read_notes`] from the contents of a file in host memory; `name` is its name, for errors.
+///
+/// # Errors
+/// As [`read_notes`].
+pub fn read_notes_of(name: &str, bytes: &[u8]) -> Result<BTreeMap<String, String>> {
+    notes_of(Origin::Memory(Path::new(name), bytes))
+}
+
+/// [`read_notes`] of a file, wherever it is.
+pub(crate) fn notes_of(from: Origin<'_>) -> Result<BTreeMap<String, String>> {
+    Ok(File::open(from)?.notes())
 }
 
 fn read_json(path: &Path) -> Result<serde_json::Value> {

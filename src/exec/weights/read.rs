@@ -1,7 +1,7 @@
 //! Reading of a file of tensors, piece by piece: a model is never in host memory as a whole.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -40,10 +40,32 @@ impl Entry {
     }
 }
 
+/// Where a file is read from.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    Path(&'a Path),
+    /// Its contents, and its name for errors.
+    Memory(&'a Path, &'a [u8]),
+}
+
+impl<'a> Origin<'a> {
+    pub(crate) fn path(self) -> &'a Path {
+        match self {
+            Self::Path(path) | Self::Memory(path, _) => path,
+        }
+    }
+}
+
+trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+type Parts<'a> = Vec<(PathBuf, Box<dyn ReadSeek + 'a>)>;
+
 /// An open file of tensors that are within its length, or several that hold one model.
-pub(super) struct File {
+pub(super) struct File<'a> {
     path: PathBuf,
-    parts: Vec<(PathBuf, std::fs::File)>,
+    parts: Parts<'a>,
     tensors: BTreeMap<String, Entry>,
     notes: BTreeMap<String, String>,
 }
@@ -53,10 +75,14 @@ const ZIP: [u8; 4] = *b"PK\x03\x04";
 /// The first bytes of what `torch.save` wrote before PyTorch 1.6: a pickle of protocol 2 that begins with a long number.
 const PICKLE: [u8; 8] = *b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
 
-impl File {
+impl<'a> File<'a> {
     /// Reads only the header, of a safetensors file or of a state dict in PyTorch's format; or those of all files of an
     /// index, or of the folder of a model ([`shards::files`]).
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(from: Origin<'a>) -> Result<Self> {
+        let path = match from {
+            Origin::Path(path) => path,
+            Origin::Memory(path, bytes) => return Self::of(path, Cursor::new(bytes), bytes.len() as u64),
+        };
         let files = shards::files(path)?;
         let mut all = Self {
             path: path.to_owned(),
@@ -88,8 +114,12 @@ impl File {
     }
 
     fn open_one(path: &Path) -> Result<Self> {
-        let mut file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
+        let file = std::fs::File::open(path).map_err(|e| failed(path, &e))?;
         let bytes = file.metadata().map_err(|e| failed(path, &e))?.len();
+        Self::of(path, file, bytes)
+    }
+
+    fn of(path: &Path, mut file: impl Read + Seek + 'a, bytes: u64) -> Result<Self> {
         let damaged = |why: String| failed(path, &format!("damaged: {why}"));
         let Some(behind_length) = bytes.checked_sub(8) else {
             return Err(damaged(format!("{bytes} bytes are no safetensors file")));
@@ -101,7 +131,7 @@ impl File {
         if length.starts_with(&ZIP) && length[4..] != [0; 4] {
             let tensors = pt::read(&mut file).map_err(|why| failed(path, &why))?;
             let tensors = tensors.into_iter().map(|(name, tensor)| (name, of_pytorch(tensor))).collect();
-            let parts = vec![(path.to_owned(), file)];
+            let parts: Parts<'a> = vec![(path.to_owned(), Box::new(file))];
             return Ok(Self { path: path.to_owned(), parts, tensors, notes: BTreeMap::new() });
         }
         if length == PICKLE {
@@ -126,7 +156,8 @@ impl File {
         };
         let tensors = header.tensors().into_iter().map(entry).collect();
         let notes = header.metadata().clone().unwrap_or_default().into_iter().collect();
-        Ok(Self { path: path.to_owned(), parts: vec![(path.to_owned(), file)], tensors, notes })
+        let parts: Parts<'a> = vec![(path.to_owned(), Box::new(file))];
+        Ok(Self { path: path.to_owned(), parts, tensors, notes })
     }
 
     /// Returns the path of the file, or of the index or folder of several.

@@ -4,22 +4,84 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use super::Stored;
 use crate::dtype::DType;
+use crate::files::Replacement;
 
 /// Tensors by name, sorted; each element takes four bytes.
 pub(super) type Shapes = [(String, Stored)];
 
-/// Returns the header of the file: its length, and as JSON the notes and the offsets of each tensor.
-pub(super) fn header(shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
+/// Where a file is written to.
+pub(crate) enum Destination<'a> {
+    /// To a path; the files that this one and its predecessors replace are kept under these names, the latest first.
+    Path(&'a Path, &'a [PathBuf]),
+    Memory(&'a mut Vec<u8>),
+}
+
+impl<'a> Destination<'a> {
+    /// Returns the path, for errors.
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path, _) => (*path).to_owned(),
+            Self::Memory(_) => PathBuf::from("the file"),
+        }
+    }
+
+    pub(super) fn open(self) -> io::Result<Open<'a>> {
+        match self {
+            Self::Path(path, earlier) => {
+                let mut file = Replacement::create(path)?;
+                file.keep(earlier);
+                Ok(Open::Path(file))
+            }
+            Self::Memory(bytes) => Ok(Open::Memory(bytes)),
+        }
+    }
+}
+
+/// A file that is being written.
+pub(super) enum Open<'a> {
+    Path(Replacement),
+    Memory(&'a mut Vec<u8>),
+}
+
+impl Open<'_> {
+    pub(super) fn commit(self) -> io::Result<()> {
+        match self {
+            Self::Path(file) => file.commit(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
+
+impl Write for Open<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Path(file) => file.write(bytes),
+            Self::Memory(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Path(file) => file.flush(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the header of the file: its length, and as JSON the notes and the offsets of each tensor, whose names begin
+/// with `prefix`.
+pub(super) fn header(prefix: &str, shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
     let pairs: Vec<String> =
         notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut offset = 0;
     for (name, stored) in shapes {
         let (shape, end) = (&stored.shape, offset + 4 * stored.elements());
-        let name = quoted(name);
+        let name = quoted(&format!("{prefix}{name}"));
         let dtype = if stored.dtype == DType::U32 { "U32" } else { "F32" };
         // Writing to a string cannot fail.
         let _ = write!(
@@ -78,7 +140,7 @@ mod tests {
         ];
         let all: String = (0..300).filter_map(char::from_u32).collect();
         let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);
-        let mut file = header(&shapes, &notes);
+        let mut file = header("", &shapes, &notes);
         assert_eq!(file.len() % 8, 0);
         elements(&mut file, &[0.0f32, 1.0, 2.0, 3.0, 4.0, -5.5].map(f32::to_bits)).unwrap();
         elements(&mut file, &[7]).unwrap();
