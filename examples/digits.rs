@@ -6,16 +6,16 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
+use support::tasks::{self, Prepared};
 use wgrad::compile::PlanOptions;
-use wgrad::data::{Dataset, Loader};
+use wgrad::data::Dataset;
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
-use wgrad::optim::{Optimizer, Schedule};
-use wgrad::train::{Checkpoint, Metrics, TrainOptions, Trainer};
+use wgrad::optim::Optimizer;
+use wgrad::train::{Checkpoint, Metrics, Trainer};
 use wgrad::{Error, Result};
 
 const HELP: &str = "\
@@ -43,8 +43,9 @@ fn main() -> std::process::ExitCode {
 fn run() -> Result<()> {
     let Some(arguments) = Arguments::parse(HELP)? else { return Ok(()) };
     let (epochs, batch) = (arguments.number("--epochs", 30u64)?, arguments.number("--batch", 32)?);
-    let optimizer = Optimizer::named(arguments.text("--optimizer").unwrap_or("adamw"))?;
-    let optimizer = optimizer.with_learning_rate(arguments.number("--lr", 4e-3)?);
+    let own = tasks::digits_optimizer();
+    let optimizer = arguments.text("--optimizer").map_or(Ok(own), Optimizer::named)?;
+    let optimizer = optimizer.with_learning_rate(arguments.number("--lr", own.learning_rate())?);
     let name = arguments.text("--precision").unwrap_or("f32");
     let precision = Precision::named(name).ok_or_else(|| {
         Error::setting("command line", format!("--precision {name}: there are f32, f16 and bf16"))
@@ -52,20 +53,16 @@ fn run() -> Result<()> {
     let start = Instant::now();
     let device = arguments.device(0)?;
     println!("{device}");
-    let (train, test) = support::digits()?.split(0.8, 0);
+    let data = support::digits()?.split(0.8, 0);
+    let (train, test) = &data;
     println!("{} images to train on, {} to test on\n", train.len(), test.len());
 
     let model = Model::named("digits", 0)?;
-    let loader = Loader::new(Arc::new(train), batch)?.shuffled(0);
+    let plan = PlanOptions { optimizer, precision, ..PlanOptions::default() };
+    let Prepared { task, loader, options, test } = tasks::digits(&model, data, (epochs, batch), plan)?;
     let steps = loader.batches() as u64;
-    let total = epochs * steps;
-    let options = TrainOptions {
-        plan: PlanOptions { optimizer, precision, ..PlanOptions::default() },
-        schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.01 },
-        ..TrainOptions::default()
-    };
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
-    let mut trainer = Trainer::watched(&device, &model, loader, &options, &mut [&mut monitor])?;
+    let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
     let mut metrics = arguments.text("--tensorboard").map(Metrics::tensorboard).transpose()?;
     let mut checkpoint =
         arguments.text("--save").map(|path| Checkpoint { path: path.into(), ..Checkpoint::default() });
@@ -83,6 +80,6 @@ fn run() -> Result<()> {
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
     callbacks.extend(metrics.as_mut().map(|m| m as &mut dyn wgrad::train::Callback));
     support::stop_on_signals(&trainer);
-    let end = trainer.fit(left, Some(&test), &mut callbacks)?;
+    let end = trainer.fit(left, Some(&*test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the page that plans networks in a browser, and the npm package that it is made of, and serves them.
+# Builds the pages that plan networks and train some in a browser, and the npm package that it is made of, and serves them.
 #
 #   scripts/web.sh [--port N]     builds into target/web/site and serves that on http://localhost:8080
 #   scripts/web.sh --out DIR      builds into DIR, and does not serve: DIR holds static files for any server
@@ -52,8 +52,11 @@ fi
 build
 
 mkdir -p "$site"
-"$bindgen" --target web --out-dir "$site" "$target/$wasm_target/release/wgrad_web.wasm"
-cp web/package.json web/README.md web/page/*.js web/page/*.css "$site/"
+"$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$site" "$target/$wasm_target/release/wgrad_web.wasm"
+cp web/package.json web/README.md web/page/*.js web/page/*.css web/page/train.html "$site/"
+# What the page trains on: the digits, and the planner's source, without lines whose characters are too rare to be learnt.
+cp examples/data/digits.csv.gz "$site/"
+find src/memory -name '*.rs' | LC_ALL=C sort | xargs cat | LC_ALL=C grep -v '[^ -~]' >"$site/text.txt"
 # The pictures are those of every page that wgrad makes.
 cp src/report/page/*.js src/report/page/page.css "$site/"
 sed -e '/<!-- pictures -->/{r src/report/page/pictures.html

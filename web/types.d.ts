@@ -120,3 +120,49 @@ export interface Replayed {
   strategies: { strategy: string; peak_live: number; peak_reserved: number; ratio: number; [key: string]: unknown }[];
   [key: string]: unknown;
 }
+
+/** What `Training.open` trains, and how. What is absent has the default of the example of that name. */
+export interface TrainSettings {
+  task: "digits" | "cnn_digits" | "char_gpt";
+  batch?: number;
+  /** Of "digits" and "cnn_digits". */
+  epochs?: number;
+  /** Of "char_gpt", as are the next ones: rounded up to a multiple of 8. */
+  steps?: number;
+  /** Characters that the network sees. */
+  context?: number;
+  layers?: number;
+  heads?: number;
+  width?: number;
+  rate?: number;
+  /** The name of the file to go on from, for errors. */
+  file?: string;
+}
+
+/** After a step. */
+export interface StepReport {
+  /** Counted from 0. */
+  epoch: number;
+  epochs: number;
+  /** Steps made in this epoch, and steps of an epoch. */
+  step: number;
+  steps: number;
+  /** The last loss that has arrived, which is that of a step or two before. */
+  loss?: number;
+  samples_per_s: number;
+}
+
+/** At the end of an epoch: the mean of its losses, and what was measured on data that the network never learns from. */
+export interface EpochReport {
+  epoch: number;
+  loss: number;
+  accuracy?: number;
+  "nats per character"?: number;
+}
+
+/** An image with its label, and what the network takes it for. */
+export interface Guess {
+  label: number;
+  guess: number;
+  pixels: Float32Array;
+}

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use wgrad::exec::Session;
 use wgrad::{Error, Result};
 
-use super::writer::Description;
+use super::support::tasks::Description;
 
 /// Writes `config.json`, `tokenizer.json`, `tokenizer_config.json` and `model.safetensors`. The folder is made if it does not
 /// exist. With a share of the parameters on each rank, all ranks must call it.

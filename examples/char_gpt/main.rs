@@ -10,19 +10,18 @@ mod support;
 mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use support::Arguments;
+use support::tasks::{self, Description, Prepared, TEXT_EPOCHS, TextOptions};
 use wgrad::compile::{Forward, Parallel, PlanOptions, Shard};
-use wgrad::data::{Characters, Loader, Subset};
-use wgrad::exec::{ProgramId, Sampling, Session};
-use wgrad::graph::{Params, Tensor, Trace};
-use wgrad::models::{Gpt, GptConfig, Sequence};
-use wgrad::optim::{AdamW, Clip, Schedule};
-use wgrad::train::{Callback, Checkpoint, Epoch, Task, TrainOptions, Trainer};
+use wgrad::data::Characters;
+use wgrad::exec::{ProgramId, Sampling, Session, read_notes};
+use wgrad::graph::Params;
+use wgrad::models::{Gpt, GptConfig};
+use wgrad::train::{Callback, Checkpoint, Epoch, Trainer};
 use wgrad::{Error, Result, report};
-use writer::{Description, Writer};
+use writer::Writer;
 
 const HELP: &str = "\
 Trains a character-level GPT on a text, and lets it write as it learns.
@@ -51,11 +50,6 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE] [--folde
   --adapter NAME     part of an adapter's name; the best one by default
   --quiet            no progress line";
 
-/// How often the network is evaluated.
-const EPOCHS: u64 = 8;
-/// Batches of an evaluation, always the same ones.
-const EVALUATION: usize = 8;
-
 fn main() -> std::process::ExitCode {
     support::main(run)
 }
@@ -79,17 +73,11 @@ fn run() -> Result<()> {
     }
 }
 
-/// Computes the logits of the character after one position of a window.
-fn next(gpt: &Gpt, config: &GptConfig, trace: &Trace) -> Tensor {
-    let x = trace.ids("x", [1, config.context], config.vocabulary as u32);
-    gpt.logits_at(&x, &trace.ids("at", [1], config.context as u32))
-}
-
 fn sample(arguments: &Arguments, file: &str, writer: &Writer) -> Result<()> {
-    let description = Description::read(file)?;
+    let description = Description::of(file, &read_notes(file)?)?;
     let params = Params::new(0);
     let gpt = Gpt::new(&params, &description.config)?;
-    let forward = Forward::trace(&params, "next", |trace| next(&gpt, &description.config, trace))?;
+    let forward = Forward::trace(&params, "next", |trace| tasks::next(&gpt, &description.config, trace))?;
     let device = arguments.device(0)?;
     let mut session = Session::new(&device, &forward.plan(device.limits())?)?;
     session.load(file)?;
@@ -108,7 +96,7 @@ fn describe(arguments: &Arguments, text: &str) -> Result<Description> {
                 format!("{size} with --resume: {file} says how large the network is"),
             ));
         }
-        return Description::read(file);
+        return Description::of(file, &read_notes(file)?);
     }
     let characters = Characters::of(text);
     let config = GptConfig {
@@ -128,40 +116,23 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     let description = describe(arguments, &text)?;
     let (characters, context) = (&description.characters, description.config.context);
     let all = characters.encode(arguments.text("--text").unwrap_or("the source files"), &text)?;
-    let (tokens, held_out) = all.split(0.9);
-    let (batch, steps) = (arguments.number("--batch", 4)?, arguments.number("--steps", 1000u64)?);
-    let per_epoch = steps.div_ceil(EPOCHS);
-    let windows = Arc::new(tokens.windows(context)?);
-    let loader =
-        Loader::new(windows, batch)?.shuffled(writer.sampling.seed).batches_per_epoch(per_epoch as usize);
-    let test = Subset::evenly(Arc::new(held_out.windows(context)?), EVALUATION * batch);
-
-    let params = Params::new(writer.sampling.seed);
-    let gpt = Gpt::new(&params, &description.config)?;
-    let vocabulary = characters.len() as u32;
-    let loss = |trace: &Trace, samples: usize| {
-        let x = trace.ids("x", [samples, context], vocabulary);
-        gpt.loss(&x, &trace.labels("y", [samples * context], vocabulary))
+    let options = TextOptions {
+        batch: arguments.number("--batch", 4)?,
+        steps: arguments.number("--steps", 1000u64)?,
+        rate: arguments.number("--rate", 2e-3)?,
+        seed: writer.sampling.seed,
     };
-    let task = Task::new(&params, loss)
-        .program("next", |trace, _| next(&gpt, &description.config, trace))
-        .program("loss", loss)
-        .metric("nats per character", "loss", |loss, batch| f64::from(loss[0]) * batch.samples() as f64);
-    let optimizer = AdamW { lr: arguments.number("--rate", 2e-3)?, weight_decay: 0.1, ..AdamW::default() };
-    let total = per_epoch * EPOCHS;
+    let (total, per_epoch) = (options.total(), options.total() / TEXT_EPOCHS);
+    let params = Params::new(options.seed);
     let rank = support::rank()?;
     let parallel = rank
         .as_ref()
         .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
     let shard = Shard::named(arguments.text("--shard").unwrap_or("none"))?;
     let parallel = Parallel { shard, ..parallel };
-    let (optimizer, clip) = (optimizer.into(), Clip::Norm(1.0));
     let accumulate = arguments.number("--parts", parallel.ranks)?;
-    let options = TrainOptions {
-        plan: PlanOptions { optimizer, clip, accumulate, parallel, ..PlanOptions::default() },
-        schedule: Schedule::Cosine { warmup: total / 20, total, floor: 0.1 },
-        ..TrainOptions::default()
-    };
+    let plan = PlanOptions { accumulate, parallel, ..PlanOptions::default() };
+    let prepared = tasks::text(&params, &description.config, &all, (&options, plan))?;
     let device = arguments.device(rank.as_ref().map_or(0, |rank| rank.local))?;
     let (prints, sharded) = (parallel.rank == 0, shard == Shard::Parameters);
     if prints {
@@ -169,11 +140,12 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         println!("{device}\n{all} characters, {different} different ones; {parameters} parameters\n");
     }
     let (mut progress, mut monitor) = (support::progress(arguments), support::monitor());
-    let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
+    let Prepared { task, loader, options: train, test } = prepared;
+    let mut trainer = Trainer::watched(&device, task, loader, &train, &mut [&mut monitor])?;
     let plan = trainer.session().plan(ProgramId(0))?;
     if prints {
         let ranks = if parallel.ranks > 1 { format!(" on {} ranks", parallel.ranks) } else { String::new() };
-        println!("a step of {batch} windows of {context}{ranks}; {}", report::Estimate::of(plan));
+        println!("a step of {} windows of {context}{ranks}; {}", options.batch, report::Estimate::of(plan));
     }
     if let Some(rank) = rank {
         trainer.set_transport(rank.transport)?;
@@ -185,7 +157,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     if done >= total {
         return Err(Error::setting(
             "command line",
-            format!("--steps {steps}: {done} steps are made already; ask for more"),
+            format!("--steps {}: {done} steps are made already; ask for more", options.steps),
         ));
     }
     // With a share of the parameters each, the ranks run the network together.
@@ -199,7 +171,7 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     callbacks.extend(look.as_mut().map(|look| look as &mut dyn Callback));
     callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
     support::stop_on_signals(&trainer);
-    trainer.fit(EPOCHS - done / per_epoch, Some(&test), &mut callbacks)?;
+    trainer.fit(TEXT_EPOCHS - done / per_epoch, Some(&*test), &mut callbacks)?;
     if prints || sharded {
         if let Some(folder) = arguments.text("--folder") {
             folder::write(Path::new(folder), &description, trainer.session())?;

@@ -1,6 +1,8 @@
 //! What the examples share: the command line, the digits, and the report at the end.
 #![allow(dead_code, reason = "each example uses a part")]
 
+pub mod tasks;
+
 use std::io::Read;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -127,7 +129,7 @@ pub fn digits() -> Result<Table> {
     flate2::read::GzDecoder::new(DIGITS)
         .read_to_string(&mut text)
         .map_err(|e| Error::Data { what: "digits.csv.gz".to_owned(), message: e.to_string() })?;
-    Ok(Table::from_csv("digits.csv.gz", &text, 64, 10)?.scaled(1.0 / 16.0))
+    tasks::read_digits(&text)
 }
 
 /// Returns a monitor that warns through `log` and on standard error. A run that fails, or cannot start, is

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wgrad::kernels::Kernel;
 use wgrad::limits::AdapterClass;
 
-use super::browser::{answer, browser};
+use super::browser::{WEBGPU_ON_SWIFTSHADER, answer, browser};
 use super::every_kernel_there_is;
 use super::folder::Folder;
 
@@ -34,10 +34,6 @@ const compile = async () => {
 };
 compile().catch((error) => say({ failed: String(error) }));
 </script>"#;
-
-/// Options with which Chromium has WebGPU on its software adapter.
-const WEBGPU: [&str; 3] =
-    ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan,WebGPU"];
 
 /// What browsers lack: wgpu does not map subgroups there, WGSL has no words of 64 bits and no matrices.
 fn runs_in_a_browser(kernel: &Kernel) -> bool {
@@ -92,7 +88,7 @@ fn tint_compiles_every_kernel_that_a_browser_can_run() {
     let list = Value::Array(list).to_string().replace('<', "\\u003c");
     let profile = Folder::new("tint");
     let limit = Duration::from_secs(300);
-    let text = answer(&browser, &PAGE.replace("SOURCES", &list), &profile, &WEBGPU, limit);
+    let text = answer(&browser, &PAGE.replace("SOURCES", &list), &profile, &WEBGPU_ON_SWIFTSHADER, limit);
     let said: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(said["adapter"], "google swiftshader", "{text}");
     let mistakes: Vec<&str> =

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::skip::skip;
 
+/// Options with which Chromium has WebGPU on its software adapter.
+pub const WEBGPU_ON_SWIFTSHADER: [&str; 3] =
+    ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan,WebGPU"];
+
 /// Returns a Chromium-based browser that runs headless; reports a skip where there is none. `WGRAD_BROWSER`
 /// names one that must exist.
 pub fn browser() -> Option<PathBuf> {

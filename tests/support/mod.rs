@@ -30,7 +30,11 @@ pub mod random_graph;
 #[cfg(feature = "gpu")]
 pub mod ranks;
 pub mod row_cases;
+pub mod site;
 pub mod skip;
+#[cfg(feature = "gpu")]
+#[path = "../../examples/support/tasks.rs"]
+pub mod tasks;
 
 #[cfg(feature = "gpu")]
 pub use adapters::{

@@ -18,6 +18,7 @@ mod quality;
 mod resume;
 mod trainer;
 mod transformers;
+mod web;
 mod weight_files;
 mod weights;
 

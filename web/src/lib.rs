@@ -1,5 +1,7 @@
 //! The compiled half of the package `wgrad-web`: plans of training steps in JavaScript, without a GPU.
 
+mod train;
+
 use js_sys::{Array, Function, JSON, Object, Reflect};
 use wasm_bindgen::prelude::*;
 use wgrad::Bytes;

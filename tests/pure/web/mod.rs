@@ -1,54 +1,24 @@
 //! The page that `scripts/web.sh` builds, in a browser: it plans what this library plans, and a person can use it.
 //! `WGRAD_WEB` names the folder of the built page; without it, or without a browser, the tests report a skip.
 
-use std::fs::{copy, read, read_dir, read_to_string};
+use std::fs::{read, read_to_string};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use crate::support::browser::{answer_beside, browser};
+use crate::support::fixtures;
 use crate::support::folder::Folder;
-use crate::support::skip::skip;
+use crate::support::site::{run, site as built};
 use serde_json::{Value, json};
 use wgrad::memory::planner::read_problem;
 use wgrad::models::Model;
 use wgrad::onnx::Network;
 use wgrad::report::{Request, Source, TraceFile, pack, replayed};
 
-const LIMIT: Duration = Duration::from_secs(240);
-
-/// The built page, beside the files that tests give it.
+/// The built page, beside files that a person drops on it.
 fn site(test: &str) -> Option<(PathBuf, Folder)> {
-    let browser = browser()?;
-    let Some(built) = std::env::var_os("WGRAD_WEB") else {
-        skip("WGRAD_WEB names no page; `scripts/web.sh --out DIR` builds one");
-        return None;
-    };
-    let folder = Folder::new(test);
-    let files = read_dir(&built).unwrap_or_else(|e| panic!("{}: {e}", Path::new(&built).display()));
-    for file in files.map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
-        copy(&file, folder.join(file.file_name().unwrap())).unwrap();
-    }
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    copy(golden.join("onnx_convolutions.onnx"), folder.join("network.onnx")).unwrap();
-    copy(golden.join("llama/qwen3/config.json"), folder.join("config.json")).unwrap();
-    Some((browser, folder))
-}
-
-/// Opens a page with this script beside the built one; returns what `tell` of the script was given.
-fn run(browser: &Path, folder: &Folder, script: &str) -> Value {
-    let page = format!(
-        r#"<!doctype html><meta charset="utf-8"><iframe id="frame" width="1200" height="900"></iframe><script type="module">
-const tell = said => fetch("/said", {{ method: "POST", body: JSON.stringify(said) }});
-try {{ {script} }} catch (error) {{ tell({{ error: String(error.stack ?? error) }}); }}
-</script>"#
-    );
-    let options = ["--disable-gpu", "--disable-background-networking", "--no-first-run"];
-    let profile = folder.join("profile");
-    let said = answer_beside(browser, &page, Some(&**folder), &profile, &options, LIMIT);
-    let said: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
-    assert!(said.get("error").is_none(), "{}", said["error"].as_str().unwrap_or_default());
-    said
+    let golden = fixtures().join("tests/golden");
+    let files = [("onnx_convolutions.onnx", "network.onnx"), ("llama/qwen3/config.json", "config.json")];
+    built(test, &files.map(|(file, name)| (golden.join(file), name)))
 }
 
 /// Settings of plans: other sizes, precisions, searches, adapters, ranks, and files.
