@@ -3,6 +3,7 @@
 #
 #   scripts/web.sh [--port N]     builds into target/web/site and serves that on http://localhost:8080
 #   scripts/web.sh --out DIR      builds into DIR, and does not serve: DIR holds static files for any server
+#   scripts/web.sh --plan-only    leaves out training, which is a third of the program
 #
 # A compiler for browsers is added by scripts/setup.sh --web. wasm-bindgen is installed by cargo below target/, at the version of web/Cargo.lock.
 set -euo pipefail
@@ -10,12 +11,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 . "$here/common.sh"
 
-out='' port=8080
+out='' port=8080 train=1
 while [ $# -gt 0 ]; do
     case "$1" in
         --out) out=$(realpath -m "${2:?--out needs a folder}") && shift 2 ;;
+        --plan-only) train='' && shift ;;
         --port) port=${2:?--port needs a number} && shift 2 ;;
-        *) fail "unknown argument $1; known: --out DIR, --port N" ;;
+        *) fail "unknown argument $1; known: --out DIR, --port N, --plan-only" ;;
     esac
 done
 
@@ -28,6 +30,7 @@ site=${out:-$target/site}
 # build: compiles web/ with whichever toolchain can; Debian's builds the standard library from its source.
 build() {
     local arguments=(build --release --locked --manifest-path web/Cargo.toml --target "$wasm_target")
+    [ -n "$train" ] || arguments+=(--no-default-features)
     local -x CARGO_TARGET_DIR=$target
     if has_wasm_target; then
         cargo "${arguments[@]}"
@@ -53,14 +56,19 @@ build
 
 mkdir -p "$site"
 "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$site" "$target/$wasm_target/release/wgrad_web.wasm"
-cp web/package.json web/README.md web/page/*.js web/page/*.css web/page/train.html "$site/"
-# What the page trains on: the digits, and the planner's source, without lines whose characters are too rare to be learnt.
-cp examples/data/digits.csv.gz "$site/"
-find src/memory -name '*.rs' | LC_ALL=C sort | xargs cat | LC_ALL=C grep -v '[^ -~]' >"$site/text.txt"
+cp web/package.json web/README.md web/page/{app,planner,worker}.js web/page/app.css "$site/"
 # The pictures are those of every page that wgrad makes.
 cp src/report/page/*.js src/report/page/page.css "$site/"
 sed -e '/<!-- pictures -->/{r src/report/page/pictures.html
 d}' web/page/index.html >"$site/index.html"
+if [ -n "$train" ]; then
+    cp web/page/{train.html,train.js,trainer.js} "$site/"
+    # What is learnt: the digits, and the planner's source, without lines whose characters are too rare.
+    cp examples/data/digits.csv.gz "$site/"
+    find src/memory -name '*.rs' | LC_ALL=C sort | xargs cat | LC_ALL=C grep -v '[^ -~]' >"$site/text.txt"
+else
+    sed -i '/train.html/d' "$site/index.html"
+fi
 say "built $site: $(gzip -9 -c "$site/wgrad_web_bg.wasm" | wc -c) bytes of wasm when compressed"
 
 if [ -z "$out" ]; then

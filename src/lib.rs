@@ -76,16 +76,19 @@
 //! Features do not change numerical results.
 
 #![warn(missing_docs, unreachable_pub)]
-// Without `internals` some modules are private, and what only tests use in them is dead.
-#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
+// Without `internals` some modules are private, and what only tests use in them is dead; so is in browsers what needs threads.
+#![cfg_attr(
+    any(not(feature = "internals"), target_family = "wasm"),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
 
 #[cfg(not(feature = "internals"))]
 mod autodiff;
 #[cfg(feature = "internals")]
 pub mod autodiff;
-#[cfg(all(any(feature = "gpu", test), not(feature = "internals"), not(target_family = "wasm")))]
+#[cfg(all(any(feature = "gpu", test), not(feature = "internals")))]
 mod check;
-#[cfg(all(any(feature = "gpu", test), feature = "internals", not(target_family = "wasm")))]
+#[cfg(all(any(feature = "gpu", test), feature = "internals"))]
 pub mod check;
 pub mod compile;
 pub mod data;

@@ -160,6 +160,17 @@ export interface EpochReport {
   "nats per character"?: number;
 }
 
+/** What `check` found on a GPU. */
+export interface Checked {
+  adapter: string;
+  /** Operations and random networks that were checked. */
+  operations: number;
+  graphs: number;
+  /** The largest difference that is not a failure, in units of what rounding explains. */
+  worst_error: number;
+  failures: string[];
+}
+
 /** An image with its label, and what the network takes it for. */
 export interface Guess {
   label: number;

@@ -1,5 +1,6 @@
 //! Runs one network with one set of options on a device and compares it with the reference.
 
+#[cfg(not(target_family = "wasm"))]
 use std::time::Duration;
 
 use super::dice::Dice;
@@ -13,8 +14,11 @@ use crate::compile::{Plan, PlanOptions};
 use crate::device::Device;
 use crate::dtype::{DType, Precision, WeightStorage};
 use crate::error::{Error, Result};
-use crate::exec::{Debug, LocalTransport, ProgramId, Session, local};
+use crate::exec::{Debug, ProgramId, Session, Transport};
+#[cfg(not(target_family = "wasm"))]
+use crate::exec::{LocalTransport, local};
 use crate::graph::{Band, Class, Node, Op};
+use crate::maybe_async;
 use crate::optim::{Clip, Optimizer};
 use crate::shape::Shape;
 
@@ -27,10 +31,14 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    pub(super) fn run(&self, network: Result<Network>, report: &mut Report) -> Result<()> {
+    #[maybe_async]
+    pub(super) async fn run(&self, network: Result<Network>, report: &mut Report) -> Result<()> {
         let mut dice = Dice::new(self.seed ^ 0x5eed_0f0f);
         let settings = Settings::random(&mut dice, self.device.limits(), self.fuse_one_in);
-        let found = network.and_then(|network| self.differences(&network, &settings, &mut dice));
+        let found = match network {
+            Ok(network) => self.differences(&network, &settings, &mut dice).await,
+            Err(error) => Err(error),
+        };
         let failure = |what: String, error: f64| Failure {
             seed: self.seed,
             draw: self.draw,
@@ -57,7 +65,8 @@ impl Case<'_> {
         }
     }
 
-    fn differences(
+    #[maybe_async]
+    async fn differences(
         &self,
         network: &Network,
         settings: &Settings,
@@ -67,18 +76,20 @@ impl Case<'_> {
         let Settings { options, limits, .. } = settings;
         let plan = network.step.plan(options, limits)?;
         let steps = if is_smooth(options) { 2 } else { 1 };
-        let actual = of_device(self.device, &plan, network, steps, None, None)?;
+        let actual = of_device(self.device, &plan, network, steps, None, None).await?;
+        #[cfg(not(target_family = "wasm"))]
         if options.accumulate > 1 {
             found.push(self.on_ranks(network, settings, steps, &actual)?);
         }
         found.push(on_device(network, options, &plan, steps, &actual)?);
         if dice.one_in(4) {
-            found.push(self.injected(network, options, &plan, dice)?);
+            found.push(self.injected(network, options, &plan, dice).await?);
         }
         Ok(found)
     }
 
     /// Compares a run on several ranks with the same run on one device: there must be no difference.
+    #[cfg(not(target_family = "wasm"))]
     fn on_ranks(
         &self,
         network: &Network,
@@ -86,9 +97,9 @@ impl Case<'_> {
         steps: u64,
         one: &Outcome,
     ) -> Result<Difference> {
-        let run = |(rank, transport)| {
+        let run = |(rank, transport): (u32, LocalTransport)| {
             let plan = network.step.plan(&settings.of_rank(rank), &settings.limits)?;
-            of_device(self.device, &plan, network, steps, None, Some(transport))
+            of_device(self.device, &plan, network, steps, None, Some(Box::new(transport)))
         };
         let run = &run;
         let all: Vec<Result<Outcome>> = std::thread::scope(|scope| {
@@ -119,7 +130,8 @@ impl Case<'_> {
     }
 
     /// Checks where an injected NaN or infinity propagates.
-    fn injected(
+    #[maybe_async]
+    async fn injected(
         &self,
         network: &Network,
         options: &PlanOptions,
@@ -153,7 +165,7 @@ impl Case<'_> {
             Op::Attention(attend) => attend.band != Band::ALL,
             op => op.kind().starts_with("conv2d"),
         });
-        let actual = of_device(self.device, plan, network, 1, Some(&injection), None)?;
+        let actual = of_device(self.device, plan, network, 1, Some(&injection), None).await?;
         let twin = |perturbation| Outcome::of_twin(plan, network, 1, perturbation, Some(&injection));
         let mut expected = vec![twin(None)?];
         let mut perturbations = perturbations();
@@ -254,22 +266,24 @@ fn owned((name, data): (&String, &Vec<f64>)) -> (String, Vec<f64>) {
 }
 
 /// How long a rank waits for another, which may compile kernels.
+#[cfg(not(target_family = "wasm"))]
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the results of `steps` steps of a plan on the device, as one rank of several if there is a transport.
-fn of_device(
+#[maybe_async]
+async fn of_device(
     device: &Device,
     plan: &Plan,
     network: &Network,
     steps: u64,
     injection: Option<&Injection>,
-    transport: Option<LocalTransport>,
+    transport: Option<Box<dyn Transport>>,
 ) -> Result<Outcome> {
     let graph = plan.graph();
-    let mut session = Session::with_plans(device, &[plan], Debug { poison: true })?;
+    let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).await?;
     session.set_accept_non_finite(true);
     if let Some(transport) = transport {
-        session.set_transport(Box::new(transport))?;
+        session.set_transport(transport).await?;
     }
     // The parts of the batch that this rank computes.
     let own = parts(plan, network);
@@ -283,26 +297,33 @@ fn of_device(
                     data[injection.at] = injection.number;
                 }
                 match dtype {
-                    DType::F16 => session
-                        .feed(name, &data.iter().map(|x| half::f16::from_f32(*x)).collect::<Vec<_>>())?,
-                    DType::BF16 => session
-                        .feed(name, &data.iter().map(|x| half::bf16::from_f32(*x)).collect::<Vec<_>>())?,
-                    _ => session.feed(name, &data)?,
+                    DType::F16 => {
+                        let data: Vec<_> = data.iter().map(|x| half::f16::from_f32(*x)).collect();
+                        session.feed(name, &data).await?;
+                    }
+                    DType::BF16 => {
+                        let data: Vec<_> = data.iter().map(|x| half::bf16::from_f32(*x)).collect();
+                        session.feed(name, &data).await?;
+                    }
+                    _ => session.feed(name, &data).await?,
                 }
             }
-            Feed::Indices(indices) => session.feed(name, &rows(indices, value.shape, &own))?,
+            Feed::Indices(indices) => session.feed(name, &rows(indices, value.shape, &own)).await?,
         }
     }
     if let Some(Injection { name, at, number }) = injection
         && !network.feeds.contains_key(name)
     {
-        let mut data = session.parameter(name)?;
+        let mut data = session.parameter(name).await?;
         data[*at] = *number;
-        session.set_parameter(name, &data)?;
+        session.set_parameter(name, &data).await?;
     }
     let mut loss = Ok(0.0);
     for _ in 0..steps {
-        loss = session.run(ProgramId(0)).and_then(|()| session.loss());
+        loss = match session.run(ProgramId(0)).await {
+            Ok(()) => session.loss().await,
+            Err(error) => Err(error),
+        };
     }
     let loss = match loss {
         Err(Error::LossNotFinite { loss, .. }) if injection.is_some() => loss,
@@ -314,22 +335,23 @@ fn of_device(
         let data = match (i, graph.value(*id).dtype) {
             (0, _) => vec![loss],
             (_, DType::F16) => {
-                let data: Vec<half::f16> = session.output(ProgramId(0), name)?;
+                let data: Vec<half::f16> = session.output(ProgramId(0), name).await?;
                 data.into_iter().map(half::f16::to_f32).collect()
             }
             (_, DType::BF16) => {
-                let data: Vec<half::bf16> = session.output(ProgramId(0), name)?;
+                let data: Vec<half::bf16> = session.output(ProgramId(0), name).await?;
                 data.into_iter().map(half::bf16::to_f32).collect()
             }
-            _ => session.output(ProgramId(0), name)?,
+            _ => session.output(ProgramId(0), name).await?,
         };
         outcome.read(name, graph.value(*id).dtype, wide(data));
     }
     for value in states(graph) {
-        outcome.keep(value, wide(session.parameter(&value.name)?));
+        let data = session.parameter(&value.name).await?;
+        outcome.keep(value, wide(data));
     }
     if plan.layout.guard_bytes > 0 {
-        session.check_guards(ProgramId(0))?;
+        session.check_guards(ProgramId(0)).await?;
     }
     Ok(outcome)
 }

@@ -8,7 +8,8 @@
 //!    plan's own graph, so this checks every compiler pass, including the rounding to 16 bits.
 //! 3. Losses, outputs, parameters and optimizer state after one or two steps on the device, against the
 //!    reference.
-//! 4. With several parts of the batch, the same run on as many ranks as divide them: the bits of one device.
+//! 4. With several parts of the batch, the same run on as many ranks as divide them: the bits of one device. Browsers, which
+//!    give no threads, leave that out.
 //! 5. In one of four networks, a NaN or an infinity in an input or a parameter: results that must be NaN are
 //!    NaN, and results that must be finite are finite.
 //!
@@ -46,11 +47,9 @@ mod settings;
 mod tests;
 
 use std::time::Duration;
-#[cfg(feature = "gpu")]
-use std::time::Instant;
 
 #[cfg(feature = "gpu")]
-use crate::{device::Device, error::Result, progress};
+use crate::{device::Device, error::Result, maybe_async, progress, time::Instant};
 #[cfg(feature = "gpu")]
 use {compare::Case, draws::DRAWS, network::Network};
 
@@ -120,7 +119,8 @@ fn nodes(seed: u64) -> usize {
 /// Those of devices, such as a lost one. Differences are [`Report::failures`], and so are networks that an
 /// adapter rejects.
 #[cfg(feature = "gpu")]
-pub fn run(device: &Device, options: &Options) -> Result<Report> {
+#[maybe_async]
+pub async fn run(device: &Device, options: &Options) -> Result<Report> {
     let start = Instant::now();
     let in_time = || options.time.is_none_or(|time| start.elapsed() < time);
     let mut report = Report { adapter: device.adapter().name.clone(), ..Report::default() };
@@ -131,7 +131,7 @@ pub fn run(device: &Device, options: &Options) -> Result<Report> {
         }
         let seed = options.seed + i as u64;
         let case = Case { device, seed, draw: Some(name), fuse_one_in: options.fuse_one_in };
-        case.run(Network::of(*draw, seed), &mut report)?;
+        case.run(Network::of(*draw, seed), &mut report).await?;
         report.operations += 1;
         task.done(i as u64 + 1);
     }
@@ -141,7 +141,7 @@ pub fn run(device: &Device, options: &Options) -> Result<Report> {
         }
         let seed = options.seed + i;
         let case = Case { device, seed, draw: None, fuse_one_in: options.fuse_one_in };
-        case.run(Network::random(seed, nodes(seed)), &mut report)?;
+        case.run(Network::random(seed, nodes(seed)), &mut report).await?;
         report.graphs += 1;
         task.done(DRAWS.len() as u64 + i + 1);
     }

@@ -176,6 +176,19 @@ fn browsers_train_as_native_programs_do_to_the_bit() {
     }
 }
 
+#[test]
+fn operations_in_a_browser_match_the_twin() {
+    let Some((browser, folder)) = site("web-check", &[]) else { return };
+    let script = r#"
+const { default: init, check } = await import("/wgrad_web.js");
+await init();
+tell(await check(1, 7));"#;
+    let said = run(&browser, &folder, script);
+    assert_eq!(said["failures"], json!([]), "{said}");
+    assert!(said["operations"].as_u64() > Some(50) && said["graphs"] == 1, "{said}");
+    assert!(said["adapter"].as_str().unwrap().contains("webgpu"), "{said}");
+}
+
 const PERSON: &str = include_str!("person.js");
 
 #[test]

@@ -21,7 +21,7 @@ function enter(next) {
   find("#pause").disabled = !["running", "resting", "kept"].includes(state);
   find("#pause").textContent = state === "resting" || state === "kept" ? "Go on" : "Pause";
   find("#save").disabled = !["resting", "done"].includes(state);
-  find("#load").disabled = busy;
+  find("#load").disabled = find("#check").disabled = busy;
   for (const control of form.elements) if (control.name) control.disabled = busy;
 }
 
@@ -157,6 +157,13 @@ const heard = {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   },
+  checked({ operations, graphs, worst_error: worst, failures }) {
+    enter("none");
+    const all = `${operations} operations and ${graphs} random networks, with their gradients`;
+    if (failures.length) say(`${failures.length} of ${all}, are wrong on this GPU:\n${failures.join("\n")}`, "error");
+    else say(`${all}, agree with 64-bit arithmetic on this GPU; the largest difference is ${worst.toFixed(2)} of what rounding explains.`);
+    worker.postMessage({ recall: true });
+  },
   warned(words) { say(words, "error"); },
   failed(words) {
     enter("none");
@@ -181,6 +188,11 @@ find("#pause").onclick = () => {
   worker.postMessage({ go: true });
 };
 find("#save").onclick = () => worker.postMessage({ save: true });
+find("#check").onclick = () => {
+  enter("opening");
+  say("Checking the GPU, which takes a minute.");
+  worker.postMessage({ check: { graphs: 20, seed: 0 } });
+};
 find("#load").onclick = () => find("#file").click();
 
 async function take(file) {

@@ -1,5 +1,5 @@
 // Trains in a thread of its own. The run is kept in the browser's private files after each epoch and pause.
-import init, { Training } from "./wgrad_web.js";
+import init, { Training, check } from "./wgrad_web.js";
 
 // One file, so that what is in it belongs together: the length of a JSON text, the text, and the safetensors file.
 const FILE = "run";
@@ -96,6 +96,11 @@ async function train() {
 async function asked(data) {
   if (data.recall) { postMessage({ recalled: await recall() }); return; }
   if (data.pause) { running = false; run?.pause(); return; }
+  if (data.check) {
+    await ready;
+    postMessage({ checked: await check(data.check.graphs, data.check.seed) });
+    return;
+  }
   if (data.save) { postMessage({ saved: await run.save() }); return; }
   if (data.open) await open(data.open);
   if (data.resume) {

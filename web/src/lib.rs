@@ -1,5 +1,6 @@
 //! The compiled half of the package `wgrad-web`: plans of training steps in JavaScript, without a GPU.
 
+#[cfg(feature = "train")]
 mod train;
 
 use js_sys::{Array, Function, JSON, Object, Reflect};

@@ -8,6 +8,7 @@ use std::cell::{RefCell, RefMut};
 
 use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
+use wgrad::check::{self, Options};
 use wgrad::compile::PlanOptions;
 use wgrad::data::{Characters, Dataset};
 use wgrad::device::Device;
@@ -30,10 +31,30 @@ extern "C" {
     pub type TrainSettings;
     #[wasm_bindgen(typescript_type = "EpochReport | undefined")]
     pub type EpochReport;
+    #[wasm_bindgen(typescript_type = "Checked")]
+    pub type Checked;
     #[wasm_bindgen(typescript_type = "Guess[]")]
     pub type Guesses;
     #[wasm_bindgen(typescript_type = "(progress: StepReport) => void")]
     pub type Tell;
+}
+
+thread_local! {
+    /// The GPU, which keeps its compiled kernels.
+    static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
+}
+
+/// Returns the GPU, opened anew if it was lost.
+async fn device() -> Result<Device> {
+    let open = DEVICE.with_borrow(Clone::clone).filter(|device| device.poll().is_ok());
+    match open {
+        Some(device) => Ok(device),
+        None => {
+            let device = Device::new().await?;
+            DEVICE.set(Some(device.clone()));
+            Ok(device)
+        }
+    }
 }
 
 /// A run on the GPU.
@@ -63,7 +84,7 @@ impl Training {
     ) -> std::result::Result<Training, JsError> {
         let settings = Settings(settings.into());
         let name = settings.text("file").unwrap_or_else(|| "the file".to_owned());
-        let device = Device::new().await?;
+        let device = device().await?;
         let training = match settings.text("task").as_deref() {
             Some("digits") => {
                 let model = Model::named("digits", 0)?;
@@ -251,6 +272,27 @@ impl Training {
             .try_borrow_mut()
             .map_err(|_| JsError::new("the run is busy: pause it and wait for `run`"))
     }
+}
+
+/// Checks the GPU as `wgrad check` does: every operation alone, then `graphs` random networks with random options, all with their
+/// gradients, against 64-bit arithmetic. The networks are those of this seed and the next ones.
+#[wasm_bindgen]
+pub async fn check(graphs: u32, seed: u32) -> std::result::Result<Checked, JsValue> {
+    let device = device().await.map_err(JsError::from)?;
+    let (graphs, seed) = (graphs.into(), seed.into());
+    // Browsers compile slowly.
+    let options = Options { graphs, seed, fuse_one_in: 6, ..Options::default() };
+    let found = check::run(&device, &options).await.map_err(JsError::from)?;
+    let report = object(&[
+        ("operations", found.operations as f64),
+        ("graphs", found.graphs as f64),
+        ("worst_error", found.worst_error),
+    ]);
+    let failures: Array =
+        found.failures.iter().map(|failure| JsValue::from(format!("{failure:?}"))).collect();
+    set(&report, "failures", failures);
+    set(&report, "adapter", device.to_string());
+    Ok(report.unchecked_into())
 }
 
 /// Calls a function after each step.
