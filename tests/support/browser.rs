@@ -59,7 +59,8 @@ pub fn answer(browser: &Path, page: &str, profile: &Path, options: &[&str], limi
     answer_beside(browser, page, None, profile, options, limit)
 }
 
-/// Does what [`answer`] does, and serves the files of a folder as well.
+/// Does what [`answer`] does, and serves the files of a folder as well. A page that asks for `/lose` loses its GPU: the
+/// browser's process for it is killed, as by a driver's reset.
 pub fn answer_beside(
     browser: &Path,
     page: &str,
@@ -84,7 +85,7 @@ pub fn answer_beside(
     let mut answer = None;
     while answer.is_none() && start.elapsed() < limit {
         match listener.accept() {
-            Ok((stream, _)) => answer = serve(stream, page, folder).unwrap_or_default(),
+            Ok((stream, _)) => answer = serve(stream, page, folder, profile).unwrap_or_default(),
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }
@@ -93,8 +94,27 @@ pub fn answer_beside(
     answer.unwrap_or_else(|| panic!("the page gave no answer within {limit:?}"))
 }
 
+/// Kills the processes for the GPU of the browser with this profile.
+fn lose_gpu(profile: &Path) {
+    let profile = format!("--user-data-dir={}", profile.display());
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    for number in numbers.filter_map(|name| name.to_str()?.parse::<u32>().ok()) {
+        // Its words are separated by spaces or zeros.
+        let command = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command);
+        if command.contains("--type=gpu-process") && command.contains(&profile) {
+            let _ = Command::new("kill").args(["-9", &number.to_string()]).status();
+        }
+    }
+}
+
 /// Answers one request; returns the body of a POST.
-fn serve(stream: TcpStream, page: &str, folder: Option<&Path>) -> std::io::Result<Option<String>> {
+fn serve(
+    stream: TcpStream,
+    page: &str,
+    folder: Option<&Path>,
+    profile: &Path,
+) -> std::io::Result<Option<String>> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut reader = BufReader::new(stream);
@@ -115,6 +135,9 @@ fn serve(stream: TcpStream, page: &str, folder: Option<&Path>) -> std::io::Resul
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let asked = first.strip_prefix("GET /").and_then(|rest| rest.split([' ', '?']).next());
+    if asked == Some("lose") {
+        lose_gpu(profile);
+    }
     // Only names: no path leads out of the folder.
     let file = asked.zip(folder).filter(|(name, _)| !name.is_empty() && !name.contains('/'));
     let (status, content) = match file.map(|(name, folder)| std::fs::read(folder.join(name))) {

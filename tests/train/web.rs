@@ -219,6 +219,9 @@ fn a_person_trains_on_the_page() {
     assert!(text(&said["table"]).contains("parameters"), "{}", said["table"]);
     assert!(said["colours"].as_u64() > Some(2), "the curve is drawn");
     assert!(text(&said["damaged"]).starts_with("damaged.safetensors: damaged:"), "{}", said["damaged"]);
+    assert!(text(&said["lost"]).starts_with("the device was lost"), "{}", said["lost"]);
+    assert!(text(&said["again"][0]).ends_with(" of 2,700."), "{}", said["again"]);
+    assert_eq!(said["again"][1], facts["created"]);
     assert_eq!(said["short"][0], "char_gpt");
     assert!(text(&said["short"][1]).contains("64"), "{}", said["short"]);
 
