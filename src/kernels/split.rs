@@ -6,7 +6,7 @@ use crate::limits::AdapterClass;
 
 /// Pieces begin at multiples of this many steps, which all tiles divide.
 const MULTIPLE: u64 = 32;
-/// Fewest steps of a piece: with fewer, scratch moves more bytes than operands.
+/// Fewest steps of a piece. With fewer, the scratch of a large product moves more bytes than its operands.
 const SMALLEST: u64 = 256;
 
 /// Returns the workgroups of this many threads that keep the adapters of a class busy: two for each unit of a large GPU
@@ -22,11 +22,21 @@ fn enough(class: AdapterClass, threads: u32) -> u64 {
 }
 
 /// Returns the number of pieces for a result that `workgroups` compute, each of `threads`; 1 on software adapters.
-pub(super) fn pieces(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> u64 {
+pub(super) fn pieces(class: AdapterClass, work: (u64, u32), steps: u64) -> u64 {
+    pieces_of(class, work, steps, SMALLEST)
+}
+
+/// Returns the number of pieces of a product whose result has this many rows, or columns if they are fewer. A piece of `n`
+/// steps reads `n` elements of the longer operand for each two that it moves of a result's row: so few rows allow shorter pieces.
+pub(super) fn pieces_of_product(class: AdapterClass, work: (u64, u32), steps: u64, rows: u64) -> u64 {
+    pieces_of(class, work, steps, (2 * rows).clamp(SMALLEST / 2, SMALLEST))
+}
+
+fn pieces_of(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64, smallest: u64) -> u64 {
     if class.is_cpu() {
         return 1;
     }
-    let wanted = enough(class, threads).div_ceil(workgroups.max(1)).min(steps / SMALLEST).max(1);
+    let wanted = enough(class, threads).div_ceil(workgroups.max(1)).min(steps / smallest).max(1);
     steps.div_ceil(length(steps, wanted)).max(1)
 }
 
@@ -74,6 +84,8 @@ mod tests {
                 assert!(found == 1 || length.is_multiple_of(32) && length >= SMALLEST, "{steps}: {length}");
             }
         }
+        let of = |rows| pieces_of_product(Discrete, (16, 64), 1280, rows);
+        assert_eq!([1, 64, 65, 96, 128, 4096].map(of), [10, 10, 8, 6, 5, 5]);
         let [few, many] = [144, 528].map(|workgroups| (workgroups, 64));
         assert!(fills(Discrete, few, 8192) && !fills(Discrete, few, 128));
         assert!(fills(Discrete, many, 1) && fills(Cpu, (128, 256), 1));

@@ -10,6 +10,10 @@ use super::is_small_vector;
 use crate::dtype::{DType, SMALLEST_HALF};
 use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
+/// Gradients with fewer elements stay in 32 bits. Each is stored by a dispatch, and read by an update of its own; at most
+/// 128 KiB are saved by that.
+const SMALLEST_HALF_GRADIENT: u64 = 1 << 16;
+
 /// Results with few elements that affect many: means, deviations, logarithms of sums.
 fn is_statistic(op: &Op) -> bool {
     matches!(op, Op::BatchStats { .. } | Op::LabelShare | Op::Reduce { .. })
@@ -108,7 +112,7 @@ impl Packs {
                         && value.class == Class::Gradient
                         // Those of small parameters stay in 32 bits, in which their updates are fused.
                         && !is_small_vector(whole)
-                        && whole.numel() >= SMALLEST_HALF
+                        && whole.numel() >= SMALLEST_HALF_GRADIENT
                         && position == 0;
                     place[id.index()] = i + 1;
                 }
@@ -276,7 +280,7 @@ mod tests {
         for clip in [Clip::Off, Clip::Norm(1.0)] {
             let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
                 let w =
-                    trace.param(&params.add(&format!("w{}", trained.len()), [64, 64], Init::Constant(0.5)));
+                    trace.param(&params.add(&format!("w{}", trained.len()), [256, 256], Init::Constant(0.5)));
                 w.tanh().square().mean(&[])
             });
             let graph = graph.expect("valid");

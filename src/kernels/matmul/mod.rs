@@ -104,7 +104,7 @@ impl Product {
         let (tiles_m, tiles_n) = (m.div_ceil(tile.0), n.div_ceil(tile.1));
         let workgroups = tiles_m * tiles_n * batch;
         let parts = if splits && to.is_none() {
-            split::pieces(site.limits.class, (workgroups, threads), k)
+            split::pieces_of_product(site.limits.class, (workgroups, threads), k, m.min(n))
         } else {
             1
         };
