@@ -215,8 +215,14 @@ function ask() {
   quick.ask({ ...question(quickly), budget }, { failed, done });
 }
 
-async function take(given) {
+// Takes the file that says what a network computes, of those that were dropped together.
+async function take(files) {
+  const given = [...files].find(({ name }) => /[.](onnx|json)$/.test(name)) ?? files[0];
   if (!given) return;
+  if (/[.](safetensors|bin|pt|pth|gguf)$/.test(given.name)) {
+    say(`${given.name}: weights alone do not say what a network computes; drop the config.json beside them, or an ONNX file`, "error");
+    return;
+  }
   file = { name: given.name, bytes: new Uint8Array(await given.arrayBuffer()) };
   const select = form.elements.model;
   select.querySelector("optgroup[label='Your file']")?.remove();
@@ -259,7 +265,7 @@ function listenToControls() {
     recall();
     ask();
   });
-  document.getElementById("file").addEventListener("change", event => take(event.target.files[0]));
+  document.getElementById("file").addEventListener("change", event => take(event.target.files));
   document.getElementById("link").addEventListener("click", async event => {
     await navigator.clipboard.writeText(location.href);
     event.target.textContent = "Copied";
@@ -276,7 +282,7 @@ function listenToControls() {
   addEventListener("drop", event => {
     event.preventDefault();
     document.body.classList.remove("drop");
-    take(event.dataTransfer.files[0]);
+    take(event.dataTransfer.files);
   });
 }
 

@@ -187,6 +187,7 @@ fn a_person_plans_a_network_on_the_page() {
     assert_eq!(said["mistake"], "accumulate 7: it must divide the batch of 64");
     assert_eq!(said["rows"].as_u64(), plain["tensors"].as_array().map(|list| list.len() as u64));
     assert_eq!(said["hidden"], json!([["network.onnx", true, true], ["config.json", false, true]]));
+    assert!(text(&said["weights"]).contains("drop the config.json"), "{}", said["weights"]);
     assert_eq!(said["reset"], "#model=resnet50&batch=32");
     let cards: Vec<_> = wgrad::limits::CARDS.iter().map(|card| card.name).collect();
     assert_eq!(said["cards"], json!(cards));

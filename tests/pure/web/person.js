@@ -61,13 +61,19 @@ await until("plan", () => find("#verdict").className !== "error");
 find("[data-tab=tensors]").click();
 said.rows = page().querySelectorAll("#list tbody tr").length;
 said.hidden = [];
-for (const name of ["network.onnx", "config.json"]) {
+const drop = files => {
   const data = new frame.contentWindow.DataTransfer();
-  data.items.add(new frame.contentWindow.File([await (await fetch(name)).arrayBuffer()], name));
+  for (const [name, bytes] of files) data.items.add(new frame.contentWindow.File([bytes], name));
   page().body.dispatchEvent(new frame.contentWindow.DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+};
+for (const name of ["network.onnx", "config.json"]) {
+  // Weights beside it are left alone.
+  drop([["model.safetensors", "weights"], [name, await (await fetch(name)).arrayBuffer()]]);
   await until(name, () => verdict().includes(name + ", batch"));
   said.hidden.push([name, control("seq").closest("label").hidden, control("image").closest("label").hidden]);
 }
+drop([["model.safetensors", "weights"]]);
+said.weights = verdict();
 find("button[type=reset]").click();
 await until("reset", () => verdict().includes("resnet50, batch 32") && idle());
 said.reset = frame.contentWindow.location.hash;
