@@ -224,6 +224,7 @@ impl Session {
     #[maybe_async]
     pub(super) async fn run_timed(&mut self, id: ProgramId) -> Result<Vec<(f64, f64)>> {
         let timers = Timers::new(&self.ledger.device, self.plan(id)?.program.launches.len())?;
+        self.ledger.device.settle().await?;
         self.run_with(id, Some(&timers)).await?;
         timers.read(&self.ledger.device).await
     }
