@@ -19,12 +19,14 @@ use wgrad::train::{Callback, Trainer};
 const HELP: &str = "\
 Trains a small residual network on the UCI handwritten digits, or on CIFAR-10.
 
-usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME] [--quiet]
+usage: cnn_digits [--data DIR] [--epochs N] [--batch N] [--adapter NAME] [--save FILE] [--resume FILE] [--quiet]
 
   --data DIR      CIFAR-10's binary files instead of the digits
   --epochs N      passes over the training images (12)
   --batch N       images per step (64)
   --adapter NAME  part of an adapter's name; the best one by default
+  --save FILE     write parameters and optimizer state there after each epoch (safetensors)
+  --resume FILE   continue from a file that --save wrote
   --quiet         no progress line";
 
 fn main() -> std::process::ExitCode {
@@ -46,14 +48,18 @@ fn run() -> Result<()> {
     let (images, tests) = (train.len(), test.len());
     let prepared = tasks::residual(&params, sizes, (train, test), (epochs, batch))?;
     let Prepared { task, loader, options, test } = prepared;
+    let steps = loader.batches() as u64;
     let device = arguments.device(0)?;
     println!("{device}");
     println!("{} parameters; {images} images to train on, {tests} to test on\n", params.count());
 
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
-    let mut callbacks: [&mut dyn Callback; 2] = [&mut progress, &mut monitor];
+    let mut checkpoint = support::checkpoint(&arguments);
+    let left = support::resume(&arguments, &mut trainer, epochs, steps)?;
+    let mut callbacks: Vec<&mut dyn Callback> = vec![&mut progress, &mut monitor];
+    callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
     support::stop_on_signals(&trainer);
-    let end = trainer.fit(epochs, Some(&*test), &mut callbacks)?;
+    let end = trainer.fit(left, Some(&*test), &mut callbacks)?;
     support::conclude(&mut trainer, &end, batch, start)
 }

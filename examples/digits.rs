@@ -15,7 +15,7 @@ use wgrad::data::Dataset;
 use wgrad::dtype::Precision;
 use wgrad::models::Model;
 use wgrad::optim::Optimizer;
-use wgrad::train::{Checkpoint, Metrics, Trainer};
+use wgrad::train::{Metrics, Trainer};
 use wgrad::{Error, Result};
 
 const HELP: &str = "\
@@ -64,18 +64,8 @@ fn run() -> Result<()> {
     let (mut progress, mut monitor) = (support::progress(&arguments), support::monitor());
     let mut trainer = Trainer::watched(&device, task, loader, &options, &mut [&mut monitor])?;
     let mut metrics = arguments.text("--tensorboard").map(Metrics::tensorboard).transpose()?;
-    let mut checkpoint =
-        arguments.text("--save").map(|path| Checkpoint { path: path.into(), ..Checkpoint::default() });
-    if let Some(file) = arguments.text("--resume") {
-        trainer.load(file)?;
-    }
-    let left = epochs.saturating_sub(trainer.session().steps() / steps);
-    if left == 0 {
-        return Err(Error::setting(
-            "--epochs",
-            format!("--epochs {epochs}: they are made already; ask for more"),
-        ));
-    }
+    let mut checkpoint = support::checkpoint(&arguments);
+    let left = support::resume(&arguments, &mut trainer, epochs, steps)?;
     let mut callbacks: Vec<&mut dyn wgrad::train::Callback> = vec![&mut progress, &mut monitor];
     callbacks.extend(checkpoint.as_mut().map(|c| c as &mut dyn wgrad::train::Callback));
     callbacks.extend(metrics.as_mut().map(|m| m as &mut dyn wgrad::train::Callback));

@@ -17,7 +17,7 @@ use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::MpiTransport;
 use wgrad::exec::{ProgramId, Transport};
 use wgrad::progress::watch;
-use wgrad::train::{Epoch, Meter, Monitor, MonitorOptions, ProgressLine, Trainer};
+use wgrad::train::{Checkpoint, Epoch, Meter, Monitor, MonitorOptions, ProgressLine, Trainer};
 use wgrad::{Bytes, Error, Result, report};
 
 const DIGITS: &[u8] = include_bytes!("../data/digits.csv.gz");
@@ -156,6 +156,25 @@ pub fn stop_on_signals(trainer: &Trainer) {
 /// Returns the progress line of a run, which is silent with `--quiet`.
 pub fn progress(arguments: &Arguments) -> ProgressLine {
     if arguments.has("--quiet") { ProgressLine::quiet() } else { ProgressLine::default() }
+}
+
+/// Returns what keeps the run in the file of `--save`, if it is given.
+pub fn checkpoint(arguments: &Arguments) -> Option<Checkpoint> {
+    arguments.text("--save").map(|path| Checkpoint { path: path.into(), ..Checkpoint::default() })
+}
+
+/// Goes on from the file of `--resume`, if it is given. Returns the epochs that are left, each of `steps` steps.
+pub fn resume(arguments: &Arguments, trainer: &mut Trainer, epochs: u64, steps: u64) -> Result<u64> {
+    if let Some(file) = arguments.text("--resume") {
+        trainer.load(file)?;
+    }
+    match epochs.saturating_sub(trainer.session().steps() / steps) {
+        0 => {
+            let message = format!("--epochs {epochs}: they are made already; ask for more");
+            Err(Error::setting("--epochs", message))
+        }
+        left => Ok(left),
+    }
 }
 
 /// Prints the accuracy after the last epoch and the memory of the training session.

@@ -11,7 +11,8 @@ use super::folder::Folder;
 use super::skip::skip;
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(240);
+/// Browsers compile kernels slowly, more so beside other tests.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The built page, beside other files under these names.
 pub fn site(test: &str, others: &[(PathBuf, &str)]) -> Option<(PathBuf, Folder)> {
