@@ -6,7 +6,6 @@ const DEFAULTS = {
   char_gpt: { batch: 4, steps: 1000, context: 64, layers: 4, heads: 4, width: 128 },
 };
 const CHOOSE = "Choose what is learnt.";
-const worker = new Worker("trainer.js", { type: "module" });
 // Which buttons can be used: a run is "none", "kept" (in this browser), "opening", "running", "pausing", "resting" or "done".
 let state = "none", history = [], total = 0, text, loaded;
 
@@ -165,15 +164,22 @@ const heard = {
     worker.postMessage({ recall: true });
   },
   warned(words) { say(words, "error"); },
-  failed(words) {
+  failed({ words, lost }) {
+    if (lost) { worker.terminate(); start(); }
     enter("none");
     say(words, "error");
     worker.postMessage({ recall: true });
   },
 };
 
-worker.onmessage = ({ data }) => { for (const [what, value] of Object.entries(data)) heard[what](value); };
-worker.onerror = event => { enter("none"); say(event.message || "the program could not be loaded", "error"); };
+let worker;
+function start() {
+  worker = new Worker("trainer.js", { type: "module" });
+  worker.onmessage = ({ data }) => { for (const [what, value] of Object.entries(data)) heard[what](value); };
+  // One that cannot be loaded is not started again.
+  worker.onerror = event => heard.failed({ words: event.message || "the program could not be loaded", lost: state !== "none" });
+}
+start();
 
 form.onsubmit = event => {
   event.preventDefault();

@@ -116,6 +116,8 @@ onmessage = async ({ data }) => {
     await asked(data);
   } catch (error) {
     running = false;
-    postMessage({ failed: String(error.message ?? error) });
+    // After a panic the module's memory may be inconsistent: the page starts another worker.
+    const lost = !(error instanceof Error) || error instanceof WebAssembly.RuntimeError || /^an error in wgrad|32 bits/.test(error.message);
+    postMessage({ failed: { words: String(error.message ?? error), lost } });
   }
 };
