@@ -103,7 +103,8 @@ fn lose_gpu(profile: &Path) {
         let command = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command);
         if command.contains("--type=gpu-process") && command.contains(&profile) {
-            let _ = Command::new("kill").args(["-9", &number.to_string()]).status();
+            // The shell's own `kill`: small systems have no program of that name.
+            let _ = Command::new("sh").args(["-c", &format!("kill -9 {number}")]).status();
         }
     }
 }
