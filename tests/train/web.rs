@@ -200,11 +200,11 @@ fn a_person_trains_on_the_page() {
     // It had an epoch of 45 steps, and was paused within the next ones.
     let words = text(&said["paused"]);
     let steps: u64 = words.split(' ').nth(3).and_then(|word| word.parse().ok()).expect("a number of steps");
-    assert!((45..135).contains(&steps) && words == format!("Paused after step {steps} of 135."), "{words}");
+    assert!((45..540).contains(&steps) && words == format!("Paused after step {steps} of 540."), "{words}");
     let kept = format!("A run is kept in this browser, up to step {steps}.");
-    assert_eq!(said["kept"], json!([kept, "3", "digits"]));
-    assert_eq!(said["done"], "Done: 135 steps.");
-    assert_eq!(said["longer"], "Done: 180 steps.");
+    assert_eq!(said["kept"], json!([kept, "12", "digits"]));
+    assert_eq!(said["done"], "Done: 540 steps.");
+    assert_eq!(said["longer"], "Done: 585 steps.");
 
     let images = said["images"].as_array().unwrap();
     assert_eq!(images.len(), 40);
@@ -228,6 +228,6 @@ fn a_person_trains_on_the_page() {
     // A native program goes on from the file, and had it trained alone, it would have the same bits.
     let data = Data::of(&folder);
     let settings = |epochs: u64| json!({"task": "digits", "batch": 32, "epochs": epochs});
-    let through = data.train(&device, &settings(3), usize::MAX, (None, 3));
+    let through = data.train(&device, &settings(12), usize::MAX, (None, 12));
     assert!(bytes(&said["file"]) == through.file, "a run that was interrupted has other bits");
 }
