@@ -56,7 +56,7 @@ build
 
 mkdir -p "$site"
 "$bindgen" --target web --remove-name-section --remove-producers-section --out-dir "$site" "$target/$wasm_target/release/wgrad_web.wasm"
-cp web/package.json web/README.md web/page/{app,planner,worker}.js web/page/app.css "$site/"
+cp web/package.json web/README.md web/page/{app,panics,planner,worker}.js web/page/app.css "$site/"
 # The pictures are those of every page that wgrad makes.
 cp src/report/page/*.js src/report/page/page.css "$site/"
 sed -e '/<!-- pictures -->/{r src/report/page/pictures.html

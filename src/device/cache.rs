@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::sealed;
+use super::{lock, sealed};
 
 /// First bytes of a file: format and version.
 const MAGIC: &[u8] = b"wgrad pipelines 1\n";
@@ -62,7 +62,7 @@ impl Cache {
     /// Writes the cache to its file if it has changed. A failed write is logged.
     pub(super) fn save(&self) {
         let Some(data) = self.raw.get_data() else { return };
-        let mut stored = self.stored.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut stored = lock(&self.stored);
         let now = sealed::checksum(&data);
         if *stored == now {
             return;

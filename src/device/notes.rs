@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use super::{Device, sealed};
+use super::{Device, lock, sealed};
 
 /// First bytes of a file: format and version.
 const MAGIC: &[u8] = b"wgrad notes 1\n";
@@ -23,7 +23,7 @@ impl Notes {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.known)
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {

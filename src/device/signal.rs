@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+
+use super::lock;
 
 /// What a callback says, once it has run. Clones share it.
 #[derive(Clone, Default)]
@@ -16,13 +18,9 @@ struct State {
 }
 
 impl Signal {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Tells whoever waits whether what was asked for was done.
     pub(super) fn set(&self, done: bool) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.outcome = Some(done);
         if let Some(waker) = state.waker.take() {
             waker.wake();
@@ -31,7 +29,7 @@ impl Signal {
 
     /// Returns whether it was done; `None` before the callback.
     pub(super) fn outcome(&self) -> Option<bool> {
-        self.state().outcome
+        lock(&self.0).outcome
     }
 }
 
@@ -39,7 +37,7 @@ impl Future for Signal {
     type Output = bool;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         match state.outcome {
             Some(done) => Poll::Ready(done),
             None => {

@@ -477,7 +477,7 @@ impl Session {
     }
 }
 
-// In browsers nothing may block, and the browser ends what runs.
+// A browser must not block, and cancels the commands of a page that is closed.
 #[cfg(not(target_family = "wasm"))]
 impl Drop for Session {
     /// Waits for submitted work: software adapters crash if the process ends while they still run kernels.

@@ -1,13 +1,13 @@
 //! Training in a browser: the same networks, data, bits and files as natively, on the same adapter.
 
-use std::fs::{read, read_to_string, write};
-use std::io::Read;
+use std::fs::{read_to_string, write};
 
+use crate::support::devices;
+use crate::support::digits::csv;
 use crate::support::folder::Folder;
 use crate::support::site::{run, site};
 use crate::support::skip::skip;
 use crate::support::tasks::{self, DIGIT_IMAGES, Description, Prepared, TextOptions};
-use crate::support::{devices, fixtures};
 use serde_json::{Value, json};
 use wgrad::compile::PlanOptions;
 use wgrad::data::Characters;
@@ -36,11 +36,7 @@ struct Data {
 
 impl Data {
     fn of(folder: &Folder) -> Self {
-        let mut digits = String::new();
-        let packed = read(fixtures().join("examples/data/digits.csv.gz")).unwrap();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut digits).unwrap();
-        let text = read_to_string(folder.join("text.txt")).unwrap();
-        Self { digits, text }
+        Self { digits: csv(), text: read_to_string(folder.join("text.txt")).unwrap() }
     }
 
     /// Trains natively for some epochs, from a file or from the start.

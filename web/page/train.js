@@ -61,7 +61,7 @@ function draw() {
   pen.scale(scale, scale);
   if (!history.length || !width) return;
   const losses = history.map(([, loss]) => loss), left = 48, bottom = height - 22;
-  const high = Math.max(...losses), low = Math.min(0, ...losses), last = Math.max(total, history.at(-1)[0]);
+  const high = losses.reduce((a, b) => Math.max(a, b)), low = losses.reduce((a, b) => Math.min(a, b), 0), last = Math.max(total, history.at(-1)[0]);
   const x = step => left + (width - left - 8) * step / last, y = loss => bottom - (bottom - 8) * (loss - low) / (high - low || 1);
   pen.font = "12px system-ui, sans-serif";
   pen.textBaseline = "middle";

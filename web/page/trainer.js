@@ -1,5 +1,6 @@
 // Trains in a thread of its own. The run is kept in the browser's private files after each epoch and pause.
 import init, { Training, check } from "./wgrad_web.js";
+import { isPanic } from "./panics.js";
 
 // One file, so that what is in it belongs together: the length of a JSON text, the text, and the safetensors file.
 const FILE = "run";
@@ -116,8 +117,6 @@ onmessage = async ({ data }) => {
     await asked(data);
   } catch (error) {
     running = false;
-    // After a panic the module's memory may be inconsistent: the page starts another worker.
-    const lost = !(error instanceof Error) || error instanceof WebAssembly.RuntimeError || /^an error in wgrad|32 bits/.test(error.message);
-    postMessage({ failed: { words: String(error.message ?? error), lost } });
+    postMessage({ failed: { words: String(error.message ?? error), lost: isPanic(error) } });
   }
 };

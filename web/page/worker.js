@@ -1,5 +1,6 @@
 // Plans in a thread of its own, so that the page stays responsive. A plan that nobody waits for ends with its worker.
 import init, { choices, fixed_batch, models, plan, size } from "./wgrad_web.js";
+import { isPanic } from "./panics.js";
 
 const SETTINGS = ["optimizer", "limits", "card", "precision", "weights", "frozen_weights", "shard"];
 
@@ -27,8 +28,6 @@ onmessage = async ({ data }) => {
   try {
     postMessage({ done: answer(data) });
   } catch (error) {
-    // After a panic the module's memory may be inconsistent: the page starts another worker.
-    const lost = !(error instanceof Error) || error instanceof WebAssembly.RuntimeError || /^an error in wgrad|32 bits/.test(error.message);
-    postMessage({ failed: String(error.message ?? error), lost });
+    postMessage({ failed: String(error.message ?? error), lost: isPanic(error) });
   }
 };

@@ -1,7 +1,7 @@
 //! Training on the GPU of whoever opens a page: the networks of the examples.
 #![allow(
     clippy::await_holding_refcell_ref,
-    reason = "whoever else wants the trainer is told that it is busy"
+    reason = "a second call at the same time returns an error, by `try_borrow_mut`"
 )]
 
 use std::cell::{RefCell, RefMut};

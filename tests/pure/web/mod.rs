@@ -206,6 +206,7 @@ fn the_page_is_small_and_asks_no_network_but_its_own_files() {
     for file in [
         "index.html",
         "app.js",
+        "panics.js",
         "planner.js",
         "worker.js",
         "train.html",
