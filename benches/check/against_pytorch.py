@@ -51,6 +51,11 @@ def attention(node, x):
     s, t = scores.shape[-2:]
     back = torch.arange(s)[:, None] - torch.arange(t)[None, :]
     scores = scores.masked_fill((back > node["before"]) | (back < -node["after"]), float("-inf"))
+    if node["documents"]:
+        start, end = x[len(x) - 1].long().unbind(-1)
+        start, end = (ends[:, None, :, None] for ends in (start, end))
+        key = torch.arange(t)
+        scores = scores.masked_fill((key < start) | (key >= end), float("-inf"))
     if node["alibi"]:
         scores = scores - alibi_slopes(q.shape[1])[:, None, None] * back.abs()
     return [(scores.softmax(-1) @ v).transpose(1, 2), scores.logsumexp(-1)]

@@ -8,6 +8,7 @@
 // continues from the o and lse, or the dq, of the previous dispatch: lavapipe ends a thread's loops after 65,535 iterations.
 #import common/nan
 #import attention/operands
+#import attention/scores
 #import attention/tile
 
 @compute @workgroup_size(8)
@@ -30,9 +31,9 @@ fn main(
     let q_row = q_base(batch, head) + edge * p.q_pitch;
     let o_row = o_base(batch, head) + edge * p.o_pitch;
     let number = vec4((batch * p.heads + head) * p.rows) + edge;
-    let keys = keys_of(edge);
+    let keys = keys_of(batch, edge);
     let slope = alibi_slope(head);
-    let visible = tiles_seen(row0, min(row0 + 31u, p.rows - 1u), TILE, p.cols);
+    let visible = tiles_seen(local.x, batch, row0, min(row0 + 31u, p.rows - 1u), TILE, p.cols);
     let to = min(visible.x + p.to, visible.y);
 #if DQ
     let s0 = stats[number.x];
@@ -79,10 +80,10 @@ fn main(
         if (DROPOUT) {
             t = thinned(t, number, tile);
         }
-        let after = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
+        let after = select(vec4(1.0), inverse(sum), tile + 1u == to);
         gather(t, V, v_row, 0u, o_row, before, after, inside);
     }
-    let value = best + log4(sum);
+    let value = log_of_sum(best, sum);
     if (inside.x) { lse[number.x] = value.x; }
     if (inside.y) { lse[number.y] = value.y; }
     if (inside.z) { lse[number.z] = value.z; }

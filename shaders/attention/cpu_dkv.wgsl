@@ -6,6 +6,7 @@
 // (`part`) = head within the group * span + tile, from the first that its keys see.
 #import common/nan
 #import attention/operands
+#import attention/scores
 #import attention/tile
 
 // lse and weighted mean of dP of the other rows.
@@ -85,8 +86,8 @@ fn main(
     let edge = min(col, vec4(p.cols - 1u));
     let k_row = k_base(batch, kv_head) + edge * p.kv_pitch;
     let v_row = v_base(batch, kv_head) + edge * p.kv_pitch;
-    let queries = queries_of(edge);
-    let visible = tiles_seen(col0, min(col0 + 31u, p.cols - 1u), TILE, p.rows);
+    let queries = queries_of(batch, edge);
+    let visible = tiles_seen(local.x, batch, col0, min(col0 + 31u, p.cols - 1u), TILE, p.rows);
     for (var part = p.start; part < p.to; part += 1u) {
         let tile = visible.x + part % p.span;
         if (tile >= visible.y) {
@@ -109,7 +110,7 @@ fn main(
         if (DROPOUT) {
             d = thinned_by(d, number + tile * TILE, quad);
         }
-        let scale = Numbers(score_factor(keys_of(row.v0)), score_factor(keys_of(row.v1)));
+        let scale = Numbers(score_factor(keys_of(batch, row.v0)), score_factor(keys_of(batch, row.v1)));
         let slope = slopes_by(t, d, means(number, row), scale, products);
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }

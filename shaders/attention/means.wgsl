@@ -1,5 +1,6 @@
 // stats = (lse, Σ do ∘ o) for each row of scores; the sum is the mean of dP, weighted by the row's weights P.
 // do, o [b, rows, heads, d], lse [b, heads, rows] -> stats [b, heads, rows, 2]
+// With DOCUMENTS, u32 [b, rows, 2]: stats [b, heads, rows, 4], with the start and the end of the row's document.
 // grid: one thread per row of o, folded
 #import common/grid
 struct Params {
@@ -11,7 +12,12 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> dy: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> o: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> lse: array<f32>;
+#if DOCUMENTS
+@group(0) @binding(4) var<storage, read_write> stats: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> documents: array<vec2<u32>>;
+#else
 @group(0) @binding(4) var<storage, read_write> stats: array<vec2<f32>>;
+#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -23,6 +29,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         }
         let row = i / p.heads;
         let at = (row / p.rows * p.heads + i % p.heads) * p.rows + row % p.rows;
-        stats[at] = vec2(lse[at], (sum.x + sum.y) + (sum.z + sum.w));
+        let mean = (sum.x + sum.y) + (sum.z + sum.w);
+#if DOCUMENTS
+        stats[at] = vec4(lse[at], mean, vec2<f32>(documents[row]));
+#else
+        stats[at] = vec2(lse[at], mean);
+#endif
     }
 }

@@ -26,9 +26,6 @@ const K = 1u;
 const V = 2u;
 const DY = 3u;
 
-// The score of a key that a query does not see: below all others.
-const HIDDEN = -3e38;
-
 // Four rows, one vec4 of each.
 struct Quads { r0: vec4<f32>, r1: vec4<f32>, r2: vec4<f32>, r3: vec4<f32>, }
 
@@ -46,69 +43,6 @@ fn k_base(batch: u32, kv_head: u32) -> u32 { return batch * p.cols * p.kv_pitch 
 fn v_base(batch: u32, kv_head: u32) -> u32 { return batch * p.cols * p.kv_pitch + p.v_start + kv_head * p.quads; }
 fn o_base(batch: u32, head: u32) -> u32 { return batch * p.rows * p.o_pitch + head * p.quads; }
 
-// Rows of one side and which rows of the other side each sees, `start` to `end` (exclusive): graph::Band.
-struct Band { at: vec4<u32>, start: vec4<u32>, end: vec4<u32>, }
-
-fn band(at: vec4<u32>, before: u32, after: u32, count: u32) -> Band {
-    return Band(at, at - min(at, vec4(before)), min(at + vec4(after + 1u), vec4(count)));
-}
-#if DKV
-fn queries_of(col: vec4<u32>) -> Band { return band(col, p.before, p.after, p.rows); }
-
-fn keys_of(row: vec4<u32>) -> Band { return band(row, p.after, p.before, p.cols); }
-#else
-fn keys_of(row: vec4<u32>) -> Band { return band(row, p.before, p.after, p.cols); }
-#endif
-
-// The factor of a query's gradients of scores. The weight of its only key is 1 whatever the score: the gradient is 0, without
-// rounding errors.
-fn score_factor(keys: Band) -> vec4<f32> {
-    return select(vec4(p.scale), vec4<f32>(), keys.end - keys.start == vec4(1u));
-}
-
-// The tiles of `tile` other rows, of `count` in all, that own rows `row` to `last` see: x to y (exclusive), at least one.
-fn tiles_seen(row: u32, last: u32, tile: u32, count: u32) -> vec2<u32> {
-    let first = min((row - min(row, p.before)) / tile, (count - 1u) / tile);
-    let end = min(last + p.after + 1u, count);
-    return vec2(first, max((end + tile - 1u) / tile, first + 1u));
-}
-
-// ALiBi: scores fall by the slope of their head, graph::Attend::slope, times the distance of query and key.
-fn alibi_slope(head: u32) -> f32 {
-    let lower = max(p.lower, 1u);
-    let other = head - min(head, lower);
-    let fours = select(2u * head + 2u, 2u * other + 1u, head >= lower);
-    return select(exp2(-4.0 * f32(fours) / f32(lower)), 0.0, p.lower == 0u);
-}
-
-#if CAPPED
-fn share_of_cap(s: vec4<f32>) -> vec4<f32> { return tanh_of_ratio(s, p.cap); }
-#endif
-
-// Scores of products of own rows and other rows, hidden where an own row does not see the other.
-fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f32> {
-    var s = product * p.scale;
-#if CAPPED
-    s = p.cap * share_of_cap(s);
-#endif
-    s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
-    return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
-}
-
-// The gradient of a score before it was capped.
-fn bent(slope: vec4<f32>, product: vec4<f32>) -> vec4<f32> {
-#if CAPPED
-    let t = share_of_cap(product * p.scale);
-    return slope * (1.0 - t * t);
-#else
-    return slope;
-#endif
-}
-
-// e^(score - top), 0 where hidden.
-fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
-    return select(exp4(score - top), vec4<f32>(), score <= vec4(HIDDEN));
-}
 #if PACKED
 // Queries, keys and values in one tensor.
 @group(0) @binding(1) var<storage, read_write> qkv: array<vec4<f32>>;
@@ -135,7 +69,11 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { o[i] = value; }
 #else
 // The gradient of the result, and for each row of scores its lse and the weighted mean of dP (attention/means).
 @group(0) @binding(4) var<storage, read_write> dy: array<vec4<f32>>;
+#if DOCUMENTS
+@group(0) @binding(5) var<storage, read_write> stats: array<vec4<f32>>;
+#else
 @group(0) @binding(5) var<storage, read_write> stats: array<vec2<f32>>;
+#endif
 
 fn source(which: u32, i: u32) -> vec4<f32> {
     if (which == DY) {
@@ -171,6 +109,10 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) {
 fn result(which: u32, i: u32) -> vec4<f32> { return dq[i]; }
 fn set_result(which: u32, i: u32, value: vec4<f32>) { dq[i] = value; }
 #endif
+#endif
+#if DOCUMENTS && FORWARD
+// Where the document of each position of each sample starts and ends (exclusive).
+@group(0) @binding(6) var<storage, read_write> documents: array<vec2<u32>>;
 #endif
 #if ATTENTION_DROPOUT
 #import common/random

@@ -6,13 +6,16 @@
 // continues from the o and lse, or the dq, of the previous dispatch.
 #import common/nan
 #import attention/operands
+#import attention/scores
 #import attention/tiles
 #if DQ
 
-fn slope(s: vec4<f32>, d: vec4<f32>, row: u32, number: u32, tile: u32, x: u32, bias: f32) -> vec4<f32> {
+fn slope(
+    s: vec4<f32>, d: vec4<f32>, batch: u32, row: u32, number: u32, tile: u32, x: u32, bias: f32,
+) -> vec4<f32> {
     let edge = min(row, p.rows - 1u);
     let stat = stats[number + edge];
-    let keys = keys_of(vec4(edge));
+    let keys = keys_of(batch, vec4(edge));
     let col = vec4(tile * TILE + x * 4u) + vec4(0u, 1u, 2u, 3u);
     let keep = kept(number + row, tile * (TILE / 4u) + x);
     return bent(weight(score(s, keys, col, bias), vec4(stat.x)) * (d * keep - stat.y) * score_factor(keys), s);
@@ -40,7 +43,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
 #endif
     let number = (batch * p.heads + head) * p.rows;
     let bias = alibi_slope(head);
-    let visible = tiles_seen(row0, min(row0 + OWN - 1u, p.rows - 1u), TILE, p.cols);
+    let visible = tiles_seen(thread, batch, row0, min(row0 + OWN - 1u, p.rows - 1u), TILE, p.cols);
     let start = visible.x + p.start;
     let to = min(visible.x + p.to, visible.y);
     let x = thread % 8u;
@@ -53,7 +56,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let d = dots(thread, outer, row0, values, tile * TILE);
         let slopes = Micro(
 #repeat i 8
-            slope(s.r$i, d.r$i, row + $(i / 4 * 32 + i % 4)u, number, tile, x, bias),
+            slope(s.r$i, d.r$i, batch, row + $(i / 4 * 32 + i % 4)u, number, tile, x, bias),
 #endrepeat
         );
         hold(thread, slopes);
@@ -94,7 +97,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let row = row0 + y * 4u;
         m = Micro(
 #repeat i 8
-            score(m.r$i, keys_of(vec4(min(row + $(i / 4 * 32 + i % 4)u, p.rows - 1u))), col, bias),
+            score(m.r$i, keys_of(batch, vec4(min(row + $(i / 4 * 32 + i % 4)u, p.rows - 1u))), col, bias),
 #endrepeat
         );
         hold(thread, m);
@@ -128,7 +131,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         sum = sum * before + ((near[64u + four] + near[80u + four]) + (near[96u + four] + near[112u + four]));
         if (eight == 0u) {
             near[128u + four] = before;
-            near[144u + four] = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
+            near[144u + four] = select(vec4(1.0), inverse(sum), tile + 1u == to);
         }
         workgroupBarrier();
         let factors = Numbers(near[128u + y], near[136u + y]);
@@ -146,7 +149,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         workgroupBarrier();
         if (eight == 0u) {
             near[128u + four] = select(vec4<f32>(), weight(known, best), p.start > 0u);
-            near[144u + four] = 1.0 / sum;
+            near[144u + four] = inverse(sum);
         }
         workgroupBarrier();
         let factors = Numbers(near[128u + y], near[136u + y]);
@@ -157,7 +160,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         }
     }
     if (eight == 0u && start < to) {
-        let value = best + log4(sum);
+        let value = log_of_sum(best, sum);
         if (mine.x < p.rows) { lse[at.x] = value.x; }
         if (mine.y < p.rows) { lse[at.y] = value.y; }
         if (mine.z < p.rows) { lse[at.z] = value.z; }

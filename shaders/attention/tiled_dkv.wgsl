@@ -6,10 +6,11 @@
 // (`part`) = head within the group * span + tile, from the first that its keys see.
 #import common/nan
 #import attention/operands
+#import attention/scores
 #import attention/tiles
 
-fn weight_of(s: vec4<f32>, row: vec4<u32>, col: u32, bias: f32, sum: vec4<f32>) -> vec4<f32> {
-    return weight(score(s, queries_of(vec4(min(col, p.cols - 1u))), row, bias), sum);
+fn weight_of(s: vec4<f32>, batch: u32, row: vec4<u32>, col: u32, bias: f32, sum: vec4<f32>) -> vec4<f32> {
+    return weight(score(s, queries_of(batch, vec4(min(col, p.cols - 1u))), row, bias), sum);
 }
 
 fn factors(row: u32, quad: u32) -> Quads {
@@ -28,7 +29,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let col0 = job % p.tiles * OWN;
     let keys = Rows(K, k_base(batch, kv_head), p.kv_pitch, p.cols);
     let values = Rows(V, v_base(batch, kv_head), p.kv_pitch, p.cols);
-    let visible = tiles_seen(col0, min(col0 + OWN - 1u, p.cols - 1u), TILE, p.rows);
+    let visible = tiles_seen(thread, batch, col0, min(col0 + OWN - 1u, p.cols - 1u), TILE, p.rows);
     let col = col0 + thread / 8u * 4u;
     var dk_sums = Sums();
     var dv_sums = Sums();
@@ -54,11 +55,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let s = dots(thread, keys, col0, queries, tile * TILE);
         let w = Micro(
 #repeat i 8
-            weight_of(s.r$i, row, col + $(i / 4 * 32 + i % 4)u, bias, sum),
+            weight_of(s.r$i, batch, row, col + $(i / 4 * 32 + i % 4)u, bias, sum),
 #endrepeat
         );
         let d = dots(thread, values, col0, outer, tile * TILE);
-        let scale = score_factor(keys_of(row));
+        let scale = score_factor(keys_of(batch, row));
         let a = factors(number + row.x, col / 4u);
         let b = factors(number + row.x, col / 4u + 8u);
         hold(thread, Micro(

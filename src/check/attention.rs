@@ -37,8 +37,12 @@ pub(super) fn attention(maker: &mut Maker) {
     let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
     let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
     let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let attend = if maker.dice.one_in(4) { Tensor::attention_unfused } else { Tensor::attention };
-    maker.keep(attend(&q, &k, &v, &options));
+    let attended = match maker.dice.below(4) {
+        0 => q.attention_unfused(&k, &v, &options),
+        1 => q.attention_within(&k, &v, &maker.documents(), &options),
+        _ => q.attention(&k, &v, &options),
+    };
+    maker.keep(attended);
 }
 
 pub(super) fn self_attention(maker: &mut Maker) {
@@ -48,5 +52,9 @@ pub(super) fn self_attention(maker: &mut Maker) {
     let qkv = x.reshape([batch, length, width]).matmul(&w).reshape([batch, length, 3 * heads, head]);
     let qkv = if head % 4 == 0 && maker.dice.one_in(2) { qkv.rotary(2 * heads, 100.0) } else { qkv };
     let options = attend(maker);
-    maker.keep(qkv.self_attention(heads, heads, &options));
+    let attended = match maker.dice.one_in(3) {
+        true => qkv.self_attention_within(heads, heads, &maker.documents(), &options),
+        false => qkv.self_attention(heads, heads, &options),
+    };
+    maker.keep(attended);
 }

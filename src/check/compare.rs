@@ -162,7 +162,7 @@ impl Case<'_> {
         // Like PyTorch, kernels multiply by the zeros of a convolution's padding, and values by the zero
         // weights of hidden keys; the reference skips both.
         let padded = plan.graph().nodes.iter().any(|node| match &node.op {
-            Op::Attention(attend) => attend.band != Band::ALL,
+            Op::Attention(attend) => attend.band != Band::ALL || attend.documents,
             op => op.kind().starts_with("conv2d"),
         });
         let actual = of_device(self.device, plan, network, 1, Some(&injection), None).await?;

@@ -228,6 +228,22 @@ impl<'a> Maker<'a> {
         self.trace.ids(&name, shape, rows as u32)
     }
 
+    /// Declares an input that cuts sequences into documents, for [`Tensor::attention_within`].
+    pub(super) fn documents(&mut self) -> Tensor {
+        let (name, Sizes { batch, length, .. }) = (format!("d{}", self.feeds.len()), self.sizes);
+        let mut ends = Vec::with_capacity(batch * length * 2 * PARTS);
+        for _ in 0..batch * PARTS {
+            let mut start = 0;
+            while start < length {
+                let end = start + 1 + self.dice.below(length - start);
+                ends.extend((start..end).flat_map(|_| [start as u32, end as u32]));
+                start = end;
+            }
+        }
+        self.feeds.insert(name.clone(), Feed::Indices(ends));
+        self.trace.ids(&name, [batch, length, 2], length as u32 + 1)
+    }
+
     /// Picks a value; recent values more often than old ones, as in real networks.
     fn pick(&mut self, from: fn(&Self) -> &Vec<Tensor>) -> Tensor {
         let count = from(self).len();

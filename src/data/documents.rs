@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 /// are [`packed`](Documents::packed). Inputs
 /// `x [samples, seq]` and `y [samples · seq]`, the token after each of `x`, or [`IGNORE`](crate::graph::IGNORE) where there is
 /// none or where it is not to be learnt, such as in the question to an assistant. `x` is 0 after the end of a document; where
-/// attention is causal that changes nothing.
+/// attention is causal that changes nothing. Packed rows have `documents [samples, seq, 2]` too, where the document of each
+/// token starts in its row and where it ends, for [`Tensor::attention_within`](crate::graph::Tensor::attention_within).
 #[derive(Clone, Debug)]
 pub struct Documents {
     seq: usize,
@@ -18,7 +19,10 @@ pub struct Documents {
     tokens: Vec<u32>,
     /// Whether the network is to learn to predict the token.
     learnt: Vec<bool>,
+    /// Where documents start, and the end of the last one.
+    starts: Vec<usize>,
     rows: Vec<Range<usize>>,
+    packed: bool,
 }
 
 impl Documents {
@@ -33,7 +37,8 @@ impl Documents {
         if seq == 0 {
             return Err(Error::setting("seq", "rows of 0 tokens: it must be at least 1"));
         }
-        Ok(Self { seq, vocabulary, tokens: Vec::new(), learnt: Vec::new(), rows: Vec::new() })
+        let (tokens, learnt, rows) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { seq, vocabulary, tokens, learnt, starts: vec![0], rows, packed: false })
     }
 
     /// Adds a document, all of whose tokens but the first are to be learnt. `what` names it in errors.
@@ -64,14 +69,23 @@ impl Documents {
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         self.learnt.extend_from_slice(learnt);
-        self.add_rows(start);
+        // No token predicts the first one of a document.
+        if let Some(first) = self.learnt.get_mut(start) {
+            *first = false;
+        }
+        self.starts.push(self.tokens.len());
+        let first = if self.packed { start.saturating_sub(1) / self.seq * self.seq } else { start };
+        self.rows.retain(|row| row.start < first);
+        self.add_rows(first);
         Ok(())
     }
 
-    /// Returns the same documents one after the other, so that all rows but the last are full: documents begin within rows,
-    /// and see what is before them in their row.
+    /// Returns the same documents one after the other, so that all rows but the last are full: documents begin within rows.
+    /// A network that takes `documents` ([`Model::of_documents`](crate::models::Model::of_documents)) lets no token see another
+    /// document.
     #[must_use]
     pub fn packed(mut self) -> Self {
+        self.packed = true;
         self.rows.clear();
         self.add_rows(0);
         self
@@ -105,6 +119,24 @@ impl Documents {
         held as f64 / (self.rows.len() * self.seq).max(1) as f64
     }
 
+    /// Returns where the document of each token of a row starts and where it ends, from the row's first token. What is after the
+    /// last document counts as one.
+    fn ends(&self, row: &Range<usize>) -> Vec<u32> {
+        let mut ends = Vec::with_capacity(2 * self.seq);
+        let last = row.end - 1;
+        let mut next = self.starts.partition_point(|start| *start <= row.start);
+        let mut start = row.start;
+        while start < last {
+            let end = self.starts[next].min(last);
+            let both = [start - row.start, end - row.start].map(|at| at as u32);
+            ends.extend((start..end).flat_map(|_| both));
+            (start, next) = (end, next + 1);
+        }
+        let rest = [ends.len() / 2, self.seq].map(|at| at as u32);
+        ends.extend((ends.len() / 2..self.seq).flat_map(|_| rest));
+        ends
+    }
+
     fn labels(&self, row: &Range<usize>) -> impl Iterator<Item = u32> {
         (row.start + 1..row.end).map(|i| if self.learnt[i] { self.tokens[i] } else { Self::IGNORE })
     }
@@ -116,15 +148,19 @@ impl Dataset for Documents {
     }
 
     fn batch(&self, samples: &[usize]) -> Result<Batch> {
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y, mut documents) = (Vec::new(), Vec::new(), Vec::new());
         for (i, &sample) in samples.iter().enumerate() {
             let row = &self.rows[sample];
             x.extend_from_slice(&self.tokens[row.start..row.end - 1]);
             y.extend(self.labels(row));
             x.resize((i + 1) * self.seq, 0);
             y.resize((i + 1) * self.seq, Self::IGNORE);
+            if self.packed {
+                documents.extend(self.ends(row));
+            }
         }
-        Ok(Batch::new(samples.len()).with("x", x).with("y", y))
+        let batch = Batch::new(samples.len()).with("x", x).with("y", y);
+        Ok(if self.packed { batch.with("documents", documents) } else { batch })
     }
 }
 
@@ -148,7 +184,10 @@ mod tests {
         let packed = documents.packed();
         let batch = packed.batch(&[0, 1, 2]).unwrap();
         assert_eq!(batch.u32("x"), [1, 2, 3, 4, 5, 7, 10, 11, 0]);
-        assert_eq!(batch.u32("y"), [2, 3, 4, 5, 7, IGNORE, IGNORE, 12, IGNORE]);
+        // No document predicts the first token of the next one.
+        assert_eq!(batch.u32("y"), [2, 3, 4, 5, IGNORE, IGNORE, IGNORE, 12, IGNORE]);
+        let ends = [[0, 3, 0, 3, 0, 3], [0, 2, 0, 2, 2, 3], [0, 2, 0, 2, 2, 3]];
+        assert_eq!(batch.u32("documents"), ends.concat());
         assert_eq!((packed.len(), packed.filled()), (3, 8.0 / 9.0));
     }
 

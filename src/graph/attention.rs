@@ -41,7 +41,7 @@ impl Attention {
     fn attend(&self, scale: f32) -> Attend {
         let band = Band::new(self.causal, self.window);
         let (alibi, cap) = (self.alibi, self.softcap.unwrap_or(0.0));
-        Attend { packed: None, band, alibi, scale, cap, dropout: 0.0, key: 0 }
+        Attend { packed: None, band, documents: false, alibi, scale, cap, dropout: 0.0, key: 0 }
     }
 }
 
@@ -56,7 +56,26 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn attention(&self, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
-        self.attend(&[k, v], None, options, Location::caller())
+        self.attend(&[k, v], None, None, options, Location::caller())
+    }
+
+    /// [`Tensor::attention`] of rows that hold several documents, one after the other: a query sees keys of its own document
+    /// alone, with its window and `causal` within it. `documents`, `u32 [b, s, 2]`, says where the document of each position
+    /// starts and where it ends (exclusive), counted from the first position of the row;
+    /// [`Documents`](crate::data::Documents) returns it with each batch. `k` and `v` have the length of the queries.
+    ///
+    /// Every position of a document has the same two numbers; a position always sees itself, whatever they are. Tiles of scores
+    /// between two documents are not computed.
+    #[track_caller]
+    #[must_use]
+    pub fn attention_within(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        documents: &Tensor,
+        options: &Attention,
+    ) -> Tensor {
+        self.attend(&[k, v], None, Some(documents), options, Location::caller())
     }
 
     /// Self-attention: `self` `[b, s, h + 2 hkv, d]` holds the query heads, then the key heads, then the
@@ -65,7 +84,20 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn self_attention(&self, heads: usize, kv_heads: usize, options: &Attention) -> Tensor {
-        self.attend(&[], Some([heads, kv_heads]), options, Location::caller())
+        self.attend(&[], Some([heads, kv_heads]), None, options, Location::caller())
+    }
+
+    /// [`Tensor::self_attention`] of rows that hold several documents, as with [`Tensor::attention_within`].
+    #[track_caller]
+    #[must_use]
+    pub fn self_attention_within(
+        &self,
+        heads: usize,
+        kv_heads: usize,
+        documents: &Tensor,
+        options: &Attention,
+    ) -> Tensor {
+        self.attend(&[], Some([heads, kv_heads]), Some(documents), options, Location::caller())
     }
 
     /// Causal attention of new tokens and those before them, in forward passes: `self` = q `[b, s, h, d]`, k and v
@@ -113,6 +145,7 @@ impl Tensor {
         &self,
         others: &[&Tensor],
         packed: Option<[usize; 2]>,
+        documents: Option<&Tensor>,
         options: &Attention,
         at: &'static Location<'static>,
     ) -> Tensor {
@@ -124,9 +157,9 @@ impl Tensor {
             .chain(others)
             .map(|x| if lack > 0 && x.shape.rank() == 4 { x.pad(3, 0, lack) } else { (*x).clone() })
             .collect();
-        let mut inputs: Vec<&Tensor> = fours.iter().collect();
+        let mut inputs: Vec<&Tensor> = fours.iter().chain(documents).collect();
         let dropout = if self.trace.mode() == Mode::Eval { 0.0 } else { options.dropout };
-        let mut op = Attend { packed, dropout, ..options.attend(scale) };
+        let mut op = Attend { packed, documents: documents.is_some(), dropout, ..options.attend(scale) };
         let scalars;
         if dropout > 0.0 {
             op.key = self.trace.next_dropout();

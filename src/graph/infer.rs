@@ -283,6 +283,16 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
             sizes.size
         ));
     }
+    if let Some((shape, dtype)) = attend.documents_of(inputs.len()).map(|i| inputs[i]) {
+        let wanted = Shape::from([sizes.batch, sizes.rows, 2]);
+        if (shape, dtype) != (wanted, DType::U32) || sizes.rows != sizes.cols {
+            return Err(format!(
+                "attention within documents takes as many keys as queries, and where the document of each position starts and \
+                 ends as u32 {wanted}; got {} keys, {} queries, {dtype} {shape}",
+                sizes.cols, sizes.rows
+            ));
+        }
+    }
     if matches!(op, Op::AttentionGrad(_)) {
         return Ok(inputs[..own].to_vec());
     }

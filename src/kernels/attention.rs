@@ -7,6 +7,9 @@ use crate::graph::{Attend, AttendSizes, Band, Op};
 use crate::limits::{AdapterClass, Limits};
 
 static MEANS: Kernel = Kernel::new("attention_means", "attention/means", &[], &[1, 2, 3, 4], 64, &[&[]]);
+/// With the documents of the rows, so that the gradients need no operand more.
+static MEANS_WITHIN: Kernel =
+    Kernel::new("attention_means_within", "attention/means", &["DOCUMENTS"], &[1, 2, 3, 4, 5], 64, &[&[]]);
 
 /// Kernels of attention and of its gradient. Kernels of one pass have the same bindings.
 struct Passes {
@@ -73,8 +76,8 @@ impl Passes {
     }
 
     /// Returns the kernel of a pass; `packed`: queries, keys and values are one tensor, and so are their
-    /// gradients; `capped`: scores are.
-    fn kernel(&self, pass: Pass, [packed, dropout, capped]: [bool; 3]) -> Kernel {
+    /// gradients; `capped`: scores are; `within`: queries see keys of their own documents alone.
+    fn kernel(&self, pass: Pass, [packed, dropout, capped, within]: [bool; 4]) -> Kernel {
         let (rows, columns): (Variants, Variants) =
             if self.chunks == [0, 0] { (&[&[]], &[&[]]) } else { (TILED_ROWS, TILED_COLUMNS) };
         let (kernel, module) = match pass {
@@ -91,6 +94,10 @@ impl Passes {
         let kernel = if dropout { kernel.with("ATTENTION_DROPOUT").suffixed("dropout") } else { kernel };
         // Not an `override`: drivers compile what it leaves out.
         let kernel = if capped { kernel.with("CAPPED").suffixed("capped") } else { kernel };
+        let kernel = if within { kernel.with("DOCUMENTS").suffixed("within") } else { kernel };
+        if within && pass == Pass::Forward {
+            slots.push(6);
+        }
         if dropout {
             slots.push(8);
         }
@@ -102,11 +109,11 @@ impl Passes {
 }
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    let mut kernels = vec![MEANS.clone()];
+    let mut kernels = vec![MEANS.clone(), MEANS_WITHIN.clone()];
     for passes in [&CPU8, &CPU4, &TILED] {
         for pass in [Pass::Forward, Pass::Dq, Pass::Dkv] {
-            let of = |i: u32| passes.kernel(pass, [1, 2, 4].map(|bit| i & bit > 0));
-            kernels.extend((0..8).map(of));
+            let of = |i: u32| passes.kernel(pass, [1, 2, 4, 8].map(|bit| i & bit > 0));
+            kernels.extend((0..16).map(of));
         }
     }
     kernels
@@ -160,6 +167,10 @@ impl<'a> Run<'a> {
         memory
     }
 
+    fn documents(&self) -> Option<Operand> {
+        self.attend.documents_of(self.site.inputs.len()).map(Operand::Input)
+    }
+
     /// Returns the dispatches of a pass over `own` rows in each of `heads`, each with `others` rows of the other side for
     /// each of `times` heads, and `loops` loops over the vec4s of a head in each tile.
     fn launches(
@@ -172,8 +183,8 @@ impl<'a> Run<'a> {
         let band = if pass == Pass::Dkv { self.attend.band.transposed() } else { self.attend.band };
         let span = band.tiles(self.family.own, self.family.others, others);
         let iterations = (times * span) as u64;
-        let Attend { packed, dropout, cap, .. } = *self.attend;
-        let kernel = self.family.passes.kernel(pass, [packed.is_some(), dropout > 0.0, cap > 0.0]);
+        let Attend { packed, dropout, cap, documents, .. } = *self.attend;
+        let kernel = self.family.passes.kernel(pass, [packed.is_some(), dropout > 0.0, cap > 0.0, documents]);
         let quads = self.sizes.size as u64 / 4;
         let most = (MAX_ITERATIONS / (self.family.steps * loops as u64 * quads + 32)).max(1);
         let tiles = own.div_ceil(self.family.own) as u64;
@@ -219,7 +230,9 @@ impl<'a> Run<'a> {
 
     fn forward(&self) -> Lowered {
         let AttendSizes { heads, rows, cols, .. } = self.sizes;
-        let memory = self.memory(&[Operand::Output(0), Operand::Output(1)]);
+        let mut results = vec![Operand::Output(0), Operand::Output(1)];
+        results.extend(self.documents());
+        let memory = self.memory(&results);
         let launches = self.launches(Pass::Forward, &memory, [rows, cols, heads, 1, 2]);
         Lowered { launches, workspace: Vec::new() }
     }
@@ -231,7 +244,10 @@ impl<'a> Run<'a> {
         let stats = Operand::Workspace(0);
         let count = (batch * rows * heads) as u64;
         let words = [count as u32, rows as u32, heads as u32, size as u32 / 4];
-        let means = per_thread(self.site, &MEANS, count, vec![dy, o, lse, stats], &words);
+        let mut memory = vec![dy, o, lse, stats];
+        memory.extend(self.documents());
+        let (means, numbers) = if self.attend.documents { (&MEANS_WITHIN, 4) } else { (&MEANS, 2) };
+        let means = per_thread(self.site, means, count, memory, &words);
         let result = |i: usize| Operand::Output(if own == 1 { 0 } else { i });
         let kv = if own == 1 { vec![dy, stats, result(0)] } else { vec![dy, stats, result(1), result(2)] };
         let mut launches = vec![means];
@@ -239,7 +255,7 @@ impl<'a> Run<'a> {
         launches.extend(self.launches(Pass::Dkv, &self.memory(&kv), extent));
         let extent = [rows, cols, heads, 1, 3];
         launches.extend(self.launches(Pass::Dq, &self.memory(&[dy, stats, result(0)]), extent));
-        Lowered { launches, workspace: vec![count * 8] }
+        Lowered { launches, workspace: vec![count * numbers * 4] }
     }
 }
 
@@ -268,6 +284,7 @@ mod tests {
                 let attend = Attend {
                     packed: Some([4, 2]),
                     band,
+                    documents: false,
                     alibi: false,
                     scale: 1.0,
                     cap: 0.0,

@@ -38,9 +38,11 @@ impl<M> Launch<M> {
     /// Returns the bytes of memory that the threads of a workgroup share. Those in which a convolution by
     /// cooperative matrices notes its columns, at most 1/7 of the whole, are not counted.
     pub fn shared_bytes(&self) -> u32 {
+        let documents = if self.kernel.is("DOCUMENTS") { 8 } else { 0 };
         match self.kernel.module {
             "tile/tile" => 8192,
-            "attention/tiled" | "attention/tiled_dkv" => 15_616,
+            "attention/tiled" | "attention/tiled_dkv" => 15_616 + documents,
+            "attention/cpu" | "attention/cpu_dkv" => documents,
             "attention/cached" if !self.kernel.is("JOIN") => 1540,
             "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,
             "cooperative/main" => {

@@ -1,7 +1,8 @@
 //! GPT-2 (Radford et al. 2019): names and layouts of parameters are those of Hugging Face's
 //! `GPT2LMHeadModel`, so that weights can be exchanged in both directions.
 
-use super::kv_cache::{Before, CacheSizes, Seen};
+use super::context::{Context, Seen};
+use super::kv_cache::CacheSizes;
 use super::sequence::{Sequence, too_long};
 use super::transformer::{Heads, STD, residual_std};
 use crate::error::Result;
@@ -88,11 +89,11 @@ impl Gpt {
     }
 
     #[track_caller]
-    fn stream(&self, ids: &Tensor, positions: &Tensor, before: Option<&Before>) -> Tensor {
+    fn stream(&self, ids: &Tensor, positions: &Tensor, context: Option<&Context>) -> Tensor {
         let dropout = Dropout { p: self.config.dropout };
         let mut x = ids.apply(&self.tokens).add(positions).apply(&dropout);
         for (i, block) in self.blocks.iter().enumerate() {
-            x = block.after(&x, before.map(|before| before.layer(i)).as_ref());
+            x = block.after(&x, context.map(|context| context.layer(i)).as_ref());
         }
         x.apply(&self.norm)
     }
@@ -117,9 +118,9 @@ impl Sequence for Gpt {
     }
 
     #[track_caller]
-    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
-        let positions = ids.trace().param(&self.positions).embedding(&before.positions);
-        self.stream(ids, &positions, Some(before))
+    fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
+        let positions = ids.trace().param(&self.positions).embedding(&context.positions);
+        self.stream(ids, &positions, Some(context))
     }
 
     fn output(&self) -> &Param {

@@ -3,14 +3,14 @@
 use super::sequence::Sequence;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Attention, Param, Params, Tensor};
+use crate::graph::{Param, Params};
 
 /// A KV cache: for each layer of a network the keys and the values of the tokens of a text, so that a later token computes
 /// its own alone. Its tensors are buffers of the network's parameters and planned with them; files do not have them.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     /// Keys and values of each layer.
-    layers: Vec<[Param; 2]>,
+    pub(super) layers: Vec<[Param; 2]>,
     tokens: usize,
     dtype: DType,
 }
@@ -67,47 +67,5 @@ impl KvCache {
     /// Returns its bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().flatten().map(|param| self.dtype.bytes(param.shape().numel())).sum()
-    }
-}
-
-/// The tokens before those that a forward pass computes.
-#[derive(Clone, Debug)]
-pub struct Before<'a> {
-    cache: &'a KvCache,
-    /// `u32 [b]`
-    length: Tensor,
-    /// Of the new tokens, `u32 [b, s]`.
-    pub(super) positions: Tensor,
-}
-
-impl<'a> Before<'a> {
-    /// Says that the first `length` rows, `u32 [b]`, of the cache belong to the texts that `ids`, `u32 [b, s]`, continue.
-    #[track_caller]
-    pub fn new(cache: &'a KvCache, length: &Tensor, ids: &Tensor) -> Self {
-        let first = length.cast(DType::F32).reshape([ids.dim(0), 1]);
-        let positions = first.add(&first.indices_like([ids.dim(0), ids.dim(1)], 1)).cast(DType::U32);
-        Self { cache, length: length.clone(), positions }
-    }
-
-    /// Returns what a layer sees of them.
-    #[track_caller]
-    pub(super) fn layer(&self, i: usize) -> Seen<'_> {
-        let caches = self.cache.layers[i].each_ref().map(|param| self.length.trace().param(param));
-        Seen { caches, before: self }
-    }
-}
-
-/// What a layer sees of the tokens before.
-pub(super) struct Seen<'a> {
-    caches: [Tensor; 2],
-    pub before: &'a Before<'a>,
-}
-
-impl Seen<'_> {
-    /// Attention to the tokens before and the new ones, of `q [b, s, h, d]`, `k` and `v`.
-    #[track_caller]
-    pub(super) fn attend(&self, [q, k, v]: [&Tensor; 3], options: &Attention) -> Tensor {
-        let options = Attention { dropout: 0.0, ..*options };
-        q.cached_attention(k, v, self.caches.each_ref(), &self.before.length, &options)
     }
 }

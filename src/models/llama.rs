@@ -2,8 +2,9 @@
 //! Names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`, `MistralForCausalLM`,
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
+use super::context::{Context, Seen};
 use super::gemma::Gemma;
-use super::kv_cache::{Before, CacheSizes, Seen};
+use super::kv_cache::CacheSizes;
 use super::sequence::Sequence;
 use super::transformer::{STD, perceptron_rows, residual_std};
 use crate::error::{Error, Result};
@@ -268,7 +269,7 @@ impl Llama {
     }
 
     #[track_caller]
-    fn stream(&self, ids: &Tensor, before: Option<&Before>) -> Tensor {
+    fn stream(&self, ids: &Tensor, context: Option<&Context>) -> Tensor {
         let tokens = ids.apply(&self.tokens);
         let tokens = match self.config.gemma {
             Some(_) => tokens.scale((self.config.width as f32).sqrt()),
@@ -276,7 +277,7 @@ impl Llama {
         };
         let blocks = self.blocks.iter().enumerate();
         let last =
-            blocks.fold(tokens, |x, (i, block)| block.forward(&x, before.map(|b| b.layer(i)).as_ref()));
+            blocks.fold(tokens, |x, (i, block)| block.forward(&x, context.map(|c| c.layer(i)).as_ref()));
         last.apply(&self.norm)
     }
 }
@@ -293,8 +294,8 @@ impl Sequence for Llama {
     }
 
     #[track_caller]
-    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
-        self.stream(ids, Some(before))
+    fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
+        self.stream(ids, Some(context))
     }
 
     fn output(&self) -> &Param {
@@ -402,7 +403,7 @@ impl SelfAttention {
                 None => projected,
             };
             match seen {
-                Some(seen) => normal.rotary_at(&seen.before.positions, heads, self.rope),
+                Some(seen) => normal.rotary_at(&seen.context.positions, heads, self.rope),
                 None => normal.rotary(heads, self.rope),
             }
         };

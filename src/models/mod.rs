@@ -3,6 +3,7 @@
 mod bert;
 #[cfg(feature = "safetensors")]
 mod config;
+mod context;
 mod densenet;
 mod gemma;
 mod gpt;
@@ -18,9 +19,10 @@ mod unet;
 mod vgg;
 
 pub use bert::{Bert, BertConfig};
+pub use context::Context;
 pub use gemma::Gemma;
 pub use gpt::{Gpt, GptBlock, GptConfig};
-pub use kv_cache::{Before, CacheSizes, KvCache};
+pub use kv_cache::{CacheSizes, KvCache};
 pub use llama::{Llama, LlamaConfig};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
@@ -45,6 +47,8 @@ pub struct Model {
     pub labels: usize,
     params: Params,
     network: Network,
+    /// Rows hold several documents.
+    documents: bool,
 }
 
 enum Network {
@@ -184,7 +188,8 @@ impl Model {
             };
             let labels = if name == "unet" { h * w } else { 1 };
             let network = Network::Numbers(vec![c, h, w], network);
-            return Ok(Self { name: name.to_owned(), inputs: c * h * w, classes, labels, params, network });
+            let (name, inputs) = (name.to_owned(), c * h * w);
+            return Ok(Self { name, inputs, classes, labels, params, network, documents: false });
         }
         let mut sizes = match name {
             "mlp" => vec![784, 512, 512, 10],
@@ -199,7 +204,8 @@ impl Model {
         }
         let network = Network::Numbers(vec![sizes[0]], Box::new(Mlp::new(&params, &sizes)));
         let classes = sizes.last().copied().unwrap_or_default();
-        Ok(Self { name: name.to_owned(), inputs: sizes[0], classes, labels: 1, params, network })
+        let (name, inputs) = (name.to_owned(), sizes[0]);
+        Ok(Self { name, inputs, classes, labels: 1, params, network, documents: false })
     }
 
     /// Builds the network of a folder that Hugging Face's `save_pretrained` wrote or that was downloaded from there, by its
@@ -256,7 +262,7 @@ impl Model {
         }
         let sequence::Built { seq, vocabulary, labels, rename, network } = sequence;
         let network = Network::Tokens(network, rename);
-        Ok(Self { name, inputs: seq, classes: vocabulary, labels, params, network })
+        Ok(Self { name, inputs: seq, classes: vocabulary, labels, params, network, documents: false })
     }
 
     /// Returns how the names of tensors in Hugging Face's files map to those of this model; `None` leaves a tensor out. For
@@ -291,6 +297,23 @@ impl Model {
         }
     }
 
+    /// Makes this a model of rows with several documents each, as [`Documents::packed`](crate::data::Documents::packed) returns
+    /// them: [`Model::loss`] declares the input `documents`, `u32 [batch, inputs, 2]`, too, and no token sees another document.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a model that does not predict a token for each token.
+    pub fn of_documents(mut self) -> Result<Self> {
+        self.documents = true;
+        match &self.network {
+            Network::Tokens(network, _) if network.cache_sizes().is_some() => Ok(self),
+            _ => {
+                let message =
+                    format!("`{}` does not predict the next token: its rows hold no documents", self.name);
+                Err(Error::setting("documents", message))
+            }
+        }
+    }
+
     /// Computes the loss of a batch, cross-entropy: declares inputs `x` of [`Model::input_shape`], `f32` or
     /// token ids, and labels `y [batch · labels]`.
     pub fn loss(&self, trace: &Trace, batch: usize) -> Tensor {
@@ -298,6 +321,10 @@ impl Model {
         let y = trace.labels("y", [batch.saturating_mul(self.labels)], self.classes as u32);
         match &self.network {
             Network::Numbers(..) => self.logits(&x).cross_entropy(&y),
+            Network::Tokens(network, _) if self.documents => {
+                let ends = trace.ids("documents", [batch, self.inputs, 2], self.inputs as u32 + 1);
+                network.loss_of(&network.hidden_in(&x, &Context::within(&ends)), &y)
+            }
             Network::Tokens(network, _) => network.loss(&x, &y),
         }
     }
@@ -339,7 +366,7 @@ impl Model {
         let at = trace.ids("at", [1], tokens as u32);
         match &self.network {
             Network::Tokens(network, _) => {
-                let hidden = network.hidden_after(&x, &Before::new(cache, &length, &x));
+                let hidden = network.hidden_in(&x, &Context::after(cache, &length, &x));
                 network.logits_of(&hidden, &at)
             }
             Network::Numbers(..) => x.mistake(format!("`{}` takes no tokens", self.name), [1, self.classes]),

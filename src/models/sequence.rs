@@ -3,8 +3,9 @@
 use super::bert::{Bert, BertConfig};
 #[cfg(feature = "safetensors")]
 use super::config::Pretrained;
+use super::context::Context;
 use super::gpt::{Gpt, GptConfig};
-use super::kv_cache::{Before, CacheSizes};
+use super::kv_cache::CacheSizes;
 use super::llama::{Llama, LlamaConfig};
 use super::transformer::token_loss;
 use crate::error::Result;
@@ -21,12 +22,15 @@ pub trait Sequence {
         None
     }
 
-    /// [`Sequence::hidden`] of new tokens of texts, in forward passes: the keys and values of those before are in a cache, and
-    /// those of the new ones are stored there. The trace reports a network without a cache as a mistake.
+    /// [`Sequence::hidden`] of tokens that see others than all before them in their row: earlier ones of their text, whose keys
+    /// and values are in a cache, where those of the new ones are stored, or those of their document. The trace reports a network
+    /// without a cache as a mistake.
     #[track_caller]
-    fn hidden_after(&self, ids: &Tensor, before: &Before) -> Tensor {
+    fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
         let width = self.output().shape().last();
-        before.positions.mistake("this network has no KV cache", [ids.dim(0), ids.dim(1), width])
+        let message =
+            "this network does not predict the next token: it takes neither a KV cache nor documents";
+        context.positions.mistake(message, [ids.dim(0), ids.dim(1), width])
     }
 
     /// The weight `[vocabulary, width]` of the output layer.
@@ -66,8 +70,13 @@ pub trait Sequence {
     /// in memory at once.
     #[track_caller]
     fn loss(&self, ids: &Tensor, labels: &Tensor) -> Tensor {
-        let hidden = self.hidden(ids);
-        token_loss(&hidden, &hidden.trace().param(self.output()), labels, self.logit_cap())
+        self.loss_of(&self.hidden(ids), labels)
+    }
+
+    /// Computes the mean cross-entropy of `hidden [.., width]` with `labels`.
+    #[track_caller]
+    fn loss_of(&self, hidden: &Tensor, labels: &Tensor) -> Tensor {
+        token_loss(hidden, &hidden.trace().param(self.output()), labels, self.logit_cap())
     }
 }
 

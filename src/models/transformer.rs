@@ -1,6 +1,6 @@
 //! Common parts of the transformers.
 
-use super::kv_cache::Seen;
+use super::context::Seen;
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Tensor};
 use crate::nn::Module;
@@ -34,10 +34,7 @@ impl Heads {
         let (heads, width) = (3 * self.heads, packed.shape().last());
         let packed = packed.reshape([b, s, heads, width / heads]);
         let result = match seen {
-            Some(seen) => {
-                let [q, k, v] = [0, 1, 2].map(|i| packed.slice(2, i * self.heads..(i + 1) * self.heads));
-                seen.attend([&q, &k, &v], &self.attention)
-            }
+            Some(seen) => seen.attend_packed(&packed, self.heads, &self.attention),
             None => packed.self_attention(self.heads, self.heads, &self.attention),
         };
         result.reshape([b, s, width / 3]).apply(layers[1])

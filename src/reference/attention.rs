@@ -17,6 +17,8 @@ struct Operands<'a> {
     q: &'a [f64],
     k: &'a [f64],
     v: &'a [f64],
+    /// Where the document of each position starts and ends.
+    documents: Option<&'a [f64]>,
     /// The step scalars, if there is a dropout.
     words: [u32; StepScalars::WORDS],
 }
@@ -41,7 +43,8 @@ impl<'a> Operands<'a> {
                 *word = value as u32;
             }
         }
-        Self { attend, sizes, first: 0, q: data(0), k: data(1), v: data(2), words }
+        let documents = attend.documents_of(inputs.len()).map(|i| inputs[i].data);
+        Self { attend, sizes, first: 0, q: data(0), k: data(1), v: data(2), documents, words }
     }
 
     /// Returns the index of the first element of a head, for sample `b`, query head `head` and position `i`
@@ -60,9 +63,17 @@ impl<'a> Operands<'a> {
         ((b * length + i) * lead + first) * size
     }
 
+    /// Returns the keys that a query sees.
+    fn seen(&self, b: usize, i: usize) -> Range<usize> {
+        let seen = self.attend.band.seen(self.first + i, self.sizes.cols);
+        let Some(documents) = self.documents else { return seen };
+        let [start, end] = [0, 1].map(|e| documents[(b * self.sizes.rows + i) * 2 + e] as usize);
+        seen.start.max(start.min(i))..seen.end.min(end.max(i + 1))
+    }
+
     /// Returns the keys that a query sees, and its scores with them.
     fn scores(&self, b: usize, head: usize, i: usize) -> (Range<usize>, Vec<f64>) {
-        let seen = self.attend.band.seen(self.first + i, self.sizes.cols);
+        let seen = self.seen(b, i);
         let slope = self.attend.slope(head, self.sizes.heads);
         let q = &self.q[self.at(Part::Q, b, head, i)..][..self.sizes.size];
         let one = |j: usize| {

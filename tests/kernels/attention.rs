@@ -1,6 +1,8 @@
 //! Attention and its gradients: lengths around the tile sizes, head sizes, masks, windows, ALiBi, grouped heads,
 //! layouts, dropout, large scores.
 
+use std::collections::BTreeMap;
+
 use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::graph::{Attention, Init, Params};
@@ -24,6 +26,8 @@ struct Shape {
     amplitude: f32,
     /// One element of the queries is NaN.
     nan: bool,
+    /// The lengths of the documents that rows hold, again and again; none: a row is one text.
+    documents: &'static [usize],
 }
 
 const FULL: Attention =
@@ -43,12 +47,31 @@ fn square(length: usize, options: Attention) -> Shape {
         options,
         amplitude: 2.0,
         nan: false,
+        documents: &[],
+    }
+}
+
+impl Shape {
+    /// The inputs of the step.
+    fn feeds(&self) -> BTreeMap<&'static str, Vec<u32>> {
+        let mut ends = Vec::new();
+        let mut lengths = self.documents.iter().cycle();
+        for _ in 0..self.batch {
+            let mut start = 0;
+            while let (true, Some(length)) = (start < self.rows, lengths.next()) {
+                let end = (start + length).min(self.rows);
+                ends.extend((start..end).flat_map(|_| [start as u32, end as u32]));
+                start = end;
+            }
+        }
+        if ends.is_empty() { BTreeMap::new() } else { BTreeMap::from([("documents", ends)]) }
     }
 }
 
 /// A step whose gradients are those of attention; the gradient of `dy` is the result of attention.
 fn step(shape: &Shape) -> TrainStep {
-    let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, amplitude, nan } = *shape;
+    let Shape { batch, rows, cols, heads: [heads, kv_heads], size, packed, options, .. } = *shape;
+    let Shape { amplitude, nan, documents, .. } = *shape;
     let params = Params::new(11);
     let data = |seed: u64, dims: [usize; 4], most: f32| {
         let mut data = noise(seed, dims.iter().product(), -most, most);
@@ -65,7 +88,14 @@ fn step(shape: &Shape) -> TrainStep {
     if packed {
         let qkv = add(1, "qkv", [batch, rows, heads + 2 * kv_heads, size], amplitude);
         return TrainStep::trace(&params, |t| {
-            let o = t.param(&qkv).self_attention(heads, kv_heads, &options);
+            let qkv = t.param(&qkv);
+            let o = match documents {
+                [] => qkv.self_attention(heads, kv_heads, &options),
+                _ => {
+                    let ends = t.ids("documents", [batch, rows, 2], rows as u32 + 1);
+                    qkv.self_attention_within(heads, kv_heads, &ends, &options)
+                }
+            };
             o.mul(&t.param(&dy)).sum(&[])
         })
         .expect("valid");
@@ -74,15 +104,23 @@ fn step(shape: &Shape) -> TrainStep {
     let kv = [batch, cols, kv_heads, size];
     let (k, v) = (add(2, "k", kv, amplitude), add(3, "v", kv, 1.0));
     TrainStep::trace(&params, |t| {
-        let o = t.param(&q).attention(&t.param(&k), &t.param(&v), &options);
+        let [q, k, v] = [&q, &k, &v].map(|param| t.param(param));
+        let o = match documents {
+            [] => q.attention(&k, &v, &options),
+            _ => {
+                let ends = t.ids("documents", [batch, rows, 2], rows as u32 + 1);
+                q.attention_within(&k, &v, &ends, &options)
+            }
+        };
         o.mul(&t.param(&dy)).sum(&[])
     })
     .expect("valid")
 }
 
 fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<String> {
-    let (plan, found) = device_gradients(device, &step(shape), limits, &Default::default());
-    let wanted = twin_gradients(&plan, &Default::default());
+    let feeds = shape.feeds();
+    let (plan, found) = device_gradients(device, &step(shape), limits, &feeds);
+    let wanted = twin_gradients(&plan, &feeds);
     assert_eq!(found.len(), wanted.len());
     // The relative error of a softmax weight is the absolute error of its score, which has the rounding error
     // of its largest product.
@@ -234,6 +272,61 @@ fn dropout_draws_the_same_mask_in_every_pass() {
     });
     everywhere(|device, limits| {
         check(device, limits, &shape(0.3, CAUSAL, true));
+    });
+}
+
+/// Documents of one position, of less and of more than a tile, with the other options.
+#[test]
+fn attention_within_documents_matches_the_twin() {
+    unchecked(|device, limits| {
+        let all = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
+        let near = Attention { window: Some(20), ..FULL };
+        let lengths: [&[usize]; 4] = [&[1, 40, 33, 5, 70, 100], &[64], &[3, 1, 2], &[500]];
+        for documents in lengths {
+            for options in [FULL, CAUSAL, near] {
+                check(device, limits, &Shape { batch: 2, packed: true, documents, ..square(193, options) });
+            }
+            check(device, limits, &Shape { batch: 2, heads: [4, 2], documents, ..square(193, all) });
+        }
+    });
+}
+
+/// The first dispatch of a tile of queries follows the first of them, which sees all before it; the others see themselves alone.
+#[test]
+fn a_dispatch_without_keys_of_a_row_leaves_them_to_the_next() {
+    unchecked(|device, limits| {
+        let length = if is_gpu(limits) { 3125 } else { 25_000 };
+        let plan = compare(device, limits, |trace, batch| {
+            let mut ends: Vec<u32> = (0..length).flat_map(|i| [i, i + 1]).collect();
+            let first = (length - 1) / 64 * 64;
+            ends[2 * first as usize] = 0;
+            let ends = batch.ids(trace, [1, length as usize, 2], length + 1, ends);
+            let dims = [1, length as usize, 1, 256];
+            let [q, k, v] =
+                [1, 2, 3].map(|seed| batch.input(trace, dims, noise(seed, dims.iter().product(), -1.0, 1.0)));
+            batch.expect("o", &q.attention_within(&k, &v, &ends, &CAUSAL), NEAR);
+        });
+        assert!(kernels(&plan).len() > 1, "{:?}", kernels(&plan));
+    });
+}
+
+/// A position sees itself even where its document is said to be elsewhere, and no number leads outside of memory.
+#[test]
+fn documents_that_are_wrong_give_numbers() {
+    unchecked(|device, limits| {
+        let shape = Shape { documents: &[1], ..square(70, CAUSAL) };
+        for ends in [[0, 0], [70, 70], [70, 0], [u32::MAX >> 8; 2]] {
+            let feeds = BTreeMap::from([("documents", ends.repeat(70))]);
+            let params = Params::new(1);
+            let q = params.add("q", [1, 70, 1, 16], Init::Uniform(1.0));
+            let step = TrainStep::trace(&params, |t| {
+                let ends = t.ids("documents", [1, 70, 2], u32::MAX);
+                let q = t.param(&q);
+                q.attention_within(&q, &q, &ends, &shape.options).sum(&[])
+            });
+            let (_, found) = device_gradients(device, &step.expect("valid"), limits, &feeds);
+            assert!(found.iter().all(|(_, values)| values.iter().all(|x| x.is_finite())), "{ends:?}");
+        }
     });
 }
 

@@ -3,14 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::close::{Near, assert_close};
+use crate::support::golden::{self, wide};
 use crate::support::{devices, on_each, pytorch};
 use wgrad::Error;
-use wgrad::compile::{Plan, PlanOptions};
+use wgrad::compile::{Plan, PlanOptions, TrainStep};
+use wgrad::data::{Dataset, Documents};
+use wgrad::device::Device;
 use wgrad::exec::Session;
-use wgrad::graph::{Class, Indices, Params, STEP_SCALARS};
+use wgrad::graph::{Attention, Class, Indices, Params, STEP_SCALARS};
 use wgrad::limits::Limits;
 use wgrad::models::{Bert, BertConfig, Llama, LlamaConfig, Model, ModelOptions};
-use wgrad::optim::{AdamW, Optimizer};
+use wgrad::optim::{AdamW, Optimizer, Sgd};
 use wgrad::random;
 
 fn model(name: &str, seq: usize) -> Model {
@@ -127,6 +131,23 @@ fn unsupported_model_options_are_errors() {
 }
 
 #[test]
+fn documents_that_do_not_fit_are_errors() {
+    let error =
+        model("bert-base", 8).of_documents().map(drop).expect_err("it predicts one token").to_string();
+    assert!(error.contains("`bert-base` does not predict the next token"), "{error}");
+    for (queries, dims) in [(4, [1, 5, 2]), (4, [1, 4, 1]), (5, [1, 5, 2])] {
+        let step = TrainStep::trace(&Params::new(0), |trace| {
+            let [q, k] = [("q", queries), ("k", 4)].map(|(name, n)| trace.input(name, [1, n, 1, 4]));
+            let documents = trace.ids("documents", dims, 5);
+            q.attention_within(&k, &k, &documents, &Attention::causal()).sum(&[])
+        });
+        let error = step.map(drop).expect_err("they do not fit").to_string();
+        assert!(error.contains("where the document of each position starts"), "{error}");
+        assert!(error.contains(&format!("{queries} queries")), "{error}");
+    }
+}
+
+#[test]
 fn heads_that_do_not_divide_are_errors() {
     let params = Params::new(0);
     let failed = |result: wgrad::Result<()>, part: &str| match result {
@@ -180,4 +201,47 @@ fn every_small_model_trains() {
             assert!((losses[0] - even).abs() < 0.3, "{name}: {} and {even}", losses[0]);
         }
     });
+}
+
+/// A step over one row of three documents is the step over three rows of one document each.
+#[test]
+fn documents_of_a_row_do_not_see_one_another() {
+    let mut documents = Documents::new(16, 64).expect("a set");
+    for tokens in [&[3, 1, 4, 1, 5][..], &[9, 2, 6, 5, 3, 5, 8], &[9, 7, 9, 3, 2]] {
+        documents.push("a document", tokens).expect("tokens");
+    }
+    let optimizer = Sgd { lr: 0.5, ..Sgd::default() }.into();
+    let options = PlanOptions { optimizer, ..PlanOptions::default() };
+    let open = |name: &str| match name {
+        "gpt-nano" => model(name, 16),
+        _ => {
+            let options = ModelOptions { seq: Some(16), ..ModelOptions::default() };
+            Model::open(Params::new(0), golden::path("llama").join(name), &options).expect("a folder")
+        }
+    };
+    let after = |device: &Device, model: Model, documents: &Documents| {
+        let rows = documents.len();
+        let plan = model.train_step(rows).expect("valid").plan(&options, device.limits());
+        let mut session = Session::new(device, &plan.expect("it fits")).expect("it opens");
+        let batch = documents.batch(&(0..rows).collect::<Vec<_>>()).expect("rows");
+        for (input, _) in batch.inputs() {
+            session.feed(input, batch.u32(input)).expect("valid");
+        }
+        session.step().expect("it runs");
+        let names = model.params().list().into_iter().map(|param| param.name().to_owned());
+        let read = |name: String| (session.parameter(&name).expect("a parameter"), name);
+        let parameters: Vec<_> = names.map(read).collect();
+        (rows, session.loss().expect("finite"), parameters)
+    };
+    // tests/kernels run attention on all adapters.
+    for (device, name) in devices().iter().cycle().zip(["gpt-nano", "gemma2"]) {
+        let (rows, apart, parameters) = after(device, open(name), &documents);
+        let packed = open(name).of_documents().expect("it predicts tokens");
+        let (row, loss, found) = after(device, packed, &documents.clone().packed());
+        assert_eq!((rows, row), (3, 1));
+        assert!((loss - apart).abs() < 1e-5, "{name}: {loss} and {apart}");
+        for ((found, name), (wanted, _)) in found.iter().zip(parameters) {
+            assert_close(name, found, &wide(&wanted), Near { rel: 1e-4, abs: 1e-5 });
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub struct Options {
     /// or with `messages`.
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Fill rows with documents one after the other: fewer rows, in which a document sees those before it.
+    /// Fill rows with documents one after the other, which do not see one another: fewer rows.
     #[arg(long)]
     pack: bool,
     /// Documents to evaluate on, as in --data; by default a part of those.
@@ -121,16 +121,20 @@ pub fn run(mut options: Options, quiet: bool) -> Result<ExitCode> {
     options.network.choice.seq = Some(seq(&folder, options.network.choice.seq)?);
     let language = Language::open(&folder)?;
     let selected = options.network.seeded_network(options.writer.seed)?;
-    let Selected::Named(model) = &selected else {
+    let title = options.network.title(&selected);
+    let Selected::Named(mut model) = selected else {
         return Err(Error::Internal("a folder was opened as an ONNX file".to_owned()));
     };
-    let data = data(&options, &language, model, batch)?;
+    if options.pack {
+        model = model.of_documents()?;
+    }
+    let data = data(&options, &language, &model, batch)?;
     let run = Run {
         options: &options,
         folder: &folder,
-        title: &options.network.title(&selected),
+        title: &title,
         language: &language,
-        model,
+        model: &model,
         data: &data,
         quiet,
     };

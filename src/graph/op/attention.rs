@@ -13,6 +13,9 @@ pub struct Attend {
     pub packed: Option<[usize; 2]>,
     /// The keys that each query sees.
     pub band: Band,
+    /// Queries see keys of their own document alone: the operand after queries, keys and values, and after the gradient of
+    /// the result, is `u32 [b, s, 2]`, where the document of each position starts and where it ends.
+    pub documents: bool,
     /// ALiBi: the score of query `i` with key `j` falls by `|i - j|` times [`Attend::slope`].
     pub alibi: bool,
     /// Factor of the scores.
@@ -106,6 +109,11 @@ impl Attend {
     /// Returns the number of operands that hold queries, keys and values.
     pub fn operands(&self) -> usize {
         if self.packed.is_some() { 1 } else { 3 }
+    }
+
+    /// Returns where the documents are among `operands` operands of the operation or of its gradient.
+    pub fn documents_of(&self, operands: usize) -> Option<usize> {
+        self.documents.then(|| operands - 1 - usize::from(self.dropout > 0.0))
     }
 
     /// Returns the lengths, from the shapes of the first [`Attend::operands`] operands.
@@ -246,8 +254,16 @@ mod tests {
     /// The slopes of the published code for 8, 3 and 12 heads.
     #[test]
     fn slopes_are_the_published_ones() {
-        let attend =
-            Attend { packed: None, band: Band::ALL, alibi: true, scale: 1.0, cap: 0.0, dropout: 0.0, key: 0 };
+        let attend = Attend {
+            packed: None,
+            band: Band::ALL,
+            documents: false,
+            alibi: true,
+            scale: 1.0,
+            cap: 0.0,
+            dropout: 0.0,
+            key: 0,
+        };
         let slopes = |heads: usize| (0..heads).map(|head| attend.slope(head, heads)).collect::<Vec<_>>();
         assert_eq!(slopes(8), (1..9).map(|i| 0.5f64.powi(i)).collect::<Vec<_>>());
         assert_eq!(slopes(3), [1.0 / 16.0, 1.0 / 256.0, 0.25]);

@@ -232,11 +232,10 @@ pub enum Op {
         /// Element type of `x`.
         dtype: DType,
     },
-    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], scalars? → o [b, s, h, d], lse [b, h, s]`, or
-    /// packed, `qkv [b, s, h + 2 hkv, d], scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query
-    /// sees.
+    /// `q [b, s, h, d], k [b, t, hkv, d], v [b, t, hkv, d], documents?, scalars? → o [b, s, h, d], lse [b, h, s]`, or packed,
+    /// `qkv [b, s, h + 2 hkv, d], documents?, scalars? → o, lse`; `lse = ln Σ e^score` over the keys that a query sees.
     Attention(Attend),
-    /// `q, k, v, o, lse, do, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, scalars? → dqkv`
+    /// `q, k, v, o, lse, do, documents?, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, documents?, scalars? → dqkv`
     AttentionGrad(Attend),
     /// `q [b, s, h, d], k [b, s, hkv, d], v, cached k [b, n, hkv, d], cached v, length [b] → o [b, s, h, d]`: query `i` of a
     /// sample sees the first `length` rows of its caches and then rows `0..=i` of `k` and `v`, as far as the band reaches.

@@ -38,8 +38,14 @@ static SUMS_WHOLE: Kernel = Kernel::new(
     &[&[]],
 );
 static NORM: Kernel = Kernel::new("batch_norm", "norm/batch_norm", &[], &[1, 2, 3, 4, 5, 6], 64, ACTIVATIONS);
-static GRAD: Kernel =
-    Kernel::new("batch_norm_grad", "norm/batch_norm_grad", &["HELD_THIRD"], &[1, 2, 3, 4], 64, ACTIVATIONS);
+static GRAD: Kernel = Kernel::new(
+    "batch_norm_grad",
+    "norm/batch_norm",
+    &["GRAD", "HELD_THIRD"],
+    &[1, 2, 3, 4],
+    64,
+    ACTIVATIONS,
+);
 static RUNNING_STATS: Kernel =
     Kernel::new("running_stats", "norm/batch_stats", &["RUNNING"], &[1, 2, 3, 4], 64, &[&[]]);
 

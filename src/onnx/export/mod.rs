@@ -273,7 +273,7 @@ impl<'a> Export<'a> {
                 let last = node_rank(self.graph, node) - 1;
                 one(self.node(op, &[&x], vec![int("axis", last)]))
             }
-            Op::Attention(attend) if first_only(self) && attend.dropout == 0.0 => {
+            Op::Attention(attend) if first_only(self) && attend.dropout == 0.0 && !attend.documents => {
                 one(self.attention(attend, node))
             }
             Op::RowNorm { kind, eps } if first_only(self) => one(self.row_norm(*kind, *eps, node)),

@@ -1,6 +1,7 @@
 //! The table of operations: each operation, layer, optimizer and schedule with its name in PyTorch. `wgrad ops` prints it, and
 //! docs/ops.md has it; tests compare it with the sources.
 
+mod attention;
 mod layers;
 mod tensors;
 
@@ -79,7 +80,7 @@ const GROUPS: [(&str, &[Row]); 14] = [
     ("products", tensors::PRODUCTS),
     ("convolution and pools", tensors::IMAGES),
     ("norms", tensors::NORMS),
-    ("attention", tensors::ATTENTION),
+    ("attention", attention::ATTENTION),
     ("losses", tensors::LOSSES),
     ("random", tensors::RANDOM),
     ("layers", layers::LAYERS),

@@ -472,54 +472,6 @@ pub(super) const NORMS: &[Row] = &[
     ),
 ];
 
-pub(super) const ATTENTION: &[Row] = &[
-    row(
-        "x.attention(k, v, options)",
-        "F.scaled_dot_product_attention",
-        "`q [b, s, h, d]`, `k, v [b, t, hkv, d]`; causal, sliding windows, ALiBi; no scores in memory",
-        YES,
-        &["Attention"],
-    ),
-    row(
-        "x.self_attention(heads, kv_heads, options)",
-        "F.scaled_dot_product_attention",
-        "packed: `[b, s, h + 2 hkv, d] → [b, s, h, d]`",
-        YES,
-        &[],
-    ),
-    row(
-        "x.attention_unfused(k, v, options)",
-        "F.scaled_dot_product_attention",
-        "scores in memory; heads of any size",
-        YES,
-        &[],
-    ),
-    row(
-        "x.attention_masked(k, v, mask, options)",
-        "F.scaled_dot_product_attention(attn_mask=…)",
-        "the mask is added to the scores",
-        YES,
-        &[],
-    ),
-    row("x.padding_mask()", "", "`[b, 1, 1, t]` from `[b, t]`: keys where `x` is 0 are hidden", NO, &[]),
-    row(
-        "x.in_chunks(rows, f)",
-        "",
-        "applies `f` to at most `rows` rows at a time, so that memory holds one chunk",
-        YES,
-        &[],
-    ),
-    row(
-        "x.cached_attention(k, v, caches, length, options)",
-        "",
-        "`attention` to the keys and values of a cache as well, which grows by the new ones; in forward passes",
-        NO,
-        &[],
-    ),
-    row("x.rotary_at(positions, heads, rope)", "", "`rotary` at the positions of a tensor", YES, &[]),
-    row("x.rotary(heads, rope)", "", "rotary position embedding, Hugging Face's `rotate_half`", YES, &[]),
-];
-
 pub(super) const LOSSES: &[Row] = &[
     row(
         "x.cross_entropy(labels)",

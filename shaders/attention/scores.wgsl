@@ -1,0 +1,129 @@
+// Which keys a query sees, and the score of a query with a key.
+
+// The score of a key that a query does not see: below all others.
+const HIDDEN = -3e38;
+
+#if DOCUMENTS
+// Where the document of a position starts and ends (exclusive): the position itself is always within.
+fn document(batch: u32, position: u32) -> vec2<u32> {
+    let at = min(position, p.rows - 1u);
+#if FORWARD
+    let ends = documents[batch * p.rows + at];
+#else
+    let ends = vec2<u32>(stats[batch * p.heads * p.rows + at].zw);
+#endif
+    return vec2(min(ends.x, position), max(ends.y, position + 1u));
+}
+#endif
+
+// Rows of one side and which rows of the other side each sees, `start` to `end` (exclusive): graph::Band, within documents.
+struct Band { at: vec4<u32>, start: vec4<u32>, end: vec4<u32>, }
+
+fn band(batch: u32, at: vec4<u32>, before: u32, after: u32, count: u32) -> Band {
+    let start = at - min(at, vec4(before));
+    let end = min(at + vec4(after + 1u), vec4(count));
+#if DOCUMENTS
+    let x = document(batch, at.x);
+    var y = x;
+    var z = x;
+    var w = x;
+    // Compilers see where a row is given four times.
+    if (any(at != at.xxxx)) {
+        y = document(batch, at.y);
+        z = document(batch, at.z);
+        w = document(batch, at.w);
+    }
+    return Band(at, max(start, vec4(x.x, y.x, z.x, w.x)), min(end, vec4(x.y, y.y, z.y, w.y)));
+#else
+    return Band(at, start, end);
+#endif
+}
+#if DKV
+fn queries_of(batch: u32, col: vec4<u32>) -> Band { return band(batch, col, p.before, p.after, p.rows); }
+
+fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, p.after, p.before, p.cols); }
+#else
+fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, p.before, p.after, p.cols); }
+#endif
+
+// The factor of a query's gradients of scores. The weight of its only key is 1 whatever the score: the gradient is 0, without
+// rounding errors.
+fn score_factor(keys: Band) -> vec4<f32> {
+    return select(vec4(p.scale), vec4<f32>(), keys.end - keys.start == vec4(1u));
+}
+
+#if DOCUMENTS
+// Read by one thread, so that all threads run the same iterations.
+var<workgroup> seen: vec2<u32>;
+#endif
+
+// The tiles of `tile` other rows, of `count` in all, that own rows `row` to `last` see: x to y (exclusive), at least one.
+fn tiles_seen(thread: u32, batch: u32, row: u32, last: u32, tile: u32, count: u32) -> vec2<u32> {
+    var start = row - min(row, p.before);
+    var end = min(last + p.after + 1u, count);
+#if DOCUMENTS
+    if (thread == 0u) {
+        seen = vec2(max(start, document(batch, row).x), min(end, document(batch, last).y));
+    }
+    let within = workgroupUniformLoad(&seen);
+    start = within.x;
+    end = within.y;
+#endif
+    let first = min(start / tile, (count - 1u) / tile);
+    return vec2(first, max((end + tile - 1u) / tile, first + 1u));
+}
+
+// ALiBi: scores fall by the slope of their head, graph::Attend::slope, times the distance of query and key.
+fn alibi_slope(head: u32) -> f32 {
+    let lower = max(p.lower, 1u);
+    let other = head - min(head, lower);
+    let fours = select(2u * head + 2u, 2u * other + 1u, head >= lower);
+    return select(exp2(-4.0 * f32(fours) / f32(lower)), 0.0, p.lower == 0u);
+}
+
+#if CAPPED
+fn share_of_cap(s: vec4<f32>) -> vec4<f32> { return tanh_of_ratio(s, p.cap); }
+#endif
+
+// Scores of products of own rows and other rows, hidden where an own row does not see the other.
+fn score(product: vec4<f32>, own: Band, other: vec4<u32>, slope: f32) -> vec4<f32> {
+    var s = product * p.scale;
+#if CAPPED
+    s = p.cap * share_of_cap(s);
+#endif
+    s -= slope * abs(vec4<f32>(own.at) - vec4<f32>(other));
+    return select(vec4(HIDDEN), s, (other >= own.start) & (other < own.end));
+}
+
+// The gradient of a score before it was capped.
+fn bent(slope: vec4<f32>, product: vec4<f32>) -> vec4<f32> {
+#if CAPPED
+    let t = share_of_cap(product * p.scale);
+    return slope * (1.0 - t * t);
+#else
+    return slope;
+#endif
+}
+
+// e^(score - top), 0 where hidden.
+fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
+    return select(exp4(score - top), vec4<f32>(), score <= vec4(HIDDEN));
+}
+
+// Factors of results, and the logarithm of the sum of exponentials, of rows with these sums of e^(score - top). Within documents
+// a dispatch may see no key of a row: the next one does.
+fn inverse(sum: vec4<f32>) -> vec4<f32> {
+#if DOCUMENTS
+    return select(1.0 / sum, vec4<f32>(), sum == vec4<f32>());
+#else
+    return 1.0 / sum;
+#endif
+}
+
+fn log_of_sum(top: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
+#if DOCUMENTS
+    return select(top + log4(sum), vec4(HIDDEN), sum == vec4<f32>());
+#else
+    return top + log4(sum);
+#endif
+}
