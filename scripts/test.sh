@@ -125,6 +125,15 @@ make_documents() {
     cargo doc "$@" --no-deps
 }
 
+# rustdoc's list of public items: functions, types, traits, constants and macros.
+# shellcheck disable=SC2329
+few_public_items() {
+    local most=450 count
+    count=$(grep -o '<li><a href="' "${CARGO_TARGET_DIR:-target}/doc/wgrad/all.html" | wc -l)
+    say "$count public items, $most are allowed"
+    [ "$count" -gt 0 ] && [ "$count" -le "$most" ]
+}
+
 has_components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
 can_lint() { find_cargo && has_components && command -v cc >/dev/null 2>&1; }
 
@@ -133,6 +142,7 @@ check_without_packages() {
     stage fmt cargo fmt --check
     stage no-gpu cargo clippy "${profile[@]}" --no-default-features --lib --tests -- -D warnings
     stage docs.rs make_documents "${profile[@]}" --features "$(docs_rs_features)"
+    stage items few_public_items
 }
 
 cd "$here/.."
