@@ -187,6 +187,11 @@ fn a_killed_run_of_adapters_resumes_to_the_same_bits() {
         let adapted = written(&path("model"), &["--adapters", &path("alone"), "--weights", "nf4"]);
         assert!(adapted.len() > "the quick\n".len(), "{adapted}");
         assert_eq!(written(&path("alone"), &[]), adapted);
+        // In 16 bits the file of the model has half of the bytes.
+        std::fs::remove_file(folder.join(format!("killed/{adapter}"))).expect("removed");
+        run(&killed, &["--resume", "--merge", "--save-as", "bf16"]);
+        let (half, whole) = (read("killed/model.safetensors").len(), merged.len());
+        assert!(half * 2 < whole + 4096, "{half} of {whole} bytes");
     }
 }
 

@@ -15,7 +15,7 @@ lora/NAME.safetensors: computed in float64 and rounded once.
     venv/bin/python tests/golden/lora.py --check NAME FOLDER [MERGED]
 
 loads FOLDER, such as `Session::save_adapter` wrote it, over the base model and compares every matrix and the logits with these;
-and MERGED, a file of `Session::save_merged`, without PEFT.
+and MERGED, a file of `Session::save_with`, without PEFT.
 """
 
 import argparse

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::support::{devices, on_each};
+use half::{bf16, f16};
 use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::data::{Batch, Dataset, Loader};
+use wgrad::dtype::DType;
 use wgrad::exec::{Eager, LoadOptions, SaveOptions, Session};
 use wgrad::graph::{Init, Params, Trace};
 use wgrad::memory::PoolOptions;
@@ -156,4 +158,62 @@ fn parameters_that_are_not_finite_are_neither_saved_nor_loaded() {
         assert!(other.session().parameter("table").unwrap()[7].is_nan());
         std::fs::remove_file(&path).unwrap();
     });
+}
+
+/// Parameters of a file in 16 bits are the nearest numbers; buffers and optimizer state are as they were.
+#[test]
+fn files_in_16_bits_hold_the_nearest_numbers() {
+    let params = Params::new(3);
+    let w = params.add("w", [3, 5], Init::Uniform(2.0));
+    let mean = params.add_buffer("mean", [3], Init::Constant(1.0 / 3.0));
+    let step = TrainStep::trace(&params, |t| t.param(&w).square().sum(&[]).add(&t.param(&mean).sum(&[])));
+    let step = step.expect("valid");
+    let plan = PlanOptions { optimizer: AdamW::default().into(), ..PlanOptions::default() };
+    let plan = step.plan(&plan, devices()[0].limits()).expect("planned");
+    let mut session = Session::new(&devices()[0], &plan).expect("it opens");
+    session.step().expect("it runs");
+    let of = |session: &mut Session, name: &str| session.parameter(name).expect("it is there");
+    let [moments, means] = ["w.exp_avg", "mean"].map(|name| of(&mut session, name));
+    let whole = of(&mut session, "w");
+    for dtype in [DType::F16, DType::BF16] {
+        let options = SaveOptions { dtype: Some(dtype), ..SaveOptions::training_state() };
+        let bytes = session.save_bytes(&options).expect("saved");
+        let mut other = Session::new(&devices()[0], &plan).expect("it opens");
+        let report = other.load_bytes("a file", &bytes, &LoadOptions::default()).expect("it loads");
+        let converted: Vec<_> = report.converted.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(converted, ["w"]);
+        let nearest = |x: &f32| match dtype {
+            DType::F16 => f16::from_f32(*x).to_f32(),
+            _ => bf16::from_f32(*x).to_f32(),
+        };
+        assert_eq!(of(&mut other, "w"), whole.iter().map(nearest).collect::<Vec<_>>());
+        assert_eq!((of(&mut other, "w.exp_avg"), of(&mut other, "mean")), (moments.clone(), means.clone()));
+        // The same numbers give the same file.
+        assert_eq!(other.save_bytes(&options).expect("saved"), bytes);
+    }
+    let mut large = whole.clone();
+    large[4] = 70_000.0;
+    session.set_parameter("w", &large).expect("finite");
+    let path = file("half");
+    let half = |accept_non_finite| SaveOptions {
+        dtype: Some(DType::F16),
+        accept_non_finite,
+        ..SaveOptions::default()
+    };
+    let error = session.save_with(&path, &half(false)).expect_err("too large").to_string();
+    assert!(error.contains("parameter `w` in f16: element 4 is inf"), "{error}");
+    assert!(error.contains("`SaveOptions::dtype`") && !path.exists(), "{error}");
+    session.save_with(&path, &half(true)).expect("accepted");
+    std::fs::remove_file(&path).expect("removed");
+    for (options, part) in [
+        (
+            SaveOptions { dtype: Some(DType::Int8), ..SaveOptions::default() },
+            "f32, f16 and bf16 are possible",
+        ),
+        (SaveOptions { merged: true, ..SaveOptions::training_state() }, "no adapters to train"),
+        (SaveOptions { merged: true, ..SaveOptions::default() }, "no adapters"),
+    ] {
+        let error = session.save_with(&path, &options).expect_err("refused").to_string();
+        assert!(error.contains(part) && !path.exists(), "{error}");
+    }
 }

@@ -198,7 +198,8 @@ fn adapters_are_read_swapped_written_and_merged() {
             // Read back, the adapters are the same, bit for bit.
             let (saved, merged) = (folder.join(name), folder.join(format!("{name}.safetensors")));
             session.save_adapter(&saved).expect("saved");
-            session.save_merged(&merged).expect("saved");
+            let options = SaveOptions { merged: true, ..SaveOptions::default() };
+            session.save_with(&merged, &options).expect("saved");
             session.load_adapter(&fresh).expect("fresh adapters");
             assert_eq!(adapted.logits(&mut session), without, "{name}: B of fresh adapters is 0");
             session.load_adapter(&saved).expect("its own");
@@ -253,7 +254,7 @@ fn adapters_that_do_not_fit_are_errors() {
     for error in [
         plain.save_adapter(folder.join("a")),
         plain.load_adapter(path("lora/llama")),
-        plain.save_merged(folder.join("b")),
+        plain.save_with(folder.join("b"), &SaveOptions { merged: true, ..SaveOptions::default() }),
     ] {
         assert!(message(error.unwrap_err()).contains("no adapters"));
     }

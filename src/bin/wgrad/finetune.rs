@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wgrad::compile::{PlanOptions, Recompute, Shard};
 use wgrad::data::{Dataset, Documents, LastBatch, Loader, Subset};
 use wgrad::device::Device;
-use wgrad::dtype::FrozenStorage;
-use wgrad::exec::{OnOom, ProgramId};
+use wgrad::dtype::{DType, FrozenStorage};
+use wgrad::exec::{OnOom, ProgramId, SaveOptions};
 use wgrad::graph::IGNORE;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer, Schedule};
@@ -54,6 +54,9 @@ pub struct Options {
     /// With --lora, write the model with its adapter added to it, for programs that know no adapters.
     #[arg(long, requires = "lora")]
     merge: bool,
+    /// Element type of the model's weights in its file: f32, f16 or bf16.
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = crate::generate::number_format)]
+    save_as: DType,
     /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
     /// muon.
     #[arg(long, default_value = "adamw")]
@@ -294,7 +297,8 @@ impl Run<'_> {
         }
         if whole {
             let path = out.join("model.safetensors");
-            if options.merge { session.save_merged(&path)? } else { session.save(&path)? }
+            let (dtype, merged) = (Some(options.save_as), options.merge);
+            session.save_with(&path, &SaveOptions { dtype, merged, ..SaveOptions::default() })?;
         }
         if !prints {
             return Ok(());

@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long, value_name = "TOKENS")]
     seq: Option<usize>,
     /// Storage format of the KV cache: f32, f16 or bf16.
-    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = cache_format)]
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = number_format)]
     cache: DType,
     /// Storage format of the model's matrices: f32, f16, bf16, int8, int4 or nf4.
     #[arg(long, value_name = "FORMAT", value_parser = crate::model::frozen_storage)]
@@ -43,7 +43,7 @@ pub struct Options {
 /// Most tokens of a prompt that are computed at once.
 const AT_ONCE: usize = 256;
 
-fn cache_format(text: &str) -> std::result::Result<DType, String> {
+pub fn number_format(text: &str) -> std::result::Result<DType, String> {
     let known = [DType::F32, DType::F16, DType::BF16];
     known.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| "f32, f16 or bf16".to_owned())
 }

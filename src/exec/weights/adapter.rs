@@ -67,7 +67,14 @@ impl Session {
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
         let mut all = self.stored(false);
         all.retain(|name, _| adapters.names.contains(name));
-        let contents = Contents { prefix: PREFIX, ..self.contents(all) };
+        let contents = Contents {
+            tensors: all.into_iter().collect(),
+            notes: BTreeMap::new(),
+            accept_non_finite: false,
+            sharded: self.is_sharded(false),
+            prefix: PREFIX,
+            merged: None,
+        };
         self.write_file(Destination::Path(&folder.join(TENSORS), &[]), &contents).await?;
         if self.state_plan.parallel.rank != 0 {
             return Ok(());
@@ -110,20 +117,6 @@ impl Session {
             .map(drop)
     }
 
-    /// Writes the parameters as [`Session::save`] does, with `W + (alpha / rank) B A` in place of each adapted weight `W` and
-    /// without the adapters: a file of the base model, for programs that know no adapters.
-    ///
-    /// # Errors
-    /// As [`Session::save`]; [`Error::Setting`] without adapters of [`Params::adapt`](crate::graph::Params::adapt).
-    #[maybe_async]
-    pub async fn save_merged(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let adapters = self.adapters()?;
-        let mut all = self.stored(false);
-        all.retain(|name, _| !adapters.names.contains(name));
-        let contents = Contents { merged: Some(&adapters), ..self.contents(all) };
-        self.write_file(Destination::Path(path.as_ref(), &[]), &contents).await
-    }
-
     /// Returns a parameter or optimizer state, with the adapters of `merged` added to a weight.
     #[maybe_async]
     pub(super) async fn merged(&mut self, name: &str, merged: Option<&Adapters>) -> Result<Vec<f32>> {
@@ -150,13 +143,7 @@ impl Session {
         }
     }
 
-    fn contents(&self, tensors: BTreeMap<String, Stored>) -> Contents<'static> {
-        let (tensors, sharded) = (tensors.into_iter().collect(), self.is_sharded(false));
-        let notes = BTreeMap::new();
-        Contents { tensors, notes, accept_non_finite: false, sharded, prefix: "", merged: None }
-    }
-
-    fn adapters(&self) -> Result<Adapters> {
+    pub(super) fn adapters(&self) -> Result<Adapters> {
         let params = &self.state_plan.graph().parameters;
         let mut adapters =
             Adapters { config: None, input_first: false, names: BTreeSet::new(), of_base: BTreeMap::new() };
@@ -197,7 +184,7 @@ pub(super) struct Adapters {
     config: Option<LoraConfig>,
     input_first: bool,
     /// Of all matrices.
-    names: BTreeSet<String>,
+    pub(super) names: BTreeSet<String>,
     /// By the weight that they adapt.
     of_base: BTreeMap<String, Pair>,
 }

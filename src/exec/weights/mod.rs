@@ -31,8 +31,10 @@ pub(crate) use write::Destination;
 
 /// How a session stores a tensor that is saved to files.
 struct Stored {
-    /// Type in the session. In a file it is `f32`, except for `u32` words.
+    /// Type in the session.
     dtype: DType,
+    /// Type in a file that is written.
+    written: DType,
     shape: Vec<usize>,
     /// Whether it is optimizer state and not a parameter.
     state: bool,
@@ -46,6 +48,11 @@ impl Stored {
     fn elements(&self) -> u64 {
         self.shape.iter().map(|&n| n as u64).product()
     }
+
+    /// Bytes in a file that is written.
+    fn bytes(&self) -> u64 {
+        self.elements() * if self.written.is_half() { 2 } else { 4 }
+    }
 }
 
 /// Key of the note with the number of training steps, in files with optimizer state.
@@ -54,6 +61,7 @@ const STEPS: &str = "steps";
 const MAX_STEPS: u64 = 1 << 53;
 const BAD_FILE: &str =
     "use an earlier file; `LoadOptions { accept_non_finite: true, .. }` loads it all the same";
+const TOO_LARGE_FOR_FILE: &str = "`SaveOptions::dtype` can be a wider type; files saved before are safe";
 const TOO_LARGE: &str =
     "store weights in a wider type; `LoadOptions { accept_non_finite: true, .. }` loads it as infinity";
 /// Note in files without frozen parameters.
@@ -69,6 +77,12 @@ pub struct SaveOptions {
     /// Notes (metadata strings) of your own, such as what a program must know to build the model again.
     /// [`read_notes`] reads them. The keys `format`, `frozen` and `steps` are reserved, and those that begin with `run.`.
     pub notes: BTreeMap<String, String>,
+    /// Element type of the parameters in the file: `F32`, which `None` is, too, `F16` or `BF16`, rounded to nearest, ties to
+    /// even. Buffers and optimizer state stay `f32`.
+    pub dtype: Option<DType>,
+    /// Write `W + (alpha / rank) B A` in place of each weight `W` with an adapter ([`Params::adapt`](crate::graph::Params::adapt)),
+    /// and no adapters: a file of the base model, for programs that know none. It has no optimizer state.
+    pub merged: bool,
     /// Leave out frozen parameters, such as a language model under its adapters: a session that loads the file keeps its
     /// own, which it has from a file of the model.
     pub without_frozen: bool,
@@ -97,8 +111,8 @@ struct Contents<'a> {
 }
 
 impl Session {
-    /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores. The write is
-    /// atomic: after an error or a crash the path has the old file or the new one, whole. A symbolic link is
+    /// Writes all parameters to a safetensors file, as `f32` whatever type the device stores; with [`SaveOptions::dtype`] in 16
+    /// bits. The write is atomic: after an error or a crash the path has the old file or the new one, whole. A symbolic link is
     /// followed; anything but a regular file is refused.
     ///
     /// # Errors
@@ -109,11 +123,13 @@ impl Session {
         self.save_with(path, &SaveOptions::default()).await
     }
 
-    /// [`Session::save`] with optimizer state, or with notes of your own. If the state is sharded
-    /// ([`Shard`](crate::compile::Shard)), all ranks must call it; rank 0 writes the file, which any number of ranks can load.
+    /// [`Session::save`] in 16 bits, with adapters added to their weights, with optimizer state, or with notes of your own. If
+    /// the state is sharded ([`Shard`](crate::compile::Shard)), all ranks must call it; rank 0 writes the file, which any number of
+    /// ranks can load.
     ///
     /// # Errors
-    /// As [`Session::save`]; [`Error::Rank`].
+    /// As [`Session::save`], also for numbers beyond [`SaveOptions::dtype`]; [`Error::Setting`] for a type of no file, and for
+    /// `merged` without adapters or with optimizer state; [`Error::Rank`].
     #[maybe_async]
     pub async fn save_with(&mut self, path: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
         self.save_to(Destination::Path(path.as_ref(), &[]), options).await
@@ -132,7 +148,22 @@ impl Session {
 
     #[maybe_async]
     pub(crate) async fn save_to(&mut self, to: Destination<'_>, options: &SaveOptions) -> Result<()> {
-        let SaveOptions { optimizer_state, ref notes, without_frozen, accept_non_finite } = *options;
+        let SaveOptions { optimizer_state, ref notes, dtype, merged, without_frozen, accept_non_finite } =
+            *options;
+        let dtype = dtype.unwrap_or(DType::F32);
+        if dtype != DType::F32 && !dtype.is_half() {
+            return Err(Error::setting(
+                "dtype",
+                format!("files of parameters in {dtype}: f32, f16 and bf16 are possible"),
+            ));
+        }
+        if merged && optimizer_state {
+            return Err(Error::setting(
+                "merged",
+                "a merged file with optimizer state: it has no adapters to train",
+            ));
+        }
+        let adapters = if merged { Some(self.adapters()?) } else { None };
         let mut notes = notes.clone();
         if optimizer_state {
             notes.insert(STEPS.to_owned(), self.steps().to_string());
@@ -142,10 +173,19 @@ impl Session {
             notes.insert(WITHOUT_FROZEN.0.to_owned(), WITHOUT_FROZEN.1.to_owned());
             tensors.retain(|_, stored| !stored.frozen);
         }
-        let tensors = tensors.into_iter().collect();
+        if let Some(adapters) = &adapters {
+            tensors.retain(|name, _| !adapters.names.contains(name));
+        }
+        for stored in tensors.values_mut().filter(|stored| stored.finite) {
+            stored.written = dtype;
+        }
+        let mut tensors: Vec<_> = tensors.into_iter().collect();
+        // Every tensor begins at a multiple of its elements' size.
+        tensors.sort_by_key(|(_, stored)| stored.written.is_half());
         // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
-        let contents = Contents { tensors, notes, accept_non_finite, sharded, prefix: "", merged: None };
+        let merged = adapters.as_ref();
+        let contents = Contents { tensors, notes, accept_non_finite, sharded, prefix: "", merged };
         self.write_file(to, &contents).await
     }
 
@@ -165,16 +205,28 @@ impl Session {
         let mut saved = 0;
         for (name, stored) in tensors {
             let data = self.merged(name, *merged).await?;
-            let checked = || match stored.finite && !accept_non_finite {
-                true => {
-                    let what = || format!("{} was not written: parameter `{name}`", path.display());
-                    finite(&data, what, DIVERGED)
+            let packed;
+            let words: &[u32] = if stored.written.is_half() {
+                packed = stored.written.pack(&data);
+                &packed
+            } else {
+                bytemuck::cast_slice(&data)
+            };
+            let checked = || {
+                if !stored.finite || *accept_non_finite {
+                    return Ok(());
                 }
-                false => Ok(()),
+                let what = || format!("{} was not written: parameter `{name}`", path.display());
+                finite(&data, what, DIVERGED)?;
+                if !stored.written.is_half() {
+                    return Ok(());
+                }
+                let what = || format!("{} in {}", what(), stored.written);
+                finite(&stored.written.unpack(words, data.len()), what, TOO_LARGE_FOR_FILE)
             };
             if let Some(Ok(open)) = &mut file {
                 let written = checked().and_then(|()| {
-                    write::elements(open, bytemuck::cast_slice(&data)).map_err(|e| failed(path, &e))
+                    write::elements(open, words, stored.bytes()).map_err(|e| failed(path, &e))
                 });
                 match written {
                     Err(error) if *sharded => file = Some(Err(error)),
@@ -351,7 +403,8 @@ impl Session {
             let finite = parameter.is_some_and(|param| !param.is_buffer());
             let frozen = parameter.is_some_and(|param| !param.is_buffer() && !param.trained());
             let shape = shape.dims().to_vec();
-            Some((storage.name.clone(), Stored { dtype, shape, state, finite, frozen }))
+            let written = if dtype == DType::U32 { DType::U32 } else { DType::F32 };
+            Some((storage.name.clone(), Stored { dtype, written, shape, state, finite, frozen }))
         };
         // Parameters are the first storages, in the order of registration.
         let count = if optimizer_state { usize::MAX } else { graph.parameters.len() };

@@ -10,7 +10,7 @@ use super::Stored;
 use crate::dtype::DType;
 use crate::files::Replacement;
 
-/// Tensors by name, sorted; each element takes four bytes.
+/// Tensors in the order of the file.
 pub(super) type Shapes = [(String, Stored)];
 
 /// Where a file is written to.
@@ -80,9 +80,14 @@ pub(super) fn header(prefix: &str, shapes: &Shapes, notes: &BTreeMap<String, Str
     let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut offset = 0;
     for (name, stored) in shapes {
-        let (shape, end) = (&stored.shape, offset + 4 * stored.elements());
+        let (shape, end) = (&stored.shape, offset + stored.bytes());
         let name = quoted(&format!("{prefix}{name}"));
-        let dtype = if stored.dtype == DType::U32 { "U32" } else { "F32" };
+        let dtype = match stored.written {
+            DType::U32 => "U32",
+            DType::F16 => "F16",
+            DType::BF16 => "BF16",
+            _ => "F32",
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             json,
@@ -96,12 +101,14 @@ pub(super) fn header(prefix: &str, shapes: &Shapes, notes: &BTreeMap<String, Str
     [&(padded as u64).to_le_bytes(), json.as_bytes(), &vec![b' '; padded - json.len()]].concat()
 }
 
-/// Writes the elements of one tensor.
-pub(super) fn elements(file: &mut impl Write, data: &[u32]) -> io::Result<()> {
+/// Writes the elements of one tensor: the first `bytes` of these words.
+pub(super) fn elements(file: &mut impl Write, words: &[u32], bytes: u64) -> io::Result<()> {
+    let bytes = bytes as usize;
     if cfg!(target_endian = "little") {
-        return file.write_all(bytemuck::cast_slice(data));
+        return file.write_all(&bytemuck::cast_slice(words)[..bytes]);
     }
-    data.iter().try_for_each(|x| file.write_all(&x.to_le_bytes()))
+    let all: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes).collect();
+    file.write_all(&all)
 }
 
 /// Returns `text` as a JSON string (RFC 8259).
@@ -129,6 +136,7 @@ mod tests {
     fn written_files_are_read_by_the_safetensors_crate() {
         let stored = |dtype, shape: &[usize]| Stored {
             dtype,
+            written: dtype,
             shape: shape.to_vec(),
             state: false,
             finite: false,
@@ -137,17 +145,21 @@ mod tests {
         let shapes = [
             ("a \"b\"\n\\".to_owned(), stored(DType::F32, &[2, 3])),
             ("scalar".to_owned(), stored(DType::U32, &[])),
+            ("half".to_owned(), stored(DType::F16, &[3])),
         ];
         let all: String = (0..300).filter_map(char::from_u32).collect();
         let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);
         let mut file = header("", &shapes, &notes);
         assert_eq!(file.len() % 8, 0);
-        elements(&mut file, &[0.0f32, 1.0, 2.0, 3.0, 4.0, -5.5].map(f32::to_bits)).unwrap();
-        elements(&mut file, &[7]).unwrap();
+        elements(&mut file, &[0.0f32, 1.0, 2.0, 3.0, 4.0, -5.5].map(f32::to_bits), 24).unwrap();
+        elements(&mut file, &[7], 4).unwrap();
+        elements(&mut file, &DType::F16.pack(&[1.0, 2.0, -0.5]), 6).unwrap();
         let read = SafeTensors::deserialize(&file).unwrap();
         let tensor = read.tensor(&shapes[0].0).unwrap();
         assert_eq!((tensor.shape(), tensor.data().len()), (&[2, 3][..], 24));
         assert_eq!(tensor.data()[20..], (-5.5f32).to_le_bytes());
+        let tensor = read.tensor("half").unwrap();
+        assert_eq!((tensor.dtype(), tensor.data()), (Dtype::F16, &[0, 0x3c, 0, 0x40, 0, 0xb8][..]));
         let scalar = read.tensor("scalar").unwrap();
         assert_eq!((scalar.dtype(), scalar.data()), (Dtype::U32, &7u32.to_le_bytes()[..]));
         let (_, head) = SafeTensors::read_metadata(&file).unwrap();
