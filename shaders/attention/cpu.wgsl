@@ -80,10 +80,10 @@ fn main(
         if (DROPOUT) {
             t = thinned(t, number, tile);
         }
-        let after = select(vec4(1.0), inverse(sum), tile + 1u == to);
+        let after = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
         gather(t, V, v_row, 0u, o_row, before, after, inside);
     }
-    let value = log_of_sum(best, sum);
+    let value = best + log4(sum);
     if (inside.x) { lse[number.x] = value.x; }
     if (inside.y) { lse[number.y] = value.y; }
     if (inside.z) { lse[number.z] = value.z; }

@@ -1,4 +1,5 @@
-// Which keys a query sees, and the score of a query with a key.
+// Which keys a query sees, and the score of a query with a key. Within documents a dispatch may see no key of a row: the next one
+// then begins with a weight of 0 for what is stored.
 
 // The score of a key that a query does not see: below all others.
 const HIDDEN = -3e38;
@@ -108,22 +109,4 @@ fn bent(slope: vec4<f32>, product: vec4<f32>) -> vec4<f32> {
 // e^(score - top), 0 where hidden.
 fn weight(score: vec4<f32>, top: vec4<f32>) -> vec4<f32> {
     return select(exp4(score - top), vec4<f32>(), score <= vec4(HIDDEN));
-}
-
-// Factors of results, and the logarithm of the sum of exponentials, of rows with these sums of e^(score - top). Within documents
-// a dispatch may see no key of a row: the next one does.
-fn inverse(sum: vec4<f32>) -> vec4<f32> {
-#if DOCUMENTS
-    return select(1.0 / sum, vec4<f32>(), sum == vec4<f32>());
-#else
-    return 1.0 / sum;
-#endif
-}
-
-fn log_of_sum(top: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
-#if DOCUMENTS
-    return select(top + log4(sum), vec4(HIDDEN), sum == vec4<f32>());
-#else
-    return top + log4(sum);
-#endif
 }

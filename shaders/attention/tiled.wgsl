@@ -131,7 +131,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         sum = sum * before + ((near[64u + four] + near[80u + four]) + (near[96u + four] + near[112u + four]));
         if (eight == 0u) {
             near[128u + four] = before;
-            near[144u + four] = select(vec4(1.0), inverse(sum), tile + 1u == to);
+            near[144u + four] = select(vec4(1.0), 1.0 / sum, tile + 1u == to);
         }
         workgroupBarrier();
         let factors = Numbers(near[128u + y], near[136u + y]);
@@ -149,7 +149,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         workgroupBarrier();
         if (eight == 0u) {
             near[128u + four] = select(vec4<f32>(), weight(known, best), p.start > 0u);
-            near[144u + four] = inverse(sum);
+            near[144u + four] = 1.0 / sum;
         }
         workgroupBarrier();
         let factors = Numbers(near[128u + y], near[136u + y]);
@@ -160,7 +160,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         }
     }
     if (eight == 0u && start < to) {
-        let value = log_of_sum(best, sum);
+        let value = best + log4(sum);
         if (mine.x < p.rows) { lse[at.x] = value.x; }
         if (mine.y < p.rows) { lse[at.y] = value.y; }
         if (mine.z < p.rows) { lse[at.z] = value.z; }
