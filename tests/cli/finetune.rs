@@ -113,7 +113,7 @@ fn ranks_write_the_adapter_of_one_device() {
     let (folder, name) = (folder("finetune-ranks"), &device.adapter().name);
     let of = |out: &str, more: &str| {
         let mut arguments = finetune(&folder, "text.txt", out, name);
-        let same = "--lora r=4,dropout=0.1 --frozen-weights bf16 --epochs 2 --save-every 4 --length 2";
+        let same = "--pack --lora r=4,dropout=0.1 --frozen-weights bf16 --epochs 2 --save-every 4 --length 2";
         arguments.extend(same.split(' ').chain(more.split(' ')).map(str::to_owned));
         arguments
     };
