@@ -1,4 +1,4 @@
-// Attention on CPU adapters, without workgroup memory: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of
+// Attention on CPU adapters, without workgroup memory but for documents: o = softmax(scale q kᵀ) v, and lse, the logarithm of the sum of
 // exponentials of each row of scores. With DQ the gradient of the queries: dq = dS k with dS = scale P (dP - mean), dP = do vᵀ.
 // q [b, rows, heads, d], k, v [b, cols, kv_heads, d] -> o [b, rows, heads, d], lse [b, heads, rows]
 // DQ: q, k, v, do [b, rows, heads, d], stats [b, heads, rows, 2] -> dq [b, rows, heads, d]

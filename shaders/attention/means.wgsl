@@ -1,6 +1,7 @@
 // stats = (lse, Σ do ∘ o) for each row of scores; the sum is the mean of dP, weighted by the row's weights P.
 // do, o [b, rows, heads, d], lse [b, heads, rows] -> stats [b, heads, rows, 2]
-// With DOCUMENTS, u32 [b, rows, 2]: stats [b, heads, rows, 4], with the start and the end of the row's document.
+// With DOCUMENTS, u32 [b, rows, 2]: stats [b, heads, rows, 4], with the start and the end of the row's document, exact as f32
+// below 2^24.
 // grid: one thread per row of o, folded
 #import common/grid
 struct Params {

@@ -75,7 +75,7 @@ impl Documents {
         }
         self.starts.push(self.tokens.len());
         let first = if self.packed { start.saturating_sub(1) / self.seq * self.seq } else { start };
-        self.rows.retain(|row| row.start < first);
+        self.rows.truncate(self.rows.partition_point(|row| row.start < first));
         self.add_rows(first);
         Ok(())
     }
@@ -189,6 +189,12 @@ mod tests {
         let ends = [[0, 3, 0, 3, 0, 3], [0, 2, 0, 2, 2, 3], [0, 2, 0, 2, 2, 3]];
         assert_eq!(batch.u32("documents"), ends.concat());
         assert_eq!((packed.len(), packed.filled()), (3, 8.0 / 9.0));
+        // A document that comes later goes on in the last row.
+        let mut later = Documents::new(3, 100).unwrap().packed();
+        later.push("a", &[1, 2, 3, 4, 5]).unwrap();
+        later.push("b", &[7]).unwrap();
+        later.push_parts("c", &[10, 11, 12], &[false, false, true]).unwrap();
+        assert_eq!(later.rows, packed.rows);
     }
 
     #[test]

@@ -205,26 +205,26 @@ impl Session {
         let mut saved = 0;
         for (name, stored) in tensors {
             let data = self.merged(name, *merged).await?;
-            let packed;
-            let words: &[u32] = if stored.written.is_half() {
-                packed = stored.written.pack(&data);
-                &packed
-            } else {
-                bytemuck::cast_slice(&data)
-            };
-            let checked = || {
-                if !stored.finite || *accept_non_finite {
-                    return Ok(());
-                }
-                let what = || format!("{} was not written: parameter `{name}`", path.display());
-                finite(&data, what, DIVERGED)?;
-                if !stored.written.is_half() {
-                    return Ok(());
-                }
-                let what = || format!("{} in {}", what(), stored.written);
-                finite(&stored.written.unpack(words, data.len()), what, TOO_LARGE_FOR_FILE)
-            };
             if let Some(Ok(open)) = &mut file {
+                let packed;
+                let words: &[u32] = if stored.written.is_half() {
+                    packed = stored.written.pack(&data);
+                    &packed
+                } else {
+                    bytemuck::cast_slice(&data)
+                };
+                let checked = || {
+                    if !stored.finite || *accept_non_finite {
+                        return Ok(());
+                    }
+                    let what = || format!("{} was not written: parameter `{name}`", path.display());
+                    finite(&data, what, DIVERGED)?;
+                    if !stored.written.is_half() {
+                        return Ok(());
+                    }
+                    let what = || format!("{} in {}", what(), stored.written);
+                    finite(&stored.written.unpack(words, data.len()), what, TOO_LARGE_FOR_FILE)
+                };
                 let written = checked().and_then(|()| {
                     write::elements(open, words, stored.bytes()).map_err(|e| failed(path, &e))
                 });
