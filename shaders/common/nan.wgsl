@@ -4,6 +4,13 @@ fn nan4(v: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(v) & vec4(0x7fffffffu)) > vec4(0x7f800000u);
 }
 
+fn finite4(v: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(v) & vec4(0x7fffffffu)) < vec4(0x7f800000u);
+}
+
+// NaN, made of the bits of `v`: compilers compute 0 v and 0 / 0 as if there were none.
+fn nan_of4(v: vec4<f32>) -> vec4<f32> { return bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) | vec4(0x7fc00000u)); }
+
 // `r`, or `v` where that is NaN.
 fn or_nan1(v: f32, r: f32) -> f32 { return select(r, v, nan1(v)); }
 fn or_nan4(v: vec4<f32>, r: vec4<f32>) -> vec4<f32> { return select(r, v, nan4(v)); }

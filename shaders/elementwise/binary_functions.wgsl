@@ -13,8 +13,7 @@ fn bce_slope(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
 
 // ln v; NaN for v < 0, where WGSL's log may be anything.
 fn log_or_nan(v: vec4<f32>) -> vec4<f32> {
-    let zero = v * 0.0;
-    return select(log4(v), zero / zero, v < vec4(0.0));
+    return select(log4(v), nan_of4(v), v < vec4(0.0));
 }
 
 // a^b with C's special cases. WGSL's pow is defined for a > 0, or a = 0 with b > 0.
@@ -29,9 +28,7 @@ fn power(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let odd = whole & (floor(0.5 * b) * 2.0 != b) & (abs(b) < vec4(16777216.0));
     let minus = (bitcast<vec4<u32>>(a) >> vec4(31u)) == vec4(1u);
     r = select(r, -r, minus & odd);
-    // NaN: the quotient of zeros is made of an operand, so that no compiler knows it.
-    let zero = size * 0.0;
-    r = select(r, zero / zero, (a < vec4(0.0)) & !whole & (size < 1.0 / zero));
+    r = select(r, nan_of4(a), (a < vec4(0.0)) & !whole & finite4(a));
     let kept = (b == vec4(0.0)) | (a == vec4(1.0));
     return select(or_nan4(a, or_nan4(b, r)), r, kept);
 }

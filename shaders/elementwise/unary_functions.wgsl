@@ -80,6 +80,6 @@ fn wave(v: vec4<f32>, turns: i32) -> vec4<f32> {
     let even = 1.0 - 0.5 * s + s * s * (4.166664568298827e-2 + s * (-1.388731625493765e-3 + s * 2.443315711809948e-5));
     let quarter = (vec4<i32>(k) + vec4(turns)) & vec4(3);
     let y = select(odd, even, (quarter & vec4(1)) == vec4(1));
-    // Infinities have no sine: their products with 0 are NaN.
-    return or_nan4(v, or_nan4(v * 0.0, select(y, -y, quarter >= vec4(2))));
+    // Infinities have no sine.
+    return select(nan_of4(v), select(y, -y, quarter >= vec4(2)), finite4(v));
 }
