@@ -31,10 +31,15 @@ impl Graph {
         id
     }
 
-    /// Adds a copy of the value `like`, modified by `change`, under the name `NAME.suffix`.
+    /// Adds a copy of the value `like`, modified by `change`, under the name `NAME.suffix`. A node will compute it: of a
+    /// parameter or an input it is neither.
     pub(crate) fn derive(&mut self, like: ValueId, suffix: &str, change: impl FnOnce(&mut Value)) -> ValueId {
         let mut value = self.value(like).clone();
         value.name = format!("{}.{suffix}", value.name);
+        if matches!(value.class, Class::Parameter | Class::Input) {
+            value.class = Class::Activation;
+            value.indices = None;
+        }
         change(&mut value);
         self.add_value(value)
     }

@@ -52,7 +52,7 @@ fn seen_before(graph: &Graph, views: &Views, node: &Node) -> Option<usize> {
 fn copy_of(graph: &mut Graph, id: ValueId) -> ValueId {
     let suffix = format!("copy{}", graph.values.len());
     graph.derive(id, &suffix, |value| {
-        if value.class.is_persistent() || value.class == Class::Input {
+        if value.class.is_persistent() {
             value.class = Class::Activation;
         }
     })

@@ -61,9 +61,11 @@ pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
 
 #[cfg(test)]
 mod tests {
+    use super::super::store_weights_half;
     use super::super::tests::differentiated;
     use super::*;
-    use crate::graph::{Init, Mode, Node, Params, Tensor, Trace, Window};
+    use crate::dtype::{Rounding, WeightStorage};
+    use crate::graph::{Class, Init, Mode, Node, Params, Tensor, Trace, Window};
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", build).expect("valid");
@@ -100,6 +102,22 @@ mod tests {
             2,
             "those of the sums alone: {list:?}"
         );
+    }
+
+    /// A view of a parameter has the parameter's bytes and is none itself: a session has no such name.
+    #[test]
+    fn views_of_16_bit_parameters_are_no_parameters() {
+        let params = Params::new(0);
+        let w = params.add("w", [32, 32], Init::Constant(0.0));
+        let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+            trace.input("x", [1, 4, 32]).matmul(&trace.param(&w).reshape([1, 32, 32]))
+        });
+        let stored = store_weights_half(graph.expect("valid"), WeightStorage::Bf16(Rounding::Nearest));
+        let graph = fold_upcasts(stored, true);
+        let names: Vec<_> = graph.nodes.iter().map(|node| node.op.name()).collect();
+        assert_eq!(names, ["reshape", "matmul"]);
+        let parameters: Vec<_> = graph.values.iter().filter(|v| v.class == Class::Parameter).collect();
+        assert_eq!(parameters.iter().map(|v| &v.name[..]).collect::<Vec<_>>(), ["w"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Class, Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::shape::Shape;
 
 /// Inputs with the batch as their first dimension; `None` if samples depend on each other.
@@ -140,13 +140,7 @@ impl Split {
 }
 
 fn add_part(graph: &mut Graph, id: ValueId, part: usize, shape: Shape) -> ValueId {
-    graph.derive(id, &format!("part{}", part + 1), |value| {
-        value.shape = shape;
-        if value.class == Class::Input {
-            value.class = Class::Activation;
-            value.indices = None;
-        }
-    })
+    graph.derive(id, &format!("part{}", part + 1), |value| value.shape = shape)
 }
 
 #[cfg(test)]
