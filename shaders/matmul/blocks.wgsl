@@ -2,6 +2,8 @@
 // in blocks, by loads of four.
 #import matmul/operands
 #import matmul/tiles
+const APART = 1u;
+
 fn turned(t: Block) -> Block {
     return Block(
         vec4(t.s0.x, t.s1.x, t.s2.x, t.s3.x), vec4(t.s0.y, t.s1.y, t.s2.y, t.s3.y),

@@ -32,13 +32,13 @@ fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4
     }
 }
 #else
-// Where results of four neighbouring columns lie in row 0.
+// Where results of the columns of a quad lie in row 0.
 struct Results {
     at: vec4<u32>,
     live: vec4<bool>,
 }
 fn results_at(product: u32, column: u32) -> Results {
-    let column4 = vec4(column) + vec4(0u, 1u, 2u, 3u);
+    let column4 = column + APART * vec4(0u, 1u, 2u, 3u);
     return Results(product * p.c_batch + column4, column4 < vec4(p.n));
 }
 fn store_row(near: Results, far: Results, row: u32, left: vec4<f32>, right: vec4<f32>) {

@@ -18,6 +18,14 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 
+const order = vec4(0u, 1u, 2u, 3u) * GROUP;
+
+// Those past the end repeat the last one of the row.
+fn four_at(i: u32, end: u32) -> vec4<f32> {
+    let at = min(order + i, vec4(end - 1u));
+    return vec4(x_at(at.x), x_at(at.y), x_at(at.z), x_at(at.w));
+}
+
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = wg.y * p.groups_x + wg.x;
@@ -27,22 +35,27 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) l
     let start = row * p.cols;
     let end = start + p.cols;
     // Maximum and sum in one reading: the sum so far is rescaled where the maximum grows.
+    // Four elements at a time: one load in flight does not keep the memory busy.
     var own = LOWEST;
-    var sum = 0.0;
-    for (var i = start + lane; i < end; i += GROUP) {
-        let v = x_at(i);
-        let highest = max(own, v);
-        sum = sum * exp1(own - highest) + exp1(v - highest);
+    var sums = vec4<f32>();
+    for (var i = start + lane; i < end; i += 4u * GROUP) {
+        let v = four_at(i, end);
+        let highest = max(own, max(max(v.x, v.y), max(v.z, v.w)));
+        sums = sums * exp(own - highest) + select(vec4<f32>(), exp4(v - highest), order + i < vec4(end));
         own = highest;
     }
     let top = group_max(lane, own);
-    let total = group_sum(lane, sum * exp1(own - top));
+    let total = group_sum(lane, ((sums.x + sums.y) + (sums.z + sums.w)) * exp1(own - top));
     // Taken off after the maximum: added to a large one, the logarithm would lose its digits.
     let rest = log1(total);
     let scale = 1.0 / total;
-    for (var i = start + lane; i < end; i += GROUP) {
-        let v = x_at(i) - top;
-        set_y(i, select(exp1(v) * scale, v - rest, LOG));
+    for (var i = start + lane; i < end; i += 4u * GROUP) {
+        let v = four_at(i, end) - top;
+        let w = select(exp4(v) * scale, v - rest, vec4(LOG));
+        set_y(i, w.x);
+        if (i + GROUP < end) { set_y(i + GROUP, w.y); }
+        if (i + 2u * GROUP < end) { set_y(i + 2u * GROUP, w.z); }
+        if (i + 3u * GROUP < end) { set_y(i + 3u * GROUP, w.w); }
     }
 }
 #else
