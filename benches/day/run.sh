@@ -236,7 +236,8 @@ for number in "${chosen[@]}"; do
     echo "== $number $step" >&2
     case "$step" in
         smoke | kernels | sweep) bench "$step" $SHORT ;;
-        steps | tune) bench "$step" $ROW ;;
+        steps) for kind in steps recompute; do bench "$kind" $ROW; done ;;
+        tune) bench tune $ROW ;;
         *) "step_$step" ;;
     esac
 done

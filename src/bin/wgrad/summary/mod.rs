@@ -89,6 +89,7 @@ fn summary(rows: &[Value], roofline: Option<[f64; 2]>) -> String {
     training(&mut out, rows);
     kernels(&mut out, rows, &roofline);
     steps(&mut out, rows);
+    recomputation(&mut out, rows);
     profiles(&mut out, rows, &roofline);
     out
 }
@@ -337,6 +338,41 @@ fn steps(out: &mut String, rows: &[Value]) {
     table(out, header, list.iter().map(line));
 }
 
+/// What recomputation costs: as modelled, and as measured beside the same network without it.
+fn recomputation(out: &mut String, rows: &[Value]) {
+    let list = groups(rows, &["recompute"]);
+    let kept = |group: &Group| group.text("recompute") == "off";
+    let line = |group: &Group| {
+        let same = |other: &&Group| {
+            let facts = ["model", "batch", "seq", "precision"];
+            kept(other) && facts.iter().all(|name| other.fact(name) == group.fact(name))
+        };
+        let base = list.iter().find(same)?;
+        // The plan without the option computes cheap results again, too.
+        let work = |of: &Group| of.median("recompute_time_fraction").map(|again| 1.0 + again);
+        let extra = |of: &dyn Fn(&Group) -> Option<f64>| Some(100.0 * (of(group)? / of(base)? - 1.0));
+        let (modelled, measured) = (extra(&work)?, extra(&|of| of.median("ms_per_step"))?);
+        Some(vec![
+            group.text("model").to_owned(),
+            group.text("recompute").to_owned(),
+            base.spread("device_bytes", 1e-6),
+            group.spread("device_bytes", 1e-6),
+            base.spread("ms_per_step", 1.0),
+            group.spread("ms_per_step", 1.0),
+            format!("{modelled:.1}"),
+            format!("{measured:.1}"),
+            format!("{:+.1}", measured - modelled),
+        ])
+    };
+    let lines: Vec<_> = list.iter().filter(|group| !kept(group)).filter_map(line).collect();
+    if lines.is_empty() {
+        return;
+    }
+    out.push_str("## Recomputation\n\n");
+    let header = "network | recomputation | MB without | MB | ms without | ms | modelled extra % | measured extra % | points";
+    table(out, header, lines.into_iter());
+}
+
 /// Kernels of a profiled step that are listed.
 const TOP: usize = 10;
 
@@ -437,6 +473,21 @@ mod tests {
         assert!(of(&[run("aa", 1.0)]).contains("only 1 run"));
     }
 
+    #[test]
+    fn extra_time_of_recomputation_is_modelled_and_measured() {
+        let run = |recompute: &str, ms: f64, again: f64| {
+            let result = format!(
+                r#"{{"model":"mlp","batch":8,"recompute":"{recompute}","ms_per_step":{ms},"recompute_time_fraction":{again},"device_bytes":2e6}}"#
+            );
+            row("recompute", &format!("./wgrad bench mlp --recompute {recompute}"), 0, &result)
+        };
+        let of = |lines: &[String]| summary(&parse(&lines.join("\n")).expect("JSON"), None);
+        let text = of(&[run("off", 10.0, 0.25), run("sqrt", 13.0, 0.5)]);
+        assert!(text.contains("| mlp | sqrt | 2.00 | 2.00 | 10.0 | 13.0 | 20.0 | 30.0 | +10.0 |"), "{text}");
+        let text = of(&[run("sqrt", 13.0, 0.5)]);
+        assert!(!text.contains("Recomputation"), "{text}");
+    }
+
     /// Every row of a bundle is a command that the program takes, and run.sh runs every step that has rows.
     #[test]
     fn the_rows_of_a_bundle_are_commands() {
@@ -449,7 +500,11 @@ mod tests {
         for line in list.lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [scale, step, arguments @ ..] = &words[..] else { panic!("`{line}`") };
-            assert!(["gpu", "small"].contains(scale) && names.contains(step), "`{line}`");
+            // Step 5 runs the rows of recomputation as well.
+            assert!(
+                ["gpu", "small"].contains(scale) && (names.contains(step) || *step == "recompute"),
+                "`{line}`"
+            );
             if *step == "tests" {
                 assert!(
                     ["kernels::", "session::", "train::"].iter().any(|of| arguments[0].starts_with(of)),
