@@ -9,35 +9,72 @@ const MULTIPLE: u64 = 32;
 /// Fewest steps of a piece. With fewer, the scratch of a large product moves more bytes than its operands.
 const SMALLEST: u64 = 256;
 
-/// Returns the workgroups of this many threads that keep the adapters of a class busy: two for each unit of a large GPU
-/// (132 units of an H200), of Apple's (40), and large blocks of a software adapter with cooperative matrices. Of
-/// workgroups of 64 threads a unit takes four: with two, half of its schedulers have nothing to hide latency with.
-fn enough(class: AdapterClass, threads: u32) -> u64 {
-    let small = if threads <= 64 { 2 } else { 1 };
+/// A workgroup of more threads hides its latency by itself.
+const FEW_THREADS: u32 = 64;
+
+/// Units of a large GPU (an H200), of Apple's, and of large blocks of a software adapter with cooperative matrices.
+fn units(class: AdapterClass) -> u64 {
     match class {
-        AdapterClass::Cpu => 128,
-        AdapterClass::Integrated => 80 * small,
-        AdapterClass::Discrete => 264 * small,
+        AdapterClass::Cpu => 64,
+        AdapterClass::Integrated => 40,
+        AdapterClass::Discrete => 132,
     }
 }
 
+/// Returns the workgroups of this many threads that keep the adapters of a class busy: two for each unit. Of workgroups of 64
+/// threads a unit of a GPU takes four: with two, half of its schedulers have nothing to hide latency with.
+fn enough(class: AdapterClass, threads: u32) -> u64 {
+    units(class) * if threads <= FEW_THREADS && !class.is_cpu() { 4 } else { 2 }
+}
+
+/// Fewest steps of the pieces that a product has beyond [`enough`]: their sums take little beside them.
+const LONG: u64 = 768;
+
+/// In more rounds than this, what the last one leaves idle is little.
+const FEW_ROUNDS: u64 = 8;
+
 /// Returns the number of pieces for a result that `workgroups` compute, each of `threads`; 1 on software adapters.
-pub(super) fn pieces(class: AdapterClass, work: (u64, u32), steps: u64) -> u64 {
-    pieces_of(class, work, steps, SMALLEST)
+pub(super) fn pieces(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64) -> u64 {
+    if class.is_cpu() { 1 } else { divided(steps, workgroups, enough(class, threads), SMALLEST) }
 }
 
 /// Returns the number of pieces of a product whose result has this many rows, or columns if they are fewer. A piece of `n`
 /// steps reads `n` elements of the longer operand for each two that it moves of a result's row: so few rows allow shorter pieces.
-pub(super) fn pieces_of_product(class: AdapterClass, work: (u64, u32), steps: u64, rows: u64) -> u64 {
-    pieces_of(class, work, steps, (2 * rows).clamp(SMALLEST / 2, SMALLEST))
-}
-
-fn pieces_of(class: AdapterClass, (workgroups, threads): (u64, u32), steps: u64, smallest: u64) -> u64 {
+pub(super) fn pieces_of_product(
+    class: AdapterClass,
+    (workgroups, threads): (u64, u32),
+    steps: u64,
+    rows: u64,
+) -> u64 {
     if class.is_cpu() {
         return 1;
     }
-    let wanted = enough(class, threads).div_ceil(workgroups.max(1)).min(steps / smallest).max(1);
-    steps.div_ceil(length(steps, wanted)).max(1)
+    let pieces = divided(steps, workgroups, enough(class, threads), (2 * rows).clamp(SMALLEST / 2, SMALLEST));
+    if threads > FEW_THREADS { pieces } else { fullest(steps, workgroups, units(class), pieces) }
+}
+
+/// Returns the number of pieces, from `least` to twice as many, so that scratch at most doubles, that leaves the fewest units idle
+/// in the last round, when some have a workgroup more than others: 576 workgroups on 132 units take as long as 660.
+fn fullest(steps: u64, workgroups: u64, units: u64, least: u64) -> u64 {
+    if workgroups * least > FEW_ROUNDS * units {
+        return least;
+    }
+    let idle = |pieces: u64| {
+        let rounds = (workgroups * pieces).div_ceil(units).max(1);
+        1.0 - (workgroups * pieces) as f64 / (rounds * units) as f64
+    };
+    let more = (least + 1..=(2 * least).min(steps / LONG)).map(|pieces| counted(steps, pieces));
+    more.fold(least, |best, pieces| if idle(pieces) < idle(best) { pieces } else { best })
+}
+
+/// Returns the pieces that make `wanted` of `workgroups`, of at least `smallest` steps each.
+fn divided(steps: u64, workgroups: u64, wanted: u64, smallest: u64) -> u64 {
+    counted(steps, wanted.div_ceil(workgroups.max(1)).min(steps / smallest).max(1))
+}
+
+/// Returns how many pieces there are of the length that this many have.
+fn counted(steps: u64, pieces: u64) -> u64 {
+    steps.div_ceil(length(steps, pieces)).max(1)
 }
 
 /// Returns the steps of a piece; the last one may be shorter.
@@ -86,6 +123,13 @@ mod tests {
         }
         let of = |rows| pieces_of_product(Discrete, (16, 64), 1280, rows);
         assert_eq!([1, 64, 65, 96, 128, 4096].map(of), [10, 10, 8, 6, 5, 5]);
+        // Of long products more pieces, where units would wait in the last round; not of workgroups that have many threads.
+        let of = |workgroups, threads, steps| pieces_of_product(Discrete, (workgroups, threads), steps, 4096);
+        assert_eq!(
+            [of(72, 64, 50_257), of(144, 64, 8192), of(432, 64, 8192), of(576, 64, 8192)],
+            [11, 8, 3, 2]
+        );
+        assert_eq!([of(144, 256, 8192), of(256, 64, 1024), of(1536, 64, 3072)], [2, 3, 1]);
         let [few, many] = [144, 528].map(|workgroups| (workgroups, 64));
         assert!(fills(Discrete, few, 8192) && !fills(Discrete, few, 128));
         assert!(fills(Discrete, many, 1) && fills(Cpu, (128, 256), 1));

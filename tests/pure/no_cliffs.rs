@@ -12,10 +12,10 @@ type Row = (&'static str, usize, Option<usize>, [usize; 2]);
 
 /// Network, batch, tokens, and the most dispatches in f32, and in f16 with a loss scale.
 const NETWORKS: [Row; 8] = [
-    ("gpt2", 8, Some(1024), [760, 930]),
+    ("gpt2", 8, Some(1024), [785, 950]),
     ("gpt2-medium", 4, Some(1024), [1220, 1560]),
     ("llama-tiny", 32, Some(256), [590, 760]),
-    ("bert-base", 32, Some(128), [590, 760]),
+    ("bert-base", 32, Some(128), [615, 785]),
     ("resnet50", 64, None, [590, 715]),
     ("vgg16", 64, None, [146, 185]),
     ("mobilenet-v2", 64, None, [575, 665]),
