@@ -21,6 +21,7 @@ _SETTINGS = {
     "optimizer": str,
     "budget": str,
     "fit": bool,
+    "max_batch": bool,
     "max_seq": bool,
     "precision": str,
     "weights": str,
@@ -116,8 +117,8 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
 
     - ``optimizer``: sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam-mini or muon
     - ``budget``: the bytes that a session may create, such as ``"8GB"`` or a number. The plan may need more: see ``fits``,
-      ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits, ``max_seq=True`` searches
-      for the longest sequence.
+      ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits, ``max_batch=True`` searches
+      for the largest batch with ``recompute="auto"``, too, ``max_seq=True`` for the longest sequence.
     - ``precision``, ``weights``: f32, f16 or bf16 for activations and weights in memory; ``stochastic_rounding``
     - ``limits``: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or apple
     - ``recompute``: off, auto (with a budget), every:N, sqrt, policy or named:PATH,PATH

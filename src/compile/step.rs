@@ -170,6 +170,18 @@ impl TrainStep {
         Ok(plan)
     }
 
+    /// Returns a lower bound on the modelled seconds of recomputation of every choice of results to keep within the budget of
+    /// [`Recompute::Auto`], in the plan's order of operations: how far [`Work::again_s`](super::Work) of its plan can be from the
+    /// best. `None` if no choice fits.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`], except for the budget.
+    pub fn least_recomputation(&self, options: &PlanOptions, limits: &Limits) -> Result<Option<f64>> {
+        super::plan::check_limits(limits)?;
+        let (budget, search) = self.search(&leading(options), &limits.within(options.precision))?;
+        Ok(search.planner.least_seconds(budget))
+    }
+
     /// Whether some plan fits the budget. With [`SearchEffort::Near`] the search may miss a plan that fits.
     pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
         let Some(Bytes(budget)) = options.budget else { return Ok(true) };

@@ -1,7 +1,7 @@
 //! A plan and what `wgrad plan` says about it: savings, and how it compares with a budget.
 
 use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
-use crate::compile::{self, Lever, Plan, PlanOptions, Savings, TrainStep};
+use crate::compile::{self, Lever, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use crate::error::{Error, Result};
 use crate::graph::LoraConfig;
 use crate::json::Json;
@@ -19,6 +19,9 @@ pub struct Answer {
     pub changes: Vec<String>,
     /// The comparison with the budget, if there is one.
     pub fitting: Option<Fitting>,
+    /// A lower bound on the part of the step's time that recomputation takes within the budget, by
+    /// [`TrainStep::least_recomputation`], if [`Recompute::Auto`] chose a plan that fits.
+    pub least_recomputed: Option<f64>,
 }
 
 /// A plan's memory compared with its budget.
@@ -33,7 +36,8 @@ pub struct Fitting {
     /// The cheapest combination that fits, if this plan does not fit and another does: changes, total bytes,
     /// extra time as a fraction.
     pub cheapest: Option<(String, u64, f64)>,
-    /// The largest batch within the budget; `None` if the network has a fixed batch.
+    /// The largest batch within the budget; `None` if the network has a fixed batch, or if [`Recompute::Auto`] chooses what is
+    /// computed again, as the choice for each batch is a search, and [`Answer::with_max_batch`] was not called.
     pub largest: Option<LargestBatch>,
     /// The most tokens in each sequence within the budget, by [`compile::max_seq`]; `None` if nobody asked.
     pub max_seq: Option<usize>,
@@ -87,7 +91,7 @@ impl Answer {
     /// Plans `step`, traced for `part` samples, under the budget of the options. A plan that does not fit is no error: the
     /// answer then has the ways to make it fit. With `fit` the answer is the cheapest plan that fits, if there is one.
     /// `trace` traces the network for other numbers of samples; without it the batch stays as it is, and there are neither
-    /// levers nor a largest batch.
+    /// levers nor a largest batch, which under [`Recompute::Auto`] takes [`Answer::with_max_batch`].
     ///
     /// # Errors
     /// As [`TrainStep::plan`], except for [`Error::OverBudget`].
@@ -102,7 +106,7 @@ impl Answer {
         let savings = step.savings(options, limits)?;
         let Some(budget) = options.budget else {
             let plan = step.plan(options, limits)?;
-            return Ok(Self { plan, savings, changes: Vec::new(), fitting: None });
+            return Ok(Self { plan, savings, changes: Vec::new(), fitting: None, least_recomputed: None });
         };
         // Copies of a step share what was searched for it.
         let trace = trace
@@ -132,15 +136,44 @@ impl Answer {
             cheapest = found
                 .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
         }
-        let largest = |trace: &dyn Fn(usize) -> Result<TrainStep>| -> Result<LargestBatch> {
-            let budgets = [budget, plan.estimate().spared(budget)];
-            let most = compile::max_batches(trace, options, budgets, limits)?;
-            let [all, with_headroom] = most.map(|parts| parts * options.accumulate as usize);
-            Ok(LargestBatch { budget, all, with_headroom })
+        let fitting = Some(Fitting { budget, fits, levers, cheapest, largest: None, max_seq: None });
+        let bounded = fits && changes.is_empty() && options.recompute == Recompute::Auto;
+        let least = if bounded { step.least_recomputation(options, limits)? } else { None };
+        let least_recomputed = least.map(|seconds| seconds / plan.work.step_s);
+        let answer = Self { plan, savings, changes, fitting, least_recomputed };
+        match trace {
+            Some(trace) if options.recompute != Recompute::Auto => {
+                answer.with_max_batch(trace, options, limits)
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// Adds the largest batch within the budget, by [`compile::max_batch`], and the largest one that leaves a part of it free, if they
+    /// are not there; `trace` traces the network for a number of samples.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] without a budget; otherwise as [`compile::max_batch`].
+    pub fn with_max_batch(
+        mut self,
+        trace: impl Fn(usize) -> Result<TrainStep>,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let Some(fitting) = &mut self.fitting else {
+            return Err(Error::setting(
+                "max_batch",
+                "the largest batch is searched for within a budget: set one",
+            ));
         };
-        let largest = trace.map(|trace| largest(trace)).transpose()?;
-        let fitting = Some(Fitting { budget, fits, levers, cheapest, largest, max_seq: None });
-        Ok(Self { plan, savings, changes, fitting })
+        if fitting.largest.is_some() {
+            return Ok(self);
+        }
+        let budgets = [fitting.budget, self.plan.estimate().spared(fitting.budget)];
+        let most = compile::max_batches(trace, options, budgets, limits)?;
+        let [all, with_headroom] = most.map(|parts| parts * options.accumulate as usize);
+        fitting.largest = Some(LargestBatch { budget: fitting.budget, all, with_headroom });
+        Ok(self)
     }
 
     /// Adds the longest sequence within the budget, by [`compile::max_seq`]; `trace` traces the network for a number of tokens in
@@ -285,6 +318,7 @@ impl Answer {
             ("kept", Json::List(kept.collect())),
             ("recompute_flops_fraction", plan.work.flops_fraction().into()),
             ("recompute_time_fraction", plan.work.time_fraction().into()),
+            ("least_recompute_time_fraction", self.least_recomputed.into()),
             ("step_seconds", plan.work.step_s.into()),
             ("hash", format!("{:016x}", plan.hash()).into()),
             ("estimate", self.estimate(asked.batch).json()),

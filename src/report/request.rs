@@ -50,6 +50,7 @@ pub struct Request {
     lora: Option<LoraConfig>,
     frozen_weights: Option<FrozenStorage>,
     fit: bool,
+    max_batch: bool,
     max_seq: bool,
     accumulate: Option<u32>,
     /// The options whose value says all; others are completed by [`Request::options`].
@@ -77,6 +78,7 @@ impl Default for Request {
             lora: None,
             frozen_weights: None,
             fit: false,
+            max_batch: false,
             max_seq: false,
             accumulate: None,
             options: PlanOptions { optimizer: Adam::default().into(), ..PlanOptions::default() },
@@ -85,7 +87,7 @@ impl Default for Request {
 }
 
 /// The settings of [`Request::set`].
-const SETTINGS: [&str; 28] = [
+const SETTINGS: [&str; 29] = [
     "accumulate",
     "batch",
     "bit_masks",
@@ -103,6 +105,7 @@ const SETTINGS: [&str; 28] = [
     "lora",
     "loss",
     "loss_scale",
+    "max_batch",
     "max_seq",
     "offload",
     "optimizer",
@@ -182,6 +185,7 @@ impl Request {
                 options.budget = Some(budget);
             }
             "fit" => self.fit = flag(name, value)?,
+            "max_batch" => self.max_batch = flag(name, value)?,
             "max_seq" => self.max_seq = flag(name, value)?,
             "rebuild" => options.rebuild = flag(name, value)?,
             "fuse" => options.fuse = flag(name, value)?,
@@ -231,6 +235,13 @@ impl Request {
         let step = (network.trace)(part)?;
         let trace = network.retraced.then_some(&*network.trace);
         let mut answer = Answer::of(&step, part, trace, &options, &limits, self.fit)?;
+        if self.max_batch {
+            let Some(trace) = trace else {
+                let message = format!("the batch of `{}` is fixed", network.name);
+                return Err(Error::setting("max_batch", message));
+            };
+            answer = answer.with_max_batch(trace, &options, &limits)?;
+        }
         if self.max_seq {
             if network.seq.is_none() {
                 let message =

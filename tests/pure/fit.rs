@@ -166,9 +166,14 @@ fn table(head: &str) -> Vec<Vec<&'static str>> {
 }
 
 /// Returns a plan for an NVIDIA card, over its budget or not.
-fn planned(name: &str, batch: usize, options: &PlanOptions) -> Plan {
+fn traced(name: &str, batch: usize) -> (TrainStep, Limits) {
     let step = Model::named(name, 0).expect("known").train_step(batch).expect("valid");
-    step.plan_over_budget(options, &Limits::named("nvidia").expect("a preset")).expect("planned")
+    (step, Limits::named("nvidia").expect("a preset"))
+}
+
+fn planned(name: &str, batch: usize, options: &PlanOptions) -> Plan {
+    let (step, limits) = traced(name, batch);
+    step.plan_over_budget(options, &limits).expect("planned")
 }
 
 fn percent(share: f64, digits: usize) -> String {
@@ -258,18 +263,22 @@ fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
             ..PlanOptions::default()
         };
         let batch = words[1].parse::<usize>().expect("a batch") / options.accumulate as usize;
-        let plan = planned(words[0], batch, &options);
+        let (step, limits) = traced(words[0], batch);
+        let plan = step.plan(&options, &limits).expect("it fits");
+        let least = step.least_recomputation(&options, &limits).expect("a search").expect("one fits");
+        assert!(least <= plan.work.again_s * (1.0 + 1e-9), "{}: {least} s", row[0]);
         let total = format!("{:.3}", plan.footprint().total() as f64 / 1e9);
-        let flops = if row[4].is_empty() { String::new() } else { percent(plan.work.flops_fraction(), 1) };
-        let found = [&total[..], &percent(plan.work.time_fraction(), 1), &flops];
+        let (time, least) = (percent(plan.work.time_fraction(), 1), percent(least / plan.work.step_s, 1));
+        let flops = if row[5].is_empty() { String::new() } else { percent(plan.work.flops_fraction(), 1) };
+        let found = [&total[..], &time, &least, &flops];
         if std::env::var("WGRAD_TABLES").as_deref() == Ok("write") {
             let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/fit.md");
             let line = |cells: &[&str]| format!("| {} |", cells.join(" | ")).replace("  ", " ");
-            let [old, new] = [&row[2..5], &found].map(|cells| line(&[&row[..2], cells, &row[5..]].concat()));
+            let [old, new] = [&row[2..6], &found].map(|cells| line(&[&row[..2], cells, &row[6..]].concat()));
             let text = std::fs::read_to_string(path).expect("the document").replace(&old, &new);
             std::fs::write(path, text).expect("it can be written");
         } else {
-            assert_eq!(found, row[2..5], "{}", row[0]);
+            assert_eq!(found, row[2..6], "{}", row[0]);
         }
     }
     rows.len()
@@ -284,6 +293,29 @@ fn quickest_row_of_the_auto_table_matches_its_plan() {
 #[ignore = "plans for minutes: the rest of the table"]
 fn auto_table_of_the_docs_matches_the_plans() {
     assert_eq!(compare_auto(|_| true), 10);
+}
+
+fn request(settings: &[(&str, &str)]) -> Request {
+    let mut request = Request::default();
+    settings.iter().for_each(|(name, value)| request.set(name, value).unwrap());
+    request
+}
+
+/// Each batch would be a search of its own.
+#[test]
+fn largest_batch_under_auto_is_searched_for_when_asked() {
+    let mlp = Source::Named("mlp");
+    let asked = [("batch", "8"), ("limits", "nvidia"), ("optimizer", "sgd"), ("budget", "5MB")];
+    let largest = |more: &[(&str, &str)]| {
+        let answer = request(&[&asked[..], more].concat()).plan(&mlp).unwrap().answer;
+        answer.fitting.unwrap().largest.map(|largest| largest.all)
+    };
+    let kept = largest(&[]).expect("without a flag");
+    assert_eq!(largest(&[("recompute", "auto")]), None);
+    let auto = largest(&[("recompute", "auto"), ("max_batch", "true")]).expect("asked for");
+    assert!(auto >= kept && kept > 8, "{auto} and {kept}");
+    let refused = request(&[("max_batch", "true")]).plan(&mlp).unwrap_err().to_string();
+    assert!(refused.contains("largest batch") && refused.contains("set one"), "{refused}");
 }
 
 #[test]
@@ -302,11 +334,6 @@ fn longest_sequence_fits_and_64_more_tokens_do_not() {
         assert!(total(most) <= budget.0 && total(most + 64) > budget.0);
         assert_eq!(compile::max_seq(of, &options, Bytes(1), &limits).expect("found"), 0);
     }
-    let request = |settings: &[(&str, &str)]| {
-        let mut request = Request::default();
-        settings.iter().for_each(|(name, value)| request.set(name, value).unwrap());
-        request
-    };
     let asked = [("batch", "2"), ("limits", "nvidia"), ("optimizer", "adamw"), ("max_seq", "true")];
     let within = request(&[&asked[..], &[("budget", "20MB")]].concat());
     let found = within.plan(&Source::Named("gpt-nano")).unwrap().answer.fitting.unwrap().max_seq;

@@ -172,7 +172,7 @@ function question(settings, what) {
 
 // The settings of the plan as it is, without a search for what would fit. Recomputation is chosen for a budget: without one it
 // would be another plan.
-function alone({ budget, max_seq, ...rest }) {
+function alone({ budget, max_batch, max_seq, ...rest }) {
   return budget && rest.recompute === "auto" ? { ...rest, budget } : rest;
 }
 

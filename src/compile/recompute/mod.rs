@@ -3,6 +3,7 @@
 //! identical. Dropout draws the same mask; statistics of a batch norm are kept, and running statistics are
 //! updated once.
 
+mod certificate;
 mod chain;
 mod cost_model;
 mod frontier;
@@ -279,6 +280,11 @@ impl RecomputePlanner {
             }
         }
         Ok(None)
+    }
+
+    /// A lower bound on the seconds of recomputation of every plan that fits `budget`; `None` if none does.
+    pub(super) fn least_seconds(&self, budget: u64) -> Option<f64> {
+        certificate::least_seconds(&self.model, budget.checked_sub(self.around())?)
     }
 
     /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.

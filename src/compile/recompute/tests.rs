@@ -220,3 +220,40 @@ fn chunks_of_rows_are_alike_whatever_their_number_of_rows() {
     let groups = select::alike(&planner.model, &planner.graph);
     assert_eq!(groups.iter().filter_map(tanh).collect::<Vec<_>>(), [3], "{groups:?}");
 }
+
+/// Every choice of which of the first results to keep, for small networks: none that fits takes less than the bound. Of a chain,
+/// whose memory is short at one moment, the bound is near.
+#[test]
+fn no_choice_takes_less_than_its_lower_bound() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let of = |name: &str| if name == "deep" { deep(6) } else { small(name) };
+    for (name, fuse) in [("deep", false), ("deep", true), ("mlp", false), ("cnn", true), ("lenet", false)] {
+        let planner = planner(&of(name), &limits, fuse);
+        let model = &planner.model;
+        let mut slots = select::candidates(model);
+        slots.truncate(12);
+        let (mut writer, mut meter) = (Writer::new(model), measure::Meter::new(model));
+        let mut found = Vec::new();
+        for number in 0..2 << slots.len() {
+            let mut retention = vec![Retention::Save; model.slots.len()];
+            let again = [Retention::RecomputeOnce, Retention::RecomputePerUse][number & 1];
+            for (_, &slot) in slots.iter().enumerate().filter(|(i, _)| number >> (i + 1) & 1 == 1) {
+                retention[slot] = again;
+            }
+            let Ok(script) = writer.write(&retention) else { continue };
+            let measured = meter.measure(script, 0);
+            found.push((measured.peak, measured.again_s));
+        }
+        assert!(certificate::least_seconds(model, 0).is_none(), "{name}");
+        let peaks: std::collections::BTreeSet<u64> = found.iter().map(|(peak, _)| *peak).collect();
+        let mut nearest = 0.0_f64;
+        for target in peaks {
+            let fitting = found.iter().filter(|(peak, _)| *peak <= target);
+            let best = fitting.map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+            let bound = certificate::least_seconds(model, target).expect("one fits");
+            assert!(bound <= best * (1.0 + 1e-9), "{name} in {target}: {bound} and {best}");
+            nearest = nearest.max(if best > 0.0 { bound / best } else { 0.0 });
+        }
+        assert!(name != "deep" || nearest > 0.6, "{name}: {nearest} of the best");
+    }
+}

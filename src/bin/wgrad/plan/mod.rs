@@ -30,6 +30,9 @@ pub struct Options {
     /// Choose the cheapest combination of recomputation and accumulation that fits --budget.
     #[arg(long, requires = "budget")]
     fit: bool,
+    /// Search for the largest batch within --budget with --recompute auto, too, where each batch is a search of its own.
+    #[arg(long, requires = "budget")]
+    max_batch: bool,
     /// Search for the longest sequence within --budget, in multiples of 64 tokens.
     #[arg(long, requires = "budget")]
     max_seq: bool,
@@ -140,6 +143,13 @@ fn printed(options: &Options) -> Result<Printed> {
         if model.fixed_batch().is_some() { None } else { Some(&trace) };
     let part = batch / fitting.parts().max(1) as usize;
     let mut answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
+    if options.max_batch {
+        let Some(trace) = trace else {
+            let message = format!("--max-batch: the batch of `{}` is fixed", model.name());
+            return Err(Error::setting("command line", message));
+        };
+        answer = answer.with_max_batch(trace, &settings, &limits)?;
+    }
     if options.max_seq {
         if model.seq().is_none() {
             let message = format!("--max-seq: `{}` takes no sequences", model.name());

@@ -1,0 +1,296 @@
+//! A lower bound on the time of recomputation: how far a choice can be from the best one.
+//!
+//! Take a moment in the step, just before an operation of the backward pass. What this operation and those after it read is then in
+//! memory, or it is computed again later, and so is what that reads in turn. What is in memory must fit beside the operation's
+//! results. Whatever is recomputed, how often, and at which other moments memory is short, this much holds; so the cheapest
+//! solution of these conditions is no dearer than the cheapest script. With a price `λ` for each byte in memory in place of the
+//! bound (Lagrangian relaxation), the cheapest solution is a minimum cut, and each price gives a lower bound:
+//!
+//! ```text
+//! bound(λ) = min Σ seconds of works computed again + λ (Σ bytes kept - room)
+//! ```
+//!
+//! It is concave in `λ`; the best price is found where the lines of two cuts meet (Held & Karp 1970; the cut is that of Picard 1976).
+
+use std::collections::VecDeque;
+
+use super::cost_model::CostModel;
+
+/// Moments that are tried, evenly spaced over the backward pass from its first operation on; one in steps of more than [`MANY`]
+/// operations.
+const MOMENTS: usize = 8;
+const MANY: usize = 3000;
+
+/// Prices that are tried for a moment.
+const PRICES: usize = 40;
+
+/// Relative error of sums of capacities: bounds are lowered by it.
+const ERROR: f64 = 1e-9;
+
+/// Returns a lower bound on the seconds of recomputation of every script with at most `target` bytes alive at once; `None` if there
+/// is none. It holds for the model's order of operations.
+pub(super) fn least_seconds(model: &CostModel, target: u64) -> Option<f64> {
+    let backward: Vec<usize> =
+        (0..model.order.len()).filter(|&at| !model.works[model.order[at] as usize].forward).collect();
+    let moments = if model.order.len() > MANY { 1 } else { MOMENTS };
+    let seconds = least_of_works(model);
+    let mut least = 0.0_f64;
+    for k in 0..moments.min(backward.len()) {
+        let moment = Moment::new(model, backward[k * backward.len() / moments], &seconds);
+        least = least.max(moment.least(target)?);
+    }
+    Some(least * (1.0 - ERROR))
+}
+
+/// The least that each operation adds when it is computed again: less than its time where a fused pair is faster than both.
+fn least_of_works(model: &CostModel) -> Vec<f64> {
+    let mut least: Vec<f64> = model.works.iter().map(|work| work.seconds).collect();
+    for (n, work) in model.works.iter().enumerate() {
+        for &(_, joined) in &work.joins {
+            least[n] = least[n].min(model.works[joined as usize].seconds);
+        }
+    }
+    for (n, work) in model.works.iter().enumerate() {
+        for &(between, joined) in &work.joins {
+            let Some(first) = model.slots[between as usize].producer else { continue };
+            let rest = (model.works[joined as usize].seconds - least[n]).max(0.0);
+            least[first as usize] = least[first as usize].min(rest);
+        }
+    }
+    least
+}
+
+/// A line of the bound: its seconds at price 0, and the bytes that its cut keeps.
+#[derive(Clone, Copy)]
+struct Line {
+    seconds: f64,
+    bytes: f64,
+}
+
+/// The conditions at a moment.
+struct Moment {
+    /// Nodes: the source, the sink, then slots, then works.
+    network: Network,
+    /// Edges whose capacity is the price of a slot's bytes.
+    priced: Vec<(usize, f64)>,
+    /// Edges whose capacity is the seconds of a work.
+    timed: Vec<(usize, f64)>,
+    /// Bytes of the operation's own results, which need room beside what is kept.
+    own: f64,
+}
+
+const SOURCE: usize = 0;
+const SINK: usize = 1;
+
+impl Moment {
+    /// Just before the operation at position `at` of the order.
+    fn new(model: &CostModel, at: usize, seconds: &[f64]) -> Self {
+        let mut place = vec![usize::MAX; model.works.len()];
+        model.order.iter().enumerate().for_each(|(at, &n)| place[n as usize] = at);
+        // Slots that exist already; weights and state are in memory always, and casts of weights never kept.
+        let exists = |slot: usize| {
+            let kind = &model.slots[slot];
+            !kind.persistent && kind.producer.is_none_or(|n| place[n as usize] < at)
+        };
+        let slots = model.slots.len();
+        let mut network = Network::new(2 + slots + model.works.len());
+        let (mut priced, mut timed) = (Vec::new(), Vec::new());
+        let mut required = vec![false; slots];
+        for &n in &model.order[at..] {
+            for &slot in model.reads(&model.works[n as usize]) {
+                required[slot as usize] = true;
+            }
+        }
+        let mut again = vec![false; model.works.len()];
+        let work = &model.works[model.order[at] as usize];
+        let reads = model.reads(work);
+        for slot in (0..slots).filter(|&slot| exists(slot)) {
+            let kind = &model.slots[slot];
+            if required[slot] || kind.stays {
+                network.add(SOURCE, 2 + slot, f64::INFINITY);
+            }
+            let producer = kind.producer.map(|n| n as usize);
+            // What the operation itself reads is in memory.
+            let droppable = (model.can_drop(slot) || kind.passing) && !reads.contains(&(slot as u32));
+            match producer.filter(|_| droppable) {
+                Some(n) => {
+                    again[n] = true;
+                    let edge = network.add(2 + slot, 2 + slots + n, f64::INFINITY);
+                    if !kind.passing {
+                        priced.push((edge, kind.bytes as f64));
+                    }
+                }
+                None => priced.push((network.add(2 + slot, SINK, 0.0), kind.bytes as f64)),
+            }
+        }
+        for n in (0..model.works.len()).filter(|&n| again[n]) {
+            timed.push((network.add(2 + slots + n, SINK, seconds[n]), seconds[n]));
+            for &slot in model.reads(&model.works[n]) {
+                if exists(slot as usize) {
+                    network.add(2 + slots + n, 2 + slot as usize, f64::INFINITY);
+                }
+            }
+        }
+        let over = model.over(work).iter().map(|&at| model.slots[reads[at as usize] as usize].bytes).max();
+        let own = work.room as f64 - over.unwrap_or(0) as f64;
+        Self { network, priced, timed, own }
+    }
+
+    /// The value of the minimum cut at a price per byte, and its line.
+    fn cut(&mut self, price: f64) -> (f64, Line) {
+        self.network.reset();
+        self.timed.iter().for_each(|&(edge, seconds)| self.network.set(edge, seconds));
+        self.priced.iter().for_each(|&(edge, bytes)| self.network.set(edge, price * bytes));
+        let value = self.network.flow();
+        let side = self.network.side();
+        let cut = |edges: &[(usize, f64)]| -> f64 {
+            edges.iter().filter(|(edge, _)| self.network.crosses(*edge, &side)).map(|(_, size)| size).sum()
+        };
+        (value, Line { seconds: cut(&self.timed), bytes: cut(&self.priced) })
+    }
+
+    /// The largest bound of any price; `None` if not even what cannot be dropped fits.
+    fn least(mut self, target: u64) -> Option<f64> {
+        let room = target as f64 - self.own;
+        // Bytes for nothing, and a byte dearer than all time.
+        let all: f64 = self.timed.iter().map(|(_, seconds)| seconds).sum();
+        let (mut low, mut high) = (self.cut(0.0).1, self.cut(1.0 + 2.0 * all).1);
+        if high.bytes > room {
+            return None;
+        }
+        let mut best = low.seconds;
+        for _ in 0..PRICES {
+            if low.bytes <= room || low.bytes <= high.bytes {
+                break;
+            }
+            let price = (high.seconds - low.seconds) / (low.bytes - high.bytes);
+            let (value, line) = self.cut(price);
+            best = best.max(value - price * room);
+            let meets = low.seconds + price * low.bytes;
+            if value >= meets * (1.0 - ERROR) {
+                break;
+            }
+            if line.bytes > room { low = line } else { high = line }
+        }
+        Some(best)
+    }
+}
+
+/// Edges by pairs: an edge and its reverse, which holds the flow.
+struct Network {
+    edges: Vec<(usize, f64)>,
+    from: Vec<Vec<usize>>,
+    original: Vec<f64>,
+    level: Vec<u32>,
+    next: Vec<usize>,
+}
+
+impl Network {
+    fn new(nodes: usize) -> Self {
+        Self {
+            edges: Vec::new(),
+            from: vec![Vec::new(); nodes],
+            original: Vec::new(),
+            level: vec![0; nodes],
+            next: vec![0; nodes],
+        }
+    }
+
+    /// Adds an edge and returns its number.
+    fn add(&mut self, from: usize, to: usize, capacity: f64) -> usize {
+        let edge = self.edges.len();
+        for (node, other, capacity) in [(from, to, capacity), (to, from, 0.0)] {
+            self.from[node].push(self.edges.len());
+            self.edges.push((other, capacity));
+            self.original.push(capacity);
+        }
+        edge
+    }
+
+    fn set(&mut self, edge: usize, capacity: f64) {
+        self.edges[edge].1 = capacity;
+        self.original[edge] = capacity;
+    }
+
+    /// Takes the flow away.
+    fn reset(&mut self) {
+        self.edges.iter_mut().zip(&self.original).for_each(|(edge, capacity)| edge.1 = *capacity);
+    }
+
+    /// The largest flow (Dinic 1970). What rounding leaves of a capacity is nothing.
+    fn flow(&mut self) -> f64 {
+        let finite = self.original.iter().filter(|capacity| capacity.is_finite());
+        let least = 1e-13 * finite.fold(0.0, |most: f64, capacity| most.max(*capacity));
+        let mut total = 0.0;
+        while self.levels(least) {
+            self.next.fill(0);
+            loop {
+                let pushed = self.push(least);
+                if pushed <= 0.0 {
+                    break;
+                }
+                total += pushed;
+            }
+        }
+        total
+    }
+
+    /// Distances from the source over edges that have capacity left; whether the sink is reached.
+    fn levels(&mut self, least: f64) -> bool {
+        self.level.fill(u32::MAX);
+        self.level[SOURCE] = 0;
+        let mut queue = VecDeque::from([SOURCE]);
+        while let Some(node) = queue.pop_front() {
+            for &edge in &self.from[node] {
+                let (to, left) = self.edges[edge];
+                if left > least && self.level[to] == u32::MAX {
+                    self.level[to] = self.level[node] + 1;
+                    queue.push_back(to);
+                }
+            }
+        }
+        self.level[SINK] != u32::MAX
+    }
+
+    /// Sends flow along one path, and returns how much; 0 if there is no path left.
+    fn push(&mut self, least: f64) -> f64 {
+        let mut path: Vec<usize> = Vec::new();
+        let mut node = SOURCE;
+        while node != SINK {
+            let edges = &self.from[node];
+            let forward = |edge: usize| {
+                let (to, left) = self.edges[edge];
+                left > least && self.level[to] == self.level[node] + 1
+            };
+            match (self.next[node]..edges.len()).find(|&i| forward(edges[i])) {
+                Some(i) => {
+                    self.next[node] = i;
+                    path.push(edges[i]);
+                    node = self.edges[edges[i]].0;
+                }
+                None => {
+                    // A dead end.
+                    self.next[node] = edges.len();
+                    let Some(edge) = path.pop() else { return 0.0 };
+                    node = self.edges[edge ^ 1].0;
+                    self.next[node] += 1;
+                }
+            }
+        }
+        let most = path.iter().map(|&edge| self.edges[edge].1).fold(f64::INFINITY, f64::min);
+        for edge in path {
+            self.edges[edge].1 -= most;
+            self.edges[edge ^ 1].1 += most;
+        }
+        most
+    }
+
+    /// The nodes on the source's side of the minimum cut.
+    fn side(&self) -> Vec<bool> {
+        self.level.iter().map(|level| *level != u32::MAX).collect()
+    }
+
+    fn crosses(&self, edge: usize, side: &[bool]) -> bool {
+        side[self.edges[edge ^ 1].0] && !side[self.edges[edge].0]
+    }
+}
