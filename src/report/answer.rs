@@ -87,6 +87,16 @@ fn adapters(lora: &LoraConfig) -> Json {
     ])
 }
 
+/// Returns the comparison with the budget that a search is within.
+fn searched_within<'a>(
+    fitting: &'a mut Option<Fitting>,
+    setting: &'static str,
+    what: &str,
+) -> Result<&'a mut Fitting> {
+    let message = || format!("{what} is searched for within a budget: set one");
+    fitting.as_mut().ok_or_else(|| Error::setting(setting, message()))
+}
+
 impl Answer {
     /// Plans `step`, traced for `part` samples, under the budget of the options. A plan that does not fit is no error: the
     /// answer then has the ways to make it fit. With `fit` the answer is the cheapest plan that fits, if there is one.
@@ -143,32 +153,29 @@ impl Answer {
         let answer = Self { plan, savings, changes, fitting, least_recomputed };
         match trace {
             Some(trace) if options.recompute != Recompute::Auto => {
-                answer.with_max_batch(trace, options, limits)
+                answer.with_max_batch(Some(trace), options, limits)
             }
             _ => Ok(answer),
         }
     }
 
     /// Adds the largest batch within the budget, by [`compile::max_batch`], and the largest one that leaves a part of it free, if they
-    /// are not there; `trace` traces the network for a number of samples.
+    /// are not there; `trace` is that of [`Answer::of`].
     ///
     /// # Errors
-    /// [`Error::Setting`] without a budget; otherwise as [`compile::max_batch`].
+    /// [`Error::Setting`] without a budget, and for a network of a fixed batch, which has no `trace`; otherwise as
+    /// [`compile::max_batch`].
     pub fn with_max_batch(
         mut self,
-        trace: impl Fn(usize) -> Result<TrainStep>,
+        trace: Option<&dyn Fn(usize) -> Result<TrainStep>>,
         options: &PlanOptions,
         limits: &Limits,
     ) -> Result<Self> {
-        let Some(fitting) = &mut self.fitting else {
-            return Err(Error::setting(
-                "max_batch",
-                "the largest batch is searched for within a budget: set one",
-            ));
-        };
+        let fitting = searched_within(&mut self.fitting, "max_batch", "the largest batch")?;
         if fitting.largest.is_some() {
             return Ok(self);
         }
+        let trace = trace.ok_or_else(|| Error::setting("max_batch", "the batch of this network is fixed"))?;
         let budgets = [fitting.budget, self.plan.estimate().spared(fitting.budget)];
         let most = compile::max_batches(trace, options, budgets, limits)?;
         let [all, with_headroom] = most.map(|parts| parts * options.accumulate as usize);
@@ -187,12 +194,7 @@ impl Answer {
         options: &PlanOptions,
         limits: &Limits,
     ) -> Result<Self> {
-        let Some(fitting) = &mut self.fitting else {
-            return Err(Error::setting(
-                "max_seq",
-                "the longest sequence is searched for within a budget: set one",
-            ));
-        };
+        let fitting = searched_within(&mut self.fitting, "max_seq", "the longest sequence")?;
         fitting.max_seq = Some(compile::max_seq(trace, options, fitting.budget, limits)?);
         Ok(self)
     }

@@ -236,10 +236,6 @@ impl Request {
         let trace = network.retraced.then_some(&*network.trace);
         let mut answer = Answer::of(&step, part, trace, &options, &limits, self.fit)?;
         if self.max_batch {
-            let Some(trace) = trace else {
-                let message = format!("the batch of `{}` is fixed", network.name);
-                return Err(Error::setting("max_batch", message));
-            };
             answer = answer.with_max_batch(trace, &options, &limits)?;
         }
         if self.max_seq {

@@ -165,12 +165,13 @@ fn table(head: &str) -> Vec<Vec<&'static str>> {
     rows.map(cells).collect()
 }
 
-/// Returns a plan for an NVIDIA card, over its budget or not.
+/// Returns a step, and the limits of an NVIDIA card.
 fn traced(name: &str, batch: usize) -> (TrainStep, Limits) {
     let step = Model::named(name, 0).expect("known").train_step(batch).expect("valid");
     (step, Limits::named("nvidia").expect("a preset"))
 }
 
+/// Returns a plan for that card, over its budget or not.
 fn planned(name: &str, batch: usize, options: &PlanOptions) -> Plan {
     let (step, limits) = traced(name, batch);
     step.plan_over_budget(options, &limits).expect("planned")

@@ -1,10 +1,10 @@
 //! A lower bound on the time of recomputation: how far a choice can be from the best one.
 //!
-//! Take a moment in the step, just before an operation of the backward pass. What this operation and those after it read is then in
-//! memory, or it is computed again later, and so is what that reads in turn. What is in memory must fit beside the operation's
-//! results. Whatever is recomputed, how often, and at which other moments memory is short, this much holds; so the cheapest
-//! solution of these conditions is no dearer than the cheapest script. With a price `λ` for each byte in memory in place of the
-//! bound (Lagrangian relaxation), the cheapest solution is a minimum cut, and each price gives a lower bound:
+//! Take a moment in the step, just before an operation of the backward pass. Each tensor that this operation or a later one reads
+//! is then in memory, or it is recomputed after that moment; the same holds for the operands of what is recomputed. The tensors in
+//! memory must fit beside the operation's results. Every script meets these conditions, so the fastest solution of them takes
+//! at most the time of the fastest script. If each byte in memory has a price `λ` and the limit is dropped (Lagrangian
+//! relaxation), the solution of least cost is a minimum cut, and each price gives a lower bound:
 //!
 //! ```text
 //! bound(λ) = min Σ seconds of works computed again + λ (Σ bytes kept - room)
@@ -138,7 +138,6 @@ impl Moment {
 
     /// The value of the minimum cut at a price per byte, and its line.
     fn cut(&mut self, price: f64) -> (f64, Line) {
-        self.network.reset();
         self.timed.iter().for_each(|&(edge, seconds)| self.network.set(edge, seconds));
         self.priced.iter().for_each(|&(edge, bytes)| self.network.set(edge, price * bytes));
         let value = self.network.flow();
@@ -152,7 +151,7 @@ impl Moment {
     /// The largest bound of any price; `None` if not even what cannot be dropped fits.
     fn least(mut self, target: u64) -> Option<f64> {
         let room = target as f64 - self.own;
-        // Bytes for nothing, and a byte dearer than all time.
+        // Bytes cost nothing, and a byte costs more than all recomputation.
         let all: f64 = self.timed.iter().map(|(_, seconds)| seconds).sum();
         let (mut low, mut high) = (self.cut(0.0).1, self.cut(1.0 + 2.0 * all).1);
         if high.bytes > room {
@@ -176,11 +175,13 @@ impl Moment {
     }
 }
 
-/// Edges by pairs: an edge and its reverse, which holds the flow.
+/// A network of flow.
 struct Network {
+    /// Where each edge ends, and the capacity that the flow leaves. Edges come in pairs: one, and its reverse.
     edges: Vec<(usize, f64)>,
+    /// Edges of each node.
     from: Vec<Vec<usize>>,
-    original: Vec<f64>,
+    capacities: Vec<f64>,
     level: Vec<u32>,
     next: Vec<usize>,
 }
@@ -190,7 +191,7 @@ impl Network {
         Self {
             edges: Vec::new(),
             from: vec![Vec::new(); nodes],
-            original: Vec::new(),
+            capacities: Vec::new(),
             level: vec![0; nodes],
             next: vec![0; nodes],
         }
@@ -202,24 +203,20 @@ impl Network {
         for (node, other, capacity) in [(from, to, capacity), (to, from, 0.0)] {
             self.from[node].push(self.edges.len());
             self.edges.push((other, capacity));
-            self.original.push(capacity);
+            self.capacities.push(capacity);
         }
         edge
     }
 
+    /// Sets the capacity of an edge for the next flow.
     fn set(&mut self, edge: usize, capacity: f64) {
-        self.edges[edge].1 = capacity;
-        self.original[edge] = capacity;
+        self.capacities[edge] = capacity;
     }
 
-    /// Takes the flow away.
-    fn reset(&mut self) {
-        self.edges.iter_mut().zip(&self.original).for_each(|(edge, capacity)| edge.1 = *capacity);
-    }
-
-    /// The largest flow (Dinic 1970). What rounding leaves of a capacity is nothing.
+    /// The largest flow (Dinic 1970), from none on. What rounding leaves of a capacity is nothing.
     fn flow(&mut self) -> f64 {
-        let finite = self.original.iter().filter(|capacity| capacity.is_finite());
+        self.edges.iter_mut().zip(&self.capacities).for_each(|(edge, capacity)| edge.1 = *capacity);
+        let finite = self.capacities.iter().filter(|capacity| capacity.is_finite());
         let least = 1e-13 * finite.fold(0.0, |most: f64, capacity| most.max(*capacity));
         let mut total = 0.0;
         while self.levels(least) {
@@ -252,7 +249,7 @@ impl Network {
         self.level[SINK] != u32::MAX
     }
 
-    /// Sends flow along one path, and returns how much; 0 if there is no path left.
+    /// Augments the flow along one path and returns the increase; 0 if no path is left.
     fn push(&mut self, least: f64) -> f64 {
         let mut path: Vec<usize> = Vec::new();
         let mut node = SOURCE;

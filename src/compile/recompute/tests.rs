@@ -237,8 +237,10 @@ fn no_choice_takes_less_than_its_lower_bound() {
         for number in 0..2 << slots.len() {
             let mut retention = vec![Retention::Save; model.slots.len()];
             let again = [Retention::RecomputeOnce, Retention::RecomputePerUse][number & 1];
-            for (_, &slot) in slots.iter().enumerate().filter(|(i, _)| number >> (i + 1) & 1 == 1) {
-                retention[slot] = again;
+            for (i, &slot) in slots.iter().enumerate() {
+                if number >> (i + 1) & 1 == 1 {
+                    retention[slot] = again;
+                }
             }
             let Ok(script) = writer.write(&retention) else { continue };
             let measured = meter.measure(script, 0);

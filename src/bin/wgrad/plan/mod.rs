@@ -144,10 +144,6 @@ fn printed(options: &Options) -> Result<Printed> {
     let part = batch / fitting.parts().max(1) as usize;
     let mut answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
     if options.max_batch {
-        let Some(trace) = trace else {
-            let message = format!("--max-batch: the batch of `{}` is fixed", model.name());
-            return Err(Error::setting("command line", message));
-        };
         answer = answer.with_max_batch(trace, &settings, &limits)?;
     }
     if options.max_seq {
